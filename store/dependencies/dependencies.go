@@ -11,9 +11,9 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// State holds facts about the tables in memory, so that most transactions need not read the tables. Only the
-// goroutine that may change the database uses State. If a transaction is rolled back, the caller restores
-// State.
+// State holds in memory whether the tables have any edges and notes, so that most transactions need not read the
+// tables. Only the goroutine that may change the database uses State. If a transaction is rolled back, the caller
+// restores State.
 type State struct {
 	HasAnyEdges          bool  `json:"k"` // true if any job waits, or once waited, for another job
 	PendingParentChanges int64 `json:"d"` // number of notes about parents whose children must still be checked
@@ -86,9 +86,9 @@ func (t Tables) CountParentChanges(parent int64) (n int64, newest rules.ParentCh
 	return n, newest, err
 }
 
-// AddParentChange implements rules.Dependencies. It adds a note that a parent has ended, was removed or runs
-// again. A parent's notes all get the uid of its oldest note, even if the job was given to another user in
-// between. Otherwise they might be processed in the wrong order, since users take turns.
+// AddParentChange implements rules.Dependencies. It adds a note that a parent has ended, was removed or runs again. A
+// parent's notes all get the uid of its oldest note, even if the parent was given to another user in between. With
+// different uids, the notes might be processed in the wrong order, since users take turns.
 func (t Tables) AddParentChange(parent int64, uid int, state queue.State, afterEdge int64) error {
 	n, err := t.conn.ExecCount(`INSERT INTO ended (parent, uid, state, upto)
 		SELECT CAST(? AS BIGINT), coalesce((SELECT uid FROM ended INDEXED BY ended_parent WHERE parent = ? LIMIT 1),

@@ -29,7 +29,8 @@ func (t *Tx) insertAttemptRow(seq int64, a *queue.Attempt) error {
 		int64(a.LeftoverProcesses),
 		a.DroppedBytes,
 		textOrNull(a.Output), textOrNull(a.OutputFileRef), a.OutputBytes)
-	// Few attempts have these values, so a second statement writes them only if needed.
+	// Few attempts have a result, an error about the result or a peak number of tasks, so a second statement writes these
+	// values only if needed.
 	if len(a.Result) > 0 || a.ResultError != "" || a.PeakTasks != 0 {
 		t.Exec(`UPDATE attempts SET result = ?, result_error = ?, peak_tasks = ? WHERE seq = ? AND n = ?`,
 			textOrNull(string(a.Result)), textOrNull(a.ResultError), a.PeakTasks, seq, int64(a.Number))

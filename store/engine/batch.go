@@ -215,15 +215,16 @@ func (t *Tx) continuesDiscardedBatch(r store.EnqueueRequest) bool {
 		r.BatchName) != 0
 }
 
-// auditBatch records an event about an uncommitted batch. The jobs of such a batch have no events yet.
+// auditBatch records an event about an uncommitted batch. The jobs of such a batch are not in the queue, so they have
+// no events.
 func (t *Tx) auditBatch(b *batch, action string, jobs int64) {
 	target := store.BatchAuditTarget(b.name, action, jobs)
 	t.recordEvent(queue.EventAudit, nil, queue.EventDetail{CausedByUID: &b.uid, Verb: store.BatchAuditVerb,
 		ActionTarget: target})
 }
 
-// commitBatch commits a batch. If r contains drafts, they are its last frame. From now on, the jobs of the
-// batch count as jobs of the queue, and ApplyBatch moves them there.
+// commitBatch commits a batch. If r contains drafts, they are its last frame. From now on, the jobs of the batch count
+// as jobs of the queue, and ApplyBatch moves them into the queue.
 func (t *Tx) commitBatch(r store.EnqueueRequest, texts []records.EncodedTexts) (receipt store.Receipt, err error) {
 	m := &t.engine.memory
 	b, _ := m.findOpenBatch(r.UID, r.BatchName)

@@ -101,7 +101,7 @@ type deltaLeases struct {
 // pendingDelta collects what is needed to build the cache delta of a transaction. It is nil if no other node
 // is active.
 type pendingDelta struct {
-	mustReload         bool                          // a change that no delta can express: the other nodes must reload
+	mustReload         bool                          // no delta can express the changes, so the other nodes must reload
 	changedLanes       []lanes.LaneName              // lanes without demands that have changed
 	staleUsersByQueue  map[*lanes.Queue]map[int]bool // for each queue, the users whose lanes with demands have changed
 	queuesWithNewStats []string                      // the queues whose statistics for the current minute changed
@@ -279,8 +279,7 @@ func (t *Tx) applyDelta(commitNumber int64, deltaJSON []byte) error {
 	}
 	if slices.ContainsFunc(delta.Queues, func(q deltaQueue) bool { return len(q.StaleUserUIDs) > 0 }) ||
 		slices.ContainsFunc(delta.Leases, func(l deltaLeases) bool { return len(l.Needs) > 0 }) || hadNeeds {
-		// The other node may have freed a lock or resource. Check again the lanes that are closed only for
-		// this node.
+		// The other node may have freed a lock or resource. Check again the lanes that are closed only on this node.
 		s.closedHereStale = true
 		s.watchForeignTimer(t.startTime, t.startTime)
 	}
@@ -385,8 +384,8 @@ func applyDeltaLane(ls *lanes.LaneCache, newState *deltaLane) {
 	}
 }
 
-// loadFullLease returns a lease with all fields of its job. If another node claimed the job, the cache
-// contains only some of them, so loadFullLease reads the job's row.
+// loadFullLease returns a lease with all fields of its job. If another node claimed the job, the cache contains only
+// some of these fields, so loadFullLease reads the job's row.
 func (t *Tx) loadFullLease(l *rules.Lease) (*rules.Lease, error) {
 	if l == nil || l.Job.ID != "" {
 		return l, nil

@@ -94,9 +94,9 @@ func uidOfUserGate(gate int64) int {
 	return int((-gate - 2) / 2)
 }
 
-// EachClosedLaneList implements rules.Lanes. A list holds the lanes of one user in one queue that a gate (a lock
-// or other limit) has closed. EachClosedLaneList passes the best lane of each list to the callback. It reads all
-// of them before the first call, because the callback may change lanes.
+// EachClosedLaneList implements rules.Lanes. A list holds the lanes of one user in one queue that a gate (a lock or
+// other limit) has closed. EachClosedLaneList passes the best lane of each list to the callback. It reads these lanes
+// before the first call, because the callback may change lanes.
 func (t *Tx) EachClosedLaneList(gate int64, afterList rules.ClosedLaneListKey,
 	visit func(rules.Lane) (bool, error)) error {
 	ls := t.engine.memory.lanes

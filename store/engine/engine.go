@@ -26,9 +26,9 @@ import (
 	"github.com/queuectl/queuectl/store/writequeue"
 )
 
-// Engine keeps jobs in the tables of a database. Only one goroutine at a time writes: the one that has taken
-// the token from writerToken. It is called the writer below. It executes the operations of all waiting
-// callers as one group, in one transaction. See docs/decisions/0013.
+// Engine keeps jobs in the tables of a database. Only one goroutine at a time writes: the one that has taken the token
+// from writerToken. That goroutine is called the writer. The writer executes the operations of all waiting callers as
+// one group, in one transaction. See docs/decisions/0013.
 type Engine struct {
 	backend        Backend                 // what differs between SQLite and PostgreSQL
 	diskSpace      DiskSpace               // the disk space of the database
@@ -104,7 +104,7 @@ type foreignWork struct {
 	// closedHereStale reports that lanes which are closed only on this node may be able to open now, so they must be
 	// checked again.
 	closedHereStale     bool
-	closedHereCheckedAt queue.UnixMillis // time of the last check of these lanes, by recheckClosedHereIfStale
+	closedHereCheckedAt queue.UnixMillis // time of the last check by recheckClosedHereIfStale
 	// foreignTimerAt is when this node next checks whether other nodes have acted on their timers.
 	foreignTimerAt queue.UnixMillis
 	// foreignChanges lists jobs that other nodes have changed and whose watchers were not notified yet.
@@ -141,7 +141,7 @@ type memory struct {
 	statistics   statistics.RollUpProgress
 	users        map[int]userCounts // by uid: users who have waiting or leased jobs
 	owners       map[int]string     // account names by uid; former owners are not included
-	disownments  []disownment       // unfinished moves of jobs to former owners; the slice is replaced, never changed
+	disownments  []disownment       // unfinished moves of jobs to former owners; the slice is replaced, not changed
 	batches      map[int64]batch    // batches by number, without discarded ones
 	// metaListsReservedLeases reports that the table meta lists reserved leases, whose attempts are not known to have
 	// started. In a database on a server, each node normally lists its reserved leases in its own row of the

@@ -256,7 +256,7 @@ func TestGateServesEveryQueueInTurn(t *testing.T) {
 		many       queue.Demand // demand of the jobs in many queues
 		last       queue.Demand // demand of the job in one more queue
 		want       int
-		withOthers bool // in every round, jobs of another user run that need neither
+		withOthers bool // in every round, jobs of another user run without the lock and the resource
 	}{
 		"lock":     {lockDemand("@k", 1), lockDemand("@k", 1), lockDemand("@k", 1), 9, false},
 		"resource": {resourceDemand("gpu", 1), resourceDemand("gpu", 2), resourceDemand("gpu", 1), 1, true},

@@ -88,8 +88,8 @@ func (t *Tx) closingGateToStore(l *rules.Lane) int64 {
 	return l.ClosedBy
 }
 
-// closedForUnknownUser reports whether the jobs of a lane cannot start on this node only because their user
-// does not exist here.
+// closedForUnknownUser reports whether the jobs of a lane cannot start on this node only because their user has no
+// account on this node's machine.
 func (m *memory) closedForUnknownUser(l *rules.Lane) bool {
 	return l.ClosedBy == rules.UserQuotaGate(l.UID) && m.thisNode.UIDsWithoutAccount[l.UID] &&
 		(m.maxLeasedPerUser == 0 || m.users[l.UID].leasedJobs < m.maxLeasedPerUser)
@@ -351,8 +351,8 @@ func (e *Engine) SetThisNode(ctx context.Context, node store.Node) error {
 	})
 }
 
-// recheckGatesNow checks again which jobs can start, after a limit may have changed. It does the first step in
-// this transaction, and ApplyDueChanges does the others.
+// recheckGatesNow checks again which jobs can start, after a limit may have changed. It does the first step in this
+// transaction, and ApplyDueChanges does the later steps.
 func (t *Tx) recheckGatesNow() {
 	t.RecheckClosedLanes()
 	t.continueGateRecheck()

@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// If the service crashes at any statement of a migration, the database has either the old or the new schema.
-// The next start continues from there and ends with the schema of a new database.
+// If the service crashes at any statement of a migration, the database has either the old or the new schema. The next
+// start continues the migration. Its result is the schema of a new database.
 func TestMigrationCrashesLeaveOldOrNew(t *testing.T) {
 	skip.IfShort(t, "takes long; make test-long runs it")
 	for v := range database.SchemaMigrations {

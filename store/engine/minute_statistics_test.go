@@ -102,8 +102,8 @@ func TestStatisticsCommitWithJobChanges(t *testing.T) {
 	}
 }
 
-// The statistics per minute, hour and day count each attempt exactly once, even if the upkeep that sums them
-// up is interrupted at any point, any number of times.
+// The statistics per minute, hour and day count each attempt exactly once, even if upkeep is interrupted, at any point
+// and any number of times, while it sums up minutes to hours and days.
 func TestInterruptedStatsRollUpCountsOnce(t *testing.T) {
 	dir, now := t.TempDir(), queue.UnixMillisOf(time.Date(2026, 3, 1, 0, 30, 0, 0, time.UTC))
 	s := openWithClock(t, dir, &now)

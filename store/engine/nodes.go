@@ -83,8 +83,8 @@ func (t *Tx) SetReservedInMeta(hasReservations bool) (changed bool) {
 	return changed
 }
 
-// OrphanLeases makes the leases of a removed node belong to no node. The next node that takes over leases
-// gets them. The uncommitted batches of the removed node now belong to this node.
+// OrphanLeases makes the leases of a removed node belong to no node. The next node that takes over leases gets these
+// leases. The uncommitted batches of the removed node now belong to this node.
 func (t *Tx) OrphanLeases(formerNode int64) error {
 	t.TakeOverBatches(func(node int64) bool { return node == formerNode })
 	for _, l := range t.engine.memory.leases {

@@ -43,8 +43,8 @@ func TestRollbackKeepsAppliedCacheDeltas(t *testing.T) {
 	}
 }
 
-// On node a, a job waits for a resource, and a second job before it waits for more units of this resource.
-// When another node cancels or claims the second job, the first one starts on node a.
+// On node a, a job waits for a resource behind a better-ranked job, which waits for more units of this resource. When
+// another node cancels or claims the better-ranked job, the first job starts on node a.
 func TestForeignChangeRechecksClosedLanes(t *testing.T) {
 	gpu := func(n int) queue.Job {
 		return draftWithDemand(queue.Demand{Kind: queue.GateResource, GateKey: "gpu", Amount: n})

@@ -126,8 +126,8 @@ func (t *Tx) beginDisowning(uid int) {
 		b.uid = d.formerUID
 		t.cacheBatch(n, b)
 	}
-	// Delete the names in this step, because a later step could not distinguish them from names of the next owner. They
-	// are few: at most MaxStagedBatchesPerUser for each BatchStagingTimeout and each restart within
+	// Delete the names in this step, because a later step could not distinguish them from names of the next owner. The
+	// deleted names are few: at most MaxStagedBatchesPerUser for each BatchStagingTimeout and each restart within
 	// DiscardedBatchNameRetention.
 	t.Exec(`DELETE FROM batches WHERE uid = ? AND stage = 2`, int64(uid))
 	m.disownments = append(m.disownments, d)
@@ -145,7 +145,7 @@ func (t *Tx) moveFormerKey(uid int, key string) {
 	}
 }
 
-// disownStep moves the next keys of a disownment. After all of these, it moves the next jobs. It does not delete keys,
+// disownStep moves the next keys of a disownment. After all keys, it moves the next jobs. It does not delete keys,
 // because the next owner's keys would get the row numbers of deleted ones.
 func (t *Tx) disownStep(d *disownment) error {
 	t.requireCacheReload()
@@ -197,8 +197,8 @@ func (t *Tx) disownJob(j *rules.Job, d *disownment) error {
 	return t.rules.DisownJob(j, d.formerUID)
 }
 
-// endDisownings ends the disownments (moves of jobs to former owners) that are done. A leased job of the uid
-// delays the end, because it moves only when its lease ends.
+// endDisownings ends the disownments (moves of jobs to former owners) that are done. A leased job of the uid delays the
+// end, because the job moves only when its lease ends.
 func (t *Tx) endDisownings() {
 	t.requireCacheReload()
 	m := &t.engine.memory

@@ -92,9 +92,9 @@ func (t *Tx) BestLane(q *rules.Queue) (rules.Lane, rules.Position, error) {
 	return l, next, nil
 }
 
-// removeUnneededQueues removes queues from memory if there are many: those without waiting jobs, leased jobs and a
-// rule. This loses no information, because a queue that is created again under the same name has the same
-// state. They are removed only after the commit, because a rollback may need them. One call checks at most
+// removeUnneededQueues removes queues from memory if memory holds many: it removes the queues without waiting jobs,
+// leased jobs and a rule. This loses no information, because a queue that is created again under the same name has the
+// same state. The queues are removed only after the commit, because a rollback may need them. One call checks at most
 // maxChangedJobsPerStep queues.
 func (t *Tx) removeUnneededQueues() (more bool, err error) {
 	m := &t.engine.memory

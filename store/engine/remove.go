@@ -2,13 +2,13 @@ package engine
 
 import "github.com/queuectl/queuectl/store/database"
 
-// These limits apply to one transaction that removes attempts and dependencies. Later transactions remove the
-// rest.
+// These limits apply to one transaction that removes attempts and dependencies. Later transactions remove the other
+// attempts and dependencies.
 const (
 	// maxRemovedWithJob limits how many attempts, and how many dependencies, are removed in the same
 	// transaction as their job.
 	maxRemovedWithJob = 200
-	maxRemovedPerTx   = 1000 // attempts and dependencies that one transaction may remove
+	maxRemovedPerTx   = 1000 // maximum number of attempts and dependencies that one transaction removes
 	maxRemovedPerStep = 500  // attempts, or dependencies, of a removed job that one call of continueJobRemovals removes
 	// maxRemovedBytes limits how many bytes of outputs and results of one job are removed from the database in one step:
 	// with the job itself, or in one call of continueJobRemovals. The attempt that reaches the limit is still removed.

@@ -88,8 +88,8 @@ func (t *Tx) endReranking() {
 	t.Exec(`UPDATE meta SET ranked_by = ?`, t.engine.memory.storedRanksOrder)
 }
 
-// RerankWaitingJobs gives the next waiting jobs new ranks, if the order has changed. more is true if there are more
-// jobs to do.
+// RerankWaitingJobs gives the next waiting jobs new ranks, if the order has changed. more is true if more jobs need new
+// ranks.
 func (e *Engine) RerankWaitingJobs(ctx context.Context) (more bool, err error) {
 	if !e.JobReader.Counts().RerankUnfinished {
 		return false, nil

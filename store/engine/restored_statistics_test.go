@@ -15,8 +15,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlite"
 )
 
-// After a restore, the statistics are those of the time of the backup. Summing them up to hours and days
-// continues from there.
+// After a restore, the statistics are those of the time of the backup. Upkeep continues from there to sum them up to
+// hours and days.
 func TestRestoredStatisticsContinue(t *testing.T) {
 	now := queue.UnixMillisOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	s := openWithClock(t, t.TempDir(), &now)

@@ -10,8 +10,9 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// TrimUserData implements store.Quotas. It removes inputs and outputs of a user's jobs until the user's data
-// has at most maxBytes bytes. One call removes a limited number; more is true if there is more to remove.
+// TrimUserData implements store.Quotas. It removes inputs and outputs of a user's jobs until the user's data has at
+// most maxBytes bytes. One call removes at most maxRemovedOutputsPerStep of them; more is true if another call is
+// needed.
 func (e *Engine) TrimUserData(ctx context.Context, uid int, maxBytes int64) (more bool, err error) {
 	return doWithResult(ctx, e, newRemovalOperation(Normal), func(t *Tx) (more bool, err error) {
 		list, enough := t.removableParts(uid, t.engine.memory.users[uid].totalBytes()-maxBytes, maxRemovedOutputsPerStep)
@@ -45,10 +46,10 @@ type removableJobPart struct {
 	jobEndedAt    int64 // when the job ended; 0 if it has not ended
 }
 
-// removableParts lists parts of a user's jobs that can be removed, until they add up to neededBytes or there
-// are limit of them. isEnough reports whether they add up to neededBytes. Parts of jobs that have not ended
-// come first, then those of ended jobs, in the order in which the jobs ended. A job's input comes before its
-// outputs. Each of the two queries reads at most limit rows, in the order of an index.
+// removableParts lists parts of a user's jobs that can be removed, until the parts add up to neededBytes or there are
+// limit parts. isEnough reports whether the parts add up to neededBytes. Parts of jobs that have not ended come first,
+// then those of ended jobs, in the order in which the jobs ended. A job's input comes before its outputs. Each of the
+// two queries reads at most limit rows, in the order of an index.
 func (t *Tx) removableParts(uid int, neededBytes int64, limit int) (parts []removableJobPart, isEnough bool) {
 	if neededBytes <= 0 {
 		return nil, true

@@ -350,10 +350,10 @@ func (t *Tx) recordReservedLeaseChange(l *rules.Lease) {
 	}
 }
 
-// adjustUsedUnits changes the used units of the gates (locks and other limits) by the units that a lease
-// holds: it adds them if sign is 1, and subtracts them if sign is -1. It skips rates if the attempt has
-// started, because the recorded start counts then. It skips resources if the job runs on another node,
-// because each node counts only its own.
+// adjustUsedUnits changes the used units of the gates (locks and other limits) by the units that a lease holds: it adds
+// them if sign is 1, and subtracts them if sign is -1. It skips rates if the attempt has started, because then the
+// recorded start counts instead. It skips resources if the job runs on another node, because each node counts only its
+// own resources.
 func (t *Tx) adjustUsedUnits(l *rules.Lease, sign int) {
 	if l == nil {
 		return

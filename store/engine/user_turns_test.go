@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// If another node has changed jobs of some users, a node reads only the lanes of these users again. One query
-// is enough for several users, and also for all.
+// If another node has changed jobs of some users, a node reads only the lanes of these users again. One query is enough
+// to read the lanes of several users, or of all users.
 func TestForeignLaneChangesNeedOneQuery(t *testing.T) {
 	var changed, all []int
 	for _, users := range []int{4, 40} {

@@ -24,7 +24,8 @@ type userCounts struct {
 	stagedBytes int64
 }
 
-// totalBytes returns how many bytes the user's jobs take, both those in the queue and those still in a batch.
+// totalBytes returns how many bytes the user's jobs take, both the jobs in the queue and the jobs that are still in a
+// batch.
 func (u userCounts) totalBytes() int64 { return u.storedBytes + u.stagedBytes }
 
 func (t *Tx) changeUserCounts(uid int, change func(u *userCounts)) {

@@ -32,7 +32,8 @@ const (
 //
 // Like a bufio.Writer, a Tx keeps the first error of its statements in its field statementErr. Later statements do
 // nothing and return the same error, and the transaction is rolled back. So a function that executes several statements
-// need not check the error of each. After an error, queries find nothing, and no result computed from them is used.
+// need not check the error of each statement. After an error, queries find nothing, and no result computed from them is
+// used.
 type Tx struct {
 	database.Conn
 	hasBegun          bool
@@ -150,8 +151,8 @@ func (e *Engine) FailAfterReadError(err error) {
 	})
 }
 
-// commitGroup carries out a group in one transaction and replies to each operation. It returns the operations
-// that got no reply. If err is nil, they belong in the next commit; otherwise the database is broken.
+// commitGroup carries out a group in one transaction and replies to each operation. It returns the operations that got
+// no reply. If err is nil, these operations belong in the next commit. Otherwise the database is broken.
 func (e *Engine) commitGroup(group []*queuedOperation) (remaining []*queuedOperation, err error) {
 	if err := e.backend.BeforeCommitGroup(); err != nil {
 		return group, err

@@ -10,7 +10,7 @@ import (
 )
 
 // maxGatesReadPerOwner limits how many gates (locks, rates and resources) of an owner are read for one list. Many of
-// them may be gates that no job needs any more and that upkeep has not removed yet.
+// these gates may be unneeded: no job needs them any more, and upkeep has not removed them yet.
 const maxGatesReadPerOwner = 5 * store.MaxGatesPerPage
 
 // maxStartsCountedPerOwner limits how many recorded starts are counted for one list of an owner's gates. When the

@@ -194,8 +194,8 @@ func extractOutputFiles(c *sqlitedb.Conn, createOutputFile func(ref string) (io.
 	return result, err
 }
 
-// raiseNextNumbers raises the next numbers of jobs and events in the backup, at least to those of the existing
-// database, if it can be read, and to those of the high-water mark, a file that records them.
+// raiseNextNumbers raises the next numbers of jobs and events in the backup. Afterwards, they are at least as high as
+// in the existing database, if it can be read, and as in the high-water mark, a file that records these numbers.
 func raiseNextNumbers(c *sqlitedb.Conn, oldDatabasePath string) error {
 	p := sqlitedb.ReadHighWaterMark(filepath.Dir(oldDatabasePath))
 	err := c.Exec(`UPDATE meta SET commits = max(commits, ?), next_seq = max(next_seq, ?),
@@ -225,7 +225,7 @@ func raiseNextNumbers(c *sqlitedb.Conn, oldDatabasePath string) error {
 
 // installPreparedDatabase moves the existing files to oldFilesDir, calls beforeInstall, and renames the prepared
 // database. Between these steps a service refuses to start, because the high-water mark shows that a database is
-// missing. If the process is killed then, the user can run restore again.
+// missing. If the process is killed between these steps, the user can run restore again.
 func installPreparedDatabase(dir, preparedPath, oldFilesDir string, beforeInstall func() error) error {
 	m, err := sqlitedb.OpenHighWater(dir)
 	if err == nil {

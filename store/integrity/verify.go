@@ -346,7 +346,7 @@ const clockAdvice = "if the clock of the machine is wrong, set it; stored dates 
 // maxFaultsPerKind is the maximum number of faults of one kind that are listed.
 const maxFaultsPerKind = 10
 
-// wrongRowsQuery is a query for rows that are wrong. It selects their number and the name of one of them.
+// wrongRowsQuery is a query for rows that are wrong. It selects the number of these rows and the name of one of them.
 // messageFormat contains verbs for these two values.
 type wrongRowsQuery struct{ messageFormat, sql string }
 

@@ -184,8 +184,8 @@ type userLanes struct {
 	firstOmittedPosition rules.Position
 }
 
-// MaxOpenLanesPerUser is the largest number of open lanes with demands that a queue keeps for each user. With
-// several of them in memory, a claim usually finds the user's next best lane without a query.
+// MaxOpenLanesPerUser is the largest number of open lanes with demands that a queue keeps for each user. With several
+// lanes in memory, a claim usually finds the user's next best lane without a query.
 const MaxOpenLanesPerUser = 4
 
 // secondBestHead returns the position of the first job of the user's second-best lane. If that lane is not in
@@ -197,7 +197,7 @@ func (u *userLanes) secondBestHead() rules.Position {
 	return u.firstOmittedPosition
 }
 
-// addOpenLane adds an open lane. If there are then more than MaxOpenLanesPerUser, it removes the last one.
+// addOpenLane adds an open lane. If there are then more than MaxOpenLanesPerUser lanes, it removes the last lane.
 func (u *userLanes) addOpenLane(l rules.Lane) {
 	if l.Head.After(u.firstOmittedPosition) {
 		return
@@ -220,8 +220,8 @@ func (q *Queue) userOpenLanes(uid int) userLanes {
 	return userLanes{firstOmittedPosition: rules.MaxPosition}
 }
 
-// AddOpenLane adds a lane with demands (locks or other limits). The lane was read from the database and is open
-// there.
+// AddOpenLane adds a lane with demands (locks or other limits). The lane was read from the database and is open in the
+// database.
 func (q *Queue) AddOpenLane(l rules.Lane) {
 	lanesOfUser := q.userOpenLanes(l.UID)
 	lanesOfUser.addOpenLane(l)

@@ -18,9 +18,9 @@ type gate struct {
 
 func gateOf(j *job, d queue.Demand) gate { return gate{d.GateOwner(j.UID), d.Kind, d.GateKey} }
 
-// applyDeclaredLimits sets the limits of the locks and rates that a job declares. A limit that users share
-// changes only if no unfinished job except ignoredJob, which may be nil, names the key. It first deletes
-// starts that are older than the period of a rate, so that a longer period does not count them again.
+// applyDeclaredLimits sets the limits of the locks and rates that a job declares. A limit that users share changes only
+// if no unfinished job except ignoredJob, which may be nil, names the key. applyDeclaredLimits first deletes starts
+// that are older than the period of a rate, so that a longer period does not count them again.
 func (s *Store) applyDeclaredLimits(j, ignoredJob *job, now queue.UnixMillis) {
 	for _, d := range j.Demands {
 		g := gateOf(j, d)
@@ -48,8 +48,8 @@ func (s *Store) recordRateStarts(j *job, startedAt, now queue.UnixMillis) {
 	}
 }
 
-// usedUnits returns how many units of a gate are in use. For a rate, these are the starts within its period,
-// and the units of leased jobs that are not known to have started. For other gates, they are the units of all
+// usedUnits returns how many units of a gate are in use. For a rate, the used units are the starts within its period,
+// and the units of leased jobs that are not known to have started. For other gates, the used units are those of all
 // leased jobs.
 func (s *Store) usedUnits(g gate, now queue.UnixMillis, leasedJobs []*job) (unitCount int) {
 	for _, j := range leasedJobs {
@@ -123,8 +123,8 @@ func (s *Store) resetUserTurns(queueName string) {
 	s.claimCountAtTurnReset[queueName] = s.claimCount
 }
 
-// undoUserTurn is called when a job is returned before it started. It undoes what the claim of the job has
-// changed in the turns of the users.
+// undoUserTurn is called when a job is returned before it started. It undoes how the claim of the job has changed the
+// turns of the users.
 func (s *Store) undoUserTurn(j *job) {
 	if u := (queueUser{j.Queue, j.UID}); j.lastClaimNumber > s.claimCountAtTurnReset[j.Queue] {
 		s.lastUserClaims[u] = min(s.lastUserClaims[u], j.previousUserClaim)

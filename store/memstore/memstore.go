@@ -203,7 +203,7 @@ func (s *Store) runUpdateTx(ctx context.Context, change func(now queue.UnixMilli
 	})
 }
 
-// rankNewlyDueJobs ranks the jobs that are due for the first time. From then on they gain ageing points.
+// rankNewlyDueJobs ranks the jobs that are due for the first time. From then on, these jobs gain ageing points.
 func (s *Store) rankNewlyDueJobs(now queue.UnixMillis) {
 	for _, j := range s.jobs {
 		if j.hasNeverBeenDue && j.DueAt <= now {

@@ -194,7 +194,7 @@ func (s *Store) waitReasons(j *job) (reasons []store.WaitReason) {
 }
 
 // waitsForReservedResource reports whether the job j must wait because another job of its queue ranks before it and
-// waits only for the same resource. That job needs more units than are free, and they are kept for it.
+// waits only for the same resource. That job needs more units than are free, and the free units are kept for that job.
 func (s *Store) waitsForReservedResource(j *job, demand queue.Demand, now queue.UnixMillis, leasedJobs []*job) bool {
 	for _, other := range s.jobs {
 		if other.isLeased || !other.State.IsRunnable() || other.DueAt > now || other.Queue != j.Queue ||

@@ -273,7 +273,7 @@ func (s *Store) timeUntilNextDueJob() time.Duration {
 	now := s.now()
 	next := now.Add(maxPromoteInterval)
 	for _, j := range s.jobs {
-		// These jobs only wait for their due time. All others wait until a job ends or a rule changes.
+		// These jobs only wait for their due time. All other jobs wait until a job ends or a rule changes.
 		if j.State.IsRunnable() && !j.isLeased && j.DueAt > now {
 			next = min(next, j.DueAt)
 		}

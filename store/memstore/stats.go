@@ -48,8 +48,8 @@ func (s *Store) addAttemptSample(j *job, endState queue.State, startTime, endTim
 	s.statisticsSamples = append(s.statisticsSamples, m)
 }
 
-// addAttemptEndSample adds a sample for the end of an attempt. If its start was not reported, it also adds a sample
-// for the start. j must still have the state from before the end.
+// addAttemptEndSample adds a sample for the end of an attempt. If its start was not reported, it also adds a sample for
+// the start. j must still have the state that it had before the end.
 func (s *Store) addAttemptEndSample(j *job, settlement *store.Settlement, now queue.UnixMillis) {
 	a := &settlement.Attempt
 	if !settlement.Decision.RecordsAttempt {

@@ -126,8 +126,8 @@ const maxLostTakeMarks = 32
 func (r *NodeMessenger) TakeRequests(ctx context.Context, isSlow bool, limit int) (requests []store.NodeRequest,
 	err error) {
 	take := 1 + rand.Int64N(math.MaxInt64)
-	// UseConn calls this function again if the connection is lost. Both calls use the same value of take, so the second
-	// call also returns requests that the first one has marked.
+	// UseConn calls this function again if the connection is lost. Both calls mark requests with the same value, take, so
+	// the second call also returns requests that the first one has marked.
 	err = r.Conn.UseConn(ctx, func(c *pgdb.Conn) error {
 		for len(r.lostTakeMarks) > 0 {
 			if err := c.Exec(`UPDATE asks SET taken = 0 WHERE node = ? AND taken = ?`, r.nodeNumber(),

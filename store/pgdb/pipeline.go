@@ -129,7 +129,8 @@ func (c *Conn) sendPrepare(s *preparedStatement) {
 	c.unreadMessages = append(c.unreadMessages, unansweredMessage{preparedStatement: s, isPrepare: true})
 }
 
-// readHalfOfManyReplies reads half of the unread replies if there are many.
+// readHalfOfManyReplies does nothing until maxUnreadMessages or maxUnreadBytes is reached. It then reads replies until
+// only maxUnreadMessages/2 are unread.
 func (c *Conn) readHalfOfManyReplies() error {
 	if len(c.unreadMessages) < maxUnreadMessages && c.unreadArgumentBytes < maxUnreadBytes {
 		return nil
@@ -182,7 +183,7 @@ func (c *Conn) dropSkippedMessages() {
 	}
 }
 
-// flushAndReadReplies makes the server send all replies, and reads them as readReplies does.
+// flushAndReadReplies makes the server send all replies, and calls readReplies.
 func (c *Conn) flushAndReadReplies(maxUnread int) (changedRows int64, err error) {
 	if err := c.syncAndCountRoundTrip(); err != nil {
 		return 0, err

@@ -223,7 +223,7 @@ func (c *Conn) WriteRow(sql string, args ...any) error {
 			if err := c.sendCollectedTableRows(r.table); err != nil {
 				return err
 			}
-			return c.sendSync() // the server processes these rows while more are collected
+			return c.sendSync() // the server processes these rows while the caller collects more rows
 		}
 		return nil
 	})

@@ -25,7 +25,7 @@ const (
 	minPollInterval   = time.Second           // shortest time between two polls; up to half of it is added at random
 )
 
-// notifyCommits sends notifications of this node's commits to the other nodes. It sends them outside of
+// notifyCommits sends notifications of this node's commits to the other nodes. It sends the notifications outside of
 // transactions, because a transaction with NOTIFY takes a lock that all nodes need.
 func (s *Store) notifyCommits(ctx context.Context) {
 	for {

@@ -102,14 +102,15 @@ func (s *Store) tryToJoin(ctx context.Context, node NodeConfig) (remainingLeaseT
 		if err != nil {
 			return err
 		}
-		// Make the requests available that an earlier service of this node has taken and not answered.
+		// An earlier service of this node may have taken requests without answering them. Let this service take these
+		// requests again.
 		if err := t.Exec(`UPDATE asks SET taken = 0 WHERE node = ?`, id); err != nil {
 			return err
 		}
 		t.JoinAsNode(id)
 		s.serviceStartNumber = incarnation
 		t.OnRollback(func() { s.serviceStartNumber = 0 })
-		// Another service had this name. Make its leases available, so that a node can take them over.
+		// An earlier node, with another state directory, had this name. Let a node take over its leases.
 		if dir != "" && dir != node.StateDirID {
 			if err := t.OrphanLeases(id); err != nil {
 				return err

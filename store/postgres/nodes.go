@@ -226,9 +226,8 @@ func (s *Store) endNodeLease(ctx context.Context) error {
 	})
 }
 
-// OwnDeletableOutputs implements engine.SharedDatabase. It lists deletable output files of this node, and of
-// nodes that do not exist any more. With an index it skips the rows of other nodes, of which there may be
-// many.
+// OwnDeletableOutputs implements engine.SharedDatabase. It lists deletable output files of this node, and of nodes that
+// do not exist any more. An index lets it skip the rows of other nodes, of which there may be many.
 func (b backend) OwnDeletableOutputs(t *engine.Tx, limit int) (refs []string, err error) {
 	for name, found := "", true; found; {
 		more, err := database.ReadRows(t, database.FirstColumnText, `SELECT ref FROM garbage WHERE node = ?

@@ -19,10 +19,10 @@ import (
 // each time, while the writer lock makes all other nodes wait. So the first query reads the jobs that the
 // whole claim will probably take, from all lanes that will probably have the next turns.
 //
-// For example, three users have 100 waiting jobs each, and a claim wants 30. The first query reads 10 jobs
-// from each of the three lanes, and the position and priority of the eleventh. The claim then finds all 30
-// jobs in memory. If a lane has fewer jobs, the claim needs more jobs of the other lanes. Another query then
-// reads twice as many jobs of a lane.
+// For example, three users have 100 waiting jobs each, and a claim wants 30. The first query reads 10 jobs from each of
+// the three lanes, and the position and priority of the eleventh. The claim then finds all 30 jobs in memory. If a lane
+// has fewer jobs, the claim needs more jobs of the other lanes. Then another query reads twice as many jobs of each
+// lane.
 //
 // Other nodes change nothing while this node holds the writer lock. The transaction itself may change jobs:
 // RecordJobWrite records such a change, and RemoveAllRows removes all rows. A nil *ReadAheadJobs holds nothing.
@@ -98,8 +98,8 @@ func PositionAfter(p rules.Position) rules.Position {
 // HasLeftLane reports whether a job has left its lane after it was read.
 func (j *ReadAheadJobs) HasLeftLane(seq int64) bool { return j != nil && j.departedJobSeqs[seq] }
 
-// RecordJobWrite records that the transaction writes a job's row. It ignores writes of leased jobs, because these do
-// not affect the rows that were read ahead.
+// RecordJobWrite records that the transaction writes a job's row. It ignores writes of leased jobs, because such writes
+// do not affect the rows that were read ahead.
 func (j *ReadAheadJobs) RecordJobWrite(job *rules.Job, isLeased bool) {
 	switch {
 	case j == nil || isLeased || len(j.laneRowsByID) == 0:

@@ -78,7 +78,7 @@ type bestWaitingJobSearch struct {
 	bestAgeingStart                 queue.UnixMillis
 
 	stoppedAtLaneLimit bool // the search stopped after MaxLanesSearchedForBest lanes
-	// if stoppedAtLaneLimit: the jobs of lanes that were not searched are here or later
+	// if stoppedAtLaneLimit: the lanes that were not searched have no job before this position
 	firstUnsearchedPosition rules.Position
 }
 

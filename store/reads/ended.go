@@ -46,9 +46,8 @@ func (s *JobReader) CountEndedJobs(ctx context.Context, filter store.EndedJobFil
 	return total, err
 }
 
-// RemovableUserBytes implements store.Quotas. It knows the size of the outputs without reading them. It reads
-// only inputs of more than MaxKeptInputBytes bytes, so it reads at most neededBytes/MaxKeptInputBytes+1 of
-// them.
+// RemovableUserBytes implements store.Quotas. It knows the size of the outputs without reading them. It reads only
+// inputs of more than MaxKeptInputBytes bytes, so it reads at most neededBytes/MaxKeptInputBytes+1 inputs.
 func (s *JobReader) RemovableUserBytes(ctx context.Context, uid int, neededBytes int64) (removableBytes int64,
 	err error) {
 	outputs := s.userUsage(uid).OutputBytes

@@ -185,8 +185,8 @@ func (s *JobReader) ListRefs(ctx context.Context, f store.Filter) (refPage store
 	return refPage, err
 }
 
-// withSelectedRefs calls handlePage with a page of references to the jobs that a filter selects. Both use the
-// same read transaction.
+// withSelectedRefs calls handlePage with a page of references to the jobs that a filter selects. handlePage uses the
+// read transaction in which the references were read.
 func (s *JobReader) withSelectedRefs(ctx context.Context, f store.Filter,
 	handlePage func(*ReadSnapshot, store.JobRefPage) error) error {
 	m, err := newMatcher(f)
@@ -328,9 +328,9 @@ func (m *jobMatcher) hasAllLabels(labelsJSON []byte) bool {
 	return true
 }
 
-// maxJobsScannedForOldest is how many jobs of a state OldestReadySince searches, in the order in which they were
-// enqueued. If as many delayed jobs were enqueued before the oldest ready job, OldestReadySince does not find
-// that job.
+// maxJobsScannedForOldest limits how many jobs of a state OldestReadySince searches, in the order in which they were
+// enqueued. If this many jobs that are not due yet were enqueued before the oldest ready job, OldestReadySince does not
+// find that job.
 const maxJobsScannedForOldest = 1000
 
 // OldestReadySince returns since when the job that has waited longest could have started, or 0 if no job is

@@ -30,9 +30,9 @@ func JobRowArgs(j *rules.Job) []any {
 		j.WorkerID, j.HeldUnits, string(j.Reason), j.EncodedLastAttempt, newError)
 }
 
-// SameRow reports whether JobRowArgs returns the same arguments for both jobs, apart from UpdatedAt. It compares the
-// fields one by one, because JobRowArgs allocates memory for each argument: with four nodes on one PostgreSQL server,
-// comparing the results of JobRowArgs took an eighth of the nodes' processor time.
+// SameRow reports whether JobRowArgs returns the same arguments for both jobs, apart from UpdatedAt. SameRow compares
+// the fields one by one, because JobRowArgs allocates memory for each argument: with four nodes on one PostgreSQL
+// server, comparing the results of JobRowArgs took an eighth of the nodes' processor time.
 func SameRow(a, b *rules.Job) bool {
 	sameError := a.NewError == b.NewError || a.NewError != nil && b.NewError != nil && *a.NewError == *b.NewError
 	return sameError && a.UID == b.UID && a.State == b.State && a.Slot == b.Slot && a.LaneID == b.LaneID &&

@@ -15,8 +15,8 @@ type Queue struct {
 	// LeasableJobs is how many more jobs of the queue may be leased. It is 0 while the queue is paused.
 	LeasableJobs int
 	BestHead     Position // the best Head of the queue's open lanes; see lanes.go
-	// NextTurn decides, while queues have different weights, which queue is next: the one with the lowest
-	// number.
+	// NextTurn is the number of the queue's next turn. While queues have different weights, the queue with the lowest
+	// number is next.
 	NextTurn int64
 
 	WaitingJobs     int64 // number of waiting jobs

@@ -257,8 +257,8 @@ func encodeEventDetail(d queue.EventDetail) []byte {
 func attemptEndEventDetail(attemptNumber int, a *queue.Attempt, settlement *store.Settlement) []byte {
 	hasOutput := len(a.Output) > 0 || a.OutputFileRef != ""
 	if a.ExitCode >= 0 && a.Signal == 0 && settlement.Decision.Reason == "" && settlement.EndedByUID == nil && !hasOutput {
-		// Most details have only these numbers. A general encoder would take a tenth of the time in which the rules
-		// settle a job.
+		// The details of most attempts have only these three numbers. A general encoder would take a tenth of the time in
+		// which the rules settle a job.
 		b := strconv.AppendInt([]byte(`{"attempt":`), int64(attemptNumber), 10)
 		b = strconv.AppendInt(append(b, `,"started_at":`...), int64(a.StartedAt), 10)
 		return append(strconv.AppendInt(append(b, `,"exit_code":`...), a.ExitCode, 10), '}')

@@ -83,9 +83,9 @@ func (k *gatekeeper) GateRoom(uid int, need GateNeed) (room GateRoom, err error)
 	return room, err
 }
 
-// rateLimitRoom returns how many starts a rate still allows. Starts in the current period count, and so do
-// claimed jobs that are not known to have started. If no start is allowed, it schedules a check for the time
-// at which enough of these starts are older than the period.
+// rateLimitRoom returns how many starts a rate still allows. Starts in the current period count, and so do claimed jobs
+// that are not known to have started. If no start is allowed, it schedules a check for the time at which enough of the
+// recorded starts are older than the period.
 func (k *gatekeeper) rateLimitRoom(gateID int64, rule *GateRule) (GateRoom, error) {
 	since := k.clock.Now() - queue.UnixMillis(rule.RatePeriod.Milliseconds())
 	cached, found := k.rateRooms[gateID]

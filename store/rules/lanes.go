@@ -29,9 +29,9 @@ import (
 //
 // TestExampleOfTwoLanesSharingLock executes this example.
 
-// Lane is the list of ready jobs with the same queue, user and demands. Only gates can keep these jobs from
-// starting. A claim checks the gates for the first job only. To open or close a lane, the rows of its jobs
-// need not be written. See docs/decisions/0011.
+// Lane is the list of ready jobs with the same queue, user and demands. Apart from the limits of their queue, only
+// gates can keep these jobs from starting. A claim checks the gates for the first job only. To open or close a lane,
+// the rows of its jobs need not be written. See docs/decisions/0011.
 type Lane struct {
 	ID    int64
 	Queue string
@@ -111,8 +111,8 @@ type laneKeeper struct {
 	// JobsMayBeClaimable is true if a waiting claim may find a job now, because the transaction has made a job
 	// ready or a full queue has room again.
 	JobsMayBeClaimable bool
-	// claimSteps counts the steps of claims in this transaction: the lanes that claims check, including lanes
-	// that go before them at a resource, and the jobs that claims read but cannot lease.
+	// claimSteps counts the steps of claims in this transaction: the lanes that claims check, including lanes that go
+	// before the checked ones at a resource, and the jobs that claims read but cannot lease.
 	claimSteps int
 	// nonClaimSteps counts such steps outside of claims: the lanes that are checked, and the jobs that are read but cannot
 	// be leased, in OpenLanes and when a job joins a lane.
@@ -271,10 +271,10 @@ func (k *laneKeeper) prepareJobToLeaveLane(j *Job) {
 	}
 }
 
-// moveHeadToNext moves the head of a lane with demands to the job after the first one, which is about to
-// leave. Otherwise a user could create many lanes whose heads rank well although their jobs rank badly, and
-// each search for the best job would have to read all these lanes first. Lanes without demands need no such
-// protection: each user has one in each queue.
+// moveHeadToNext moves the head of a lane with demands to the job after the first one, which is about to leave.
+// Otherwise a user could create many lanes whose heads rank well although their jobs rank badly. Each search for the
+// best job would then have to read all these lanes first. Lanes without demands need no such protection, because each
+// user has only one such lane in each queue.
 func (k *laneKeeper) moveHeadToNext(l *Lane) {
 	scan := LaneScan{Lane: *l, StopPosition: MaxPosition, WantedJobs: 1, MaxDamagedJobs: 1}
 	scan.Lane.Head.Seq++

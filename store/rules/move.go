@@ -121,7 +121,7 @@ func computeRank(settings Settings, j *queue.Job) int64 {
 	return order.Rank(j.Priority, j.AgingSince, j.ArrivalNumber)
 }
 
-// UpdateRank changes a job's rank to the one that follows from the current settings.
+// UpdateRank computes a job's rank from the current settings and stores it.
 func (r *Rules) UpdateRank(j *Job) error {
 	l := r.tx.Lease(j.Seq)
 	if l != nil {

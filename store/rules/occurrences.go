@@ -213,8 +213,8 @@ func (e *occurrenceEnqueuer) enqueueAndCancelReplaced(draft queue.Job) (seq int6
 	return seq, id, err
 }
 
-// MaxReplacedHookBytes limits the bytes that are read and written for the hooks of the jobs that one request
-// replaces. A request that replaces only one job may exceed it.
+// MaxReplacedHookBytes limits the bytes that are read and written for the hooks of the jobs that one request replaces.
+// A request that replaces only one job may exceed this limit.
 const MaxReplacedHookBytes = 8 << 20
 
 // CheckReplacedHookBytes returns an error if a request replaces several jobs whose hooks together need more than

@@ -7,9 +7,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// GateRecheckState lists the gates (locks, rates and other limits) that may have room again. OpenLanes must check
-// the lanes that they have closed. The list stays in memory between transactions. After a restart, the engine
-// must call MarkGateDirty for every gate that closes a lane.
+// GateRecheckState lists the gates (locks, rates and other limits) that may have room again. OpenLanes must check the
+// lanes that these gates have closed. The list stays in memory between transactions. After a restart, the engine must
+// call MarkGateDirty for every gate that closes a lane.
 type GateRecheckState struct {
 	// MaxOpenLanesSteps limits the steps of OpenLanes in one transaction; 0 means the constant MaxLaneStepsPerTx. The next
 	// call of ApplyDueChanges continues. Until then, jobs with a worse rank may start before jobs of lanes that are still
@@ -40,8 +40,8 @@ func (s *GateRecheckState) SaveDirtyGates() (restore func()) {
 	return func() { maps.Copy(s.dirtyGates, kept) }
 }
 
-// MaxLaneStepsPerTx limits the steps of claims in one transaction, and also those of OpenLanes, so that they hardly
-// delay other commits. A step is a lane that is checked, or a job that is read but cannot be leased. See
+// MaxLaneStepsPerTx limits the steps of claims in one transaction, and also those of OpenLanes, so that other commits
+// are hardly delayed. A step is a lane that is checked, or a job that is read but cannot be leased. See
 // docs/decisions/0015.
 const MaxLaneStepsPerTx = 250
 

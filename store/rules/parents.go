@@ -179,8 +179,8 @@ type ancestorSearch struct {
 }
 
 // addParentAndAncestors adds a parent and all jobs that it waits for. It visits each job once. If one of these jobs
-// waits for the child, it returns an error that contains parentID. It also returns an error if one of them is still in
-// a frame of a batch, because the edges of that job are not stored yet.
+// waits for the child, addParentAndAncestors returns an error that contains parentID. It also returns an error if one
+// of them is still in a frame of a batch, because the edges of that job are not stored yet.
 func (a *ancestorSearch) addParentAndAncestors(parentSeq int64, parentID string) error {
 	if a.visitedSeqs[parentSeq] {
 		return nil

@@ -129,8 +129,8 @@ type Counters interface {
 	// AdjustRetainedCounts counts an ended job to which its queue's own retention applies, and the bytes of
 	// its outputs. sign is 1 to add them to the counts, and -1 to subtract them.
 	AdjustRetainedCounts(j *Job, sign int)
-	// AddUserBytes changes the counted bytes of a user's jobs and schedules: outputBytes those of outputs,
-	// and storedBytes all others. Both may be negative.
+	// AddUserBytes changes the counted bytes of a user's jobs and schedules: outputBytes is the change of the bytes of
+	// outputs, and storedBytes that of all other bytes. Both may be negative.
 	AddUserBytes(uid int, storedBytes, outputBytes int64)
 }
 
@@ -207,7 +207,7 @@ type Gates interface {
 	GateRule(gateID int64) (GateRule, error)
 	// LeasedUnitNumbers returns the numbers of those units of a resource that leased jobs hold.
 	LeasedUnitNumbers(resource string) map[int]bool
-	// ResourceGateIDs returns the gates that are resources. They are few.
+	// ResourceGateIDs returns the gates that are resources. A database has few of them.
 	ResourceGateIDs() []int64
 	// RecordRateStart stores a start for a rate, and may delete starts that are older than its period.
 	RecordRateStart(gateID int64, startedAt queue.UnixMillis) error

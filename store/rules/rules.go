@@ -24,8 +24,8 @@ type Rules struct {
 	uniqueKeyChecker
 	userQuotaRoomMaker
 
-	// HookBytesUsed is the number of bytes that the transaction has read and written to create hook jobs. They are
-	// counted separately because an operation on a small job may have to read large jobs to create their hooks.
+	// HookBytesUsed is the number of bytes that the transaction has read and written to create hook jobs. These bytes are
+	// counted separately, because an operation on a small job may have to read large jobs to create their hooks.
 	HookBytesUsed int
 }
 

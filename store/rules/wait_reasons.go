@@ -27,7 +27,7 @@ func (r *Rules) SimulateClaims(maxJobs int) (simulation store.ClaimSimulation, e
 	return simulation, nil
 }
 
-// These constants limit the steps and bytes of a simulation. Its last claim may exceed them.
+// These constants limit the steps and bytes of a simulation. The last claim of a simulation may exceed these limits.
 const (
 	maxSimulationSteps = 20 * MaxLaneStepsPerTx
 	maxSimulationBytes = 20 * MaxBytesReadPerClaim

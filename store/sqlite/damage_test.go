@@ -75,8 +75,8 @@ func execOnClosedDatabase(t *testing.T, dir string, statements ...string) {
 	}
 }
 
-// A database with a newer schema is rejected, and the error names both versions. It is opened if it says that
-// this version may read it.
+// A database with a newer schema is rejected, and the error names both versions. The database is opened if its table
+// meta says that this version may use it.
 func TestNewerSchemaIsRefused(t *testing.T) {
 	dir := createDatabase(t, 1)
 	newer := len(database.SchemaMigrations) + 7
@@ -348,8 +348,8 @@ func TestForeignCheckpointIsNotDamage(t *testing.T) {
 	expectNoFaults(t, s, "afterwards")
 }
 
-// Transactions that a process committed before it was killed are there when the database is opened again. Its
-// uncommitted last transaction is not.
+// Transactions that a process committed before it was killed are there when the database is opened again. The last
+// transaction of the process, which was not committed, is not there.
 func TestCommitsSurviveKilledProcess(t *testing.T) {
 	dir := createDatabase(t, 1)
 	path := filepath.Join(dir, sqlitedb.DatabaseFileName)

@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/store/sqlitedb"
 )
 
-// readDatabaseFiles returns the contents of the database files in a directory. The files are read while the
-// store is open, so they look as if the process was killed.
+// readDatabaseFiles returns the contents of the database files in a directory. It reads the files while the store is
+// open, so their contents are like those that a killed process leaves.
 func readDatabaseFiles(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
 	files := map[string][]byte{}

@@ -262,7 +262,7 @@ func (s *Store) WatchFiles(ctx context.Context) {
 }
 
 // checkFilesNotReplaced returns the current state of the database and its WAL. It returns an error if one of them was
-// deleted or replaced while it was open, because later writes to it would be lost.
+// deleted or replaced while the store had it open, because later writes to the open file would be lost.
 func (s *Store) checkFilesNotReplaced() (files [2]os.FileInfo, err error) {
 	if files, err = statDatabaseFiles(filepath.Join(s.stateDir, sqlitedb.DatabaseFileName)); err != nil {
 		return files, err

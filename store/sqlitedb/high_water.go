@@ -45,7 +45,8 @@ func (f HighWaterFile) Close() error {
 	return f.File.Close()
 }
 
-// Write writes the high-water mark. It ignores errors, because the previous mark in the other slot stays valid.
+// Write writes the high-water mark. It ignores errors, because the file still contains the previous mark in the other
+// slot.
 func (f HighWaterFile) Write(p HighWaterMark) {
 	b, _ := binary.Append(nil, binary.LittleEndian, p) // a struct of numbers can always be encoded
 	b = binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
