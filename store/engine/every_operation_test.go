@@ -179,7 +179,6 @@ func useQueuesAndDependencies(t *testing.T, s *Store) {
 	}
 }
 
-// callEveryScheduleOperation calls every operation of the store on schedules.
 func callEveryScheduleOperation(t *testing.T, s *Store) {
 	t.Helper()
 	ctx := t.Context()

@@ -169,7 +169,6 @@ func expireLease(t *testing.T, url, name string) {
 		`UPDATE queuectl.nodes SET until = clock_timestamp() - interval '1 s' WHERE name = '%s'`, name))
 }
 
-// reportStarted reports a job as started.
 func reportStarted(t *testing.T, s *postgres.Store, j *queue.Job) {
 	t.Helper()
 	if _, err := s.ReportAndClaim(t.Context(), store.LeaseReport{Starts: []store.AttemptStart{{Lease: j.Lease(),

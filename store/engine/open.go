@@ -110,7 +110,6 @@ func (e *Engine) LoadReadOnly(conn database.Conn, readOrder func([]store.Setting
 	return err
 }
 
-// loadCacheFirstTime fills the whole cache for the first time.
 func (e *Engine) loadCacheFirstTime() error {
 	if err := e.loadMemory(); err != nil {
 		return err

@@ -107,7 +107,6 @@ func (s *Store) TrimEndedJobs(ctx context.Context, queueName string, maxJobs int
 	return more, err
 }
 
-// removeEndedJob removes a job that has ended.
 func (s *Store) removeEndedJob(j *job, detail queue.EventDetail, now queue.UnixMillis) {
 	s.removeJob(j)
 	j.State = 0

@@ -453,7 +453,6 @@ func (s *Store) checkNewQueueLimit(uid int, newJobsByQueue map[string]int64) err
 	return nil
 }
 
-// countJobsByQueue counts jobs by queue.
 func countJobsByQueue(jobs []queue.Job) map[string]int64 {
 	counts := map[string]int64{}
 	for i := range jobs {

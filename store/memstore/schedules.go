@@ -342,7 +342,6 @@ func (s *Store) callWithoutJobs(excludedJobs []*job, now queue.UnixMillis, f fun
 	return f()
 }
 
-// addOccurrenceRecord adds a record of an occurrence to the schedule.
 func (s *Store) addOccurrenceRecord(storedSchedule *schedule, record store.OccurrenceRecord, now queue.UnixMillis) {
 	record.RecordedAt = now
 	storedSchedule.occurrenceRecords = append(storedSchedule.occurrenceRecords, record)

@@ -78,7 +78,6 @@ func MoveQueue(ctx context.Context, source, target QueueLocation, node NodeIdent
 	return m.result, nil
 }
 
-// incompleteCopyFileName is the file name of an incomplete copy.
 const incompleteCopyFileName = "moving.db"
 
 // sourceState identifies a queue and its state. An interrupted copy is continued only if these values are the

@@ -97,7 +97,6 @@ func (r *rowBatch) ensureMultiRowStatement() *preparedStatement {
 	return r.multiRowStatement
 }
 
-// placeholderPattern matches a placeholder in a statement.
 var placeholderPattern = regexp.MustCompile(`\$[0-9]+`)
 
 // recordPrepareReply records the server's reply that a statement is prepared. The reply contains the types of the
@@ -176,7 +175,6 @@ func (r *rowBatch) arrayArguments() (values [][]byte, formats []int16) {
 	return values, formats
 }
 
-// removeAllRows removes all rows.
 func (r *rowBatch) removeAllRows() {
 	clear(r.updatedKeys)
 	r.rowCount, r.valueBytes = 0, 0
@@ -238,7 +236,6 @@ func (c *Conn) prepareStatement(s *preparedStatement) error {
 	})
 }
 
-// sendCollectedTableRows sends the collected rows of a table.
 func (c *Conn) sendCollectedTableRows(table string) error {
 	s := c.collectedRows[table]
 	delete(c.collectedRows, table)

@@ -48,7 +48,6 @@ func upgradeScriptFrom(oldVersion int, migrations, postgresMigrations [][]string
 	return script
 }
 
-// schemaPart describes one part of a schema.
 type schemaPart struct {
 	name       string // kind and name of the part, like "column jobs.seq"
 	definition string // SQL definition; of a column, like "bigint NOT NULL"

@@ -14,7 +14,6 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// reportJobStarted reports a job as started.
 func reportJobStarted(t *testing.T, s *Store, j *queue.Job) {
 	t.Helper()
 	if _, err := s.ReportAndClaim(t.Context(), store.LeaseReport{Starts: []store.AttemptStart{{Lease: j.Lease(),

@@ -69,7 +69,6 @@ type Options struct {
 	Node              NodeConfig
 }
 
-// databaseSizeReadInterval is how often the size of the database is read.
 const databaseSizeReadInterval = time.Minute
 
 // defaultNodeLeaseDuration is the default for how long a node may act without renewing its node lease.

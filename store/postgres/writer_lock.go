@@ -77,7 +77,6 @@ type commitID struct {
 	randomMark int64
 }
 
-// readNewestCommit reads which commit is the newest in the database.
 func readNewestCommit(c database.Querier) (newest commitID, err error) {
 	_, err = database.ReadFirstRow(c, func(r database.Row) { newest = commitID{r.Int64(0), r.Int64(1)} },
 		`SELECT commits, (SELECT coalesce(max(mark), 0) FROM nodes WHERE nodes.commits = meta.commits) FROM meta`)

@@ -12,7 +12,6 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-// readConnPool is a pool of connections for reading.
 type readConnPool struct {
 	openConn     func() (database.ReadConn, error)
 	closedErr    error                  // error of reads after the pool is closed

@@ -8,7 +8,6 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// editJob applies an edit to a job.
 func (f *fixture) editJob(id string, change func(*queue.Job)) error {
 	f.t.Helper()
 	c := store.Change{Verb: queue.VerbEdit, UID: userA, EditJob: func(j *queue.Job) error { change(j); return nil }}

@@ -247,7 +247,6 @@ func (r *Rules) releaseLease(lease queue.Lease, reportStale func(queue.Lease)) {
 	r.disownAfterLease(j)
 }
 
-// encodeEventDetail encodes the detail of an event.
 func encodeEventDetail(d queue.EventDetail) []byte {
 	raw, _ := json.Marshal(d) // an EventDetail has only texts and numbers, which can always be encoded
 	return raw

@@ -63,7 +63,6 @@ func (f *fixture) runTx(operation func(*Rules) error) error {
 	return err
 }
 
-// mustRunTx runs an operation that must succeed.
 func (f *fixture) mustRunTx(operation func(*Rules) error) {
 	f.t.Helper()
 	if err := f.runTx(operation); err != nil {
@@ -227,7 +226,6 @@ func (f *fixture) leaseOf(id string) queue.Lease {
 	return queue.Lease{Seq: l.Job.Seq, Fence: l.Job.Fence}
 }
 
-// reportJobsStarted reports that leased jobs have started.
 func (f *fixture) reportJobsStarted(ids ...string) {
 	f.t.Helper()
 	for _, id := range ids {
@@ -246,7 +244,6 @@ func (f *fixture) newSettlement(lease queue.Lease, state queue.State) store.Sett
 	return e
 }
 
-// reportJobsCompleted reports that leased jobs have completed.
 func (f *fixture) reportJobsCompleted(ids ...string) {
 	f.t.Helper()
 	for _, id := range ids {
@@ -283,7 +280,6 @@ func (f *fixture) releaseLeases(ids ...string) {
 	}
 }
 
-// applyVerb applies a verb to a job.
 func (f *fixture) applyVerb(verb queue.Verb, id string) error {
 	f.t.Helper()
 	seq := f.jobByID(id).Seq

@@ -46,7 +46,6 @@ func purgeAll(t *testing.T, s *Store) {
 	}
 }
 
-// compactOneStep does one compaction step.
 func compactOneStep(t *testing.T, s *Store) (wait time.Duration) {
 	t.Helper()
 	err := s.RunBetweenTransactions(t.Context(), func() (err error) {

@@ -58,7 +58,6 @@ func expectOpenRefused(t *testing.T, dir, wantText string) error {
 	return err
 }
 
-// execOnClosedDatabase executes statements on a closed database.
 func execOnClosedDatabase(t *testing.T, dir string, statements ...string) {
 	t.Helper()
 	c, err := sqlitedb.OpenWriter(filepath.Join(dir, sqlitedb.DatabaseFileName))
