@@ -11,9 +11,9 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// State holds in memory whether the tables have any edges and notes, so that most transactions need not read the
-// tables. Only the goroutine that may change the database uses State. If a transaction is rolled back, the caller
-// restores State.
+// State holds in memory whether jobs have any dependencies (edges), and how many notes about parents are stored. So
+// most transactions need not read the tables. Only the goroutine that may change the database uses State. If a
+// transaction is rolled back, the caller restores State.
 type State struct {
 	HasAnyEdges          bool  `json:"k"` // true if any job waits, or once waited, for another job
 	PendingParentChanges int64 `json:"d"` // number of notes about parents whose children must still be checked
@@ -27,8 +27,9 @@ func (s *State) AddReadQueries(batch *database.QueryBatch) {
 	batch.AddEach(func(r database.Row) { s.PendingParentChanges = r.Int64(0) }, `SELECT count(*) FROM ended`)
 }
 
-// Tables implements rules.Dependencies on the tables "edges" and "ended", in one transaction. If a statement of
-// the transaction fails, later statements do nothing and return the same error.
+// Tables implements rules.Dependencies on the table "edges" (dependencies between jobs) and the table "ended" (notes
+// about parents), in one transaction. If a statement of the transaction fails, later statements do nothing and return
+// the same error.
 type Tables struct {
 	conn  database.Statements
 	state *State
@@ -41,7 +42,7 @@ func New(tx database.Statements, s *State) Tables { return Tables{tx, s} }
 // one job (the child) on another job (the parent).
 func (t Tables) HasEdges() bool { return t.state.HasAnyEdges }
 
-// AddEdge implements rules.Dependencies. It stores an edge with its status.
+// AddEdge implements rules.Dependencies. It stores an edge, the dependency of a child on a parent, with its status.
 func (t Tables) AddEdge(child int64, d queue.Dependency, onFailure queue.OnDependencyFailure,
 	status store.DependencyStatus) error {
 	t.state.HasAnyEdges = true
@@ -49,7 +50,7 @@ func (t Tables) AddEdge(child int64, d queue.Dependency, onFailure queue.OnDepen
 		int64(d.Condition), int64(onFailure), int64(status))
 }
 
-// HasEdgeWithStatus implements rules.Dependencies. It reports whether a child has an edge with the given
+// HasEdgeWithStatus implements rules.Dependencies. It reports whether a child has an edge (a dependency) with the given
 // status.
 func (t Tables) HasEdgeWithStatus(child int64, status store.DependencyStatus) (bool, error) {
 	n, err := t.conn.QueryNumber(`SELECT 1 FROM edges INDEXED BY edges_child WHERE child = ? AND met = ? LIMIT 1`,
@@ -63,7 +64,7 @@ func (t Tables) UnresolvedParentSeqs(child int64, n int) ([]int64, error) {
 		`SELECT parent FROM edges INDEXED BY edges_child WHERE child = ? AND met = 0 ORDER BY id LIMIT ?`, child, int64(n))
 }
 
-// DeleteEdges implements rules.Dependencies. It deletes all edges of a child.
+// DeleteEdges implements rules.Dependencies. It deletes all edges (dependencies) of a child.
 func (t Tables) DeleteEdges(child int64) error {
 	if !t.HasEdges() {
 		return nil

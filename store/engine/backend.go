@@ -75,8 +75,8 @@ type SharedDatabase interface {
 	// jobs of one queue and user that need the same locks and other limits.) If readNow is true, it also
 	// reads the rows immediately, because later statements would delay them.
 	StartLaneQuery(query string, args []any, expectedRows int, readNow bool) (PrefetchedRows, error)
-	// ReadLanes reads the next jobs of several lanes in one round trip. (A lane holds the jobs of one queue
-	// and user with the same demands.) For each element of starts, it returns up to jobsPerLane jobs with the
+	// ReadLanes reads the next jobs of several lanes in one round trip. (A lane holds the jobs of one queue and user that
+	// need the same locks and other limits.) For each element of starts, it returns up to jobsPerLane jobs with the
 	// columns records.AllJobColumns, and the position of the job after these.
 	ReadLanes(t *Tx, starts []readahead.LaneStart, jobsPerLane int) ([]readahead.LaneJobs, error)
 	// ReadOpenLanes reads, in one query, the lanes of a queue whose jobs need locks or other limits and can

@@ -39,7 +39,7 @@ type batch struct {
 // it is committed or being removed.
 func (b *batch) acceptsFrames() bool { return !b.isCommitted && !b.isBeingRemoved }
 
-// acceptsFramesHere reports whether a batch accepts frames from this node's clients.
+// acceptsFramesHere reports whether a batch accepts frames (further lists of its jobs) from this node's clients.
 func (e *Engine) acceptsFramesHere(b *batch) bool {
 	return b.acceptsFrames() && b.receivingNode == e.nodeID
 }
@@ -187,8 +187,8 @@ func (t *Tx) checkFrameAllowed(r *store.EnqueueRequest, texts []records.EncodedT
 	return nil
 }
 
-// addFrame stores drafts as one frame of the batch with this number. It reserves the ids that the user chose
-// for these jobs.
+// addFrame stores the drafts of one request as one frame of the batch with this number. It reserves the ids that the
+// user chose for these jobs.
 func (t *Tx) addFrame(batchNumber int64, drafts []queue.Job, texts []records.EncodedTexts,
 	receipt *store.Receipt) (err error) {
 	var frame []byte
@@ -223,8 +223,8 @@ func (t *Tx) auditBatch(b *batch, action string, jobs int64) {
 		ActionTarget: target})
 }
 
-// commitBatch commits a batch. If r contains drafts, they are its last frame. From now on, the jobs of the batch count
-// as jobs of the queue, and ApplyBatch moves them into the queue.
+// commitBatch commits a batch. If r contains drafts, they are the last jobs of the batch. From now on, the jobs of the
+// batch count as jobs of the queue, and ApplyBatch moves them into the queue.
 func (t *Tx) commitBatch(r store.EnqueueRequest, texts []records.EncodedTexts) (receipt store.Receipt, err error) {
 	m := &t.engine.memory
 	b, _ := m.findOpenBatch(r.UID, r.BatchName)
@@ -298,7 +298,8 @@ func (t *Tx) enqueueFirstFrame(b batch) (more bool, err error) {
 	return true, t.statementErr
 }
 
-// addBatchQueries adds the statements that read all batches, with the number and size of the jobs in their frames.
+// addBatchQueries adds the statements that read all batches, with the number and size of their jobs that are not in the
+// queue yet.
 func (e *Engine) addBatchQueries(queries *database.QueryBatch) {
 	m := &e.memory
 	queries.AddEach(func(r database.Row) {
@@ -377,7 +378,8 @@ func (t *Tx) takenIDs(ids []string) (map[string]bool, error) {
 		if seq == 0 || taken[id] || seq >= m.nextJobSeq {
 			continue
 		}
-		// The id may be the number of a job in a batch. No two frames of batches contain the same number.
+		// The id may be the number of a job in a batch. Each frame (the jobs of one request) has a range of numbers, and no
+		// two ranges overlap.
 		taken[id] = seq <= t.queryInt(
 			`SELECT last FROM frames INDEXED BY frames_first WHERE batch > 0 AND first <= ? ORDER BY first DESC LIMIT 1`, seq)
 	}

@@ -71,8 +71,8 @@ func (t *Tx) removeNextBatchFrame(batchNumber int64) (more bool) {
 	return true
 }
 
-// removeEmptyBatch removes a batch that has no more frames. If a damaged frame was detached from the batch,
-// the ids of its jobs could not be read from the frame, so removeEmptyBatch frees all ids of the batch.
+// removeEmptyBatch removes a batch that has no more frames (lists of jobs). If a damaged frame was detached from the
+// batch, the ids of its jobs could not be read from the frame, so removeEmptyBatch frees all ids of the batch.
 func (t *Tx) removeEmptyBatch(batchNumber int64) {
 	if detached := t.queryInt(`SELECT n FROM frames WHERE batch = ? LIMIT 1`, -batchNumber); detached != 0 {
 		t.Exec(`DELETE FROM staged_ids WHERE batch = ?`, batchNumber)

@@ -28,14 +28,14 @@ func (t *Tx) cacheClosedLanes(search closedLaneSearch, closedLanes []rules.Lane)
 	t.closedLanesBySearch[search] = closedLanes
 }
 
-// BestClosedLaneInQueue implements rules.Lanes. Of the lanes in a queue that a gate (a lock or other limit) has
-// closed, it returns the one with the best first job.
+// BestClosedLaneInQueue implements rules.Lanes. Of the lanes (lists of jobs) in a queue that a gate (a lock or other
+// limit) has closed, it returns the one with the best first job.
 func (t *Tx) BestClosedLaneInQueue(gate int64, queueName string) (l rules.Lane, found bool, err error) {
 	return t.firstClosedLane(closedLaneSearch{gateNumber: gate, queue: queueName, allUsers: true})
 }
 
-// BestClosedLaneInList implements rules.Lanes. Of the lanes of one user in one queue that a gate (a lock or other
-// limit) has closed, it returns the one with the best first job.
+// BestClosedLaneInList implements rules.Lanes. Of the lanes (lists of jobs) of one user in one queue that a gate (a
+// lock or other limit) has closed, it returns the one with the best first job.
 func (t *Tx) BestClosedLaneInList(gate int64, key rules.ClosedLaneListKey) (l rules.Lane, found bool, err error) {
 	return t.firstClosedLane(closedLaneSearch{gateNumber: gate, queue: key.Queue, uid: key.UID})
 }

@@ -76,8 +76,8 @@ type identity struct {
 
 // thresholds are limits above which the engine behaves differently. Only tests change them.
 type thresholds struct {
-	// maxEmptyLanes is the number of lanes without jobs that are kept for later jobs, because creating a lane
-	// costs more than keeping it. (A lane holds the jobs of one queue and user with the same demands.)
+	// maxEmptyLanes is the number of lanes without jobs that are kept for later jobs, because creating a lane costs more
+	// than keeping it. (A lane holds the jobs of one queue and user that need the same locks and other limits.)
 	maxEmptyLanes   int64
 	minPrefetchJobs int // a claim that wants at least this number of jobs sends its query early
 }
@@ -101,8 +101,8 @@ type foreignWork struct {
 	// mayHaveReadiedJobs reports that changes by other nodes may have made jobs ready to start, and that there was
 	// no claim after that.
 	mayHaveReadiedJobs bool
-	// closedHereStale reports that lanes which are closed only on this node may be able to open now, so they must be
-	// checked again.
+	// closedHereStale reports that lanes (lists of jobs) which are closed only on this node may be able to open now, so
+	// they must be checked again.
 	closedHereStale     bool
 	closedHereCheckedAt queue.UnixMillis // time of the last check by recheckClosedHereIfStale
 	// foreignTimerAt is when this node next checks whether other nodes have acted on their timers.

@@ -65,8 +65,8 @@ func (t *Tx) UnconfirmedPrewrittenJobs() int { return len(t.prewrite.jobs) }
 // HasPrefetch reports whether the query for a claim was sent early and its rows can still be used.
 func (t *Tx) HasPrefetch() bool { return t.claimPrefetch != nil }
 
-// LanesReadAhead returns the jobs that were read ahead, by the id of their lane. A lane holds the waiting
-// jobs of one queue and user with the same demands.
+// LanesReadAhead returns the jobs that were read ahead, by the id of their lane. A lane holds the waiting jobs of one
+// queue and user that need the same locks and other limits.
 func (t *Tx) LanesReadAhead() map[int64]readahead.LaneJobs { return t.readAhead.JobsByLane() }
 
 // HasWaiter reports whether a caller of AwaitJobs waits for a job that can start.
@@ -85,7 +85,8 @@ func (e *Engine) BlockCommits() (release func()) {
 	return func() { e.writerToken <- struct{}{} }
 }
 
-// HasStaleClosedLanes reports whether the engine must still check again the lanes that are closed only on this node.
+// HasStaleClosedLanes reports whether the engine must still check again the lanes (lists of jobs) that are closed only
+// on this node.
 func (e *Engine) HasStaleClosedLanes() bool { return e.closedHereStale }
 
 // CheckForgottenTurns checks that a reload of the caches brings back neither a user's turn that was forgotten

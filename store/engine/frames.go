@@ -24,7 +24,7 @@ func (t *Tx) firstFrame(batch int64) (f frame, found bool) {
 	return f, found
 }
 
-// freeChosenIDs frees the ids that the user chose for a frame's jobs.
+// freeChosenIDs frees the ids that the user chose for a frame's jobs, which are the jobs of one request.
 func (t *Tx) freeChosenIDs(f *frame) {
 	for i := range f.stagedJobs {
 		if f.stagedJobs[i].HasChosenID() {
@@ -33,7 +33,8 @@ func (t *Tx) freeChosenIDs(f *frame) {
 	}
 }
 
-// removeFrame removes a frame and the ids of its jobs.
+// removeFrame removes a frame, which holds the jobs of one request, and frees the ids that the user chose for these
+// jobs.
 func (t *Tx) removeFrame(f *frame) {
 	t.freeChosenIDs(f)
 	t.Exec(`DELETE FROM frames WHERE n = ?`, f.frameID)

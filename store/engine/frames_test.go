@@ -30,8 +30,8 @@ func damageRow(t *testing.T, s *Store, sql string, args ...any) {
 	}
 }
 
-// detachDamagedFrame commits a batch with one frame, which is completely unreadable. The engine then detaches
-// the frame from the batch.
+// detachDamagedFrame commits a batch with one frame (a list of jobs), which is completely unreadable. The engine then
+// detaches the frame from the batch.
 func detachDamagedFrame(t *testing.T, s *Store) {
 	t.Helper()
 	stageJobs(t, s, "h", 1, true)

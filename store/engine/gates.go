@@ -78,8 +78,9 @@ func (t *Tx) RecheckClosedLanes() {
 	}
 }
 
-// recheckClosedHereIfStale checks again the lanes that are closed only on this node, if another node's changes may have
-// affected them. It does so at most once per foreignTimerGrace, because a recheck of many queues takes long.
+// recheckClosedHereIfStale checks again the lanes (lists of jobs) that are closed only on this node, if another node's
+// changes may have affected them. It does so at most once per foreignTimerGrace, because a recheck of many queues takes
+// long.
 func (t *Tx) recheckClosedHereIfStale() {
 	s := t.engine
 	if !s.closedHereStale {

@@ -63,8 +63,8 @@ func (t *Tx) FindByID(uid int, id string) (seq int64, err error) {
 	return seq, cmp.Or(t.statementErr, err)
 }
 
-// IsInCommittedFrame implements rules.Jobs. It reports whether a job that is not in the queue is in a frame of a
-// committed batch. Frames have disjoint ranges of seqs.
+// IsInCommittedFrame implements rules.Jobs. It reports whether a job that is not in the queue is in a frame (the jobs
+// of one request) of a committed batch. Frames have disjoint ranges of seqs.
 func (t *Tx) IsInCommittedFrame(seq int64) (bool, error) {
 	m := &t.engine.memory
 	if _, found := m.firstBatch(func(b *batch) bool { return b.isCommitted }); !found {

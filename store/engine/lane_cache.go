@@ -22,7 +22,7 @@ type laneCache struct {
 	closedLanesBySearch map[closedLaneSearch][]rules.Lane
 }
 
-// cacheLane puts a changed lane into the cache, for writeCachedLanes to write.
+// cacheLane puts a changed lane (a list of jobs) into the cache, for writeCachedLanes to write.
 func (t *Tx) cacheLane(l rules.Lane) {
 	if t.unwrittenLanes == nil {
 		t.unwrittenLanes = map[int64]rules.Lane{}

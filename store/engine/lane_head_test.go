@@ -34,8 +34,8 @@ func enqueueForLocks(t *testing.T, s *Store, uid, lockCount int) (priority15Seqs
 	return priority15Seqs
 }
 
-// A lane is the list of a user's waiting jobs in a queue with the same demands. If the first job leaves the
-// lane or gets a low priority, the stored rank of the lane changes too. Otherwise a user with thousands of
+// A lane is the list of a user's waiting jobs in a queue that need the same locks and other limits. If the first job
+// leaves the lane or gets a low priority, the stored rank of the lane changes too. Otherwise a user with thousands of
 // such lanes could slow down all searches for the best job.
 func TestChangedHeadJobUpdatesLaneRank(t *testing.T) {
 	skip.IfShort(t, "takes long; make test-long runs it")

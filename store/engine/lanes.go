@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// SetLane implements rules.Lanes. It records the new state of a lane, which holds the waiting jobs of one
-// queue and user with the same demands.
+// SetLane implements rules.Lanes. It records the new state of a lane, which holds the waiting jobs of one queue and
+// user that need the same locks and other limits.
 func (t *Tx) SetLane(l rules.Lane) error {
 	m := &t.engine.memory
 	if len(l.GateNeeds) > 0 {
@@ -95,13 +95,13 @@ func (m *memory) closedForUnknownUser(l *rules.Lane) bool {
 		(m.maxLeasedPerUser == 0 || m.users[l.UID].leasedJobs < m.maxLeasedPerUser)
 }
 
-// firstJobOfLaneSQL is the end of a query, from FROM on, that finds the first waiting job of a lane. A lane
-// holds the waiting jobs of one queue and user with the same demands.
+// firstJobOfLaneSQL is the end of a query, from FROM on, that finds the first waiting job of a lane. A lane holds the
+// waiting jobs of one queue and user that need the same locks and other limits.
 const firstJobOfLaneSQL = `FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = lanes.id
 	ORDER BY rank, seq LIMIT 1`
 
-// Lane implements rules.Lanes. It returns the lane that the job belongs to, and creates it if necessary.
-// A lane holds the waiting jobs of one queue and user with the same demands.
+// Lane implements rules.Lanes. It returns the lane that the job belongs to, and creates it if necessary. A lane holds
+// the waiting jobs of one queue and user that need the same locks and other limits.
 func (t *Tx) Lane(j *rules.Job) (rules.Lane, error) {
 	ls := t.engine.memory.lanes
 	if len(j.Demands) == 0 {
@@ -140,7 +140,7 @@ func (t *Tx) Lane(j *rules.Job) (rules.Lane, error) {
 	return l, t.statementErr
 }
 
-// newEmptyLane returns a new, empty lane for the queue and user of a job.
+// newEmptyLane returns a new lane without jobs for the queue and user of a job.
 func newEmptyLane(j *rules.Job) rules.Lane {
 	return rules.Lane{Queue: j.Queue, UID: j.UID, Head: rules.MaxPosition, Priority: rules.UnknownLanePriority,
 		ClosedBy: rules.Empty, HeapIndex: -1}
@@ -191,8 +191,8 @@ func (t *Tx) insertLane(l *rules.Lane, demands, needs string) {
 		l.Queue, int64(l.UID), demands, needs, l.Head.Rank, l.Head.Seq, l.Priority, l.ClosedBy)
 }
 
-// removeEmptyLanes removes up to maxChangedJobsPerStep lanes (lists of waiting jobs with the same demands) that contain
-// no jobs, if there are more than maxEmptyLanes of these. more is true if there are more to remove.
+// removeEmptyLanes removes up to maxChangedJobsPerStep lanes (lists of waiting jobs) that contain no jobs, if there are
+// more than maxEmptyLanes such lanes. more is true if there are more to remove.
 func (t *Tx) removeEmptyLanes() (more bool, err error) {
 	m := &t.engine.memory
 	if int64(len(m.lanes.LocallyClosedBy)) > t.engine.maxEmptyLanes { // some lanes may no longer exist
@@ -231,8 +231,8 @@ func (t *Tx) removeLane(l *rules.Lane) {
 	for _, need := range l.GateNeeds {
 		t.AdjustLaneCount(need.Gate, -1)
 	}
-	// A lane whose stored demands were lost through damage looks like a lane without demands. So check that l
-	// itself is in the cache.
+	// A lane whose stored demands were lost through damage looks like the lane for jobs that need no lock or other limit.
+	// So check that l itself is in the cache.
 	if m.lanes.DemandFreeLanes[lanes.LaneNameOf(l)] == l {
 		m.lanes.RemoveDemandFreeLane(l)
 		t.addLaneToDelta(l)
@@ -261,9 +261,10 @@ func (t *Tx) clearClosedHere() {
 	t.rules.JobsMayBeClaimable = true
 }
 
-// addLaneQueries adds the statements that read the lanes. After these were executed, the caller calls
-// addPlainLanes, which adds the lanes without demands to memory. Before that, the caller must count the
-// leases: if a user has the maximum number of leased jobs, addPlainLanes closes the user's lanes.
+// addLaneQueries adds the statements that read the lanes (lists of waiting jobs). After these statements were executed,
+// the caller calls addPlainLanes, which adds the lanes whose jobs need no lock or other limit to memory. Before that,
+// the caller must count the leases: if a user has the maximum number of leased jobs, addPlainLanes closes the user's
+// lanes.
 func (e *Engine) addLaneQueries(queries *database.QueryBatch) (addPlainLanes func()) {
 	ls := e.memory.lanes
 	var plainLanes []rules.Lane

@@ -433,7 +433,7 @@ func TestDamagedLaneRemovalKeepsPlainLane(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueueForUser(t, s, 1, 1, withDemands(lockDemand("k", 1)))
 	_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobs: 2})
-	// This claim finds that no job with this demand waits any more.
+	// This claim finds that no job that needs this lock waits any more.
 	claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completionOf(&jobs[0])}, WantedJobs: 2})
 	enqueueForUser(t, s, 1, 1)
 	name := lanes.LaneName{Queue: "default", UID: 1}

@@ -35,7 +35,8 @@ type disownment struct {
 // isDone reports whether all jobs have moved to the uid of their former owner, except leased ones.
 func (d *disownment) isDone() bool { return d.jobsMovedUpToSeq == d.jobsBeforeSeq }
 
-// disownmentOf returns the disownment that will move a job, or nil if the job is not to be moved.
+// disownmentOf returns the disownment (the move of a user's jobs to another uid) that will move a job, or nil if the
+// job is not to be moved.
 func (m *memory) disownmentOf(uid int, seq int64) *disownment {
 	for i := range m.disownments {
 		if d := &m.disownments[i]; d.uid == uid && seq < d.jobsBeforeSeq {
@@ -145,8 +146,9 @@ func (t *Tx) moveFormerKey(uid int, key string) {
 	}
 }
 
-// disownStep moves the next keys of a disownment. After all keys, it moves the next jobs. It does not delete keys,
-// because the next owner's keys would get the row numbers of deleted ones.
+// disownStep moves the next keys of a disownment, which moves the keys and jobs of a uid's former owner. After all
+// keys, it moves the next jobs. It does not delete keys, because the next owner's keys would get the row numbers of
+// deleted ones.
 func (t *Tx) disownStep(d *disownment) error {
 	t.requireCacheReload()
 	keys, err := t.ExecCount(`UPDATE keys SET uid = ? WHERE n IN (SELECT n FROM keys WHERE uid = ? AND n <= ? LIMIT 250)`,

@@ -73,10 +73,12 @@ func (e *Engine) WaitReasons(ctx context.Context, seqs []int64) (map[int64][]sto
 // QueueWeightsDiffer implements rules.Queues. It reports whether any queue has a weight other than 1.
 func (t *Tx) QueueWeightsDiffer() bool { return t.engine.memory.lanes.WeightedQueueCount > 0 }
 
-// LastServedQueueTurn implements rules.Queues. It returns the turn number of the queue that was served last.
+// LastServedQueueTurn implements rules.Queues. It returns the turn number of the queue from which a job was claimed
+// last.
 func (t *Tx) LastServedQueueTurn() int64 { return t.engine.memory.lastServedQueueTurn }
 
-// RecordQueueTurn implements rules.Queues. It records that a queue was served in a turn, and sets its next turn.
+// RecordQueueTurn implements rules.Queues. It records that a job was claimed from a queue in the turn with this number,
+// and sets the number of the queue's next turn.
 func (t *Tx) RecordQueueTurn(q *rules.Queue, turn, nextTurn int64) {
 	l := t.engine.memory.lanes.FindOrAddQueue(q.Name)
 	old := l.NextTurn
@@ -84,9 +86,9 @@ func (t *Tx) RecordQueueTurn(q *rules.Queue, turn, nextTurn int64) {
 	l.NextTurn, t.engine.memory.lastServedQueueTurn = nextTurn, turn
 }
 
-// BestLane implements rules.Lanes. It considers the lanes of a queue in which a job can start. It returns the
-// lane whose first job is best, and the position of the first job of the second-best lane. (A lane holds the
-// waiting jobs of one queue and user with the same demands.)
+// BestLane implements rules.Lanes. It considers the lanes of a queue in which a job can start. It returns the lane
+// whose first job is best, and the position of the first job of the second-best lane. (A lane holds the waiting jobs of
+// one queue and user that need the same locks and other limits.)
 func (t *Tx) BestLane(q *rules.Queue) (rules.Lane, rules.Position, error) {
 	l, next := t.engine.memory.lanes.FindOrAddQueue(q.Name).BestLane()
 	return l, next, nil

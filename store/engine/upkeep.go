@@ -95,8 +95,8 @@ func (t *Tx) makeDueJobsReady() (more bool, err error) {
 
 // deleteOldIdempotencyKeys deletes up to maxDeletedRowsPerStep idempotency keys that are older than
 // IdempotencyKeyRetention. Keys are stored in the order of their age, so the age of the first one shows whether any
-// must be deleted. It deletes none while a disownment moves keys, because new keys may get the row numbers of deleted
-// ones.
+// must be deleted. It deletes none while keys are moved to the former owner of a uid, because new keys may get the row
+// numbers of deleted ones.
 func (t *Tx) deleteOldIdempotencyKeys() (more bool, err error) {
 	if t.engine.memory.isMovingKeys() {
 		return false, nil

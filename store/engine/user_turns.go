@@ -15,9 +15,9 @@ func (t *Tx) HasSeveralUsers(q *rules.Queue) bool {
 	return t.engine.memory.lanes.FindOrAddQueue(q.Name).HasSeveralUsers()
 }
 
-// EachContender implements rules.UserTurns. For every user in a queue it calls visit with the open lane whose
-// next job is the best. A lane is the list of a user's waiting jobs with the same demands, and open if its
-// next job may start.
+// EachContender implements rules.UserTurns. For every user in a queue it calls visit with the open lane whose next job
+// is the best. A lane is the list of a user's waiting jobs that need the same locks and other limits. The lane is open
+// if its next job may start.
 func (t *Tx) EachContender(q *rules.Queue, visit func(l *rules.Lane, lastTurn int64)) {
 	ls := t.engine.memory.lanes
 	ls.EachContender(ls.FindOrAddQueue(q.Name), visit)
@@ -43,7 +43,8 @@ func (t *Tx) RecordUserTurn(rulesQueue *rules.Queue, uid int) rules.UserTurn {
 // than 2*maxRememberedTurns users, it forgets those whose turns are older.
 const maxRememberedTurns = 1000
 
-// UndoUserTurn implements rules.UserTurns. It undoes a turn that RecordUserTurn has recorded.
+// UndoUserTurn implements rules.UserTurns. It undoes a turn that RecordUserTurn has recorded, because the claimed job
+// was returned before it started.
 func (t *Tx) UndoUserTurn(rulesQueue *rules.Queue, uid int, turn rules.UserTurn) {
 	if q := t.engine.memory.lanes.FindOrAddQueue(rulesQueue.Name); turn.TurnNumber > q.LastFinalTurn {
 		t.setLastUserTurn(q, uid, min(q.LastTurnByUID[uid], turn.PreviousNumber))

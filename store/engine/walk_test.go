@@ -44,8 +44,8 @@ func (e *Engine) checkMemoryMatchesTables() error {
 	})
 }
 
-// readAllLanes returns all lanes, and the text of each lane's demands, by id. It takes lanes without demands
-// from memory, and lanes with demands from their table.
+// readAllLanes returns all lanes (lists of jobs), and the text of each lane's demands (locks and other limits), by id
+// of the lane. It takes lanes without demands from memory, and lanes with demands from their table.
 func (t *Tx) readAllLanes() (byID map[int64]rules.Lane, demands map[int64]string, err error) {
 	byID, demands = map[int64]rules.Lane{}, map[int64]string{}
 	err = t.Query(func(r database.Row) (bool, error) {
@@ -63,9 +63,9 @@ func (t *Tx) readAllLanes() (byID map[int64]rules.Lane, demands map[int64]string
 	return byID, demands, err
 }
 
-// checkJobLanes returns an error if a ready job is not in the lane of its queue, user and demands. It also
-// returns an error if a job ranks before the job that its lane has recorded as the first. It ignores leased
-// jobs.
+// checkJobLanes returns an error if a ready job is not in the lane of its queue, user and demands (locks and other
+// limits). It also returns an error if a job ranks before the job that its lane has recorded as the first. It ignores
+// leased jobs.
 func (t *Tx) checkJobLanes(lanes map[int64]rules.Lane, demands map[int64]string) error {
 	var mismatch error
 	err := t.Query(func(r database.Row) (bool, error) {
@@ -196,8 +196,8 @@ func (t *Tx) checkCountsMatchTables(lanes map[int64]rules.Lane) error {
 	return errors.Join(wrong, err, err2, err3, err4, err5)
 }
 
-// verifyConn adapts the queries of the integrity checks, which are written for SQLite, to a server, where
-// each node stores its own list of reserved leases.
+// verifyConn adapts the queries of the integrity checks, which are written for SQLite, to a server, where each node
+// stores its own list of the leases whose attempts are not known to have started.
 type verifyConn struct{ database.Conn }
 
 func (v verifyConn) Query(handleRow func(r database.Row) (bool, error), sql string, args ...any) error {
@@ -363,7 +363,7 @@ func runRandomWalks(t *testing.T, walkCount int, open func(t *testing.T) func(qu
 			made, s = at(order)
 			s.clock = clock
 			s.gateRechecks.MaxOpenLanesSteps = 40 * rules.MaxLaneStepsPerTx // a high limit, because the model has none
-			// low, so that lanes, gates and queues are often removed
+			// low, so that lanes, gates and queues without jobs are often removed
 			s.maxEmptyLanes = 20
 			return made
 		}

@@ -86,14 +86,14 @@ func (t *GateTables) EnsureGate(uid int, d queue.Demand) (gateID int64, err erro
 // ResourceGateIDs implements rules.Gates. It returns the gates that are resources.
 func (t *GateTables) ResourceGateIDs() []int64 { return t.state.ResourceGateIDs }
 
-// AdjustLaneCount adds delta to the stored number of lanes that need a gate. A lane is the list of a user's
-// waiting jobs in a queue with the same demands.
+// AdjustLaneCount adds delta to the stored number of lanes that need a gate. A lane is the list of a user's waiting
+// jobs in a queue that need the same gates.
 func (t *GateTables) AdjustLaneCount(gateID int64, delta int) error {
 	return t.tx.Exec(`UPDATE gates SET lanes = lanes + ? WHERE id = ?`, int64(delta), gateID)
 }
 
-// RemoveUnusedGates removes up to limit gates (locks and other limits) that no job names and no lane needs. It
-// keeps a rate while the rate's period contains a recorded start. more reports whether the limit was reached.
+// RemoveUnusedGates removes up to limit gates (locks and other limits) that no job names and no lane (list of jobs)
+// needs. It keeps a rate while the rate's period contains a recorded start. more reports whether the limit was reached.
 func (t *GateTables) RemoveUnusedGates(limit int) (more bool, err error) {
 	if !t.state.HasGates {
 		return false, nil

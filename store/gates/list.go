@@ -43,7 +43,7 @@ func (t *GateTables) appendOwnerGates(ownerUID int, afterKind int64, afterKey st
 	var ids []int64
 	first, scanned := len(*gates), 0
 	err := t.tx.Query(func(r database.Row) (bool, error) {
-		// Skip a gate that no job, lane or setting needs. Upkeep will remove it.
+		// Skip a gate that no job, no list of waiting jobs (lane) and no setting needs. Upkeep will remove it.
 		if scanned++; r.Int64(5) == 0 && r.Int64(6) == 0 && (r.Int64(1) != int64(queue.GateResource) || r.Int64(7) == 0) {
 			return scanned < maxGatesReadPerOwner, nil
 		}

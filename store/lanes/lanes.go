@@ -1,6 +1,6 @@
-// Package lanes keeps in memory from which queues and lanes a claim may take jobs, so that it usually finds
-// the best job without a query. A lane is the list of waiting jobs of one queue and user that have the same
-// demands.
+// Package lanes keeps in memory from which queues and lanes a claim may take jobs, so that it usually finds the best
+// job without a query. A lane is the list of waiting jobs of one queue and user that have the same demands (locks and
+// other limits).
 //
 // Start with LaneCache. The comment at the top of store/rules/lanes.go explains lanes.
 package lanes
@@ -13,9 +13,9 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// LaneCache is the engine's cache of queues and lanes. It holds all lanes whose jobs have no demands, called
-// plain lanes. A user can have very many lanes with demands, so it holds only the best of these for each
-// queue and user.
+// LaneCache is the engine's cache of queues and lanes. It holds all lanes whose jobs have no demands (locks or other
+// limits). These lanes are called plain lanes. A user can have very many lanes with demands, so the cache holds only
+// the best of them for each queue and user.
 type LaneCache struct {
 	DemandFreeLanes      map[LaneName]*rules.Lane
 	DemandFreeLanesByUID map[int][]*rules.Lane // the same lanes by uid
@@ -38,21 +38,21 @@ func New() *LaneCache {
 		OverQuotaLaneCounts: map[int64]int{}, LocallyClosedBy: map[int64]int64{}}
 }
 
-// LaneName identifies a lane without demands: each queue and user have one such lane.
+// LaneName identifies a lane whose jobs need no lock or other limit: each queue and user have one such lane.
 type LaneName struct {
 	Queue string
 	UID   int
 }
 
-// LaneNameOf returns the name of a lane without demands.
+// LaneNameOf returns the name of a lane whose jobs need no lock or other limit.
 func LaneNameOf(l *rules.Lane) LaneName { return LaneName{l.Queue, l.UID} }
 
 // headHeap is a heap of queues or lanes. The first element is the one whose head, the position of its first
 // job, is best.
 type headHeap[T any, O headOrdering[T]] []T
 
-// headOrdering gives headHeap access to the head and the heap index of an element. The index is -1 if the element is
-// in no heap.
+// headOrdering gives headHeap access to the head (the position of the first job) and the heap index of an element. The
+// index is -1 if the element is in no heap.
 type headOrdering[T any] interface {
 	head(T) rules.Position
 	index(T) *int
@@ -116,8 +116,8 @@ func (h *headHeap[T, O]) update(element T, shouldContain bool) {
 	}
 }
 
-// secondBestIndex returns the index of the element with the second-best head, or 0 if the heap has fewer than two
-// elements.
+// secondBestIndex returns the index of the element with the second-best head (the position of its first job), or 0 if
+// the heap has fewer than two elements.
 func (h headHeap[T, O]) secondBestIndex() int {
 	switch { // the second-best element is a child of the root
 	case len(h) < 2:
@@ -177,8 +177,8 @@ func (ls *LaneCache) AdjustOverQuotaCount(gateID int64, delta int) {
 	}
 }
 
-// LocallyClosedLaneIDs returns the ids of the lanes that a gate closes on this node but not in the database. The ids
-// are joined by database.JoinNumbers; "" means no lanes.
+// LocallyClosedLaneIDs returns the ids of the lanes that a gate (a lock or other limit) closes on this node but not in
+// the database. The ids are joined by database.JoinNumbers; "" means no lanes.
 func (ls *LaneCache) LocallyClosedLaneIDs(gateID int64) string {
 	var laneIDs []int64
 	for lane, closedBy := range ls.LocallyClosedBy {
@@ -204,8 +204,9 @@ func (ls *LaneCache) EachReadyQueue(visit func(*rules.Queue) bool) {
 	}
 }
 
-// RefreshBestLanes finds the best open lane of each queue whose lanes have changed. readOpenLanes reads the open lanes
-// of the users in q.StaleUIDs, or of all users if q.AllUsersStale is set, and passes each lane to q.AddOpenLane.
+// RefreshBestLanes finds the best open lane of each queue whose lanes have changed. (A lane is open if its first job
+// may start.) readOpenLanes reads the open lanes of the users in q.StaleUIDs, or of all users if q.AllUsersStale is
+// set, and passes each lane to q.AddOpenLane.
 func (ls *LaneCache) RefreshBestLanes(readOpenLanes func(q *Queue) error) error {
 	for len(ls.staleQueues) > 0 {
 		q := ls.staleQueues[len(ls.staleQueues)-1]

@@ -90,8 +90,8 @@ func (q *Queue) PredictedNextLane(byArrival bool) *rules.Lane {
 	return q.OpenLanes[0]
 }
 
-// BestLane returns the open lane whose first job ranks best, and the position of the first job of the second-best lane.
-// The queue must be in LaneCache.ReadyQueues.
+// BestLane returns the lane whose first job may start and ranks best, and the position of the first job of the
+// second-best lane. The queue must be in LaneCache.ReadyQueues.
 func (q *Queue) BestLane() (rules.Lane, rules.Position) {
 	if len(q.OpenLanes) == 0 {
 		return *q.BestLaneWithDemands, q.secondBestHead
@@ -158,8 +158,8 @@ func (ls *LaneCache) clearBestLane(q *Queue) {
 	ls.UpdateQueueReadiness(q)
 }
 
-// rereadStaleLanes removes the stale open lanes from memory and calls readOpenLanes, which adds the current
-// ones with AddOpenLane.
+// rereadStaleLanes removes the lanes that are out of date from memory, and calls readOpenLanes, which adds the current
+// lanes with AddOpenLane.
 func (q *Queue) rereadStaleLanes(readOpenLanes func(q *Queue) error) error {
 	if q.AllUsersStale || q.demandLanesByUID == nil {
 		q.demandLanesByUID = map[int]userLanes{}
@@ -179,13 +179,13 @@ func (q *Queue) rereadStaleLanes(readOpenLanes func(q *Queue) error) error {
 // or other limits, and the first job of each may start.
 type userLanes struct {
 	openLanes []*rules.Lane // in the order of their heads; has at least one
-	// firstOmittedPosition is a position at or before the heads of all open lanes of the user that are not in
+	// firstOmittedPosition is a position at or before the first jobs of all open lanes of the user that are not in
 	// openLanes.
 	firstOmittedPosition rules.Position
 }
 
-// MaxOpenLanesPerUser is the largest number of open lanes with demands that a queue keeps for each user. With several
-// lanes in memory, a claim usually finds the user's next best lane without a query.
+// MaxOpenLanesPerUser is the largest number of lanes with demands (locks or other limits) that a queue keeps in memory
+// for each user. With several lanes in memory, a claim usually finds the user's next best lane without a query.
 const MaxOpenLanesPerUser = 4
 
 // secondBestHead returns the position of the first job of the user's second-best lane. If that lane is not in
@@ -228,14 +228,14 @@ func (q *Queue) AddOpenLane(l rules.Lane) {
 	q.demandLanesByUID[l.UID] = lanesOfUser
 }
 
-// HasOpenLane reports whether l, a lane with demands, is among the open lanes in memory.
+// HasOpenLane reports whether l, a lane whose jobs need locks or other limits, is among the open lanes in memory.
 func (q *Queue) HasOpenLane(l *rules.Lane) bool {
 	return !q.AllUsersStale && !q.StaleUIDs[l.UID] &&
 		slices.ContainsFunc(q.demandLanesByUID[l.UID].openLanes, func(o *rules.Lane) bool { return o.ID == l.ID })
 }
 
-// UpdateLaneWithDemands records the new head of a lane with demands, and whether the lane is open. It marks the user's
-// lanes as stale only if memory then holds no open lane of the user, but the database has one.
+// UpdateLaneWithDemands records the new first position (head) of a lane with demands, and whether the lane is open. If
+// memory then holds no open lane of the user, but the database has one, the next claim reads the user's lanes again.
 func (ls *LaneCache) UpdateLaneWithDemands(q *Queue, l rules.Lane) {
 	if q.AllUsersStale || q.StaleUIDs[l.UID] {
 		ls.MarkUserLanesStale(q, l.UID)

@@ -196,7 +196,7 @@ func (s *Store) commitBatch(b *batch, r store.EnqueueRequest, now queue.UnixMill
 	return receipt, nil
 }
 
-// isInCommittedFrame reports whether a job that is not in the queue is in a frame of a committed batch.
+// isInCommittedFrame reports whether a job that is not in the queue is in a committed batch.
 func (s *Store) isInCommittedFrame(seq int64) bool {
 	return slices.ContainsFunc(s.batches, func(b *batch) bool {
 		return b.isCommitted && slices.ContainsFunc(b.frames, func(frame []queue.Job) bool {

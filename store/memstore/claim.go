@@ -228,7 +228,7 @@ func (s *Store) jobOfNextUser(firstJob *job, now queue.UnixMillis, readyJobs, le
 }
 
 // bestJob returns the best-ranked job that may start, or nil if none may. If queues have different weights, it
-// considers only the queue whose turn is next.
+// considers only the queue with the lowest turn number.
 func (s *Store) bestJob(now queue.UnixMillis, readyJobs, leasedJobs []*job) (best *job) {
 	turn := func(j *job) int64 { return max(s.nextQueueTurns[j.Queue], s.lastServedQueueTurn) }
 	s.eachStartableJob(now, readyJobs, leasedJobs, func(j *job) bool {

@@ -93,7 +93,8 @@ func (s *Store) replaceDependencies(j *job, edited *queue.Job) error {
 	if err := s.resolveParents(drafts, j.UID); err != nil {
 		return err
 	}
-	// A job in a frame of a batch counts as depending on j, because its dependencies are not stored yet.
+	// Whether a job in a batch depends on j is not known, because its dependencies are not stored yet. So it counts as
+	// depending on j.
 	var dependsOnJob func(jobSeq int64) bool
 	dependsOnJob = func(jobSeq int64) bool {
 		return jobSeq == j.Seq || s.isInCommittedFrame(jobSeq) ||

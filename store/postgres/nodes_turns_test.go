@@ -61,8 +61,8 @@ func TestDependantTurnsSurviveCacheReload(t *testing.T) {
 	}
 }
 
-// A node does not claim jobs of users without an account on its machine, whether or not the jobs have demands
-// and the users a quota. Other nodes claim these jobs. When the accounts exist, the node claims the jobs.
+// A node does not claim jobs of users without an account on its machine, whether or not the jobs need locks and the
+// users have a quota. Other nodes claim these jobs. When the accounts exist, the node claims the jobs.
 func TestNodeClaimsNoJobsOfUnknownUsers(t *testing.T) {
 	url := pgserver.SharedServer(t).CreateDatabase(t)
 	a, b := openNodeWithGPU(t, url, "a"), openNodeWithGPU(t, url, "b")

@@ -45,8 +45,8 @@ func (e *prefetchedRows) ForEachRow(visit func(r database.Row) (more bool, err e
 	return true, nil
 }
 
-// ReadLanes implements engine.SharedDatabase. It reads the next jobs of several lanes in one round trip. A
-// lane is a list of waiting jobs that have the same user, queue and demands.
+// ReadLanes implements engine.SharedDatabase. It reads the next jobs of several lanes in one round trip. A lane is a
+// list of waiting jobs of one queue and user that need the same locks and other limits.
 func (b backend) ReadLanes(t *engine.Tx, starts []readahead.LaneStart, jobsPerLane int) ([]readahead.LaneJobs, error) {
 	index := make(map[int64]int, len(starts))
 	var ids, ranks, seqs []int64
@@ -88,8 +88,8 @@ func (b backend) ReadLanes(t *engine.Tx, starts []readahead.LaneStart, jobsPerLa
 	return list, nil
 }
 
-// ReadOpenLanes implements engine.SharedDatabase. It reads, in one query, the first lanesPerUser open lanes of each
-// user. An index lets it skip the other lanes, however many there are.
+// ReadOpenLanes implements engine.SharedDatabase. It reads, in one query, the first lanesPerUser open lanes (lists of
+// jobs that may start) of each user. An index lets it skip the other lanes, however many there are.
 func (b backend) ReadOpenLanes(t *engine.Tx, queue string, uids []int, lanesPerUser int, closedLaneIDs []int64,
 	visitLane func(rules.Lane)) error {
 	const (

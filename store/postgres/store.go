@@ -257,8 +257,9 @@ func (b backend) ReadReservations(batch *database.QueryBatch, readRow func(datab
 	batch.AddEach(readRow, `SELECT reserved FROM nodes WHERE reserved <> ''`)
 }
 
-// WriteReservations implements engine.Backend. A node's row lists its reserved leases. The table meta lists only the
-// reserved leases that belong to no node. After a move from another database, these are all reserved leases.
+// WriteReservations implements engine.Backend. A node's row lists its reserved leases, whose attempts are not known to
+// have started. The table meta lists only the reserved leases that belong to no node. After a move from another
+// database, these are all reserved leases.
 func (b backend) WriteReservations(t *engine.Tx) (metaText string, metaChanged bool, err error) {
 	if b.NodeNumber() == 0 {
 		return t.EncodedReservations(), true, nil

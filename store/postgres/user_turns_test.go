@@ -27,7 +27,7 @@ func openPriorityNode(t *testing.T, url, name string) *Store {
 }
 
 // enqueueForUsers enqueues jobs of the users 1 to userCount. Each user gets jobsPerDemandList jobs for each list of
-// demands.
+// demands (locks and other limits).
 func enqueueForUsers(t *testing.T, s *Store, userCount, jobsPerDemandList int, demands ...[]queue.Demand) {
 	t.Helper()
 	for uid := 1; uid <= userCount; uid++ {

@@ -1,6 +1,6 @@
-// Package readahead keeps jobs that a transaction reads before it claims them, so that a claim needs few
-// queries even if it takes jobs of many users. A lane is the list of waiting jobs of one queue and user that
-// have the same demands.
+// Package readahead keeps jobs that a transaction reads before it claims them, so that a claim needs few queries even
+// if it takes jobs of many users. A lane is the list of waiting jobs of one queue and user that need the same locks and
+// other limits.
 //
 // Start with ReadAheadJobs.
 package readahead
@@ -38,16 +38,16 @@ type laneRows struct {
 	requestedJobs int // number of jobs that the query asked for
 }
 
-// LaneJobs holds consecutive jobs of a lane, the list of waiting jobs of one queue and user with the same
-// demands.
+// LaneJobs holds consecutive jobs of a lane, the list of waiting jobs of one queue and user that need the same locks
+// and other limits.
 type LaneJobs struct {
 	// rows of records.AllJobColumns, in the order of the lane; valid until the end of the transaction
 	JobRows  []database.Row
 	NextHead *LaneHead // the job that follows the rows; nil at the end of the lane
 }
 
-// LaneStart is a position from which the jobs of a lane are read. A lane is the list of waiting jobs of one
-// queue and user with the same demands.
+// LaneStart is a position from which the jobs of a lane are read. A lane is the list of waiting jobs of one queue and
+// user that need the same locks and other limits.
 type LaneStart struct {
 	LaneID       int64
 	FromPosition rules.Position

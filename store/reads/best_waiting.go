@@ -10,8 +10,8 @@ import (
 )
 
 // MaxLanesSearchedForBest is the maximum number of lanes that BestWaitingPriority searches, and lanesPerSearchQuery is
-// the number of lanes that one query reads. A lane is the list of a user's waiting jobs in a queue with the same
-// demands.
+// the number of lanes that one query reads. A lane is the list of a user's waiting jobs in a queue that need the same
+// locks and other limits.
 const (
 	MaxLanesSearchedForBest = 1000
 	lanesPerSearchQuery     = 32
@@ -20,12 +20,11 @@ const (
 // BestWaitingPriority returns the effective priority of a user's best-ranked job that is due or waits for a
 // retry.
 //
-// No index holds exactly these jobs, because such an index took 20 % of the time of an enqueue. So
-// BestWaitingPriority compares the first job that waits for a retry with the first jobs of the user's lanes.
-// A lane is the list of waiting jobs with the same demands. In each queue, the user has one lane for jobs
-// without demands. The row of a lane with demands stores a position at or before the lane's first job. The
-// search takes the lanes in the order of these positions, and ends at the first position behind the best job
-// found.
+// No index holds exactly these jobs, because such an index took 20 % of the time of an enqueue. So BestWaitingPriority
+// compares the first job that waits for a retry with the first jobs of the user's lanes. A lane is the list of waiting
+// jobs with the same demands (locks and other limits). In each queue, the user has one lane for jobs without demands.
+// The row of a lane with demands stores a position at or before the lane's first job. The search takes the lanes in the
+// order of these positions, and ends at the first position behind the best job found.
 //
 // The search stops after MaxLanesSearchedForBest lanes. No job of the other lanes ranks before the position of the last
 // searched lane. Unless the best job found ranks before this position, the result is the effective priority
@@ -99,7 +98,8 @@ func (b *bestWaitingJobSearch) considerFirstJobOf(indexAndCondition string, args
 		append(args, int64(len(b.reservedFences)+1))...)
 }
 
-// searchLane searches the jobs of one lane (the user's waiting jobs in a queue with the same demands).
+// searchLane searches the jobs of one lane (the user's waiting jobs in a queue that need the same locks and other
+// limits).
 func (b *bestWaitingJobSearch) searchLane(laneID int64) error {
 	return b.considerFirstJobOf(`jobs_ready WHERE place = 1 AND lane = ?`, laneID)
 }

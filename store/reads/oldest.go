@@ -9,9 +9,9 @@ import (
 )
 
 // FillOldestReadySince sets the field OldestReadySince of each queue in the list: since when the job that has been
-// ready longest could have started, or 0 if no job is ready. It compares only the first jobs of the queue's
-// lanes, which are lists of jobs with the same demands. It reads at most MaxScreenLanes lanes in total, and
-// leaves the field 0 for the remaining queues.
+// ready longest could have started, or 0 if no job is ready. It compares only the first jobs of the queue's lanes,
+// which are lists of jobs that need the same locks and other limits. It reads at most MaxScreenLanes lanes in total,
+// and leaves the field 0 for the remaining queues.
 func (s *JobReader) FillOldestReadySince(ctx context.Context, queues []store.QueueState) error {
 	return s.RunRead(ctx, func(r *ReadSnapshot) error {
 		left := MaxScreenLanes
@@ -29,8 +29,8 @@ func (s *JobReader) FillOldestReadySince(ctx context.Context, queues []store.Que
 	})
 }
 
-// fillOldestReadySince sets the field OldestReadySince of a queue. It reads at most maxLanes lanes (lists of jobs with
-// the same demands), and returns how many it has read.
+// fillOldestReadySince sets the field OldestReadySince of a queue. It reads at most maxLanes lanes (lists of jobs that
+// need the same locks and other limits), and returns how many it has read.
 func (r *ReadSnapshot) fillOldestReadySince(q *store.QueueState, maxLanes int) (lanesRead int, err error) {
 	lanes, err := database.ReadRows(r, database.FirstColumnInt64,
 		`SELECT id FROM lanes INDEXED BY lanes_name WHERE queue = ? LIMIT ?`, q.Name, int64(maxLanes))

@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// MaxScreenLanes is how many lanes, lists of waiting jobs with the same demands, are searched for the jobs
-// that start next. See docs/decisions/0065.
+// MaxScreenLanes is how many lanes, lists of waiting jobs that need the same locks and other limits, are searched for
+// the jobs that start next. See docs/decisions/0065.
 const MaxScreenLanes = 500
 
 // ReadScreen implements store.Reader. It reads each part of the screen with an index that has the order of that part.

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// readyLane is a list of ready jobs of one queue and user: the unclaimed jobs of a lane, which have the same
-// demands, or all claimed jobs of the user.
+// readyLane is a list of ready jobs of one queue and user: the unclaimed jobs of a lane, which need the same locks and
+// other limits, or all claimed jobs of the user.
 type readyLane struct {
 	rules.ClosedLaneListKey            // the queue and the user
 	laneID                  int64      // id of the lane; 0 if nextJobs contains all claimed jobs

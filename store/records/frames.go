@@ -20,9 +20,9 @@ type StagedJob struct {
 	EncodedTexts
 }
 
-// HasChosenID reports whether the user chose the job's id. Such an id has a row in the table staged_ids while
-// the job is in a frame. For other jobs the id is the seq, and the row of each frame stores the range of its
-// seqs.
+// HasChosenID reports whether the user chose the job's id. Such an id has a row in the table staged_ids while the job
+// is in a frame (the jobs of one request). For other jobs the id is the seq, and the row of each frame stores the range
+// of its seqs.
 func (s *StagedJob) HasChosenID() bool { return s.ChosenID != "" }
 
 // castagnoliTable returns the CRC-32 table of the Castagnoli polynomial, for which processors have an instruction.
@@ -57,8 +57,8 @@ func (s *StagedJob) AppendEncoding(b []byte) ([]byte, error) {
 	return slices.Insert(b, at, header[:size+crc32.Size]...), nil
 }
 
-// DecodeFrame reads the jobs of a frame and skips damaged ones. allDecoded reports whether it could read all
-// jobs.
+// DecodeFrame reads the jobs of a frame, which holds the jobs of one request, and skips damaged ones. allDecoded
+// reports whether it could read all jobs.
 func DecodeFrame(frame []byte) (jobs []StagedJob, allDecoded bool) {
 	allDecoded = true
 	for len(frame) > 0 {

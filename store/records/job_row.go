@@ -48,7 +48,7 @@ func SameRow(a, b *rules.Job) bool {
 		a.EncodedLastAttempt == b.EncodedLastAttempt
 }
 
-// EncodeDemands encodes demands for a job's row.
+// EncodeDemands encodes demands (locks and other limits that a job needs) for the job's row.
 func EncodeDemands(demands []queue.Demand) (string, error) {
 	if len(demands) == 0 {
 		return "", nil

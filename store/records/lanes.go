@@ -11,15 +11,15 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// LaneColumns are the columns of a lane (a list of ready jobs with the same queue, user and demands), in the
-// order in which ReadLane reads them.
+// LaneColumns are the columns of a lane (a list of ready jobs of one queue and user that need the same locks and other
+// limits), in the order in which ReadLane reads them.
 const LaneColumns = `id, queue, uid, needs, head_rank, head_seq, shut, priority`
 
 // LaneColumnCount is the number of LaneColumns.
 const LaneColumnCount = 8
 
-// ReadLane reads a lane from a row of LaneColumns. It returns an error if the text in the column "needs" is
-// damaged.
+// ReadLane reads a lane (a list of ready jobs) from a row of LaneColumns. It returns an error if the text in the column
+// "needs" is damaged.
 func ReadLane(r database.Row) (rules.Lane, error) {
 	l := rules.Lane{ID: r.Int64(0), Queue: r.Text(1), UID: int(r.Int64(2)),
 		Head: rules.Position{Rank: r.Int64(4), Seq: r.Int64(5)}, ClosedBy: r.Int64(6), Priority: r.Int64(7), HeapIndex: -1}

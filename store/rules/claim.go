@@ -112,9 +112,10 @@ func (c *claimer) leaseScannedJobs(jobs []queue.Job, scan *LaneScan, q *Queue) [
 	return jobs
 }
 
-// chooseNextQueue returns the queue that is next, and a scan of its best open lane. The scan ends at scan.StopPosition,
-// the position from which a job of another lane or queue goes first. While all queues have the same weight,
-// the queue with the best-ranked job is next. Otherwise, stride scheduling chooses the queue for each job.
+// chooseNextQueue returns the queue that is next, and a scan of its best open lane (the list of jobs that goes first).
+// The scan ends at scan.StopPosition, the position from which a job of another lane or queue goes first. While all
+// queues have the same weight, the queue with the best-ranked job is next. Otherwise, stride scheduling chooses the
+// queue for each job.
 func (c *claimer) chooseNextQueue() (q *Queue, scan LaneScan) {
 	weighted := c.queues.QueueWeightsDiffer()
 	nextHead := MaxPosition
@@ -165,9 +166,9 @@ func (c *claimer) advanceQueueTurn(q *Queue) {
 	}
 }
 
-// stopScanAtClosedLanes lowers scan.StopPosition, so that the scan of a lane ends where a job of a closed lane ranks
-// first. It considers the lanes that a gate of the scanned lane has closed, and stops at the best of their heads. The
-// gate may have room for the job there by the time the claim reaches it.
+// stopScanAtClosedLanes lowers scan.StopPosition, so that the scan of a lane (a list of jobs) ends where a job of a
+// closed lane ranks first. It considers the lanes that a gate of the scanned lane has closed, and stops at the best of
+// their heads. The gate may have room for the job there by the time the claim reaches it.
 func (c *claimer) stopScanAtClosedLanes(scan *LaneScan) {
 	l := &scan.Lane
 	stopBefore := func(other Lane) {

@@ -116,8 +116,8 @@ func TestClaimIsLimitedInBytes(t *testing.T) {
 	f.wantClaim(3, "3")
 }
 
-// In one transaction, claims take at most MaxLaneStepsPerTx steps, such as checks of lanes. A claim that has used them
-// up without a job asks its caller to continue the claim in another transaction.
+// In one transaction, claims take at most MaxLaneStepsPerTx steps, such as checks of lanes (lists of jobs). A claim
+// that has used up the steps without leasing a job asks its caller to continue the claim in another transaction.
 func TestClaimIsLimitedInSteps(t *testing.T) {
 	f := newFixture(t)
 	for i := range MaxLaneStepsPerTx / 2 {

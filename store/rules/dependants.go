@@ -117,7 +117,8 @@ func (r *Rules) updateEdgeStatus(e *DependencyEdge, parentState queue.State) {
 	}
 }
 
-// releaseUnblockedChild makes a blocked child pending if all its edges are decided. A held child stays held.
+// releaseUnblockedChild makes a blocked child pending if all its edges (dependencies) are decided. A held child stays
+// held.
 func (r *Rules) releaseUnblockedChild(j *Job) {
 	if j.State == queue.Held {
 		return

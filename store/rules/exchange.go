@@ -56,7 +56,7 @@ func (r *Rules) currentLease(l queue.Lease) *Lease {
 	return nil
 }
 
-// recordAttemptStart records the start of an attempt. For a stale lease, it calls reportStale instead.
+// recordAttemptStart records the start of an attempt. If the lease is stale (has ended), it calls reportStale instead.
 func (r *Rules) recordAttemptStart(start *store.AttemptStart, reportStale func(queue.Lease)) {
 	l := r.currentLease(start.Lease)
 	if l == nil {
@@ -74,7 +74,8 @@ func (r *Rules) recordAttemptStart(start *store.AttemptStart, reportStale func(q
 	r.MoveToState(j, queue.Processing, queue.EventStarted, detail)
 }
 
-// recordProgress records the progress of a running attempt. For a stale lease, it calls reportStale instead.
+// recordProgress records the progress of a running attempt. If the lease is stale (has ended), it calls reportStale
+// instead.
 func (r *Rules) recordProgress(p *store.AttemptProgress, reportStale func(queue.Lease)) {
 	l := r.currentLease(p.Lease)
 	if l == nil || !l.AttemptStarted {
@@ -101,8 +102,8 @@ func (r *Rules) putProgress(j *Job, progress *queue.Progress) {
 	r.recordErr(r.tx.PutProgress(j))
 }
 
-// settle records how a lease has ended. For a stale lease, it calls reportStale instead. maxBytes limits the
-// bytes that the job's user may hold; 0 means unlimited.
+// settle records how a lease has ended. If the lease is stale (has ended), it calls reportStale instead. maxBytes
+// limits the bytes that the job's user may hold; 0 means unlimited.
 func (r *Rules) settle(settlement *store.Settlement, maxBytes int64, reportStale func(queue.Lease)) {
 	l := r.currentLease(settlement.Lease)
 	if l == nil {

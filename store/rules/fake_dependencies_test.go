@@ -119,8 +119,8 @@ func (f fakeDependencies) ExtendRerunChange(parentSeq int64) (found bool, err er
 	return false, nil
 }
 
-// NextParentChange returns the notes of users in turn: the first note of the user with the next higher uid
-// or, after the highest uid, of the user with the lowest uid.
+// NextParentChange returns the notes about parents, by users in turn: the first note of the user with the next higher
+// uid or, after the highest uid, of the user with the lowest uid.
 func (f fakeDependencies) NextParentChange() (ParentChange, bool, error) {
 	if len(f.data.parentChanges) == 0 {
 		return ParentChange{}, false, nil

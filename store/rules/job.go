@@ -53,8 +53,8 @@ type Job struct {
 	IsDamaged bool
 }
 
-// Position returns the job's position in its lane. If the job is in no lane, it returns the position that it
-// would have.
+// Position returns the job's position in its lane, the list of ready jobs. If the job is in no lane, it returns the
+// position that it would have.
 func (j *Job) Position() Position { return Position{j.Rank, j.Seq} }
 
 // Position is a position in the order in which jobs are claimed: the lowest rank comes first, then the lowest

@@ -41,9 +41,9 @@ type LaneScan struct {
 // more.
 const MaxBytesReadPerClaim = 1 << 20
 
-// advanceHeadAtResource moves the head of a lane to its first job if gateID, which closes the lane, is a resource. A
-// lane that waits for a resource holds back the lanes that rank behind its head, so the head must be exact. It reports
-// whether the lane has changed.
+// advanceHeadAtResource moves the head of a lane (the position from which claims read it) to its first job if gateID,
+// which closes the lane, is a resource. A lane that waits for a resource holds back the lanes that rank behind its
+// head, so the head must be exact. It reports whether the lane has changed.
 func (k *laneKeeper) advanceHeadAtResource(l *Lane, gateID int64) (laneChanged bool) {
 	return laneNeedsResource(l, gateID) && k.moveHeadToFirst(l)
 }
@@ -58,8 +58,8 @@ func (k *laneKeeper) ensureLanePriority(l *Lane) (laneChanged bool) {
 	return k.moveHeadToFirst(l)
 }
 
-// moveHeadToFirst moves the head of a lane to the lane's first job, and sets l.Priority. laneChanged reports
-// that the head has moved, or that the job at the head cannot start.
+// moveHeadToFirst moves the head of a lane (the position from which claims read it) to the lane's first job, and sets
+// l.Priority. laneChanged reports that the head has moved, or that the job at the head cannot start.
 func (k *laneKeeper) moveHeadToFirst(l *Lane) (laneChanged bool) {
 	scan := LaneScan{Lane: *l, StopPosition: MaxPosition, WantedJobs: 1, MaxDamagedJobs: MaxLaneStepsPerTx}
 	k.recordErr(k.lanes.ScanLane(&scan))
@@ -87,8 +87,8 @@ func (k *laneKeeper) moveHeadToFirst(l *Lane) (laneChanged bool) {
 	return laneChanged
 }
 
-// lanePriorityToStore returns the priority to store for a lane whose first job is j. If j has an expiry time, it
-// returns UnknownLanePriority, so that each claim reads the job and notices when it has expired.
+// lanePriorityToStore returns the priority to store for a lane (a list of jobs) whose first job is j. If j has an
+// expiry time, it returns UnknownLanePriority, so that each claim reads the job and notices when it has expired.
 func lanePriorityToStore(j *Job) int64 {
 	if j.ExpiresAt != 0 {
 		return UnknownLanePriority

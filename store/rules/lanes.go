@@ -47,7 +47,8 @@ type Lane struct {
 	// ClosedBy is the gate that has no room for the first job. It is Open if no such gate is known, and Empty
 	// if the lane has no jobs.
 	ClosedBy int64
-	// HeapIndex is the index of the lane in a heap of the engine, or -1. Only the engine uses it.
+	// HeapIndex is the index of the lane in the engine's heap of lanes, or -1 if the lane is in no heap. Only the engine
+	// uses it.
 	HeapIndex int
 }
 
@@ -98,7 +99,7 @@ func (l ClosedLaneListKey) Compare(other ClosedLaneListKey) int {
 // ClosedLaneListKey returns the key of the list that contains the lane while it is closed.
 func (l *Lane) ClosedLaneListKey() ClosedLaneListKey { return ClosedLaneListKey{l.Queue, l.UID} }
 
-// laneKeeper opens and closes lanes, and moves their heads.
+// laneKeeper opens and closes lanes (lists of jobs), and moves their heads, the positions from which claims read them.
 type laneKeeper struct {
 	*txFailure
 	*gatekeeper
@@ -134,8 +135,8 @@ type jobDropper interface {
 	HoldDamagedJob(j *Job) error
 }
 
-// moveHead sets a lane's head and the gate that closes the lane. If the head changes, the lane's priority is
-// unknown.
+// moveHead sets a lane's head, from which claims read it, and the gate that closes the lane. If the head changes, the
+// lane's priority is unknown.
 func (k *laneKeeper) moveHead(l *Lane, head Position, closedBy int64) {
 	if head != l.Head {
 		l.Priority = UnknownLanePriority
@@ -143,8 +144,8 @@ func (k *laneKeeper) moveHead(l *Lane, head Position, closedBy int64) {
 	k.storeLaneHead(l, head, closedBy)
 }
 
-// storeLaneHead stores a lane's head, the gate that closes the lane, and l.Priority. Only storeLaneHead changes these
-// values.
+// storeLaneHead stores a lane's head (the position from which claims read it), the gate that closes the lane, and
+// l.Priority. Only storeLaneHead changes these values.
 func (k *laneKeeper) storeLaneHead(l *Lane, head Position, closedBy int64) {
 	// While this lane was open, lanes behind it stayed closed in the lists of the gates that it needs. Now
 	// they may open. Only the gate that closes this lane need not be checked, because it has no room for
@@ -159,8 +160,8 @@ func (k *laneKeeper) storeLaneHead(l *Lane, head Position, closedBy int64) {
 			}
 		}
 	}
-	// A lane that waits for a resource holds back the lanes behind its head. This lane may hold back fewer
-	// lanes now.
+	// A lane that waits for a resource holds back the lanes behind its head. This lane now has another head or waits for
+	// another gate, so it may hold back fewer lanes.
 	if laneNeedsResource(l, l.ClosedBy) && (closedBy != l.ClosedBy || head.After(l.Head)) {
 		k.MarkGateDirty(l.ClosedBy)
 	}
@@ -214,7 +215,8 @@ func laneNeedsResource(l *Lane, gateID int64) bool {
 	return laneNeedAt(l, gateID).Kind == queue.GateResource
 }
 
-// addJobToLane adds a job to its lane. The caller must then write the job's row.
+// addJobToLane adds a job to its lane, the list of ready jobs with the same queue, user and demands. The caller must
+// then write the job's row.
 func (k *laneKeeper) addJobToLane(j *Job) {
 	l, err := k.lanes.Lane(j)
 	if k.hasFailed(err) {

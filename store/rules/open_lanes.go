@@ -55,9 +55,8 @@ func (k *laneKeeper) MarkGateDirty(gateID int64) {
 	k.recheckState.dirtyGates[gateID] = pass
 }
 
-// markResourcesDirty calls MarkGateDirty for all resources. It is called when a gate has less room: a lane
-// that goes first at a resource may now wait for that gate, and then no longer holds back the lanes behind
-// it.
+// markResourcesDirty calls MarkGateDirty for all resources. It is called when a gate has less room. A lane that goes
+// first at a resource may now wait for that gate, and then no longer holds back the lanes behind it.
 func (k *laneKeeper) markResourcesDirty() {
 	for _, gate := range k.gates.ResourceGateIDs() {
 		k.MarkGateDirty(gate)

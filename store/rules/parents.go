@@ -18,7 +18,7 @@ type parentChecker struct {
 }
 
 // CheckDraftDependencies returns an error if a draft of a request depends on a job that does not exist, if drafts
-// depend on each other in a cycle, or if demands are invalid.
+// depend on each other in a cycle, or if demands (locks and other limits that jobs need) are invalid.
 func (p *parentChecker) CheckDraftDependencies(drafts []queue.Job, uid int) error {
 	if err := p.resolveParents(drafts, uid); err != nil {
 		return err
@@ -132,7 +132,7 @@ func (p *parentChecker) dependencyStatuses(draft *queue.Job) (
 		switch {
 		case d.ParentDraftNumber != 0 && errors.Is(err, queue.ErrNotFound): // a draft of this request, inserted later
 		case errors.Is(err, queue.ErrNotFound) && p.isInCommittedBatch(d.ParentSeq): // a job of a batch, inserted later
-		// In the next two cases, the parent was removed after this draft was staged.
+		// In the next two cases, the parent was removed after the batch with this draft was sent.
 		case errors.Is(err, queue.ErrNotFound) && draft.OnDependencyFailure != queue.DependencyFailureRun:
 			status = store.Broken
 		case errors.Is(err, queue.ErrNotFound):
@@ -151,8 +151,8 @@ func (p *parentChecker) dependencyStatuses(draft *queue.Job) (
 	return statuses, anyUnresolved, anyBroken
 }
 
-// isInCommittedBatch reports whether a job that is not in the queue comes into the queue with a frame of a committed
-// batch.
+// isInCommittedBatch reports whether a job that is not in the queue comes into the queue with a later frame (the jobs
+// of one request) of a committed batch.
 func (p *parentChecker) isInCommittedBatch(seq int64) bool {
 	committed, err := p.jobs.IsInCommittedFrame(seq)
 	p.recordErr(err)

@@ -62,8 +62,8 @@ type Jobs interface {
 	// batches of this user. It does not find hooks that the settings have created and that run as another
 	// user.
 	FindByID(uid int, id string) (seq int64, err error)
-	// IsInCommittedFrame reports whether a job that is not in the queue is in a frame of a committed batch. It then comes
-	// into the queue later.
+	// IsInCommittedFrame reports whether a job that is not in the queue is in a frame (the jobs of one request) of a
+	// committed batch. Such a job comes into the queue later.
 	IsInCommittedFrame(seq int64) (bool, error)
 	// UniqueKeyHolder returns the job of a user that has the given unique key: the job that has not ended or, if all
 	// have ended, the one that ended last.
@@ -149,8 +149,9 @@ type Leases interface {
 
 // Queues returns the state of queues, and which queue a claim serves next.
 type Queues interface {
-	// EachReadyQueue calls visit for the queues that have room and an open lane, until visit returns false. The queue
-	// with the best head comes first, then the second best, then the others in any order.
+	// EachReadyQueue calls visit for the queues that have room and an open lane (a list of jobs that may start), until
+	// visit returns false. The queue with the best first job comes first, then the second best, then the others in any
+	// order.
 	EachReadyQueue(visit func(*Queue) bool) error
 	// Queue returns the state of a queue.
 	Queue(queueName string) *Queue
@@ -158,9 +159,10 @@ type Queues interface {
 	QueueWaitReason(queueName string) store.WaitReason
 	// QueueWeightsDiffer reports whether any queue has a weight other than 1.
 	QueueWeightsDiffer() bool
-	// LastServedQueueTurn returns the number of the turn in which a queue was last served.
+	// LastServedQueueTurn returns the number of the turn in which a job was last claimed from any queue.
 	LastServedQueueTurn() int64
-	// RecordQueueTurn records that a queue was served in the turn with this number, and sets its next turn.
+	// RecordQueueTurn records that a job was claimed from a queue in the turn with this number, and sets the number of the
+	// queue's next turn.
 	RecordQueueTurn(q *Queue, turn, nextTurn int64)
 }
 
@@ -172,8 +174,8 @@ type Lanes interface {
 	Lane(j *Job) (Lane, error)
 	// SetLane stores a lane's head, its priority, and the gate that closes the lane.
 	SetLane(l Lane) error
-	// BestLane returns the open lane of a queue with the best head, and the head of the second best lane. EachReadyQueue
-	// must have passed the queue to its callback.
+	// BestLane returns the open lane of a queue with the best head (the position of its first job), and the head of the
+	// second-best lane. EachReadyQueue must have passed the queue to its callback.
 	BestLane(q *Queue) (Lane, Position, error)
 	// ScanLane reads the next jobs of a lane. scan contains its parameters, and receives its results.
 	ScanLane(scan *LaneScan) error
@@ -189,14 +191,14 @@ type Lanes interface {
 
 // UserTurns remembers which users were served last. The top of user_turns.go explains turns.
 type UserTurns interface {
-	// HasSeveralUsers reports whether more than one user may have open lanes in a queue.
+	// HasSeveralUsers reports whether more than one user may have jobs that can start (open lanes) in a queue.
 	HasSeveralUsers(q *Queue) bool
 	// EachContender calls visit for the best open lane of every user in a queue. lastTurn is the number of
 	// the user's last turn, or 0 if it is unknown.
 	EachContender(q *Queue, visit func(l *Lane, lastTurn int64))
 	// RecordUserTurn records that a claim took a job of a user, and returns what UndoUserTurn needs.
 	RecordUserTurn(q *Queue, uid int) UserTurn
-	// UndoUserTurn undoes a turn that RecordUserTurn has recorded.
+	// UndoUserTurn undoes a turn that RecordUserTurn has recorded, because the job was returned before it started.
 	UndoUserTurn(q *Queue, uid int, t UserTurn)
 }
 
@@ -234,15 +236,15 @@ type Gates interface {
 // Dependencies stores the dependencies between jobs, called edges: a job, the child, waits for another job,
 // the parent. It also stores notes about parents whose edges must be decided later; see ParentChange.
 type Dependencies interface {
-	// HasEdges reports whether any edge is stored, decided or not.
+	// HasEdges reports whether any edge (dependency) is stored, decided or not.
 	HasEdges() bool
-	// AddEdge stores an edge with its status.
+	// AddEdge stores an edge (a dependency) with its status.
 	AddEdge(childSeq int64, d queue.Dependency, onFailure queue.OnDependencyFailure, status store.DependencyStatus) error
-	// SetEdgeStatus writes the status of an edge.
+	// SetEdgeStatus writes the status of an edge (a dependency).
 	SetEdgeStatus(e *DependencyEdge, status store.DependencyStatus) error
-	// DeleteEdges deletes all edges of a child.
+	// DeleteEdges deletes all edges (dependencies) of a child.
 	DeleteEdges(childSeq int64) error
-	// HasEdgeWithStatus reports whether any edge of a child has the given status.
+	// HasEdgeWithStatus reports whether any edge (dependency) of a child has the given status.
 	HasEdgeWithStatus(childSeq int64, status store.DependencyStatus) (bool, error)
 	// UnresolvedParentSeqs returns the seqs of the jobs for which a job waits, up to the limit.
 	UnresolvedParentSeqs(childSeq int64, limit int) ([]int64, error)
@@ -264,7 +266,7 @@ type Dependencies interface {
 	// PostponeParentChanges moves the notes about a parent, in the same order, behind the other notes of its
 	// user.
 	PostponeParentChanges(parentSeq int64) error
-	// DeleteParentChange deletes a note.
+	// DeleteParentChange deletes a note about a parent.
 	DeleteParentChange(id int64) error
 }
 

@@ -26,14 +26,15 @@ import (
 // before it starts, its user also gets the turn back. Otherwise, a user whose jobs are given back repeatedly
 // would always be last and never start one.
 
-// UnknownLanePriority is the stored priority of a lane (waiting jobs of one user with the same demands) whose first
-// job has not been read. See docs/decisions/0014.
+// UnknownLanePriority is the stored priority of a lane (waiting jobs of one queue and user that need the same locks and
+// other limits) whose first job has not been read. See docs/decisions/0014.
 const UnknownLanePriority = math.MinInt64
 
 // UserTurn describes a user's turn in a queue: its number, and the number of the user's previous turn.
 type UserTurn struct{ TurnNumber, PreviousNumber int64 }
 
-// contender is the best open lane of one user in a queue, and the number of the user's last turn.
+// contender is the best open lane (list of jobs that may start) of one user in a queue, and the number of the user's
+// last turn.
 type contender struct {
 	lane     *Lane // belongs to the engine; copy it before use
 	lastTurn int64
@@ -100,8 +101,8 @@ func (c *claimer) pickNextLane(q *Queue, scan *LaneScan, wantedJobs int) (maxJob
 	return maxJobs
 }
 
-// upcomingLanes returns the lanes of up to maxLanes contenders whose next job is known to have the given priority,
-// ordered by user: the user who was served least recently comes first.
+// upcomingLanes returns the lanes of up to maxLanes contenders (users with jobs that may start) whose next job is known
+// to have the given priority, ordered by user: the user who was served least recently comes first.
 func (c *claimer) upcomingLanes(priority int64, maxLanes int) (lanes []Lane) {
 	next := slices.Clone(c.contenders)
 	slices.SortFunc(next, contender.compare)
@@ -182,8 +183,8 @@ func (c *claimer) contenderRoom(l *Lane) (maxJobs int) {
 	return c.roomOrCloseLane(l)
 }
 
-// roomOrCloseLane returns how many jobs of an open lane may be leased. If a gate has no room for the first
-// job, it closes the lane.
+// roomOrCloseLane returns how many jobs of an open lane (list of jobs) may be leased. If a gate has no room for the
+// first job, it closes the lane.
 func (c *claimer) roomOrCloseLane(l *Lane) (maxJobs int) {
 	maxJobs, fullGate := c.laneRoom(l)
 	if maxJobs == 0 && fullGate != chooseLaneAgain {
