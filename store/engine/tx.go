@@ -290,7 +290,8 @@ func (t *Tx) StoredSize(j *queue.Job) (int64, error) {
 	return text.StoredSize(dependencies), err
 }
 
-// AddUserBytes implements rules.Counters. It changes the counted bytes of a user.
+// AddUserBytes implements rules.Counters. It adds to the counted bytes of a user's jobs and schedules. Both numbers may
+// be negative.
 func (t *Tx) AddUserBytes(uid int, storedBytes, outputBytes int64) {
 	if storedBytes != 0 || outputBytes != 0 {
 		t.changeUserCounts(uid, func(u *userCounts) {

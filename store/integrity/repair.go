@@ -47,8 +47,8 @@ func FindWrongStoredCounts(c database.Conn) (faults []string, err error) {
 	return slices.Concat(faults, findWrongUserCounts(c), FindWrongQueueCounts(c), gates), err
 }
 
-// FindWrongGateCounts returns the gates whose stored numbers of lanes and jobs differ from the rows. A gate is a lock,
-// a rate, a resource or another limit for which jobs wait.
+// FindWrongGateCounts returns the gates whose stored numbers of lanes and jobs differ from the rows of the lanes and
+// jobs. A gate is a lock, a rate, a resource or another limit for which jobs wait.
 func FindWrongGateCounts(c database.Conn) (faults []string, err error) {
 	g := gateRecount{conn: c, gates: map[gateName]*gateUse{}}
 	if err := g.readAndCountGates(); err != nil {
@@ -211,7 +211,7 @@ const userUsageRowsSQL = `SELECT uid, CASE WHEN state < 5 THEN 1 ELSE 0 END AS w
 		outputs FROM jobs
 	UNION ALL SELECT uid, 0, stored, 0 FROM schedules`
 
-// findWrongUserCounts returns the users whose stored counts differ from the rows.
+// findWrongUserCounts returns the users whose stored counts differ from the rows of their jobs and schedules.
 func findWrongUserCounts(c database.Conn) (faults []string) {
 	uid := func(r database.Row) int { return int(r.Int64(0)) }
 	for _, source := range []storedCountCheck[database.UserCounts]{
@@ -227,7 +227,7 @@ func findWrongUserCounts(c database.Conn) (faults []string) {
 	return faults
 }
 
-// FindWrongQueueCounts returns the queues whose stored counts differ from the rows.
+// FindWrongQueueCounts returns the queues whose stored counts differ from the rows of their jobs.
 func FindWrongQueueCounts(c database.Conn) (faults []string) {
 	name := func(r database.Row) string { return r.Text(0) }
 	for _, source := range []storedCountCheck[records.QueueCounts]{

@@ -248,7 +248,7 @@ func (b backend) OpenReader() (database.ReadConn, error) {
 	return c, nil
 }
 
-// BeforeCommitGroup implements engine.Backend. There is nothing to check.
+// BeforeCommitGroup implements engine.Backend. It returns nil, because there are no local files to check.
 func (b backend) BeforeCommitGroup() error { return nil }
 
 // ReadReservations implements engine.Backend. The row of each node in the table nodes lists its reserved
@@ -343,7 +343,8 @@ func (b backend) ReadTimeoutError(timeLimit time.Duration) error {
 		"less, or try again later", timeLimit)
 }
 
-// CheckReadable implements reads.ReadDatabase. There is nothing to check.
+// CheckReadable implements reads.ReadDatabase. It returns nil, because a database on a server has no files that could
+// change unnoticed.
 func (b backend) CheckReadable() error { return nil }
 
 // ConvertReadError implements reads.ReadDatabase. It returns the error that the caller of a failed read gets.

@@ -90,7 +90,7 @@ func (c *claimer) Claim(wantedJobs int) (jobs []queue.Job, hasMore bool, err err
 	return jobs, (hasMore || bytes >= MaxBytesReadPerClaim) && len(jobs) == 0, c.err
 }
 
-// leaseScannedJobs leases the jobs that ScanLane has found. It cancels expired jobs instead.
+// leaseScannedJobs leases the jobs that ScanLane has found. Jobs that have expired are cancelled instead.
 func (c *claimer) leaseScannedJobs(jobs []queue.Job, scan *LaneScan, q *Queue) []queue.Job {
 	jobs = slices.Grow(jobs, len(scan.Jobs))
 	for i := range scan.Jobs {

@@ -109,7 +109,7 @@ func (r *Rules) updateEdgeStatus(e *DependencyEdge, parentState queue.State) {
 	case r.hasFailed(err):
 	case parentState == ParentRerunState:
 		r.makeChildWaitAgain(&j)
-	case j.State != queue.Blocked && j.State != queue.Held: // the child no longer waits for this edge
+	case j.State != queue.Blocked && j.State != queue.Held: // the child no longer waits for this parent
 	case status == store.Broken:
 		r.applyDependencyFailure(&j, e.OnFailure)
 	default:
