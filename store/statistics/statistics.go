@@ -17,13 +17,13 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Writer adds to the statistics in one transaction. If a statement fails, later statements do nothing
-// and return the same error.
+// Writer adds to the statistics in one transaction. If a statement fails, later statements do nothing and return the
+// same error.
 //
-// Statistics are stored per queue and period. A period is a minute, an hour or a day; this is its grain. Tidy
-// adds up the minutes of a past hour in one row per queue, and the hours of a past day in the same way. In each
-// period, queues with a rule and at most store.MaxQueuesWithStats other queues have a row for themselves. The
-// remaining queues are counted together as store.OtherQueuesName. See docs/decisions/0024.
+// Statistics are stored per queue and period. A period is a minute, an hour or a day; its length is called the grain.
+// RollUpAndDeleteOld adds up the minutes of each past hour in one row per queue, and the hours of each past day in the
+// same way. In each period, queues with a store.QueueRule and at most store.MaxQueuesWithStats other queues have a row
+// for themselves. The remaining queues are counted together as store.OtherQueuesName. See docs/decisions/0024.
 type Writer struct {
 	database.Statements
 	TxTime       queue.UnixMillis // time of the transaction
@@ -38,16 +38,16 @@ type RollUpProgress struct {
 	// SummedUpToByGrain holds, for hours and days, the end of the last period that was added up. The row of the table
 	// meta stores these times.
 	SummedUpToByGrain [store.PerDay + 1]queue.UnixMillis
-	LastRollUpHour    queue.UnixMillis // start of the hour in which Tidy last finished
+	LastRollUpHour    queue.UnixMillis // start of the hour in which RollUpAndDeleteOld last finished
 }
 
 // MinuteCache holds the statistics of the current minute, so that a Writer need not read them before each change. If
 // the transaction is rolled back, the caller resets the cache to its zero value.
 type MinuteCache struct {
 	minuteStart queue.UnixMillis                    // start of the minute
-	rowsByQueue map[string]*store.AttemptStatistics // by queue; nil if they were not read yet
-	// allTimeNamedQueues holds the queues that are counted under their names in the all-time statistics. It is nil
-	// if they were not read yet.
+	rowsByQueue map[string]*store.AttemptStatistics // by queue; nil if the rows were not read yet
+	// allTimeNamedQueues holds the queues that are counted under their names in the all-time statistics. It is nil if
+	// these names were not read yet.
 	allTimeNamedQueues map[string]bool
 }
 
@@ -96,10 +96,10 @@ func (w *Writer) writeChangedRows(p *periodStatistics) (err error) {
 }
 
 // hasOwnAllTimeRow reports whether the all-time statistics count a queue under its own name, not in
-// store.OtherQueuesName. A queue gets its own entry there with a measurement, if there are fewer entries than the
-// maximum or if alwaysHasOwnRow returns true, and keeps it forever. The column "others" of each minute
-// records whether the queue had its own entry then. Earlier measurements stay in store.OtherQueuesName. See
-// docs/decisions/0086.
+// store.OtherQueuesName. A queue gets its own row when it is first measured, if the number of rows is below the maximum
+// or if alwaysHasOwnRow returns true. The queue then keeps the row forever. Measurements from before the queue had its
+// own row stay in store.OtherQueuesName. The column "others" of each row of a minute records whether the queue had its
+// own all-time row in that minute (0) or not (1). See docs/decisions/0086.
 func (w *Writer) hasOwnAllTimeRow(queueName string) (bool, error) {
 	if w.Cache.allTimeNamedQueues == nil {
 		known := map[string]bool{}
@@ -132,14 +132,14 @@ func (w *Writer) readSumsByQueue(g store.Granularity, from,
 	return rows, err
 }
 
-// alwaysHasOwnRow reports whether a queue has its own row in every period, even if the period already has the
+// alwaysHasOwnRow reports whether a queue has its own row in every period, even if the period already has rows for the
 // maximum number of queues.
 func (w *Writer) alwaysHasOwnRow(queueName string) bool {
 	return queueName == queue.DefaultQueue || queueName == store.OtherQueuesName || w.QueueHasRule(queueName)
 }
 
-// rowNameOf returns the name under which a period counts a queue: the queue's name, or store.OtherQueuesName. rows are
-// the rows of the period, by queue. alwaysHasOwnRow reports whether a queue always has its own row.
+// rowNameOf returns the name under which a period counts a queue: the queue's name, or store.OtherQueuesName.
+// rowsByQueue contains the rows of the period. alwaysHasOwnRow reports whether a queue always has its own row.
 func rowNameOf[V any](rowsByQueue map[string]V, queueName string, alwaysHasOwnRow func(string) bool) string {
 	if _, there := rowsByQueue[queueName]; there || len(rowsByQueue) < store.MaxQueuesWithStats ||
 		alwaysHasOwnRow(queueName) {
@@ -157,9 +157,9 @@ func rowNameOf[V any](rowsByQueue map[string]V, queueName string, alwaysHasOwnRo
 	return store.OtherQueuesName
 }
 
-// AddMeasurements adds measurements to the statistics of the current minute, and returns the names under which it
-// counted them. If the clock was set back, the current hour or day may be summed up already. Add then also adds the
-// measurements to the row of the hour or day.
+// AddMeasurements adds measurements to the statistics of the current minute, and returns the names of the rows to which
+// it added them. If the clock was set back, the minutes of the current hour or day may already be added up.
+// AddMeasurements then also adds the measurements to the row of that hour or day.
 func (w *Writer) AddMeasurements(measurements []rules.AttemptMeasurement) (changedRowNames []string, err error) {
 	if len(measurements) == 0 {
 		return nil, nil
@@ -215,12 +215,12 @@ func (w *Writer) addToPeriod(p *periodStatistics, measurements []rules.AttemptMe
 	return w.writeChangedRows(p)
 }
 
-// maxDeletedRowsPerGrain limits the rows of each grain that one call of Tidy deletes.
+// maxDeletedRowsPerGrain limits the rows of each grain that one call of RollUpAndDeleteOld deletes.
 const maxDeletedRowsPerGrain = 1000
 
 // RollUpAndDeleteOld adds up the minutes of past hours and the hours of past days, and deletes statistics that are too
-// old. Each call adds up at most one hour and one day. more reports whether RollUpAndDeleteOld must be called
-// again. Once it has finished, calls do nothing until the next hour.
+// old. Each call adds up at most one hour and one day. more reports whether RollUpAndDeleteOld must be called again.
+// Once more is false, calls do nothing until the next hour.
 func (w *Writer) RollUpAndDeleteOld() (more bool, err error) {
 	hour := store.PerHour.PeriodStart(w.TxTime)
 	if w.Progress.LastRollUpHour == hour {
@@ -254,12 +254,12 @@ func (w *Writer) RollUpAndDeleteOld() (more bool, err error) {
 	return more, err
 }
 
-// rollUpNextPeriod adds up the next hour or day, as g says, from its minutes or hours, unless the hour or day ends
-// after latestEnd. It reports whether it did. The same transaction stores the end of that period, so each row
-// is added exactly once.
+// rollUpNextPeriod adds up the next hour from its minutes (if g is PerHour) or the next day from its hours (if g is
+// PerDay). It does nothing if that hour or day ends after latestEnd. It reports whether it added up a period. The same
+// transaction stores the end of that period, so each row is added exactly once.
 func (w *Writer) rollUpNextPeriod(g store.Granularity, latestEnd queue.UnixMillis) (bool, error) {
 	upTo := &w.Progress.SummedUpToByGrain
-	// next is 1 plus the start of the first finer period that is not summed up yet, or 0.
+	// next is 1 plus the start of the first minute or hour that is not added up yet, or 0 if no such period is stored.
 	next, err := w.QueryNumber(`SELECT at + 1 FROM figures WHERE grain = ? AND at >= ? ORDER BY at LIMIT 1`, int64(g-1),
 		int64(upTo[g]))
 	if err != nil || next == 0 {
@@ -329,7 +329,7 @@ type MinuteDelta struct {
 	Rows        []deltaRow       `json:"g,omitempty"`
 }
 
-// deltaRow holds the statistics of one queue, or of store.OtherQueuesName, in the minute of a Delta.
+// deltaRow holds the statistics of one queue, or of store.OtherQueuesName, in the minute of a MinuteDelta.
 type deltaRow struct {
 	Queue string `json:"q"`
 	// AttemptCounts holds the numbers of attempts that were started, completed, failed, dead, cancelled and
@@ -339,7 +339,7 @@ type deltaRow struct {
 	EncodedRunTimes  []byte   `json:"r"` // run times, encoded by Histogram.Append
 }
 
-// DeltaOfRows returns the rows of the current minute for the given names. Writer.Add has returned these names.
+// DeltaOfRows returns the rows of the current minute with the given names, which AddMeasurements has returned.
 func (c *MinuteCache) DeltaOfRows(rowNames []string) (d MinuteDelta) {
 	for _, name := range rowNames {
 		f := c.rowsByQueue[name]

@@ -23,13 +23,13 @@ var awaitTests = []contractTest{
 	{name: "Await returns when the store is closed", run: awaitEndsOnClose},
 }
 
-// awaitResult is the result of a call of Await.
+// awaitResult is the result of a call of AwaitJobs.
 type awaitResult struct {
 	claimedJobs []queue.Job
 	err         error
 }
 
-// startAwait calls Store.Await in a goroutine. Await waits for jobs and claims up to want of them. The returned
+// startAwait calls AwaitJobs in a goroutine. AwaitJobs waits for jobs and claims up to maxJobs of them. The returned
 // channel receives the result.
 func (r *storeTest) startAwait(ctx context.Context, maxJobs int) <-chan awaitResult {
 	result := make(chan awaitResult, 1)
@@ -40,7 +40,8 @@ func (r *storeTest) startAwait(ctx context.Context, maxJobs int) <-chan awaitRes
 	return result
 }
 
-// receiveAwaitedJobs waits for the result of an Await call, which must succeed, and returns the claimed jobs.
+// receiveAwaitedJobs waits for the result of a call of AwaitJobs, checks that the call succeeded, and returns the
+// claimed jobs.
 func (r *storeTest) receiveAwaitedJobs(description string, result <-chan awaitResult) []queue.Job {
 	r.Helper()
 	got := receive(r, description, result)
@@ -82,7 +83,8 @@ func awaitReturnsDueJob(r *storeTest) {
 	checkEqual(r, "awaited", got, r.expectedClaimedJobs(got, j))
 }
 
-// While Await waits, it returns a job once the job can run again, for whatever reason.
+// AwaitJobs also waits for a leased job to be available again. It returns the job for each of the possible reasons,
+// such as a release or a retry.
 func awaitReturnsReleasedJob(r *storeTest) {
 	release := func(j queue.Job) { r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{j.Lease()}}) }
 	for _, c := range []struct {
@@ -138,14 +140,14 @@ func awaitEndsWithContext(r *storeTest) {
 	checkEqual(r, "claimed later", seqsOf(r.claimJobs(1)), []int64{j.Seq})
 }
 
-// If an Await is cancelled while a job is enqueued, either Await returns the job, or the job is not leased. No
-// job is leased without being returned to the caller.
+// If a call of AwaitJobs is cancelled while a job is enqueued, either the call returns the job, or the job is not
+// leased. No job is leased without being returned to a caller.
 func cancelledAwaitLosesNoJob(r *storeTest) {
 	for i := range 100 {
 		ctx, cancel := context.WithCancel(r.Context())
 		result := r.startAwait(ctx, 1)
 		for range i % 10 {
-			runtime.Gosched() // in some rounds, this lets Await begin to wait before the cancellation
+			runtime.Gosched() // in some rounds, this lets AwaitJobs begin to wait before the cancellation
 		}
 		var goroutines sync.WaitGroup
 		goroutines.Go(cancel)
@@ -182,7 +184,7 @@ func awaitAndExchangeShareNoLease(r *storeTest) {
 func awaitEndsOnClose(r *storeTest) {
 	result := r.startAwait(r.Context(), 1)
 	for range 1000 {
-		runtime.Gosched() // in most cases, this gives Await enough time to begin waiting
+		runtime.Gosched() // in most cases, this gives AwaitJobs enough time to begin waiting
 	}
 	r.must(r.store.Close())
 	got := receive(r, "await", result)
@@ -195,7 +197,7 @@ func awaitReturnsBelowUserLimit(r *storeTest) {
 	for _, c := range []struct {
 		name     string
 		makeRoom func(claimed queue.Job)
-		want     int // how many of the two jobs are then claimed
+		want     int // number of the two jobs that the waiting call must claim after makeRoom
 	}{
 		{"an end", func(j queue.Job) { r.settleJob(j, exitOutcome(0)) }, 1},
 		{"a failure", func(j queue.Job) { r.settleJob(j, exitOutcome(1)) }, 1},

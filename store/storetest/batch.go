@@ -21,8 +21,8 @@ var batchTests = []contractTest{
 	{name: "seqs skip any number of numeric ids", run: seqsUsedAsIDsAreSkipped},
 }
 
-// stageBatchJobs enqueues n jobs of a batch in one request, and does not commit the batch. The jobs of one such
-// request are called a frame.
+// stageBatchJobs sends n jobs of a batch to the store in one request, and does not commit the batch. The store keeps
+// the jobs of one such request together, as a frame.
 func (r *storeTest) stageBatchJobs(batchName string, n int, options ...func(*queue.Job)) store.Receipt {
 	r.Helper()
 	drafts := make([]queue.Job, n)
@@ -123,7 +123,7 @@ func abandonedBatchIsDiscarded(r *storeTest) {
 	r.advanceAndPromote(2 * time.Minute)
 	r.enqueueOne(withID("b"))
 	last := store.EnqueueRequest{Drafts: []queue.Job{newDraft()}, UID: testUID, BatchName: "abandoned"}
-	r.checkStoreUnchanged(func() { // a commit would store the batch without its first frames, which were discarded
+	r.checkStoreUnchanged(func() { // a commit must fail, because the jobs of the earlier requests were discarded
 		_, err = r.store.Enqueue(r.Context(), last)
 		r.checkErrorCode("commit of a discarded batch", err, queue.CodeWrongState)
 		_, err = r.store.StageBatch(r.Context(), last)
@@ -160,8 +160,7 @@ func batchesCommitIndependently(r *storeTest) {
 	r.must(err)
 	one, err := r.store.Enqueue(r.Context(), store.EnqueueRequest{UID: testUID, BatchName: "a"})
 	r.must(err)
-	// Batch a was committed last but can be moved into the queue first, because batches do
-	// not wait for each other.
+	// Batch a, the second to be committed, can be moved into the queue first, because batches do not wait for each other.
 	checkEqual(r, "steps of the batch committed second", r.applyBatchUntilDone(one), 1)
 	checkEqual(r, "jobs", len(r.listAll(store.Filter{})), 1)
 	checkEqual(r, "steps of the batch committed first", r.applyBatchUntilDone(two), 1)
@@ -169,7 +168,7 @@ func batchesCommitIndependently(r *storeTest) {
 	r.stageBatchJobs("a", 1)
 	_, err = r.store.Enqueue(r.Context(), store.EnqueueRequest{UID: testUID, BatchName: "a"})
 	r.must(err)
-	r.promoteUntilDone() // Promote also moves jobs of committed batches into the queue
+	r.promoteUntilDone() // ApplyDueChanges also moves jobs of committed batches into the queue
 	r.promoteUntilDone()
 	checkEqual(r, "jobs after another batch with the same name", len(r.listAll(store.Filter{})), 4)
 }
@@ -255,7 +254,7 @@ func openBatchesPerUserAreLimited(r *storeTest) {
 	}
 }
 
-// An audit event records that a user starts or aborts a batch, or that a batch is discarded.
+// The store records an audit event when a user starts or aborts a batch, or that a batch is discarded.
 func batchActionsAreAudited(r *storeTest) {
 	wantAudit := func(target string) {
 		r.Helper()
@@ -277,8 +276,8 @@ func batchActionsAreAudited(r *storeTest) {
 	wantAudit(`"b" forgotten with 1 jobs`)
 }
 
-// If a user gives a job a number as its id, the store never assigns that number (seq) to a new job. Assigned
-// numbers still rise, and jobs of uncommitted batches keep theirs.
+// A user may choose a number as a job's id. The store then never assigns that number (seq) to a new job. Assigned
+// numbers still rise, and jobs of uncommitted batches keep their numbers.
 func seqsUsedAsIDsAreSkipped(r *storeTest) {
 	const jobCount = 1500
 	first := r.enqueueOne()

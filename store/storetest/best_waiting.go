@@ -16,8 +16,8 @@ var bestWaitingPriorityTests = []contractTest{
 		run: bestWaitingPriorityAgesByEnqueues},
 }
 
-// checkBestWaitingPriority checks the result of BestWaitingPriority: the priority, including ageing, of the user's
-// best-ranked waiting job.
+// checkBestWaitingPriority checks the result of BestWaitingPriority for a user: the priority of the user's best-ranked
+// waiting job, including the points that the job has gained by waiting.
 func (r *storeTest) checkBestWaitingPriority(description string, uid int, wantPriority int64) {
 	r.Helper()
 	got, err := r.store.BestWaitingPriority(r.Context(), uid)
@@ -81,7 +81,7 @@ func bestWaitingSkipsLeased(r *storeTest) {
 	r.checkBestWaitingPriority("the other job was given back", 1, 9)
 }
 
-// For BestWaitingPriority, jobs that cannot start yet do not count as waiting.
+// For BestWaitingPriority, jobs whose start time is in the future do not count as waiting.
 func bestWaitingSkipsFuture(r *storeTest) {
 	r.enqueueUserJobs(1, 1, withPriority(9), withDelay(time.Hour))
 	r.checkNoWaitingJob("a job that is due later", 1)
@@ -97,7 +97,7 @@ func bestWaitingSkipsFuture(r *storeTest) {
 	r.checkBestWaitingPriority("the job is due", 1, 9)
 }
 
-// With ageing by enqueues, a waiting job gains points for each job that is enqueued later.
+// With ageing by enqueues, a waiting job gains a point of priority for each job that is enqueued later.
 func bestWaitingPriorityAgesByEnqueues(r *storeTest) {
 	r.enqueueUserJobs(1, 1, withPriority(2))
 	r.enqueueUserJobs(2, 5)

@@ -44,8 +44,8 @@ func (r *storeTest) countedUserBytes(uid int) int64 {
 	return r.store.UserBytes(uid)
 }
 
-// checkCountedBytes checks how many bytes the store counts for jobs: the bytes of their texts and, for each job, at
-// least store.QuotaBytesPerJob and at most 1,024 more.
+// checkCountedBytes checks how many bytes the store counts for some jobs. Each job counts with the bytes of its texts,
+// and with store.QuotaBytesPerJob to store.QuotaBytesPerJob + 1024 additional bytes.
 func (r *storeTest) checkCountedBytes(description string, countedBytes, textBytes int64, jobCount int) {
 	r.Helper()
 	if limit := textBytes + int64(jobCount)*(store.QuotaBytesPerJob+1024); countedBytes < textBytes+
@@ -56,12 +56,12 @@ func (r *storeTest) checkCountedBytes(description string, countedBytes, textByte
 	}
 }
 
-// draftWithInput returns a job to be enqueued for a user, with a standard input of n bytes.
+// draftWithInput returns a job to be enqueued for a user, with a standard input of inputBytes bytes.
 func draftWithInput(uid, inputBytes int) queue.Job {
 	return newDraft(withUID(uid), func(j *queue.Job) { j.Stdin = strings.Repeat("x", inputBytes) })
 }
 
-// enqueueWithByteQuota enqueues drafts (new jobs) of a user. limit is the user's byte quota; 0 means unlimited.
+// enqueueWithByteQuota enqueues drafts (new jobs) of a user whose byte quota is byteQuota; 0 means unlimited.
 func (r *storeTest) enqueueWithByteQuota(uid int, byteQuota int64, drafts ...queue.Job) error {
 	_, err := r.store.Enqueue(r.Context(), store.EnqueueRequest{Drafts: drafts, UID: uid, MaxBytesPerUser: byteQuota})
 	return err
@@ -159,8 +159,8 @@ func (r *storeTest) removableBytes(uid int) int64 {
 	return n
 }
 
-// trimUserData removes inputs and outputs of a user's jobs. It stops when the jobs use at most maxBytes bytes, or
-// when no more can be removed.
+// trimUserData removes inputs and outputs of a user's jobs. It stops when the jobs use at most maxBytes bytes, or when
+// no more inputs and outputs can be removed.
 func (r *storeTest) trimUserData(uid int, maxBytes int64) {
 	r.Helper()
 	for more := true; more; {
@@ -303,8 +303,8 @@ func quotaCountsStagedBytes(r *storeTest) {
 	r.must(r.store.AbortBatch(r.Context(), 1, "b"))
 }
 
-// withScheduleInput returns a function that gives the jobs of a schedule a standard input of n bytes. The
-// stored schedule grows by n bytes as well.
+// withScheduleInput returns a function that gives the jobs of a schedule a standard input of inputBytes bytes. The
+// stored schedule grows by the same number of bytes.
 func withScheduleInput(uid, inputBytes int) func(*store.Schedule) {
 	return func(s *store.Schedule) {
 		s.OwnerUID, s.JobDraft = uid, draftWithInput(uid, inputBytes)

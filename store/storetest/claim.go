@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Settings that determine the order in which jobs start: ageing by enqueues, priority
-// without ageing, and arrival.
+// These rank orders (settings that determine which job starts first) are by priority with ageing by enqueues, by
+// priority without ageing, and by arrival.
 var (
 	enqueueAgingOrder = queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByEnqueues,
 		AgingInterval: time.Minute}
@@ -79,9 +79,9 @@ func equalRanksStartBySeq(r *storeTest) {
 	checkEqual(r, "order of claims", order, seqsOf(jobs))
 }
 
-// With ageing by time, a job gains one point of priority per minute of waiting. Four jobs have the priorities
-// 2, 3, 5 and 8 and have waited 7, 5, 3 and 0 minutes. The first job has 9 points and starts first. The others
-// have 8 points each and start in order of arrival.
+// With ageing by time, a job gains one point of priority per minute of waiting. Four jobs have the priorities 2, 3, 5
+// and 8 and have waited 7, 5, 3 and 0 minutes. The first job has 9 points and starts first. The other three jobs have 8
+// points each and start in order of arrival.
 func jobsAgeByTime(r *storeTest) {
 	two := r.enqueueOne(withPriority(2))
 	r.advanceClock(2 * time.Minute)
@@ -98,7 +98,8 @@ func jobsAgeByTime(r *storeTest) {
 	checkEqual(r, "order of claims without waiting", seqsOf(r.claimJobs(10)),
 		[]int64{urgent[1].Seq, urgent[3].Seq, urgent[0].Seq, urgent[2].Seq})
 
-	// Points increase continuously: one millisecond of waiting decides which of two jobs starts first.
+	// Points increase continuously: if a job has waited one minute and one millisecond, it starts before a job whose
+	// priority is one point higher.
 	old := r.enqueueOne(withPriority(4))
 	r.advanceClock(time.Minute + time.Millisecond)
 	young := r.enqueueOne(withPriority(5))
@@ -129,7 +130,8 @@ func jobsAgeByEnqueue(r *storeTest) {
 	checkEqual(r, "order of claims", seqsOf(r.claimJobs(4)), []int64{two.Seq, three.Seq, five.Seq, eight.Seq})
 	r.claimJobs(10)
 
-	// An enqueued job gives a point to each earlier job. They keep these points even if the later job is removed.
+	// An enqueued job gives a point to each earlier job. The earlier jobs keep these points even if the later job is
+	// removed.
 	first := r.enqueueOne(withPriority(0))
 	for range 3 {
 		r.must(r.store.ChangeJob(r.Context(), r.enqueueOne().Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
@@ -205,8 +207,8 @@ func jobIsNotClaimedBeforeDue(r *storeTest) {
 	r.advanceAndPromote(time.Minute - time.Millisecond)
 	checkEqual(r, "claimed a millisecond early", r.claimJobs(1), nil)
 	r.advanceAndPromote(time.Millisecond)
-	// A job gains no points before it is due, so its arrival number is the number of jobs
-	// enqueued up to that time.
+	// A job gains no points before it is due. So when it is due, its arrival number is the number of jobs that were
+	// enqueued until then.
 	j.ArrivalNumber = r.store.Counts().JobsEverEnqueued
 	claimed := r.claimJobs(1)
 	checkEqual(r, "claimed when due", claimed, r.expectedClaimedJobs(claimed, j))
@@ -248,7 +250,7 @@ func releasedJobGetsOldRank(r *storeTest) {
 	checkEqual(r, "claimed in order", both, r.expectedClaimedJobs(both, first, second))
 	first = both[0]
 
-	// A failed job that is claimed and given back only differs in its fence (the number of its lease).
+	// After a failed job was claimed and given back, only its fence (the number of its lease) has changed.
 	failed := r.settleJob(first, exitOutcome(1))
 	r.advanceAndPromote(2 * time.Second)
 	again := r.claimOne()
@@ -332,7 +334,8 @@ func releasedJobExpires(r *storeTest) {
 		func() { r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{j.Lease()}}) })
 }
 
-// A failed job can expire while it waits for its retry. The store requests a call of Promote for that time.
+// A failed job can expire while it waits for its retry. ApplyDueChanges must be called at that time, and the store says
+// so in advance.
 func waitingRetryExpires(r *storeTest) {
 	r.enqueueOne(withExpiry(r.store.Now().Add(500 * time.Millisecond)))
 	j := r.claimOne()
@@ -355,8 +358,8 @@ func retryRemovesExpiry(r *storeTest) {
 	checkEqual(r, "claimed", seqsOf(r.claimJobs(1)), []int64{j.Seq})
 }
 
-// checkPromoteRequestedWithin performs an action. It then checks that the store requests a call of Promote within
-// maxDelay, by the result of the last Promote or by a value on DueChangeHints.
+// checkPromoteRequestedWithin performs an action. Then it checks that the store requests a call of ApplyDueChanges
+// within maxDelay: by the duration that ApplyDueChanges last returned,, or by a value on DueChangeHints.
 func (r *storeTest) checkPromoteRequestedWithin(maxDelay time.Duration, action func()) {
 	r.Helper()
 	said := r.promoteUntilDone()

@@ -96,7 +96,7 @@ func closedStoreIsUnavailable(r *storeTest) {
 	}
 }
 
-// concurrently runs f(0) to f(n-1) at the same time and waits for all of them.
+// concurrently runs f(0) to f(n-1) at the same time and waits until all calls have returned.
 func concurrently(n int, f func(i int)) {
 	var goroutines sync.WaitGroup
 	begin := make(chan struct{})

@@ -41,7 +41,7 @@ func withParents(condition queue.DependencyCondition, parents ...queue.Job) func
 	}
 }
 
-// withOnDependencyFailure returns a function that sets what happens to a job if a dependency fails.
+// withOnDependencyFailure returns a function that sets what the store does with a job if one of its dependencies fails.
 func withOnDependencyFailure(action queue.OnDependencyFailure) func(*queue.Job) {
 	return func(j *queue.Job) { j.OnDependencyFailure = action }
 }
@@ -121,7 +121,7 @@ func endedParentResolvesDependencyImmediately(r *storeTest) {
 	r.checkJobCounts()
 }
 
-// If a dependency fails, the dependant is cancelled, held or run, as its settings say.
+// If a dependency fails, the dependant is cancelled, held or run, depending on its OnDependencyFailure.
 func dependencyFailureActionIsApplied(r *storeTest) {
 	parent := r.enqueueOne(withMaxAttempts(1))
 	jobs := r.enqueueAndGet(newDraft(withParents(queue.ParentCompleted, parent)),
@@ -177,8 +177,9 @@ func parentOfStagedJobMayBeRemoved(r *storeTest) {
 	r.checkJobCounts()
 }
 
-// A job waits for a parent that is still in a frame of a committed batch. Until the frame is in the queue, an edit
-// must not make another job wait for such a job, because the parent may depend on that other job.
+// A batch of jobs can be committed but not yet moved into the queue. A job can already wait for a parent in such a
+// batch. Until the batch is in the queue, an edit must not add such a job, or a job that waits for it, as a parent of
+// another job: the batch's job may itself depend on the edited job.
 func jobWaitsForParentInCommittedFrame(r *storeTest) {
 	first := r.enqueueOne(withID("first"), withMaxAttempts(1))
 	stage := func(set ...func(*queue.Job)) {
@@ -253,8 +254,8 @@ func invalidDependenciesAreRejected(r *storeTest) {
 	}))
 }
 
-// The end of its parents does not release a held job. If a user releases it earlier, it waits for its
-// parents.
+// A user holds a job that has parents. The ends of its parents do not release the job. If a user releases the job
+// before its parents have ended, it waits for them.
 func parentsDoNotReleaseHeldJob(r *storeTest) {
 	parents := r.enqueueAndGet(newDraft(), newDraft())
 	child := r.enqueueOne(withParents(queue.ParentCompleted, parents...))
@@ -289,9 +290,9 @@ func retriedJobWaitsForParents(r *storeTest) {
 	r.checkJobCounts()
 }
 
-// When a parent with many dependants ends, the store handles the dependants in several steps.
-// Promote continues these steps. If a user retries the parent in between, a dependant that is enqueued
-// later waits for the new end.
+// When a parent with many dependants ends, the store handles the dependants in several transactions, and calls of
+// ApplyDueChanges continue this work. If a user retries the parent in the meantime, a dependant that is enqueued after
+// the retry waits for the next end of the parent.
 func dependantsAreHandledInSteps(r *storeTest) {
 	const dependantCount = 400
 	parent := r.enqueueOne()
@@ -354,7 +355,7 @@ func parentsCanBeNamedByID(r *storeTest) {
 	r.claimAndExpect("the job of the second frame", r.getJob("second"))
 }
 
-// If a parent is retried, the dependants that were cancelled because it failed wait for it again.
+// If a parent is retried, the dependants that were cancelled because the parent had failed wait for it again.
 func retriedParentRevivesDependants(r *storeTest) {
 	parents := r.enqueueAndGet(newDraft(withMaxAttempts(1)), newDraft(withMaxAttempts(1)))
 	child := r.enqueueOne(withParents(queue.ParentCompleted, parents[0]))

@@ -45,7 +45,7 @@ func draftIsStored(r *storeTest) {
 	checkEqual(r, "events", r.newEvents(), []queue.Event{r.expectedEvent(queue.EventEnqueued, want,
 		queue.EventDetail{CausedByUID: new(testUID)})})
 	counts := r.store.Counts()
-	counts.DatabaseBytes = 0 // each store defines the size of an empty database itself
+	counts.DatabaseBytes = 0 // stores may count different sizes for an empty database
 	checkEqual(r, "counts", counts, store.Counts{JobsByState: [...]int64{queue.Pending: 1, queue.Cancelled: 0},
 		JobsEverEnqueued: 1})
 	history, err := r.store.AttemptHistory(r.Context(), want.Seq, 0, store.MaxPageRows)
@@ -210,7 +210,7 @@ func firstNonEmpty(a, b string) string {
 	return b
 }
 
-// If one job of a request has a duplicate id, no job of the request is stored.
+// If the id of one job in a request is already used, no job of the request is stored.
 func requestIsStoredCompletelyOrNotAtAll(r *storeTest) {
 	r.enqueueOne(withID("taken"))
 	for _, c := range []struct {
@@ -260,8 +260,8 @@ func requestSizeIsLimited(r *storeTest) {
 	r.checkJobCounts()
 }
 
-// checkErrorCode checks the code of err. It does not check the field that err names, because stores
-// may name different fields.
+// checkErrorCode checks the code of err. It does not check the field that err names, because two stores may name
+// different fields for the same error.
 func (r *storeTest) checkErrorCode(description string, err error, wantCode queue.ErrorCode) {
 	r.Helper()
 	if !errors.Is(err, &queue.Error{Code: wantCode}) {

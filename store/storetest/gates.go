@@ -52,8 +52,7 @@ func resourceDemand(name string, units int) queue.Demand {
 	return queue.Demand{Kind: queue.GateResource, GateKey: name, Amount: units}
 }
 
-// claimAndExpect claims as many jobs as can start. It checks that these are exactly the
-// given jobs, in this order.
+// claimAndExpect claims all jobs that can start. It checks that these are exactly the given jobs, in this order.
 func (r *storeTest) claimAndExpect(description string, want ...queue.Job) []queue.Job {
 	r.Helper()
 	got := r.exchange(store.LeaseReport{WantedJobs: 50}).ClaimedJobs
@@ -142,7 +141,8 @@ func rateLimitsStarts(r *storeTest) {
 	r.claimAndExpect("more than one second after the second start", jobs[3])
 }
 
-// A claimed job counts toward its rate limit like a started one, until it is given back.
+// A claimed job counts toward its rate limit even before it has started. If it is given back without a start, it no
+// longer counts.
 func claimedJobsCountTowardRate(r *storeTest) {
 	second := withDemands(rateDemand("k", 1, time.Second))
 	jobs := r.enqueueAndGet(newDraft(second), newDraft(second))
@@ -160,7 +160,7 @@ func claimedJobsCountTowardRate(r *storeTest) {
 	r.claimAndExpect("more than a second later", jobs[1])
 }
 
-// setResourceUnits sets how many units of each resource the node has.
+// setResourceUnits sets how many units of each resource this node has.
 func (r *storeTest) setResourceUnits(unitsByResource map[string]int) {
 	r.Helper()
 	r.must(r.store.SetThisNode(r.Context(), store.Node{Name: "here", ResourceUnits: unitsByResource}))
@@ -375,8 +375,8 @@ func limitedUserDelaysNoOtherUsers(r *storeTest) {
 	}
 }
 
-// In each of many queues, the first job needs more units of a resource than are free. Repeated Promote calls
-// still finish, and jobs that do not need the resource are not delayed.
+// In each of many queues, the first job needs more units of a resource than are free. ApplyDueChanges must still finish
+// its work after a limited number of calls. Jobs that do not need the resource must not be delayed.
 func resourceWaitersDelayNoOtherJobs(r *storeTest) {
 	r.setResourceUnits(map[string]int{"gpu": 2})
 	r.claimAndExpect("one of two units", r.enqueueOne(withDemands(resourceDemand("gpu", 1))))
@@ -437,8 +437,8 @@ func idleQueueSavesNoTurns(r *storeTest) {
 	}
 }
 
-// SetGateRule sets the limit for a key that users share, such as @db. This limit applies instead of the
-// limits that jobs declare.
+// A gate key that starts with @, such as @db, is shared by all users. SetGateRule sets the limit for such a key. The
+// rule's limit applies instead of the limits that jobs declare.
 func sharedGateLimitOverridesDeclaredLimits(r *storeTest) {
 	set := func(d queue.Demand) error { return r.store.SetGateRule(r.Context(), d) }
 	lock := func(n int) queue.Demand { return queue.Demand{Kind: queue.GateLock, GateKey: "@db", Amount: n} }
@@ -486,7 +486,7 @@ func sharedGateLimitOverridesDeclaredLimits(r *storeTest) {
 	f := demanding(lock(9))
 	r.claimAndExpect("the limit declared by the first job that uses the lock", e)
 	r.must(r.applyVerb(f, queue.VerbCancel))
-	r.must(r.applyVerb(d, queue.VerbRetry)) // the retried job d declares another limit than SetGateRule has set
+	r.must(r.applyVerb(d, queue.VerbRetry)) // the retried job d declares a limit other than the one set by SetGateRule
 	r.claimAndExpect("the same limit after a retry")
 	for _, wrong := range []queue.Demand{{Kind: queue.GateLock, GateKey: "own", Amount: 1},
 		{Kind: queue.GateLock, GateKey: "@",

@@ -21,8 +21,8 @@ var hookTests = []contractTest{
 	{name: "jobs of a former owner create no hooks", run: disownedJobsCreateNoHooks},
 }
 
-// createHookDrafts returns one hook (a job that is created because of an event of job j) for each of the given events.
-// The command of a hook contains the event and describes j.
+// createHookDrafts returns one hook job (a job that the store creates because of an event of job j) for each of the
+// given events. The command of a hook contains the event and describes j.
 func createHookDrafts(j *queue.Job, events queue.HookEvents) (drafts []queue.Job) {
 	for _, moment := range queue.AllHookEvents {
 		if moment&events == 0 {
@@ -50,7 +50,8 @@ func (r *storeTest) installHooks(extraEvents queue.HookEvents) {
 		OwnerName: "hooks"}))
 }
 
-// newHookCommands returns the commands of the hooks that were created since its last call, oldest first.
+// newHookCommands returns the commands of the hooks that were created since the last call of newHookCommands, oldest
+// first.
 func (r *storeTest) newHookCommands() (commands []string) {
 	r.Helper()
 	for _, e := range r.newEvents() {
@@ -102,13 +103,14 @@ func requestedHooksAreCreatedOnce(r *storeTest) {
 	r.checkJobCounts()
 }
 
-// If the settings request hooks for all jobs, these are created in addition to the hooks that a job requests.
+// SetHooks can request hooks for events of all jobs. These hooks are created in addition to the hooks that a job itself
+// requests.
 func globalHooksAddToRequestedHooks(r *storeTest) {
 	r.installHooks(queue.HookCompleted | queue.HookDead)
 	r.enqueueOne(withHooks(queue.HookEnded), withID("a"))
 	r.settleJob(r.claimOne(), exitOutcome(0))
 	r.enqueueOne(withID("b"), withMaxAttempts(1))
-	r.settleJob(r.claimOne(), exitOutcome(1)) // this claims job b, because it ranks before the hook jobs
+	r.settleJob(r.claimOne(), exitOutcome(1)) // this claims job b, because job b has a better rank than the hook jobs
 	checkEqual(r, "hooks", r.newHookCommands(), []string{"completed a completed 1", "ended a completed 1",
 		"dead b dead 1"})
 	r.must(r.store.SetHooks(r.Context(), store.HookSettings{}))
@@ -182,8 +184,8 @@ func editChangesHooks(r *storeTest) {
 	checkEqual(r, "hooks", r.newHookCommands(), []string{"completed a completed 1"})
 }
 
-// The limits on waiting jobs do not prevent hooks, except that each user has at most
-// MaxWaitingHookJobs of them.
+// The limits on waiting jobs do not apply to hook jobs. Instead, each user may have at most MaxWaitingHookJobs waiting
+// hook jobs.
 func waitingHookJobsAreLimited(r *storeTest) {
 	r.installHooks(0)
 	ends := withHooks(queue.HookEnded)
@@ -215,8 +217,8 @@ func waitingHookJobsAreLimited(r *storeTest) {
 	checkEqual(r, "events", kinds, []queue.EventKind{queue.EventEnqueued, queue.EventCancelled, queue.EventHookDropped})
 }
 
-// To make room for a hook, the store removes old outputs of its user. If that is not enough,
-// the hook is not created.
+// If a new hook job would exceed its user's byte quota, the store first removes old outputs of that user. If this does
+// not free enough bytes, the hook job is not created.
 func hookRemovesOutputsAtQuota(r *storeTest) {
 	quota := func(n int64) {
 		r.Helper()
@@ -262,8 +264,8 @@ func disownedJobsCreateNoHooks(r *storeTest) {
 	checkEqual(r, "hooks", r.newHookCommands(), nil)
 }
 
-// When a hook runs as another user than Hooks.UID, the store does not record Hooks.Owner
-// as the name of that user.
+// HookSettings.OwnerName is the name of the user OwnerUID. The store must not record it as the name of another user
+// whose uid a hook job has.
 func hookNamesNoOtherUser(r *storeTest) {
 	r.must(r.store.SetHooks(r.Context(), store.HookSettings{MakeHooks: createHookDrafts, OwnerUID: 7, OwnerName: "hooks"}))
 	r.enqueueOne(withHooks(queue.HookEnded), withID("a")) // the store does not know the name of this job's user

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// endWithOutput ends an attempt of a leased job with an output of n bytes, and returns the stored job. limit is
-// the byte quota of the job's user; 0 means unlimited.
+// endWithOutput ends an attempt of a leased job with an output of outputBytes bytes, and returns the stored job.
+// byteQuota is the byte quota of the job's user; 0 means unlimited.
 func (r *storeTest) endWithOutput(j queue.Job, o queue.AttemptOutcome, outputBytes int, byteQuota int64) queue.Job {
 	r.Helper()
 	e := r.newSettlement(j, o)
@@ -21,8 +21,8 @@ func (r *storeTest) endWithOutput(j queue.Job, o queue.AttemptOutcome, outputByt
 	return r.getJob(j.ID)
 }
 
-// failWithOutput ends an attempt of a leased job with a failure and an output of n bytes. It checks that the
-// job will be retried. limit is the byte quota of the job's user.
+// failWithOutput ends an attempt of a leased job with a failure and an output of outputBytes bytes. It checks that the
+// job will be retried. byteQuota is the byte quota of the job's user.
 func (r *storeTest) failWithOutput(j queue.Job, outputBytes int, byteQuota int64) queue.Job {
 	r.Helper()
 	got := r.endWithOutput(j, exitOutcome(1), outputBytes, byteQuota)
@@ -38,7 +38,7 @@ func (r *storeTest) claimRetry() queue.Job {
 	return r.claimOne()
 }
 
-// outputSizes returns the output sizes of a job's first attempts; attempts is their number.
+// outputSizes returns the sizes of the outputs of a job's first attemptCount attempts.
 func (r *storeTest) outputSizes(j queue.Job, attemptCount int) (sizes []int64) {
 	r.Helper()
 	for n := range attemptCount {
@@ -47,7 +47,7 @@ func (r *storeTest) outputSizes(j queue.Job, attemptCount int) (sizes []int64) {
 	return sizes
 }
 
-// outputSize returns the size of the stored output of attempt n of a job.
+// outputSize returns the size of the stored output of one attempt of a job; attempt numbers start with 1.
 func (r *storeTest) outputSize(j queue.Job, attemptNumber int) int64 {
 	r.Helper()
 	a, err := r.store.Attempt(r.Context(), j.Seq, attemptNumber)
@@ -77,8 +77,8 @@ func trimUserDataRemovesOlderAttemptOutputs(r *storeTest) {
 	checkEqual(r, "bytes of outputs at the end", r.getJob(j.ID).OutputBytes, int64(0))
 }
 
-// checkPromoteRequested calls action, which must make output files deletable. It checks that the store then
-// requests a call of Promote, because only Promote returns these files.
+// checkPromoteRequested calls action, which must make output files deletable. It checks that the store then sends a
+// value on DueChangeHints, so that upkeep deletes the files soon.
 func (r *storeTest) checkPromoteRequested(description string, action func()) {
 	r.Helper()
 	r.promoteUntilDone()
@@ -109,7 +109,7 @@ func trimOutputsStartsWithLargestUsers(r *storeTest) {
 	run := func(uid, n int) queue.Job { return r.endWithOutput(r.enqueueAndClaim(uid), exitOutcome(0), n, 0) }
 	first := run(1, 100)
 	var largestJobs []queue.Job
-	for range 120 { // more outputs than the store removes in two steps
+	for range 120 { // more outputs than the store removes in two transactions
 		largestJobs = append(largestJobs, run(2, 100))
 	}
 	second := run(3, 3000)
@@ -139,7 +139,7 @@ func attemptOutputsStayWithinQuota(r *storeTest) {
 	other := r.endWithOutput(r.enqueueAndClaim(2), exitOutcome(0), 9000, 0)
 	old := r.endWithOutput(r.enqueueAndClaim(1), exitOutcome(0), 2000, 0)
 	j := r.enqueueAndClaim(1, withMaxAttempts(9))
-	// enough for one output and the records of all attempts
+	// the quota of one output and the records of all attempts
 	limit := r.countedUserBytes(1) + 1500 + 6*(store.QuotaBytesPerAttempt+16)
 	for n := range 6 {
 		j = r.failWithOutput(j, 1000, limit)
@@ -247,7 +247,7 @@ func newRecordReplacesOldestAtQuota(r *storeTest) {
 	}
 	first := r.countedUserBytes(1)
 	for range store.MinKeptAttemptRecords {
-		attempt(first, "") // the first records of a job are kept even above the limit
+		attempt(first, "") // the records of a job's first attempts are kept even above the quota
 	}
 	limit := r.countedUserBytes(1)
 	for n, output := range []string{"printed", "", ""} {
@@ -333,8 +333,8 @@ func newOutputReplacesOlderOutputs(r *storeTest) {
 	}
 }
 
-// If too many older outputs would have to be removed for a new output, the new output is not stored, and
-// no older one is removed.
+// A new output may require that more than store.MaxRemovalsPerTransaction older outputs are removed. Then the new
+// output is not stored, and no older output is removed.
 func outputNeedingManyRemovalsIsDropped(r *storeTest) {
 	const n = store.MaxRemovalsPerTransaction + 1
 	r.runManyWithOutput(1, n)
@@ -348,7 +348,9 @@ func outputNeedingManyRemovalsIsDropped(r *storeTest) {
 	checkEqual(r, "output that replaces one less", j.OutputBytes, int64(100*n))
 }
 
-// If one report contains the ends of many attempts, each output can replace some older outputs.
+// One report can contain the ends of many attempts. Their outputs together can replace up to
+// store.MaxRemovalsPerTransaction older outputs. After that, each further output can replace up to
+// store.MaxRemovalsPerAttempt older ones.
 func settlementsReplaceOlderOutputs(r *storeTest) {
 	needs := []int{store.MaxRemovalsPerTransaction, store.MaxRemovalsPerAttempt, store.MaxRemovalsPerAttempt + 1,
 		store.MaxRemovalsPerAttempt}

@@ -38,7 +38,7 @@ func (r *storeTest) ownerNamesByUID() map[int]string {
 	return names
 }
 
-// disownUntilDone calls Disown repeatedly until all jobs of the uid's current owner are handled.
+// disownUntilDone calls DisownJobs repeatedly, until it has handled all jobs of the user to whom the uid belongs now.
 func (r *storeTest) disownUntilDone(uid int) {
 	r.Helper()
 	name := r.ownerNamesByUID()[uid]
@@ -125,7 +125,7 @@ func disownMovesJobs(r *storeTest) {
 	r.checkJobCounts()
 }
 
-// If a job is leased while Disown is called, Disown handles it only when it ends or is given back.
+// DisownJobs does not change a job that is leased during the call. It handles the job when the job's lease ends.
 func disownMovesLeasedJobsLater(r *storeTest) {
 	drafts := []queue.Job{}
 	for range 5 {
@@ -167,7 +167,7 @@ func disownMovesLeasedJobsLater(r *storeTest) {
 	checkEqual(r, "claimed later", seqsOf(r.claimJobs(9)), []int64{job.Seq})
 }
 
-// Disown discards the former owner's uncommitted batches and idempotency keys.
+// DisownJobs discards the uncommitted batches and idempotency keys of the former owner of the uid.
 func disownDiscardsBatchesAndKeys(r *storeTest) {
 	stage := func(batch string, set ...func(*queue.Job)) store.Receipt {
 		receipt, err := r.store.StageBatch(r.Context(),
@@ -203,7 +203,7 @@ func disownDiscardsBatchesAndKeys(r *storeTest) {
 	checkEqual(r, "claimed", len(r.claimJobs(9)), 3)
 }
 
-// After a uid has got a new owner, this owner can be disowned too.
+// A uid can belong to several accounts, one after another. DisownJobs handles the jobs of each former owner.
 func nextOwnerCanBeDisowned(r *storeTest) {
 	for n, name := range []string{"alice", "bob", "carol"} {
 		j := r.enqueueAs(7, name)

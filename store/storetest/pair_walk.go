@@ -15,8 +15,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// EngineUnderTest is a store that a random walk compares with a model: a store of package memstore, with the same
-// clock.
+// EngineUnderTest is a store that a random walk compares with a model. The model is a store of package memstore and has
+// the same clock as the engine.
 type EngineUnderTest struct {
 	Store store.Store
 	// Reopen closes the store, opens it again and returns it.
@@ -27,15 +27,16 @@ type EngineUnderTest struct {
 	CheckCaches func() error
 }
 
-// These environment variables change what RunComparisonWalks does: the number of walks, or the seed of the only walk.
+// These environment variables change what RunComparisonWalks does: QUEUECTL_WALKS sets the number of walks;
+// QUEUECTL_WALK sets the seed of a single walk.
 const (
 	walkCountVariable = "QUEUECTL_WALKS"
 	seedVariable      = "QUEUECTL_WALK"
 )
 
-// RunComparisonWalks performs random walks. Each step makes the same calls to the engine and the model and compares
-// their results. open creates both stores and returns a function that advances their clock. A failed walk logs its
-// seed. Short mode takes a quarter of the steps.
+// RunComparisonWalks performs random walks. In each step, a walk makes the same calls to the engine and to the model,
+// and compares the results. openStores creates both stores and returns a function that advances their clock. A failed
+// walk logs its seed. In short mode, a walk has a quarter of the steps.
 func RunComparisonWalks(t *testing.T, walkCount, stepsPerWalk int,
 	openStores func(t *testing.T, o queue.RankOrder) (engine EngineUnderTest, model store.Store,
 		advance func(time.Duration))) {
@@ -75,14 +76,15 @@ func RunComparisonWalks(t *testing.T, walkCount, stepsPerWalk int,
 	}
 }
 
-// turnTakingOrders contains the scheduling settings with which users take turns.
+// turnTakingOrders contains the rank orders with which the users' jobs start in turn (round robin).
 var turnTakingOrders = []queue.RankOrder{
 	{Scheduling: queue.SchedulingByPriority},
 	{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute},
 	{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByEnqueues, AgingInterval: time.Minute},
 }
 
-// comparisonWalk is one walk: the same random operations on an engine and on the model, whose results it compares.
+// comparisonWalk is one walk: it performs the same random operations on an engine and on the model, and compares the
+// results.
 type comparisonWalk struct {
 	*testing.T
 	engine          EngineUnderTest
@@ -90,7 +92,7 @@ type comparisonWalk struct {
 	advanceClock    func(time.Duration)
 	rng             *rand.Rand
 	jobOrder        queue.RankOrder
-	jobOrderChoices []queue.RankOrder     // scheduling settings between which the walk may switch
+	jobOrderChoices []queue.RankOrder     // rank orders between which the walk may switch
 	withGates       bool                  // jobs have random demands for locks, rates, resources and nodes
 	withWeights     bool                  // queues may have different weights
 	withHooks       bool                  // each completed job gets a hook
@@ -98,8 +100,8 @@ type comparisonWalk struct {
 	operationName   string                // the current operation, for messages
 	jobSeqs         []int64               // numbers (seqs) of the jobs that may exist
 	leasedSeqs      []int64               // numbers (seqs) of the leased jobs
-	engineLeases    map[int64]queue.Lease // leases of the engine; their fences are random, so they differ from the model's
-	modelLeases     map[int64]queue.Lease // leases of the model
+	engineLeases    map[int64]queue.Lease // leases of the engine, by seq; unlike in the model, their fences are random
+	modelLeases     map[int64]queue.Lease // leases of the model, by seq
 
 	maxUID     int
 	queueRules map[string]store.QueueRule
@@ -125,7 +127,8 @@ func (w *comparisonWalk) compareJob(seq int64) {
 		return s.Get(w.Context(), strconv.FormatInt(seq, 10))
 	})
 	if want.ExpiresAt != 0 && want.ExpiresAt <= w.modelStore.Now() {
-		// The job has expired. A claim in one store may already have cancelled it, so the states may differ.
+		// The job is past its expiry time. In one of the stores, a claim may already have cancelled it, so the states may
+		// differ.
 		return
 	}
 	if got.Fence, want.Fence = 0, 0; !reflect.DeepEqual(got, want) {
@@ -133,7 +136,8 @@ func (w *comparisonWalk) compareJob(seq int64) {
 	}
 }
 
-// applyToBothStores performs an operation on both stores and checks that both succeed or fail alike.
+// applyToBothStores performs an operation on both stores and checks that both succeed or both return errors with the
+// same code.
 func (w *comparisonWalk) applyToBothStores(operation func(s store.Store) error) {
 	w.Helper()
 	callBothStores(w, func(s store.Store) (struct{}, error) { return struct{}{}, operation(s) })
@@ -197,7 +201,7 @@ func (w *comparisonWalk) doRandomOperation() {
 	if err := w.engine.CheckCaches(); err != nil {
 		w.Errorf("step %d, after %s: %v", w.step, w.operationName, err)
 	}
-	// Only after the operation "time", which calls Promote last, have both stores cancelled all expired jobs.
+	// Only after the operation "time", which calls ApplyDueChanges last, have both stores cancelled all expired jobs.
 	// After another operation, a claim may have cancelled a job in only one store.
 	if w.operationName != "time" {
 		return
@@ -271,7 +275,7 @@ func (w *comparisonWalk) reapplyAllRules() {
 			}
 			err = errors.Join(err, s.SetQueue(w.Context(), name, rule))
 		}
-		for next := time.Duration(0); next == 0 && err == nil; { // Promote must check all jobs that limits hold back
+		for next := time.Duration(0); next == 0 && err == nil; { // ApplyDueChanges must check all jobs that limits hold back
 			next, err = s.ApplyDueChanges(w.Context())
 		}
 		return err
@@ -294,11 +298,11 @@ func (w *comparisonWalk) randomDemands() (demands []queue.Demand) {
 		demands = append(demands, queue.Demand{Kind: queue.GateRate, GateKey: fmt.Sprint("@r", w.rng.IntN(2)),
 			Amount: 1 + w.rng.IntN(4), RatePeriod: time.Duration(1+w.rng.IntN(3)) * time.Second})
 	}
-	// Add at most one resource. A job that lacks several resources holds back other jobs at only one of them, and
-	// each store may choose another one.
+	// Add at most one resource. If a job lacks several resources, only one of them makes the job hold back other jobs. The
+	// two stores may choose different resources.
 	if w.rng.IntN(2) == 0 {
-		// If users take turns, demand only one unit. The stores may notice at different times that a job lacks
-		// several units and must hold back others.
+		// If users take turns, demand only one unit. A job that lacks several units must hold back other jobs that need the
+		// resource, and the two stores may notice this at different times.
 		n := 1
 		if w.jobOrder == arrivalOrder {
 			n += w.rng.IntN(3)
@@ -309,9 +313,9 @@ func (w *comparisonWalk) randomDemands() (demands []queue.Demand) {
 	return demands
 }
 
-// randomDependencies returns random dependencies of draft i: on stored and removed jobs, on other drafts of the
-// request and, rarely, in a cycle. No parent has an expiry: the stores may cancel expired parents at different
-// times, and the dependants would then get different arrival numbers.
+// randomDependencies returns random dependencies of the draft with index draftIndex: on stored and removed jobs, on
+// other drafts of the request and, rarely, in a cycle. A job with an expiry is never a parent, because the stores may
+// cancel expired parents at different times, and its dependants would then get different arrival numbers.
 func (w *comparisonWalk) randomDependencies(draftIndex int, drafts []queue.Job) (dependencies []queue.Dependency) {
 	expires := func(d queue.Dependency) bool {
 		if d.ParentDraftNumber != 0 {
@@ -340,7 +344,7 @@ func (w *comparisonWalk) randomDependencies(draftIndex int, drafts []queue.Job) 
 }
 
 func (w *comparisonWalk) enqueueRandomJobs() {
-	w.promoteBothStores() // this cancels the expired jobs in both stores, so that their counts are equal
+	w.promoteBothStores() // promoteBothStores cancels the expired jobs in both stores, so that their counts are equal
 	drafts := make([]queue.Job, 1+w.rng.IntN(4))
 	uid := w.rng.IntN(12)
 	for i := range drafts {
@@ -384,7 +388,7 @@ func (w *comparisonWalk) exchangeRandomResults() {
 	engine.WantedJobs = w.rng.IntN(7)
 	model.WantedJobs = engine.WantedJobs
 	stillLeased := w.addRandomResults(&engine, &model)
-	if w.rng.IntN(4) == 0 { // the result is not compared, but a simulation must change nothing
+	if w.rng.IntN(4) == 0 { // a simulation must change nothing; its result is not compared
 		if _, err := w.engine.Store.SimulateClaims(w.Context(), 1+w.rng.IntN(9)); err != nil {
 			w.Error(err)
 		}
@@ -404,12 +408,12 @@ func (w *comparisonWalk) exchangeRandomResults() {
 		givenBack = append(givenBack, c.Lease)
 	}
 	for _, l := range givenBack {
-		if !stale[l.Seq] { // a stale release means that the job has started and is still leased
+		if !stale[l.Seq] { // if the release was rejected as stale, the job has started and is still leased
 			stillLeased = slices.DeleteFunc(stillLeased, func(seq int64) bool { return seq == l.Seq })
 		}
 	}
 	w.leasedSeqs = stillLeased
-	for range maxExtraClaims { // an engine may need several claims if many jobs cannot start
+	for range maxExtraClaims { // an engine may need several claims to take the same jobs, if many other jobs cannot start
 		if len(got.ClaimedJobs) >= len(want.ClaimedJobs) {
 			break
 		}
@@ -421,7 +425,7 @@ func (w *comparisonWalk) exchangeRandomResults() {
 		got.ClaimedJobs = append(got.ClaimedJobs, more.ClaimedJobs...)
 	}
 	w.compareClaims(got.ClaimedJobs, want.ClaimedJobs, engine.WantedJobs)
-	// Do not check wait reasons after a job has ended or changed, because other jobs may then be able to start.
+	// Check wait reasons only if this report has ended or changed no job. Otherwise, more jobs may be able to start now.
 	if len(want.ClaimedJobs) < engine.WantedJobs && len(w.jobSeqs) > 0 &&
 		len(engine.Settlements)+len(engine.LeasedJobChanges) == 0 && !w.Failed() {
 		w.checkWaitReasons(w.jobSeqs[w.rng.IntN(len(w.jobSeqs))])
@@ -436,7 +440,7 @@ func (w *comparisonWalk) addRandomResults(engineReport, modelReport *store.Lease
 		case 0:
 			engineReport.ReleasedLeases, modelReport.ReleasedLeases = append(engineReport.ReleasedLeases, engineLease),
 				append(modelReport.ReleasedLeases, modelLease)
-			// If the job has started, the store ignores the release. Only its reply says so.
+			// If the job has started, the store ignores the release. Only the reply of the store shows whether it did.
 			stillLeasedSeqs = append(stillLeasedSeqs, seq)
 			continue
 		case 5:
@@ -452,7 +456,7 @@ func (w *comparisonWalk) addRandomResults(engineReport, modelReport *store.Lease
 			engineReport.LeasedJobChanges, modelReport.LeasedJobChanges = append(engineReport.LeasedJobChanges,
 				store.LeasedJobChange{Lease: engineLease, Change: c}),
 				append(modelReport.LeasedJobChanges, store.LeasedJobChange{Lease: modelLease, Change: c})
-			// If the job has started, the store ignores the change. Only its reply says so.
+			// If the job has started, the store ignores the change. Only the reply of the store shows whether it did.
 			stillLeasedSeqs = append(stillLeasedSeqs, seq)
 			continue
 		case 1:
@@ -479,7 +483,8 @@ func (w *comparisonWalk) addRandomResults(engineReport, modelReport *store.Lease
 	return stillLeasedSeqs
 }
 
-// checkWaitReasons checks that a job has wait reasons exactly if it waits and the last claim did not take it.
+// checkWaitReasons checks that a job has wait reasons if it is waiting and the last claim could not take it, and
+// otherwise has none.
 func (w *comparisonWalk) checkWaitReasons(seq int64) {
 	w.operationName = fmt.Sprint("obstacles of ", seq)
 	j, err := w.modelStore.Get(w.Context(), strconv.FormatInt(seq, 10))
@@ -499,8 +504,8 @@ func (w *comparisonWalk) checkWaitReasons(seq int64) {
 	}
 }
 
-// maxExtraClaims limits the additional claims in which an engine may claim the jobs that the model claims at
-// once. One claim is not always enough for an engine that has to check many jobs that cannot start.
+// The model claims all jobs in one call. An engine may need several calls, because each call checks only a limited
+// number of jobs that cannot start. maxExtraClaims limits the additional calls.
 const maxExtraClaims = 20
 
 // compareClaims checks that both stores have claimed the same jobs in the same order.
@@ -528,7 +533,7 @@ func (w *comparisonWalk) compareClaims(got, want []queue.Job, maxJobs int) {
 	}
 }
 
-// promoteBothStores calls Promote in both stores, so that both have cancelled the same expired jobs.
+// promoteBothStores calls ApplyDueChanges in both stores. Afterwards, both have cancelled all expired jobs.
 func (w *comparisonWalk) promoteBothStores() {
 	w.Helper()
 	w.applyToBothStores(func(s store.Store) error { _, err := s.ApplyDueChanges(w.Context()); return err })

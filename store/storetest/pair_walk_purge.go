@@ -25,8 +25,9 @@ func (w *comparisonWalk) trimUntilDone(step func(store.Store) (more bool, err er
 func (w *comparisonWalk) purgeBothStores() {
 	w.promoteBothStores()
 	ended := []queue.State{queue.Completed, queue.Cancelled, queue.Dead}
-	// Purge all ended jobs in one call, because the stores may sort jobs with the same end time differently. The
-	// cutoff is one day ahead, because some jobs may have ended before the clock was set back.
+	// Purge all ended jobs in one call, because the two stores may sort jobs with the same end time differently.
+	// EndedBefore is one day ahead of the clock: some jobs may have ended before the clock was set back, so their end
+	// times may be in the future.
 	before, limit := w.modelStore.Now().Add(24*time.Hour), store.MaxPageRows
 	selection := store.EndedJobFilter{States: ended, EndedBefore: before}
 	switch w.rng.IntN(4) {

@@ -22,7 +22,7 @@ func (r *storeTest) setJobPaused(l queue.Lease, paused bool, uid int) error {
 	return r.store.RecordPause(r.Context(), store.PauseRequest{Lease: l, Paused: paused, RequesterUID: uid})
 }
 
-// A running job can be paused and resumed, and the events name the user.
+// A running job can be paused and resumed, and the events contain the uid of the user who requested it.
 func runningJobPausesAndResumes(r *storeTest) {
 	r.enqueueOne()
 	j := r.startJob(r.claimOne())

@@ -27,7 +27,7 @@ var queueTests = []contractTest{
 		run: retriedParentRevivesNoConflictingDependant},
 }
 
-// withUniqueKey returns a function that gives a job a unique key. action says what happens if another
+// withUniqueKey returns a function that gives a job a unique key. onConflict determines what the store does if another
 // job already has that key.
 func withUniqueKey(key string, onConflict queue.ConflictAction) func(*queue.Job) {
 	return func(j *queue.Job) { j.Unique, j.OnConflict = key, onConflict }
@@ -166,7 +166,7 @@ func editMovesJobToQueue(r *storeTest) {
 	r.claimAndExpect("the job has moved to another queue", j)
 }
 
-// Simulate returns the jobs that would start next and changes nothing.
+// SimulateClaims returns the jobs that would start next and changes nothing.
 func simulationChangesNothing(r *storeTest) {
 	r.must(r.store.SetThisNode(r.Context(), store.Node{ResourceUnits: map[string]int{"gpu": 1}}))
 	r.setQueueRule("one", store.QueueRule{Weight: 2, Concurrency: 1})
@@ -174,7 +174,7 @@ func simulationChangesNothing(r *storeTest) {
 	jobs := r.enqueueAndGet(newDraft(), newDraft(withQueue("one")), newDraft(withQueue("one")), newDraft(withDemands(gpu)),
 		newDraft(withDemands(gpu)), newDraft(withDemands(lockDemand("k", 1))),
 		newDraft(withExpiry(r.store.Now().Add(time.Minute))))
-	r.advanceClock(2 * time.Minute) // the last job has expired by then
+	r.advanceClock(2 * time.Minute) // the last job expires during these two minutes
 	queues, counts := r.queueStates(), r.store.Counts()
 	r.newEvents()
 	var first []int64
@@ -355,8 +355,8 @@ func retriedParentRevivesNoConflictingDependant(r *storeTest) {
 	r.checkJobState("no other job has the unique key", child, queue.Blocked, "")
 }
 
-// If a job is cancelled already when it is enqueued, because its parent is dead, another
-// job can use its unique key.
+// If the parent of a new job is already dead, the new job is cancelled when it is enqueued. Its unique key is then free
+// for another job.
 func jobCancelledAtEnqueueFreesUniqueKey(r *storeTest) {
 	parent := r.enqueueOne(withMaxAttempts(1))
 	r.settleJob(r.claimAndExpect("the parent", parent)[0], exitOutcome(1))

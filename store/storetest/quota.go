@@ -107,7 +107,7 @@ func userPendingLimitAppliesToRetries(r *storeTest) {
 		r.checkErrorCode("a third job with a total limit of two", retry(jobs[1], 2, 0), queue.CodeQueueFull)
 	})
 	hold := store.Change{Verb: queue.VerbHold, UID: testUID, MaxPendingJobs: 1, MaxPendingJobsPerUser: 1}
-	// The limits on waiting jobs do not apply to this change, because the job was already waiting.
+	// The limits on waiting jobs do not apply to a hold, because the job was already waiting.
 	r.must(r.store.ChangeJob(r.Context(), jobs[0].Seq, hold))
 }
 
@@ -162,7 +162,7 @@ func userRunningLimitApplies(r *storeTest) {
 	checkEqual(r, "claimed after the first job ended", seqsOf(r.claimJobs(9)), []int64{mine[2].Seq})
 	r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{claimed[1].Lease()}})
 	checkEqual(r, "claimed after a job was given back", seqsOf(r.claimJobs(9)), []int64{mine[1].Seq})
-	r.settleJob(claimed[2], exitOutcome(0)) // the end of another user's job does not help user 1
+	r.settleJob(claimed[2], exitOutcome(0)) // the end of another user's job does not let another job of user 1 start
 	checkEqual(r, "claimed after another user's job ended", r.claimJobs(9), nil)
 	r.checkJobCounts()
 }
@@ -184,14 +184,15 @@ func limitedJobsKeepOrder(r *storeTest) {
 	}
 	r.settleJob(r.getJob(last.ID), exitOutcome(0))
 
-	// Of the first two jobs of user 5, the better-ranked one starts first, although it is newer.
+	// Of these first two jobs of user 5, the newer one has the better rank and starts first.
 	low, high = r.enqueueOne(withUID(5), withPriority(1)), r.enqueueOne(withUID(5), withPriority(8))
 	checkEqual(r, "the better-ranked job", seqsOf(r.claimJobs(9)), []int64{high.Seq})
 	r.settleJob(r.getJob(high.ID), exitOutcome(0))
 	checkEqual(r, "the lower-ranked job", seqsOf(r.claimJobs(9)), []int64{low.Seq})
 	r.settleJob(r.getJob(low.ID), exitOutcome(0))
 
-	// User 1 had no waiting jobs during the last claims. Only one of these new jobs can start.
+	// User 1 had no waiting jobs during the last claims. Only one of these new jobs can start, because of the limit: the
+	// job with the best rank.
 	jobs := r.enqueueAndGet(newDraft(withUID(1), withPriority(1)), newDraft(withUID(1), withPriority(2)),
 		newDraft(withUID(1), withPriority(3)), newDraft(withUID(1), withPriority(2)))
 	checkEqual(r, "the best-ranked job", seqsOf(r.claimJobs(9)), []int64{jobs[2].Seq})
@@ -204,7 +205,7 @@ func limitedJobsKeepOrder(r *storeTest) {
 	checkEqual(r, "the last job", seqsOf(r.claimJobs(9)), []int64{jobs[0].Seq})
 }
 
-// If a user is below the running limit, the user's jobs start as if no limit existed.
+// While a user is below the limit on running jobs, the user's jobs start as if there were no limit.
 func runningLimitDelaysNoOtherUsers(r *storeTest) {
 	r.setMaxRunning(1)
 	a := r.enqueueAndGet(newDraft(withUID(1), withPriority(9)), newDraft(withUID(1), withPriority(7)),
@@ -222,7 +223,7 @@ func runningLimitDelaysNoOtherUsers(r *storeTest) {
 	end(a[0], b[0])
 	checkEqual(r, "one worker", seqsOf(r.claimJobs(1)), []int64{a[1].Seq})
 	c := r.enqueueOne(withUID(3), withPriority(6))
-	// User 3 is next in turn, although job c was enqueued after b[1].
+	// User 3 is next in turn, so its job c starts before b[1], which was enqueued earlier.
 	checkEqual(r, "another single worker", seqsOf(r.claimJobs(1)), []int64{c.Seq})
 	checkEqual(r, "more workers", seqsOf(r.claimJobs(9)), []int64{b[1].Seq})
 	end(b[1], a[1])
@@ -302,7 +303,7 @@ func jobAtRunningLimitCanExpire(r *storeTest) {
 	checkEqual(r, "claimed", seqsOf(r.claimJobs(9)), []int64{jobs[3].Seq})
 	r.settleJob(r.getJob(jobs[3].ID), exitOutcome(0))
 
-	// A claim cancels expired jobs. They do not count toward the user's limit of running jobs.
+	// A claim cancels expired jobs. The expired jobs do not count toward their user's limit on running jobs.
 	r.setMaxRunning(0)
 	late, next := r.enqueueOne(withUID(1), withExpiry(r.store.Now()), withPriority(9)), r.enqueueOne(withUID(1))
 	r.setMaxRunning(1)
@@ -358,7 +359,8 @@ func (r *storeTest) rerank() {
 	}
 }
 
-// One claim may check only some of the jobs that a limit holds back. Await continues until it finds a job.
+// One claim checks only a limited number of jobs that a limit prevents from starting. AwaitJobs repeats the claim until
+// it finds a job that can start.
 func manyJobsOfOneUserDelayNoOther(r *storeTest) {
 	const jobCount = 3000
 	drafts := make([]queue.Job, jobCount)
@@ -454,9 +456,9 @@ func randomUserWalk(r *storeTest, steps int) {
 	r.checkJobCounts()
 }
 
-// servedTurns records which users the claims in one queue have served, to predict whose turn it is.
+// servedTurns records in what order the claims in one queue have served users, to predict which user is next in turn.
 type servedTurns struct {
 	claimCount         int           // number of jobs that recordClaimedTurn has recorded
-	lastClaimByUID     map[int]int   // by uid, the value of claims when a job of the user was last claimed
+	lastClaimByUID     map[int]int   // by uid, the value of claimCount when a job of the user was last claimed
 	previousClaimBySeq map[int64]int // by job, the value in lastClaimByUID before the job was claimed
 }

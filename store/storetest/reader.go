@@ -47,7 +47,7 @@ func listReturnsPages(r *storeTest) {
 	}
 	first := r.listPage(store.Filter{Limit: 3})
 	checkEqual(r, "first page", first.Jobs, want[:3])
-	r.enqueueOne() // lists begin with the newest job, so this job does not affect later pages
+	r.enqueueOne() // lists begin with the newest job, so this job does not appear on later pages
 	second := r.listPage(store.Filter{Limit: 3, BeforeSeq: first.NextBeforeSeq})
 	checkEqual(r, "second page", second.Jobs, want[3:6])
 	checkEqual(r, "last page", r.listPage(store.Filter{Limit: 3, BeforeSeq: second.NextBeforeSeq}),
@@ -230,7 +230,7 @@ func (r *storeTest) listAllRefs(f store.Filter) (refs []store.JobRef) {
 	}
 }
 
-// jobRefsOf returns references to jobs, in the form in which ListRefs returns them.
+// jobRefsOf returns the references that ListRefs must return for the given jobs.
 func jobRefsOf(jobs []queue.Job) []store.JobRef {
 	return mapJobs(jobs, func(j *queue.Job) store.JobRef {
 		return store.JobRef{Seq: j.Seq, ID: j.ID, State: j.State, UID: j.UID}
@@ -409,7 +409,7 @@ func eventNumbersHaveNoGaps(r *storeTest) {
 	}
 }
 
-// tryReceive receives a value from a watch without waiting. It reports whether there was one.
+// tryReceive receives a value from a watch without waiting. It reports whether it received a value.
 func tryReceive(w *store.JobWatch) bool {
 	select {
 	case <-w.C:

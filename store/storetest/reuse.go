@@ -7,7 +7,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// identityReuseTests lists what a store must do when a name or a uid belongs to another user than before.
+// identityReuseTests lists what a store must do when a schedule's name or a uid now belongs to another user than
+// before.
 var identityReuseTests = []contractTest{
 	{name: "a schedule does not affect jobs of another user's schedule that had its name",
 		run: reusedScheduleNameAffectsNoOldJobs},
@@ -16,7 +17,7 @@ var identityReuseTests = []contractTest{
 	{name: "waiting hooks of a former owner do not count for the next owner of the uid", run: reusedUIDHasNoHooks},
 }
 
-// replaceSchedule removes the schedule "n" and adds a schedule with this name for the user uid.
+// replaceSchedule removes the schedule "n" and adds a schedule with the same name that belongs to the user newOwnerUID.
 func (r *storeTest) replaceSchedule(newOwnerUID int, overlap store.OverlapPolicy) {
 	r.Helper()
 	old, _ := r.getSchedule("n")
@@ -24,8 +25,8 @@ func (r *storeTest) replaceSchedule(newOwnerUID int, overlap store.OverlapPolicy
 	r.putSchedule("n", withOverlap(overlap), func(s *store.Schedule) { s.OwnerUID = newOwnerUID })
 }
 
-// A schedule of another user that has the name of a removed schedule neither cancels nor waits for the jobs of
-// the removed schedule.
+// A user removes a schedule, and another user creates a schedule with the same name. The new schedule neither cancels
+// the jobs of the removed schedule nor waits for them.
 func reusedScheduleNameAffectsNoOldJobs(r *storeTest) {
 	r.putSchedule("n", func(s *store.Schedule) { s.OwnerUID = 1 })
 	first := r.runNextOccurrence("n").Records[0]
@@ -51,8 +52,8 @@ func reusedScheduleNameAffectsNoOldJobs(r *storeTest) {
 	r.checkJobCounts()
 }
 
-// After Disown, a leased job of the former owner keeps the uid until its lease ends. A schedule of the next owner
-// does not end the job.
+// While a job of the former owner of a uid is leased, DisownJobs leaves the job's uid unchanged. A schedule of the next
+// owner of that uid does not end the job.
 func reusedUIDKeepsLeasedJobsOfSchedule(r *storeTest) {
 	r.enqueueAs(7, "alice", withPriority(1))
 	r.putSchedule("n", func(s *store.Schedule) { s.OwnerUID = 7 })
@@ -70,8 +71,8 @@ func reusedUIDKeepsLeasedJobsOfSchedule(r *storeTest) {
 	r.checkJobCounts()
 }
 
-// The waiting hooks of a former owner do not count for the next owner of the uid, whichever account runs them, and
-// even if a hook is leased during Disown.
+// Waiting hook jobs of the former owner of a uid do not count toward the limit of the next owner. This holds whichever
+// account runs the hook jobs, and even if a hook job is leased during DisownJobs.
 func reusedUIDHasNoHooks(r *storeTest) {
 	r.installHooks(0)
 	hooks := func(n, uid int) (drafts []queue.Job) {

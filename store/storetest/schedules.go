@@ -33,7 +33,7 @@ var scheduleTests = []contractTest{
 	{name: "Disown pauses the former owner's schedules", run: disownPausesSchedules},
 }
 
-// putSchedule stores a new schedule to which the functions in set have been applied.
+// putSchedule stores a new schedule after it has applied the given functions to it.
 func (r *storeTest) putSchedule(name string, options ...func(*store.Schedule)) store.Schedule {
 	r.Helper()
 	now := r.store.Now()
@@ -63,8 +63,8 @@ func (r *storeTest) getSchedule(name string) (store.Schedule, []store.Occurrence
 	return s, runs
 }
 
-// occurrencesAt returns a request to run the occurrences of a schedule at the given times. The schedule's next
-// occurrence is one minute after the last one.
+// occurrencesAt returns a request to run the occurrences of a schedule at the given times. In the request, the
+// schedule's next occurrence is one minute after the last of these times.
 func occurrencesAt(s store.Schedule, plannedTimes ...queue.UnixMillis) store.OccurrenceRequest {
 	f := store.OccurrenceRequest{
 		ScheduleName: s.Name, Generation: s.Generation, ExpectedLastOccurrenceAt: s.LastOccurrenceAt,
@@ -99,7 +99,7 @@ func (r *storeTest) occurrenceOutcomes(scheduleName string) (outcomes []string) 
 	return outcomes
 }
 
-// newScheduleEvents returns the events about schedules since the last call of this function.
+// newScheduleEvents returns the events about schedules since the last call of newScheduleEvents or newEvents.
 func (r *storeTest) newScheduleEvents() (list []string) {
 	r.Helper()
 	for _, e := range r.newEvents() {
@@ -168,7 +168,7 @@ func schedulesPerUserAreLimited(r *storeTest) {
 	r.checkError("one more schedule", err, queue.CodeQueueFull, "")
 	_, err = r.store.PutSchedule(r.Context(), store.SchedulePutRequest{Schedule: lastSchedule,
 		ReplacedGeneration: lastSchedule.Generation, RequestedByUID: testUID})
-	r.must(err) // at the limit, an existing schedule can be replaced
+	r.must(err) // a user can replace an existing schedule even at the limit
 	more.OwnerUID = 7
 	_, err = r.store.PutSchedule(r.Context(), store.SchedulePutRequest{Schedule: more, RequestedByUID: 7})
 	r.must(err)
@@ -191,7 +191,7 @@ func schedulesAreListedInPages(r *storeTest) {
 	checkEqual(r, "after the last", len(list), 0)
 }
 
-// dueSchedules returns the names of the due schedules, and the time until another schedule is due.
+// dueSchedules returns the names of the due schedules, and the time until the next schedule is due.
 func (r *storeTest) dueSchedules(bootID string, limit int) (names []string, untilNext time.Duration) {
 	r.Helper()
 	list, untilNext, err := r.store.DueSchedules(r.Context(), bootID, limit)
@@ -323,7 +323,7 @@ func overlapQueueWaitsForPreviousJob(r *storeTest) {
 		checkEqual(r, "jobs claimed at the same time", len(r.claimJobs(9)), 0)
 		end := exitOutcome(0)
 		if i == 1 {
-			end = outcomeOfCause(queue.EndKilled) // the next job starts however this one ends
+			end = outcomeOfCause(queue.EndKilled) // the next job starts whatever the outcome of this job is
 		}
 		r.settleJob(r.startJob(j), end)
 		r.promoteUntilDone()

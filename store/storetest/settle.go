@@ -212,8 +212,8 @@ func unstartedJobGetsNoAttempt(r *storeTest) {
 	r.checkJobCounts()
 }
 
-// If the uid of a job's owner belongs to another account when the job is about to start,
-// the job is held instead.
+// A uid may belong to another account when a job of its former owner is about to start. The store then holds the job
+// instead.
 func disownedJobDoesNotStart(r *storeTest) {
 	j := r.enqueueOne()
 	r.newEvents()
@@ -232,9 +232,9 @@ func disownedJobDoesNotStart(r *storeTest) {
 	checkEqual(r, "claimed after the release", seqsOf(r.claimJobs(1)), []int64{j.Seq})
 }
 
-// An attempt may be unable to start because the machine is short of something, such as memory. The store counts
-// how often this happens to a job in a row. The job waits longer each time, and after queue.MaxShortagesInRow times,
-// the next one is a failure. The count returns to zero when an attempt starts or a user retries the job.
+// An attempt may be unable to start because the machine is short of something, such as memory. Each such shortage makes
+// the job wait longer. The store counts how many shortages in a row a job has had. After queue.MaxShortagesInRow of
+// them, the next one counts as a failure. The count returns to zero when an attempt starts or a user retries the job.
 func consecutiveShortagesAreCounted(r *storeTest) {
 	j := r.enqueueOne(withMaxAttempts(2))
 	short := func(want int) {
@@ -334,7 +334,7 @@ func attemptIsReturnedComplete(r *storeTest) {
 		r.must(err)
 		for i := range history {
 			checkEqual(r, "output in the history", len(history[i].Output), 0)
-			// A store may or may not return the names of output files in a history.
+			// A history need not contain outputs or the names of output files, so do not compare them.
 			history[i].Output, history[i].OutputFileRef = nil, ""
 		}
 		want.Output, want.OutputFileRef, want.Result = nil, "", nil

@@ -35,7 +35,8 @@ func (r *storeTest) readStats(f store.StatsFilter) store.Stats {
 	return got
 }
 
-// runClaimedJobFor starts a claimed job, advances the clock by run, and ends the job with outcome o.
+// runClaimedJobFor starts a claimed job, lets it run for the given time by advancing the clock, and ends the job with
+// outcome o.
 func (r *storeTest) runClaimedJobFor(j queue.Job, o queue.AttemptOutcome, run time.Duration) queue.Job {
 	r.Helper()
 	j = r.startJob(j)
@@ -54,8 +55,8 @@ func timeBefore(at queue.UnixMillis, d time.Duration) queue.UnixMillis {
 	return at - queue.UnixMillis(d.Milliseconds())
 }
 
-// advanceToNextPeriod advances the clock to the start of the next minute, hour or day in UTC, as g
-// says, and returns that time.
+// advanceToNextPeriod advances the clock to the start of the next period of grain g (the next minute, hour or day in
+// UTC), and returns that time.
 func (r *storeTest) advanceToNextPeriod(g store.Granularity) queue.UnixMillis {
 	r.advanceClock(time.Duration(g.PeriodStart(r.store.Now()).Add(g.PeriodLength())-r.store.Now()) * time.Millisecond)
 	return r.store.Now()
@@ -125,8 +126,8 @@ func waitingTimeBeginsWhenDue(r *storeTest) {
 	r.promoteUntilDone()
 	j = r.runClaimedJobFor(r.claimOne(), exitOutcome(0), 0)
 	var waits store.Histogram
-	// The job has started twice. It waited 2 s for the first start, and 1 s from when it was
-	// given back to the second.
+	// The job has started twice. It waited 2 s before the first start. It waited 1 s between the time when it was given
+	// back and the second start.
 	for _, wait := range []time.Duration{2 * time.Second, time.Second} {
 		waits.AddDuration(wait)
 	}
@@ -190,7 +191,7 @@ func hourAndDayStatsSumMinutes(r *storeTest) {
 		starts = append(starts, d.Started)
 	}
 	checkEqual(r, "starts by day", starts, []int64{5, 5, 5, 1})
-	// On each of the first three days, two of the five attempts were in the same hour.
+	// On each of the first three days, five attempts were made, two of them in the same hour.
 	checkEqual(r, "hours",
 		len(r.readStats(store.StatsFilter{Since: began, Granularity: store.PerHour, IncludePeriods: true}).Periods), 3*4+1)
 	r.advanceAndPromote(61 * 24 * time.Hour)
@@ -230,8 +231,8 @@ func statsCountAttemptsAfterClockSetback(r *storeTest) {
 		Granularity: store.PerDay}).Started, 3)
 }
 
-// The returned range always consists of whole periods. They have the shortest length that is
-// still stored for the range.
+// The returned range always consists of whole periods. These have the shortest length for which the statistics of the
+// whole range are still stored.
 func statsRangesAreWhole(r *storeTest) {
 	now := r.advanceToNextPeriod(store.PerDay).Add(12*time.Hour + 30*time.Minute + 20*time.Second)
 	r.advanceClock(time.Duration(now-r.store.Now()) * time.Millisecond)
@@ -250,7 +251,8 @@ func statsRangesAreWhole(r *storeTest) {
 		Until: timeBefore(now, time.Hour).Add(40 * time.Second)})
 }
 
-// The statistics of a minute name MaxQueuesWithStats queues and, in addition, all queues with settings.
+// The statistics of a minute contain separate values for MaxQueuesWithStats queues and, in addition, for all queues
+// with settings.
 func statsNameLimitedQueues(r *storeTest) {
 	r.advanceToNextPeriod(store.PerHour)
 	r.must(r.store.SetQueue(r.Context(), "zz", store.QueueRule{Weight: 2}))
@@ -293,7 +295,7 @@ func typicalRuntimeIsMean(r *storeTest) {
 	r.enqueueOne(withMaxAttempts(1))
 	r.runClaimedJobFor(r.claimOne(), exitOutcome(1), time.Hour)
 	checkEqual(r, "after a failure", r.store.TypicalRuntime(j.CommandFingerprint()), 4*time.Second)
-	for range 20 { // the typical run time follows the most recent runs
+	for range 20 { // the typical run time changes with new runs, until it reflects mainly these
 		r.enqueueOne()
 		r.runClaimedJobFor(r.claimOne(), exitOutcome(0), time.Minute)
 	}

@@ -1,5 +1,5 @@
-// Package storetest tests implementations of store.Store against the comments of that
-// interface. Start with Run.
+// Package storetest tests implementations of store.Store against the comments of that interface. Start with
+// RunContractTests.
 package storetest
 
 import (
@@ -18,14 +18,14 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Fixture is a new, empty store. Its clock moves only when a test calls Advance, so tests know all times
-// exactly. The function that creates the store closes it with t.Cleanup, but tests may close it earlier.
+// Fixture is a new, empty store. Its clock moves only when a test calls AdvanceClock, so tests know all times exactly.
+// The function that creates the store closes it with t.Cleanup, but tests may close it earlier.
 type Fixture struct {
 	Store        store.Store
 	AdvanceClock func(time.Duration)
 }
 
-// RunContractTests tests every promise that store.Store makes. open creates the store for one test.
+// RunContractTests tests every promise that store.Store makes. openStore creates a new store for each test.
 func RunContractTests(t *testing.T, openStore func(t *testing.T, order queue.RankOrder) Fixture) {
 	for _, p := range slices.Concat(enqueueTests, verbTests, batchTests, retentionTests, claimTests,
 		settleTests, awaitTests, readerTests, upkeepTests, ownerTests, concurrencyTests, userLimitTests,
@@ -42,7 +42,8 @@ func RunContractTests(t *testing.T, openStore func(t *testing.T, order queue.Ran
 	}
 }
 
-// contractTest is one promise of store.Store, with the function that tests it. A zero order means defaultJobOrder.
+// contractTest is one promise of store.Store, with the function that tests it. If jobOrder is zero, the test uses
+// defaultJobOrder.
 type contractTest struct {
 	name     string
 	run      func(r *storeTest)
@@ -71,8 +72,8 @@ type storeTest struct {
 	lastEventSeq int64 // number of the last event that newEvents has returned
 }
 
-// newDraft returns a new job that is not stored yet, as queue.Resolve returns it. The functions in
-// set then change the job.
+// newDraft returns a job as queue.ResolveSpec returns it: it is not stored yet. Each of the options then changes the
+// job.
 func newDraft(options ...func(*queue.Job)) queue.Job {
 	j := queue.Job{
 		Queue: queue.DefaultQueue, UID: testUID, Priority: 5, MaxAttempts: 4, State: queue.Pending, ExitCode: -1,
@@ -85,7 +86,7 @@ func newDraft(options ...func(*queue.Job)) queue.Job {
 	return j
 }
 
-// withID and the functions like it return arguments for draft, each of which sets one field of the job.
+// withID and the functions like it return options for newDraft, each of which sets one field of the job.
 func withID(id string) func(*queue.Job)          { return func(j *queue.Job) { j.ID = id } }
 func withPriority(n int64) func(*queue.Job)      { return func(j *queue.Job) { j.Priority = n } }
 func withDelay(d time.Duration) func(*queue.Job) { return func(j *queue.Job) { j.Delay = d } }
@@ -127,7 +128,7 @@ func (r *storeTest) must(err error) {
 	}
 }
 
-// checkError checks that err is a queue.Error with the code and the field, and returns it.
+// checkError checks that err is a queue.Error with the wanted code and field, and returns it.
 func (r *storeTest) checkError(description string, err error, wantCode queue.ErrorCode, wantField string) *queue.Error {
 	r.Helper()
 	var e *queue.Error
@@ -230,8 +231,8 @@ func (r *storeTest) claimOne() queue.Job {
 	return jobs[0]
 }
 
-// expectedClaimedJobs returns the jobs in before as they must be after a claim: with the fences (lease numbers) of the
-// jobs in claimed. It checks that each fence is higher than the old fence of its job.
+// expectedClaimedJobs returns jobsBefore as they must be after a claim: with the fences (lease numbers) of the jobs in
+// claimed. It checks that each fence is higher than the old fence of its job.
 func (r *storeTest) expectedClaimedJobs(claimed []queue.Job, jobsBefore ...queue.Job) []queue.Job {
 	r.Helper()
 	jobsBefore = slices.Clone(jobsBefore)
@@ -289,7 +290,7 @@ func (r *storeTest) runJob(o queue.AttemptOutcome, options ...func(*queue.Job)) 
 	return r.settleJob(r.claimOne(), o)
 }
 
-// promoteUntilDone calls Promote until nothing is due. It returns the time until the next change is due.
+// promoteUntilDone calls ApplyDueChanges until nothing is due. It returns the time until the next change is due.
 func (r *storeTest) promoteUntilDone() time.Duration {
 	r.Helper()
 	for range 1000 {
@@ -387,7 +388,7 @@ func (r *storeTest) checkOwnRetentionQueues(want ...store.OwnRetentionQueue) {
 	checkEqual(r, "jobs under the retention of their queue", r.store.Counts().JobsUnderOwnRetention, jobs)
 }
 
-// checkStoreUnchanged calls f and checks that f changes no job, count or event.
+// checkStoreUnchanged calls f, and checks that the call changes no job, count or event.
 func (r *storeTest) checkStoreUnchanged(f func()) {
 	r.Helper()
 	r.newEvents()

@@ -51,7 +51,7 @@ func settingsRecordUserAndTime(r *storeTest) {
 	checkEqual(r, "settings after a removal", list(), []store.Setting{workers})
 }
 
-// Promote returns the time until the next job is due.
+// ApplyDueChanges returns the time until the next job is due.
 func promoteReturnsNextDue(r *storeTest) {
 	checkEqual(r, "of an empty store", r.promoteUntilDone(), time.Hour)
 	r.enqueueOne()
@@ -72,7 +72,8 @@ func promoteReturnsNextDue(r *storeTest) {
 	checkEqual(r, "after the last job was due", r.promoteUntilDone(), time.Hour)
 }
 
-// Each Promote call handles a limited number of jobs, and repeated calls handle all due jobs.
+// predictedWalk performs random operations on a store. It predicts the state of each job, and checks that the stored
+// jobs agree with the prediction.
 func promoteHandlesLimitedJobs(r *storeTest) {
 	const jobCount = 1200
 	var drafts []queue.Job
@@ -97,7 +98,7 @@ func promoteHandlesLimitedJobs(r *storeTest) {
 	r.checkJobCounts()
 }
 
-// DueChangeHints sends a value when a job is due earlier than Promote has said.
+// DueChangeHints sends a value when a job is due earlier than ApplyDueChanges has said.
 func earlierDueJobSendsPromoteHint(r *storeTest) {
 	drain := func() {
 		r.promoteUntilDone()
@@ -178,12 +179,12 @@ func lostOutputIsDeletable(r *storeTest) {
 	checkEqual(r, "deletable files", deletable, []string{lost.DeletableOutputFile})
 }
 
-// After a change of the scheduling settings, Rerank computes the ranks of all unfinished jobs again, including
+// After a change of the scheduling settings, RerankWaitingJobs computes new ranks for all unfinished jobs, including
 // running jobs and jobs that are not due.
 func orderChangeReranks(r *storeTest) {
 	byPriority := queue.RankOrder{Scheduling: queue.SchedulingByPriority, AgingUnit: queue.AgingByTime,
 		AgingInterval: time.Minute}
-	many := 600 // more jobs than one call of Rerank handles
+	many := 600 // more jobs than one call of RerankWaitingJobs handles
 	r.enqueueOne(withID("runs"), withPriority(1))
 	runs := r.claimJobs(1)[0]
 	r.exchange(store.LeaseReport{Starts: []store.AttemptStart{{Lease: runs.Lease(), StartedAt: r.store.Now()}}})

@@ -38,8 +38,8 @@ var userTurnTests = []contractTest{
 	{name: "Simulate respects turns and does not change them", run: simulateFollowsTurns},
 }
 
-// Users take turns. The status screen shows the next jobs in the order of these turns, even if some of
-// them are already claimed.
+// Users take turns. The status screen shows the next jobs in the order in which the users' turns will start them, even
+// if some of these jobs are already claimed.
 func screenShowsJobsInTurnOrder(r *storeTest) {
 	first := r.enqueueUserJobs(1, 30)
 	second := r.enqueueUserJobs(2, 3)
@@ -74,7 +74,8 @@ func screenShowsClaimedBeforeReleased(r *storeTest) {
 	r.checkScreenReadyJobs("ready jobs", jobs[1], jobs[0], jobs[2], jobs[3])
 }
 
-// checkScreenReadyJobs checks that the status screen shows the given jobs as the next ones, in this order.
+// checkScreenReadyJobs checks that the status screen shows the given jobs, in this order, as the jobs that will start
+// next.
 func (r *storeTest) checkScreenReadyJobs(description string, want ...queue.Job) {
 	r.Helper()
 	ctx, cancel := context.WithTimeout(r.Context(), maxReceiveWait)
@@ -108,7 +109,7 @@ func (r *storeTest) claimAndListUIDs(n int) (uids []int) {
 	return uids
 }
 
-// Users with jobs of the same priority take turns.
+// Users with jobs of the same priority take turns: a claim takes their jobs alternately.
 func usersTakeTurns(r *storeTest) {
 	const jobCount = 1000
 	r.enqueueUserJobs(1, jobCount)
@@ -155,7 +156,8 @@ func usersTakeTurnsWithinPriority(r *storeTest) {
 	checkEqual(r, "users", r.claimAndListUIDs(8), []int{1, 3, 1, 3, 1, 2, 2, 2})
 }
 
-// A job whose rank has improved by waiting comes before jobs of users who are next in turn.
+// A job's rank can improve so much by waiting that it starts before jobs of other users, even if these users are next
+// in turn.
 func ageingOverridesUserTurns(r *storeTest) {
 	old := r.enqueueUserJobs(3, 1, withPriority(4))
 	// two minutes of waiting are worth two points of priority, so the old job now ranks first
@@ -168,7 +170,7 @@ func ageingOverridesUserTurns(r *storeTest) {
 	checkEqual(r, "users in turn", r.claimAndListUIDs(4), []int{1, 2, 1, 2})
 }
 
-// A user without waiting jobs does not get several turns in a row afterwards.
+// A user who had no waiting jobs for a while does not get several turns in a row as compensation.
 func idleUserSavesNoTurns(r *storeTest) {
 	r.enqueueUserJobs(1, 30)
 	r.enqueueUserJobs(2, 30)
@@ -179,7 +181,8 @@ func idleUserSavesNoTurns(r *storeTest) {
 	checkEqual(r, "users in turn", r.claimAndListUIDs(6), []int{3, 1, 2, 3, 1, 2})
 }
 
-// A user whose jobs have many different demands gets no extra turns.
+// A user's jobs with different demands are in different lanes (lists of waiting jobs). A user with many lanes gets no
+// extra turns.
 func manyLanesGrantNoExtraTurns(r *storeTest) {
 	r.enqueueUserJobs(1, 20)
 	for i := range 20 {
@@ -211,8 +214,8 @@ func cancelledJobUsesUpNoTurn(r *storeTest) {
 	checkEqual(r, "users in turn", r.claimAndListUIDs(6), []int{1, 2, 1, 1, 1, 1})
 }
 
-// To find the next job of a user whose jobs have many different demands, a claim may have to read many lists of
-// jobs. It reads each list once per claim, not once per job.
+// To find the next job of a user, a claim may have to read many lanes: lists of waiting jobs, one for each combination
+// of queue, user and demands. The claim reads each lane once, not once per job that it takes.
 func claimReadsLanesOnce(r *storeTest) {
 	others := func(firstJob, n int) {
 		for i := range n {
@@ -229,7 +232,7 @@ func claimReadsLanesOnce(r *storeTest) {
 	}
 }
 
-// Users take turns even if many jobs with different demands expire.
+// Users take turns even if there are many other lanes with jobs that expire.
 func expiringJobsKeepUserTurns(r *storeTest) {
 	r.enqueueUserJobs(1, 40)
 	r.enqueueUserJobs(2, 40)
@@ -281,8 +284,8 @@ func checkTurnsAtGate(r *storeTest, demand queue.Demand) {
 	checkEqual(r, "users in turn", claimedUIDs, []int{1, 2, 1, 2, 1, 2, 1})
 }
 
-// A job that waits for more units of a resource than are free is the next to get them. Jobs of other users do
-// not overtake it, even if these users are next in turn.
+// If a job waits for more units of a resource than are free, the next units are kept for that job. Jobs of other users
+// that need the resource do not overtake it, even if these users are next in turn.
 func resourceWaiterKeepsTurn(r *storeTest) {
 	r.setResourceUnits(map[string]int{"gpu": 4})
 	running := r.claimAndExpect("a job that leaves one unit free",
@@ -295,8 +298,8 @@ func resourceWaiterKeepsTurn(r *storeTest) {
 	r.claimAndExpect("the small jobs", small...)
 }
 
-// The runner starts claimed jobs in the order of their start positions. If a job is claimed early because its
-// user is next in turn, it gets the start position of the job that it overtakes.
+// The runner starts claimed jobs in the order of their start positions. If a job overtakes another job in a claim
+// because its user is next in turn, it gets the start position of the other job.
 func overtakingJobGetsStartPosition(r *storeTest) {
 	first := r.enqueueUserJobs(1, 3)
 	r.advanceClock(time.Second)
@@ -309,7 +312,7 @@ func overtakingJobGetsStartPosition(r *storeTest) {
 		seqsOf([]queue.Job{first[0], first[1], first[1], first[2], first[2]}))
 }
 
-// Simulate predicts the turns of users, but does not change them.
+// SimulateClaims predicts the turns of users, but does not change them.
 func simulateFollowsTurns(r *storeTest) {
 	r.enqueueUserJobs(1, 5)
 	r.enqueueUserJobs(2, 5)
@@ -321,7 +324,7 @@ func simulateFollowsTurns(r *storeTest) {
 	checkEqual(r, "users in turn", r.claimAndListUIDs(4), []int{1, 2, 1, 2})
 }
 
-// recordClaimedTurn records that a claim returned job j.
+// recordClaimedTurn records that job j was claimed, which counts as a turn of the job's user.
 func (t *servedTurns) recordClaimedTurn(j *queue.Job) {
 	t.claimCount++
 	t.previousClaimBySeq[j.Seq], t.lastClaimByUID[j.UID] = t.lastClaimByUID[j.UID], t.claimCount
@@ -333,7 +336,7 @@ func (t *servedTurns) undoReleasedTurn(j *queue.Job) {
 	t.lastClaimByUID[j.UID] = min(t.lastClaimByUID[j.UID], t.previousClaimBySeq[j.Seq])
 }
 
-// expectedClaim returns the jobs that a claim must return. It finds them with a scan of all jobs.
+// expectedClaim returns the numbers (seqs) of the jobs that a claim must take. It scans all jobs to find them.
 func (r *storeTest) expectedClaim(maxPerUser, wantedJobs int, leasedJobs map[int64]queue.Job,
 	earlierTurns servedTurns) (
 	claimedSeqs []int64) {

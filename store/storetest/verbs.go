@@ -59,8 +59,8 @@ func (r *storeTest) newJobInState(state queue.State) queue.Job {
 	panic("storetest: cannot create a job in state " + state.String())
 }
 
-// checkWrongStateError checks that err refuses a request because of the state of job j, and that it
-// names the job and the state.
+// checkWrongStateError checks that err is the error for a request that the state of job j does not permit, and that the
+// error names the job and its state.
 func (r *storeTest) checkWrongStateError(description string, err error, j queue.Job) {
 	r.Helper()
 	e := r.checkError(description, err, queue.CodeWrongState, "")

@@ -23,9 +23,9 @@ var randomWalkTests = []contractTest{
 type predictedWalk struct {
 	*storeTest
 	rng           *rand.Rand
-	expectedJobs  map[int64]queue.Job // each job as it was last read
-	leasedSeqs    map[int64]bool      // leased jobs
-	notYetDueSeqs map[int64]bool      // jobs that have never been due
+	expectedJobs  map[int64]queue.Job // by seq, each job as the store must return it
+	leasedSeqs    map[int64]bool      // the seqs of the leased jobs
+	notYetDueSeqs map[int64]bool      // the seqs of jobs that have not been due yet
 	endedLeases   []queue.Lease       // leases that have ended
 	enqueuedTotal int64
 	step          int // number of the current step
@@ -79,8 +79,8 @@ func (w *predictedWalk) doRandomOperation() {
 	}
 }
 
-// checkEvent checks that an event fits the expected state of its job. If the event reports that the job has
-// expired, it updates the expected state.
+// checkEvent checks that an event fits the expected state of its job. If the event reports that the job has expired,
+// checkEvent updates the expected state.
 func (w *predictedWalk) checkEvent(e queue.Event) {
 	switch j, known := w.expectedJobs[e.JobSeq]; {
 	case e.Kind == queue.EventRemoved && known, e.Kind != queue.EventRemoved && !known:
@@ -101,8 +101,8 @@ func (w *predictedWalk) expireExpectedJob(j queue.Job) queue.Job {
 	return w.expectedExpiredJob(j)
 }
 
-// checkJob compares a stored job with want. It also checks that the last change of its state is permitted, and
-// that the job's fields fit together.
+// checkJob compares a stored job with want. It also checks that the job's state may follow the job's previous state,
+// and that the job's fields fit together.
 func (w *predictedWalk) checkJob(want queue.Job) {
 	got := w.getJob(want.ID)
 	checkEqual(w.storeTest, fmt.Sprintf("job %s in step %d", want.ID, w.step), got, want)
@@ -135,7 +135,7 @@ func (w *predictedWalk) checkJob(want queue.Job) {
 	w.expectedJobs[got.Seq] = got
 }
 
-// pickJob returns a random job of those that must exist. It returns false if no job must exist.
+// pickJob returns a random job of those that must exist. It returns false if the expected state contains no job.
 func (w *predictedWalk) pickJob() (queue.Job, bool) {
 	if len(w.expectedJobs) == 0 {
 		return queue.Job{}, false
@@ -191,8 +191,8 @@ func (w *predictedWalk) enqueueRandomJobs() {
 	}
 }
 
-// markDueJobs updates the expected jobs that are due for the first time. From then on, waiting
-// gives them ageing points.
+// markDueJobs updates the expected jobs that are due for the first time. A job starts to gain points of priority by
+// waiting only at that time.
 func (w *predictedWalk) markDueJobs() {
 	for seq, sleeps := range w.notYetDueSeqs {
 		j, known := w.expectedJobs[seq]
@@ -293,8 +293,8 @@ func (w *predictedWalk) recordEndedLease(j queue.Job) {
 	w.endedLeases = append(w.endedLeases, j.Lease())
 }
 
-// expectedNextClaim returns the jobs that a claim must return. changedJobs contains the jobs that the report has
-// changed before the claim.
+// expectedNextClaim returns the jobs that a claim must return. changedJobs contains the jobs that were changed by the
+// report that is sent together with the claim.
 func (w *predictedWalk) expectedNextClaim(changedJobs map[int64]queue.Job, maxJobs int) []queue.Job {
 	var ready []queue.Job
 	now := w.store.Now()

@@ -25,9 +25,9 @@ const (
 // These constants limit the numbers of waiting and committed operations.
 const (
 	maxWaitingOps     = 4096 // operations that may wait, not counting urgent ones
-	promptReservedOps = 256  // part of maxWaitingOps that only operations of class Prompt may use
+	promptReservedOps = 256  // part of maxWaitingOps that only operations of class PromptClass may use
 	MaxGroupOps       = 512  // operations in one commit, not counting urgent ones
-	// maxTrackedOwners limits the entries in each of the maps Queue.lastServed and Queue.slowUsers.
+	// maxTrackedOwners limits the entries in each of the maps Queue.lastServedByOwner and Queue.slowUsers.
 	maxTrackedOwners = 1000
 )
 
@@ -35,16 +35,16 @@ const (
 // operation is committed alone, so that other users do not wait for it.
 const SlowOpTime = 10 * time.Millisecond
 
-// MaxGroupTime limits how long the operations of one commit may take while operations of several users wait.
-// Urgent operations do not count. The group ends with the operation that reaches the limit. The limit is
-// short because an operation waits for the current commit and its own, and a job needs three commits: to be
-// stored, claimed and settled.
+// MaxGroupTime limits how long the operations of one commit may take while operations of several users wait. Urgent
+// operations do not count toward this time. The first operation that exceeds the limit is the last one of its commit.
+// The limit is short, because an operation waits for the current commit and for its own commit. A job even needs three
+// commits: to be stored, claimed and settled.
 const MaxGroupTime = SlowOpTime
 
 // severalUsersPeriod is how long HasSeveralUsers stays true after operations of several users have waited together.
 const severalUsersPeriod = time.Second
 
-// Owner is the user and the class of an operation. Take serves different owners in turn.
+// Owner is the user and the class of an operation. TakeGroup serves different owners in turn.
 type Owner struct {
 	UID   int
 	Class PriorityClass
@@ -56,8 +56,8 @@ type Op interface {
 	Owner() Owner
 }
 
-// Queue holds the operations that wait for a commit. The zero value is an empty queue. Only the writer, the
-// goroutine that commits, may call Take, PutBack, RecordServed, IsOfSlowUser, CommitAlone and HasSeveralUsers.
+// Queue holds the operations that wait for a commit. The zero value is an empty queue. Only the writer, the goroutine
+// that commits, may call TakeGroup, PutBack, RecordServed, IsOfSlowUser, CommitAlone and HasSeveralUsers.
 type Queue[O Op] struct {
 	mu         sync.Mutex
 	waitingOps []O // in the order of their classes, and of their arrival within a class; guarded by mu
@@ -92,7 +92,7 @@ func (q *Queue[O]) firstOfClassLocked(c PriorityClass) int {
 	return at
 }
 
-// Withdraw removes a waiting operation. It has no effect on an operation that Take has returned.
+// Withdraw removes a waiting operation. It has no effect on an operation that TakeGroup has returned.
 func (q *Queue[O]) Withdraw(o O) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -137,10 +137,10 @@ func (q *Queue[O]) TakeGroup() (group []O) {
 	return group
 }
 
-// takeFairLocked takes a group of groupSize operations. The urgentCount urgent ones come first. Then users
-// take turns, so that a user with many operations cannot block the others. The classes of one user take turns
-// too. Within one turn, users come in the order in which they were last served, the most recent one last.
-// Users whose last operation was slow come after all others. See docs/decisions/0006.
+// takeFairLocked takes a group of groupSize operations. The urgentCount urgent operations come first. Then the owners
+// (each class of each user) take turns, so that a user with many operations cannot block other users. Within one round
+// of turns, the owner that was served longest ago comes first. Users whose last operation was slow come after all
+// others. See docs/decisions/0006.
 func (q *Queue[O]) takeFairLocked(urgentCount, groupSize int) []O {
 	var sortedOps []opTurn[O]
 	turns := map[Owner]int{}
@@ -175,11 +175,11 @@ type opTurn[O Op] struct {
 	lastServed  int64 // when this owner was last served, as a value of serveClock
 }
 
-// PutBack puts operations that Take has returned back into the queue, before all others of their class.
+// PutBack puts operations that TakeGroup has returned back into the queue, before all others of their class.
 func (q *Queue[O]) PutBack(ops []O) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	// insert once per class, because each insertion moves all operations behind it
+	// insert all operations of a class together, because each insertion moves all later operations in the slice
 	for c := UrgentClass; c <= NormalClass; c++ {
 		same := slices.DeleteFunc(slices.Clone(ops), func(o O) bool { return o.Owner().Class != c })
 		q.waitingOps = slices.Insert(q.waitingOps, q.firstOfClassLocked(c), same...)
@@ -210,7 +210,7 @@ func (q *Queue[O]) IsOfSlowUser(o O) bool {
 	return owner.Class != UrgentClass && q.slowUsers[owner.UID]
 }
 
-// CommitAlone makes the next call of Take return only this operation, unless it was withdrawn.
+// CommitAlone makes the next call of TakeGroup return only operation o, unless it was withdrawn.
 func (q *Queue[O]) CommitAlone(o O) { q.nextSolo = &o }
 
 // HasSeveralUsers reports whether operations of several users wait, or have waited recently.

@@ -17,7 +17,8 @@ type testOp struct {
 
 func (o *testOp) Owner() Owner { return o.owner }
 
-// addOperations adds operations to a queue. Each word names one: user, class (u, p or n) and name, for example 1p-a.
+// addOperations adds operations to a queue. Each word in opWords describes one operation: the uid, the class (u, p or
+// n) and the name, for example 1p-a.
 func addOperations(t *testing.T, q *Queue[*testOp], opWords string) (ops []*testOp) {
 	t.Helper()
 	for word := range strings.FieldsSeq(opWords) {
@@ -54,7 +55,8 @@ func TestTakeGroupAlternatesUsers(t *testing.T) {
 	}
 }
 
-// The user who was served most recently comes last, and a user whose last operation was slow comes even later.
+// Among the operations of several users, that of the most recently served user comes last. An operation of a user whose
+// last operation was slow comes even later.
 func TestTakeServesRecentAndSlowUsersLast(t *testing.T) {
 	var q Queue[*testOp]
 	ops := addOperations(t, &q, "1p-a 2p-b 3p-c")

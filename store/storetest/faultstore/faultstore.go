@@ -10,7 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Call describes a call of a method of the store. Only methods that take a context have such calls.
+// Call describes a call of a method of the store that takes a context. For methods without a context, the hook is not
+// called.
 type Call struct {
 	Method string
 	// FirstArg is the method's first argument after the context, or the part of it that tests need. It is nil if the
@@ -20,9 +21,10 @@ type Call struct {
 	HasSucceeded bool
 }
 
-// CallHook is called before the store executes a call, and again after the call has succeeded. It may block. If it
-// returns an error, the caller of the store gets that error. An error of the first hook call prevents the
-// execution. An error of the second one only hides the result.
+// CallHook is called before the store executes a call, and again after the call has succeeded. It may block. If
+// CallHook returns an error, the caller of the store gets that error. If the first call of the hook returns an error,
+// the store does not execute the call. If the second call of the hook returns an error, the store has already executed
+// the call, and only the result is lost.
 type CallHook func(ctx context.Context, c Call) error
 
 // Store is a store.Store that calls a hook before and after each call.
@@ -34,8 +36,8 @@ type Store struct {
 // New returns a store that passes all calls on to s, without a hook.
 func New(s store.Store) *Store { return &Store{Store: s} }
 
-// SetHook sets the hook. For calls that are already running, the new hook is called only when they
-// end. nil removes the hook.
+// SetHook sets the hook; nil removes it. A call of the store that is already running uses the new hook only after its
+// execution.
 func (s *Store) SetHook(hook CallHook) { s.hook.Store(&hook) }
 
 func (s *Store) runHook(ctx context.Context, c Call) error {
@@ -61,7 +63,7 @@ func callWithHook[T any](ctx context.Context, s *Store, method string, arg any, 
 	return v, nil
 }
 
-// callWithHookErr is like call for methods that return only an error.
+// callWithHookErr is like callWithHook for methods that return only an error.
 func callWithHookErr(ctx context.Context, s *Store, method string, arg any, action func() error) error {
 	_, err := callWithHook(ctx, s, method, arg, func() (struct{}, error) { return struct{}{}, action() })
 	return err

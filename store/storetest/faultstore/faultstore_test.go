@@ -48,8 +48,8 @@ func TestEveryCallCanFail(t *testing.T) {
 	}
 }
 
-// If the hook returns an error after the execution of a call, the caller gets that error, although
-// the call has taken effect.
+// If the hook returns an error after the store has executed a call, the caller gets that error, although the call has
+// had its effect.
 func TestHookErrorAfterCallHidesResult(t *testing.T) {
 	s := New(memstore.New(priorityOrder))
 	var calls []Call
