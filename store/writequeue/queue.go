@@ -139,8 +139,8 @@ func (q *Queue[O]) TakeGroup() (group []O) {
 
 // takeFairLocked takes a group of groupSize operations. The urgentCount urgent operations come first. Then the owners
 // (each class of each user) take turns, so that a user with many operations cannot block other users. Within one round
-// of turns, the owner that was served longest ago comes first. Users whose last operation was slow come after all
-// others. See docs/decisions/0006.
+// of turns, the owner that was served longest ago comes first, but owners whose user's last operation was slow come
+// after all others. See docs/decisions/0006.
 func (q *Queue[O]) takeFairLocked(urgentCount, groupSize int) []O {
 	var sortedOps []opTurn[O]
 	turns := map[Owner]int{}

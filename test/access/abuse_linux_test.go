@@ -19,13 +19,13 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// While two users attack a service, its replies to a third user and the memory of its processes must
-// stay within these limits.
+// While two users attack a service, its replies to a third user must take at most these times, and its processes may
+// use at most this memory.
 const (
 	maxRunLatency         = 250 * time.Millisecond // for 99 % of runs of "true": enqueue, wait and logs together
 	maxShowLatency        = 100 * time.Millisecond // for 99 % of "show" requests
-	maxServiceMemoryBytes = 128 << 20              // resident memory in bytes, including the peak
-	maxRunnerMemoryBytes  = 64 << 20               // the same for each runner
+	maxServiceMemoryBytes = 128 << 20              // resident bytes of the service, also at their peak
+	maxRunnerMemoryBytes  = 64 << 20               // resident bytes of each runner, also at their peak
 )
 
 // shortAttackTime is the duration of the attack if the environment variable QUEUECTL_ABUSE is unset. The
@@ -155,9 +155,9 @@ type serviceMeasurement struct {
 
 	mu                   sync.Mutex
 	runTimes, showTimes  []time.Duration          // durations of runs and of "show" requests; guarded by mu
-	runPartTimes         [4][]time.Duration       // durations of runs' parts, by index in runPartNames; guarded by mu
+	runPartTimes         [4][]time.Duration       // durations of the parts of a run, by index in runPartNames; guarded by mu
 	slowestOtherRequests map[string]time.Duration // the slowest reply to any other request, by method; guarded by mu
-	refusals             []error                  // guarded by mu
+	refusals             []error                  // errors of requests that the service refused; guarded by mu
 	peakMemory           map[int]int64            // most resident bytes, by pid; guarded by mu
 }
 
@@ -165,8 +165,8 @@ type serviceMeasurement struct {
 // then until it ends, and then until the client has read its end and its output.
 var runPartNames = [4]string{"stored", "queued", "ran", "reported"}
 
-// measureFor sends and measures the requests of the third user for the given time. It calls alongside, unless that is
-// nil, at the same time. It returns when the time is over and alongside has returned.
+// measureFor sends the requests of the third user for the given time and measures them. If runAlongside is not nil, it
+// runs at the same time. measureFor returns when the time is over and runAlongside has returned.
 func (m *serviceMeasurement) measureFor(t *testing.T, duration time.Duration, runAlongside func(ctx context.Context)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), duration)

@@ -79,7 +79,7 @@ func (a *abuser) keepConnections(ctx context.Context, n *requestTally, connCount
 	workers.Wait()
 }
 
-// sendRequest sends one request and counts it in n. ok is false if the request fails.
+// sendRequest sends one request and counts it in n. ok is false if the request fails or is refused.
 func (a *abuser) sendRequest(c *rawClient, n *requestTally, method, params string) (result json.RawMessage, ok bool) {
 	n.requests.Add(1)
 	n.sentBytes.Add(int64(len(params)))

@@ -112,7 +112,7 @@ func runAttacks() (exitCode int) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), all)
 	defer cancel()
-	first := os.Getuid() * 7 % len(list) // each user starts with another attack
+	first := os.Getuid() * 7 % len(list) // each user starts with a different attack
 	for i := range list {
 		next := list[(first+i)%len(list)]
 		attackCtx, cancelAttack := context.WithTimeout(ctx, all/time.Duration(2*len(list)))
@@ -258,8 +258,8 @@ func (a *abuser) enqueueLeasedProgram(ctx context.Context, n *requestTally) {
 	})
 }
 
-// stopJobsWhileStarting enqueues jobs that stop other jobs of the same user with SIGSTOP before
-// these execute their programs.
+// stopJobsWhileStarting enqueues jobs that stop other jobs of the same user with SIGSTOP before those jobs execute
+// their programs.
 func (a *abuser) stopJobsWhileStarting(ctx context.Context, n *requestTally) {
 	const stopCommand = `perl -e '$end = time + 3; while (time < $end) { for (glob "/proc/[0-9]*") { ` +
 		`next unless -o $_; open F, "$_/comm" or next; my $c = <F>; close F; ` +
@@ -515,7 +515,8 @@ func (a *abuser) enqueueHighestPriorityJobs(ctx context.Context, n *requestTally
 	})
 }
 
-// changeStates repeatedly changes the state of many jobs and changes it back, by id and by selector.
+// changeStates repeatedly changes the state of many jobs and then changes it back. It selects the jobs by id in some
+// requests, and by selector in others.
 func (a *abuser) changeStates(ctx context.Context, n *requestTally) {
 	a.keepConnections(ctx, n, 8, func(c *rawClient) {
 		var ids []string

@@ -100,8 +100,8 @@ func checkByteQuota(q *testrig.Queue, t *testing.T, p testrig.Person, maxBytes i
 	t.Logf("the jobs of %s hold %d of %d MB", p.Name, usage.Bytes>>20, usage.MaxBytes>>20)
 }
 
-// checkDatabaseSize checks that the database file has at most twice the sum of the attackers' quotas, plus 32
-// MiB for everything else.
+// checkDatabaseSize checks that the database file has at most twice totalQuotaBytes (the sum of the attackers' quotas),
+// plus 32 MiB for everything else.
 func checkDatabaseSize(q *testrig.Queue, t *testing.T, totalQuotaBytes int64) {
 	t.Helper()
 	var st struct {

@@ -120,7 +120,8 @@ func newPersonalService(t *testing.T, user testrig.Person) *personalService {
 	return s
 }
 
-// command returns a queuectl command. If callerCommand is not nil, it is a command line that executes queuectl.
+// command returns a command that runs queuectl with args. If callerCommand is not nil, it is a command line that
+// executes the program in its last arguments; command appends queuectl and args to it.
 func (s *personalService) command(callerCommand []string, args ...string) *exec.Cmd {
 	argv := append(append(slices.Clone(callerCommand), s.binPath), args...)
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -227,8 +228,8 @@ func TestBackgroundServiceInheritsNoCallerAttributes(t *testing.T) {
 	})
 }
 
-// A client that starts a service does not pass on its open file descriptors. So a lock that the client holds
-// through one of them is released when the client ends.
+// A client that starts a service does not pass on its open file descriptors. So a file lock that belongs to one of
+// these descriptors is released when the client ends.
 func TestBackgroundServiceHoldsNoDescriptorOfItsCaller(t *testing.T) {
 	t.Parallel()
 	s := newPersonalService(t, testrig.Person{Uid: os.Geteuid(), Gid: os.Getegid()})
@@ -282,8 +283,8 @@ func TestBackgroundServiceIgnoresGoVariablesOfItsCaller(t *testing.T) {
 	}
 }
 
-// If a service inherits a process attribute that its account may not reset, it logs the attribute once, and
-// `queuectl doctor` reports it. If the attribute causes an error, the error names it.
+// If a service inherits a process attribute that its account may not reset, it logs the attribute once, and `queuectl
+// doctor` reports it. If the attribute causes an error, the error names the attribute.
 func TestBackgroundServiceReportsWhatItInherited(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to act for another user; .ci/run runs it as root")
 	t.Parallel()
@@ -324,7 +325,7 @@ func TestBackgroundServiceReportsWhatItInherited(t *testing.T) {
 }
 
 // A service in the foreground keeps the resource limits that the user has set for it. Its runner does not keep
-// inherited file descriptors, because it outlives the service.
+// inherited file descriptors, because the runner outlives the service.
 func TestForegroundServiceKeepsChosenAttributes(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")

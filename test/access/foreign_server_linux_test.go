@@ -162,8 +162,8 @@ func TestForeignServersReceiveNothing(t *testing.T) {
 	}
 }
 
-// victimCommand returns a command that runs argv as the victim. For the command, /etc/passwd gives the
-// service account the given uid.
+// victimCommand returns a command that runs argv as the victim. The command sees an /etc/passwd in which the service
+// account has the uid serviceUID.
 func victimCommand(q *testrig.Queue, serviceUID int, argv []string) *exec.Cmd {
 	q.Helper()
 	accounts := q.WriteFile("passwd", fmt.Sprintf("root:x:0:0::/root:/bin/sh\nqueuectl:x:%d:%d::/:/bin/false\n",

@@ -101,7 +101,7 @@ func writeToSocketAs(p testrig.Person, socketPath, text string) error {
 	return <-sent
 }
 
-// startJobWaitingForFile enqueues a job of DaemonUser that runs until the file gate exists. It
+// startJobWaitingForFile enqueues a job of DaemonUser that runs until the file with the returned path exists. It
 // returns once the job runs.
 func startJobWaitingForFile(q *testrig.Queue) (id, filePath string) {
 	q.Helper()
@@ -195,9 +195,9 @@ func TestServiceEndsWithItsLauncher(t *testing.T) {
 	}
 }
 
-// If the launcher is stopped with SIGSTOP, messages say so and name the remedy, even before a runner is
-// needed. When the launcher continues, waiting jobs start. The launcher starts no runners for requests that
-// the service has given up.
+// If the launcher is stopped with SIGSTOP, messages report that and say how to continue it, even before the service
+// needs a runner. When the launcher continues, waiting jobs start. The launcher does not start runners for requests
+// that the service made earlier but no longer waits for.
 func TestStoppedLauncherIsNamed(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q, _ := startRootService(t)

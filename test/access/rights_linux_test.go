@@ -19,7 +19,7 @@ import (
 
 // jobCommandCase is a command on one job, together with a function that prepares a job for the command.
 type jobCommandCase struct {
-	commandLine       string // the command, with %s instead of the job's id
+	commandLine       string // the command, with %s in place of the job's id
 	prepareJob        func(q *testrig.Queue, owner testrig.Person) (id string)
 	rightOnOthersJobs string // right that a user needs to run the command on another user's job
 }
@@ -63,8 +63,8 @@ var jobCommandCases = []jobCommandCase{
 	{"cancel --state waiting --id-glob %s", newWaitingJob, "own"},
 }
 
-// Six users run every command on their own and on others' jobs. The service permits exactly what the table of
-// rights says. A refused command changes nothing.
+// Six users run every command on their own and on others' jobs. The service permits exactly what the users' rights
+// permit. A refused command changes nothing.
 func TestJobCommandsRequireRights(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartSharedQueue(t, testrig.AllPersonsAccessSettings, "--workers", "8")
@@ -151,8 +151,8 @@ func TestOtherCommandsRequireRights(t *testing.T) {
 			for _, p := range testrig.AllPersons {
 				r := q.RunAs(p, strings.Fields(strings.ReplaceAll(verb, "PERSON", p.Name))...)
 				switch may := p.HasRight(right); {
-				// `queuectl doctor` may fail even for a user with the right, because it reports that others can
-				// access the queue's directory.
+				// `queuectl doctor` may exit with an error even for a user with the required right, because in this test it finds
+				// that other users can access the queue's directory.
 				case may && r.ExitCode != 0 && verb != "doctor":
 					t.Errorf("%s: %s: %+v", p.Name, verb, r)
 				case !may && (r.ExitCode != 5 || r.Stdout != "" || !strings.Contains(r.Stderr, "denied: ") ||

@@ -150,7 +150,7 @@ func TestRootRunnerOpensProcPathsAsSubmitter(t *testing.T) {
 		"a file below another user's directory": fmt.Sprintf("/proc/%d/cwd/open", cmd.Process.Pid),
 		"another's addresses":                   fmt.Sprintf("/proc/%d/maps", cmd.Process.Pid),
 	}
-	for fd := 3; fd < 16; fd++ { // one of these is open on a file that every user may read
+	for fd := 3; fd < 16; fd++ { // the runner has a file open that every user may read, under one of these descriptors
 		paths[fmt.Sprint("descriptor ", fd)] = fmt.Sprint("/proc/self/fd/", fd)
 	}
 	for what, path := range paths {

@@ -188,7 +188,8 @@ func TestRootRunnerRefusesServicesJobTmpdir(t *testing.T) {
 // contains a path that runner.conf does not name. The runner must not use that path.
 func checkRunnerRefusesTmpdir(q *testrig.Queue, path string) {
 	q.Helper()
-	runtime.LockOSThread() // setresgid changes only this thread, whose group the connection has
+	// setresgid changes the group of this thread only. The launcher sees the group of the thread that connects.
+	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	effectiveGroup := func(gid int) {
 		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESGID, ^uintptr(0), uintptr(gid), ^uintptr(0)); errno != 0 {

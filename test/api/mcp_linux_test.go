@@ -27,7 +27,7 @@ type mcpAgent struct {
 	notifications chan mcp.ProgressNotificationParams // notifications that the agent has received
 }
 
-// newMCPAgent starts an MCP server with cmd and connects an agent to it.
+// newMCPAgent starts an MCP server with serverCmd and connects an agent to it.
 func newMCPAgent(t *testing.T, serverCmd *exec.Cmd) *mcpAgent {
 	t.Helper()
 	progress := make(chan mcp.ProgressNotificationParams, 100)

@@ -46,8 +46,8 @@ func TestMCPReportsRequestedProgress(t *testing.T) {
 		{"wait", toolArgs{"ids": []string{"1"}}, 100},
 		{"wait", toolArgs{"ids": []string{"1", "2"}}, 2},
 	} {
-		// The first notification must have the token of this call. A notification of the earlier call without a
-		// token would come first.
+		// Check that the first notification has the token of this call. The earlier call requested no progress. If the server
+		// had sent a notification for it anyway, that notification would arrive first.
 		got := call(c.tool, c.args, "of "+c.tool, c.total)
 		if len(got) < 2 || got[len(got)-1].Progress != c.total {
 			t.Errorf("%s %v: %+v", c.tool, c.args, got)

@@ -35,7 +35,8 @@ func newRandomValues(seed uint64) *randomSchemaValues {
 // oneOf returns one of the values at random.
 func oneOf[T any](d *randomSchemaValues, values []T) T { return values[d.IntN(len(values))] }
 
-// schemaNumber returns the number that the schema contains under the given name, or fallback.
+// schemaNumber returns the number that the schema contains under the given keyword, or fallback if the schema does not
+// contain the keyword.
 func schemaNumber(schema testrig.JSONFields, keyword string, fallback float64) float64 {
 	if n, ok := schema[keyword].(float64); ok {
 		return n
@@ -138,8 +139,8 @@ var commonParameterValues = map[string][]any{
 	"key": {"workers", "@db", "priority"},
 }
 
-// drawObject returns a random object. It contains each optional member of the schema
-// with the given probability.
+// drawObject returns a random object. It contains each optional member of the schema with the probability
+// optionalProbability.
 func (d *randomSchemaValues) drawObject(schema testrig.JSONFields, optionalProbability float64) testrig.JSONFields {
 	v := testrig.JSONFields{}
 	required, _ := schema["required"].([]any)
@@ -257,7 +258,7 @@ var undrawnMethods = map[string]string{
 	"config.set":   "each setting accepts different values",
 }
 
-// A service refuses a request as invalid if the schema of the method forbids the request, and only then.
+// A service refuses a request as invalid exactly if the schema of the method forbids the request.
 func TestServiceAcceptsWhatSchemasPermit(t *testing.T) {
 	testrig.SkipIfShort(t)
 	idle := testrig.StartQueue(t, "--workers", "0") // this queue has jobs, but no worker runs them

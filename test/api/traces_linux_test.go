@@ -62,7 +62,7 @@ func (r *traceReceiver) recordSpans(data *traces.TracesData) {
 	}
 }
 
-// waitSpans waits for n spans of a job and returns them.
+// waitSpans waits for spanCount spans of a job and returns them.
 func (r *traceReceiver) waitSpans(q *testrig.Queue, id string, spanCount int) (spans []*traces.Span) {
 	q.Helper()
 	q.WaitUntil("the spans of "+id+" are taken", 20*time.Second, func() bool {

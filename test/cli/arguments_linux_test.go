@@ -45,8 +45,8 @@ func TestInterruptedFileIsNotStored(t *testing.T) {
 	}
 }
 
-// The runner recognises the processes of a job by a marker in their environment. A process without this marker
-// that a job leaves behind does not slow down other jobs.
+// The runner finds the processes of a job by a marker in their environment. If a job leaves behind a process without
+// this marker, other jobs are not slowed down.
 func TestUnmarkedProcessSlowsNoOtherJob(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.DialService()
@@ -110,7 +110,7 @@ func TestArgumentsAreShownAsAShellReadsThem(t *testing.T) {
 		t.Errorf("schedule list --json has %+v, %v, want the command %s", schedules, err, want)
 	}
 
-	// A request may contain both argv and the command text that queuectl prints for this argv.
+	// A request may contain argv together with the command text that queuectl prints for this argv.
 	bothForms := testrig.JSONFields{"command": want, "argv": argv}
 	id := q.DialService().Enqueue(bothForms)
 	var detail struct{ Spec struct{ Argv []string } }

@@ -53,8 +53,8 @@ func TestNoFlagOrByteIsIgnored(t *testing.T) {
 	}
 }
 
-// `queuectl list` prints each job once, even if several flags select it. The flag -q overrides --json. A time
-// of day in --since means the last time that the clock showed it.
+// `queuectl list` prints each job once, even if several flags select it. The flag -q overrides --json. A time of day in
+// --since means its most recent occurrence, today or yesterday.
 func TestListsHoldEachJobOnce(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.MustRunCLI("enqueue", "--id", "a", "true")
@@ -164,8 +164,8 @@ func TestFollowerOfDeadServiceExplainsReattaching(t *testing.T) {
 	}
 }
 
-// The queue time of a job is how long it has waited to start. After a retry by a user, it counts from the
-// retry. For a job whose start time is in the past, it counts from the enqueue.
+// The queue time of a job is how long it has waited to start. After a retry by a user, the queue time begins with the
+// retry. If the start time of a job was already past when the job was enqueued, the queue time begins with the enqueue.
 func TestQueueTimeStartsWithTheWait(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	w := q.DialService()

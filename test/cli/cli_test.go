@@ -105,7 +105,7 @@ func TestJobFileIsStoredAtomically(t *testing.T) {
 		if i%2 == 0 {
 			cmd.Process.Kill()
 			cmd.Wait()
-			q.StopService() // the service ends normally, so its last commit is either complete or missing
+			q.StopService() // stop the service normally, because this round has killed the client
 		} else {
 			q.KillService()
 		}
@@ -232,8 +232,8 @@ func TestJobRunsInCallersDirectory(t *testing.T) {
 // by a priority that rises while they wait.
 func TestWaitingJobsStartInSchedulingOrder(t *testing.T) {
 	for _, c := range []struct{ scheduling, aging, want string }{
-		// With aging = enqueue, a job gains one point for each job that is enqueued after it. The job of priority 7
-		// is the last one, so it has gained none.
+		// With aging = enqueue, a job gains one point for each job that is enqueued after it. The job of priority 7 is the
+		// last one, so it has gained no points.
 		{"aging", "time", "8 7 5 3 2 -1"}, {"aging", "enqueue", "8 5 3 7 2 -1"},
 		{"priority", "enqueue", "8 7 5 3 2 -1"}, {"fifo", "time", "3 5 8 2 -1 7"},
 	} {

@@ -49,7 +49,7 @@ func TestShellCompletionOffersMatchingWords(t *testing.T) {
 		got := completions(q, append([]string{"--dir", q.StateDir}, strings.Split(words, " ")...)...)
 		filtered := slices.DeleteFunc(got, func(s string) bool {
 			last := words[strings.LastIndexByte(words, ' ')+1:]
-			return !strings.HasPrefix(s, last) // a shell ignores candidates that do not match
+			return !strings.HasPrefix(s, last) // a shell ignores candidates that do not begin with the incomplete word
 		})
 		if strings.Join(filtered, " ") != want {
 			t.Errorf("completions of %q: %q, want %q", words, filtered, want)

@@ -27,7 +27,7 @@ func execOnDatabase(q *testrig.Queue, statement string) {
 	}
 }
 
-// repair does what `queuectl doctor` advises if rows contradict each other.
+// repair does what `queuectl doctor` advises if it finds rows of the database that contradict each other.
 func repair(q *testrig.Queue) {
 	q.Helper()
 	file := q.Path("repair.db")

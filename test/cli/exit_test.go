@@ -127,7 +127,8 @@ func TestNewJobOfSameNameIsNotFollowed(t *testing.T) {
 	w.Enqueue(testrig.JSONFields{"id": "job", "command": "seq 200000; echo up; exec sleep 600"})
 	w.WaitJobRunning("job")
 	slow.SendRawLine(testrig.RequestJSON("logs", `{"id":"job","follow":true}`))
-	// The slow client reads only the first message, so the service cannot send it the whole output yet.
+	// The slow client reads only the first message. So the service still has to send the rest of the output when the job
+	// is removed.
 	if a, err := slow.ReadMessage(); err != nil || a.Error != nil {
 		t.Fatalf("the first message for the slow client: %+v, %v", a, err)
 	}
@@ -217,8 +218,8 @@ func TestWaitForSelectionCountsEndedJobs(t *testing.T) {
 		code := 5
 		if strings.HasPrefix(words, "--all") || strings.HasPrefix(words, "--user") || strings.HasSuffix(words, "waiting") ||
 			strings.HasSuffix(words, "done") {
-			// --all and --user select jobs that have not ended. The state "done" selects jobs that completed or
-			// were cancelled.
+			// The flags --all and --user select jobs that have not ended, so the exit code is 0. The state "done" selects jobs
+			// that completed or were cancelled.
 			code = 0
 		}
 		check(words, code)

@@ -18,9 +18,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// jsonCommands lists, for each verb, the commands that the test runs. The list is nil if other tests
-// cover the verb or if the verb does not print one JSON value. Spaces separate the arguments; ~ is a
-// space within an argument.
+// jsonCommands lists, for each verb, the commands that the test runs. The value for a verb is nil if other tests cover
+// the verb or if the verb does not print one JSON value. Spaces separate the arguments; ~ is a space within an
+// argument.
 var jsonCommands = map[string][]string{
 	"enqueue": {"enqueue true", "enqueue -- echo {} ::: a b", "enqueue --key k true",
 		`enqueue [{"command":"true"},{"command":"true"}]`},
@@ -142,8 +142,8 @@ func jsonValues(text string) (values []any, ok bool) {
 	}
 }
 
-// recordJobMembers finds jobs in v, the output of a command, and stores the names of their members by command.
-// All jobs must have the same members. It ignores members that only some jobs have.
+// recordJobMembers finds jobs in the output of a command, and stores the names of the jobs' members under the command.
+// All jobs must have the same members, except for a few members that only some jobs have.
 func recordJobMembers(t *testing.T, command string, output any, memberNamesByCommand map[string]string) {
 	t.Helper()
 	if list, ok := output.([]any); ok {
@@ -154,7 +154,7 @@ func recordJobMembers(t *testing.T, command string, output any, memberNamesByCom
 	}
 	job, _ := output.(map[string]any)
 	if job["seq"] == nil || job["state"] == nil || job["priority"] == nil {
-		return // v is not a job
+		return // output is not a job
 	}
 	var names []string
 	for name := range job {

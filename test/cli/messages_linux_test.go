@@ -30,8 +30,8 @@ func TestBatchReportsUnenqueuedJobs(t *testing.T) {
 	}
 }
 
-// A client that waits for a job prints why the job is waiting, with the same reasons as `queuectl why`. If the
-// job is cancelled, the client prints that too.
+// A client that waits for a job prints why the job is waiting, with the same reasons as `queuectl why`. If the job is
+// cancelled, the client also prints that the job is cancelled.
 func TestRunSaysWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")

@@ -15,8 +15,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// parallelTool is a tool that runs the commands in a file, four at a time. If it is killed, the same
-// call continues the work.
+// parallelTool is a tool that runs the commands in a file, four at a time. If the tool is killed, a repeated call with
+// the same arguments continues the work.
 type parallelTool struct {
 	name  string
 	args  []string
@@ -50,10 +50,10 @@ func (w parallelTool) command(p *testrig.PrivateRun) *exec.Cmd {
 	return cmd
 }
 
-// This test compares a private run with xargs and GNU parallel. It kills each tool with all its processes
-// halfway and then starts it again. It measures the time and counts lost and repeated commands. A private
-// run must lose no command, and repeat only commands that were running when it was killed. QUEUECTL_PEERS
-// sets the number of commands.
+// This test compares a private run with xargs and GNU parallel. Halfway, it kills each tool and all processes of the
+// tool, and then starts the tool again. It measures the time and counts the commands that were lost or run again. A
+// private run must lose no command, and may run a command again only if that command was running when the tool was
+// killed. QUEUECTL_PEERS sets the number of commands.
 func TestPrivateRunComparedWithPeers(t *testing.T) {
 	t.Parallel()
 	skip.UnlessProgram(t, "parallel", "needs GNU parallel; "+

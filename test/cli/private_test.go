@@ -214,9 +214,9 @@ func TestChangedPrivateFlagsAreNamed(t *testing.T) {
 	}
 }
 
-// If no service runs in the directory of a private run, commands that only read use the files of the run and
-// change none of them, even after a kill of the whole run. Commands that would change the queue are refused. If
-// a service runs there, all commands ask the service.
+// If no service runs in the directory of a private run, commands that only read use the files of the run and change
+// none of them, even after a kill of the whole run. Commands that would change the queue are refused. If a service runs
+// in that directory, all commands send requests to the service.
 func TestPrivateDirIsReadableOffline(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
@@ -258,7 +258,7 @@ func TestPrivateDirIsReadableOffline(t *testing.T) {
 }
 
 // checkReadCommandsChangeNoFile runs commands that only read on the directory of a private run, and checks that they
-// change no file. The first job of the run has printed "said".
+// change no file. The first job of the run must have printed "said".
 func checkReadCommandsChangeNoFile(p *testrig.PrivateRun, description string, wantStates ...string) {
 	p.Helper()
 	before := fileChecksums(p)
@@ -358,9 +358,9 @@ func TestPrivateRunAcceptsAllListFormats(t *testing.T) {
 	}
 }
 
-// If a job is dead, a private run exits with 1 and prints the job and its error. The next call runs the dead
-// job again only with --retry-dead, and lines that were added to the list only with --add-new. Completed jobs
-// do not run again.
+// If a job is dead, a private run exits with 1 and prints the job and its error. The next call runs the dead job again
+// only with --retry-dead, and runs lines that were added to the list only with --add-new. Completed jobs do not run
+// again.
 func TestPrivateRunNamesDeadJobs(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
@@ -457,7 +457,7 @@ func TestEmptyPrivateRunCreatesNoDir(t *testing.T) {
 	}
 }
 
-// If queuectl itself fails in a private run, its exit code is 125, which differs from those for failed jobs.
+// If queuectl itself fails in a private run, its exit code is 125, which differs from the exit codes for failed jobs.
 func TestPrivateRunExits125OnOwnFailure(t *testing.T) {
 	t.Parallel()
 	p := testrig.NewPrivateRun(t)

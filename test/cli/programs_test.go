@@ -21,8 +21,8 @@ func runProgram(t *testing.T, env []string, program string, args ...string) (out
 	return r.Stdout + r.Stderr, r.ExitCode
 }
 
-// queuectl finds queuectld in its own directory or in the directory that packages use, never through PATH. If
-// one of the two programs is missing, the error of the other one names it.
+// queuectl finds queuectld in its own directory or in the directory that packages use, never through PATH. If one of
+// the two programs is missing, the error of the other program names the missing one.
 func TestProgramsFindEachOther(t *testing.T) {
 	t.Parallel()
 	copyInto := func(parts ...string) string {

@@ -158,7 +158,7 @@ func replacementsFor(s *testrig.ScriptShell) (replacements []testrig.OutputRepla
 		{regexp.QuoteMeta(s.WorkDir), "$$WORK"},
 		{`\x1b`, "␛"}, {`\r`, "␍"},
 		{`to change that: .*`, "to change that: ADVICE"},          // the advice differs between systems
-		{`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d`, "yyyy-mm-dd hh:mm:ss"}, // as wide as a time, so columns stay aligned
+		{`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d`, "yyyy-mm-dd hh:mm:ss"}, // a placeholder as wide as a time keeps columns aligned
 		{`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z`, "yyyy-mm-ddThh:mm:ss.mmmZ"},
 		{`not due yet \(until (\w{3} \d+ \w{3} (\d{4} )?)?\d\d:\d\d`, "not due yet (until hh:mm"},
 		{`(due|expires) \w{3} \d+ \w{3} (\d{4} )?\d\d:\d\d(:\d\d)? `, "$1 DAY hh:mm "},

@@ -82,9 +82,8 @@ var unusableSettings = []struct{ key, value, wantText string }{
 	{"socket_group", "no.such.group", "there is no group"},
 }
 
-// noRunnersError returns a part of the error of a service that cannot run jobs as other users. If root runs
-// the test, accounts are missing that the service needs to start runners. Otherwise, the service needs
-// runners that root starts.
+// noRunnersError returns a part of the error of a service that cannot run jobs as other users. If the test runs as
+// root, the service needs accounts that do not exist. Otherwise, the service needs runners that root starts.
 func noRunnersError() string {
 	if os.Geteuid() == 0 {
 		return "create them: groupadd"

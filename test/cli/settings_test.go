@@ -206,9 +206,9 @@ func TestKeepJobsLeavesJobsRunning(t *testing.T) {
 	}
 }
 
-// `queuectl config set` rejects values with which the service could not start again, because only a running
-// service can remove stored values. If an environment variable overrides the stored value, such a value is
-// accepted. If the service later starts without the variable, its error says how to remove the value.
+// `queuectl config set` rejects values with which the service could not start again, because only a running service can
+// remove stored values. The command accepts such a value if an environment variable overrides it. If the service is
+// later started without the variable, it cannot start, and its error says how to remove the value.
 func TestConfigSetRejectsUnstartableSettings(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
@@ -239,8 +239,8 @@ func TestConfigSetRejectsUnstartableSettings(t *testing.T) {
 	q.Start("--workers", "0")
 }
 
-// A service refuses a database with a newer schema, with exit code 78, and does not change it. It accepts the
-// database only if the database permits older readers.
+// A service refuses a database with a newer schema, with exit code 78, and does not change the database. It accepts the
+// database only if the database itself permits services with an older schema.
 func TestNewerSchema(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.MustRunCLI("enqueue", "true")

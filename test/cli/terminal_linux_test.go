@@ -18,18 +18,18 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// terminalControlText is output that would control a terminal. It starts with a colour, which is permitted. The
-// other sequences clear the screen, set the window title, fill the clipboard, clear the screen with a
-// one-byte control, reverse the writing direction, and move the cursor back. escapedControlText is how queuectl
-// prints it on a terminal.
+// terminalControlText is output that would control a terminal. It starts with a colour, which is permitted. The other
+// sequences clear the screen, set the window title, fill the clipboard, clear the screen with a one-byte control,
+// reverse the writing direction, and move the cursor back. escapedControlText is the text that queuectl prints on a
+// terminal for terminalControlText.
 const (
 	terminalControlText = "\x1b[31mred\x1b[0m A\x1b[2JB\x1b]0;owned\x07C\x1b]52;c;ZXZpbA==\x1b\\D\u009b2JE\u202eF\x08G\x7fH\rI"
 	escapedControlText  = "\x1b[31mred\x1b[0m " +
 		`A\x1b[2JB\x1b]0;owned\x07C\x1b]52;c;ZXZpbA==\x1b\D\x9b2JE\u202eF\x08G\x7fH\x0dI`
 )
 
-// enqueueControlJobs enqueues two jobs that fail. The first one has terminalControlText in its command and labels,
-// and prints them to stdout and stderr. The second one has them in its directory, and so in its error.
+// enqueueControlJobs enqueues two jobs that fail. The first one has terminalControlText in its command and labels, and
+// prints it to stdout and stderr. The second one has it in the name of its working directory, and so in its error.
 func enqueueControlJobs(t *testing.T, q *testrig.Queue, w *testrig.ServiceConn) (printingID, badDirID string) {
 	t.Helper()
 	// The bytes after terminalControlText cannot be part of JSON.
@@ -132,8 +132,8 @@ func TestSplitSequencesCannotControlTheTerminal(t *testing.T) {
 	}
 }
 
-// Output that does not go to a terminal is unchanged, even if the other one of stdout and stderr goes to a
-// terminal. JSON is the same on a terminal.
+// Output that does not go to a terminal is unchanged, even if only one of stdout and stderr goes to a terminal: the
+// other one is unchanged. JSON is the same on a terminal.
 func TestPipedOutputIsUnchanged(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	loud, _ := enqueueControlJobs(t, q, q.DialService())
@@ -219,7 +219,8 @@ func TestSentencesAppearOnlyOnATerminal(t *testing.T) {
 			}
 		}
 	}
-	// If stdout and stderr are the same terminal, queuectl prints only the sentence, because it contains the id.
+	// If stdout and stderr are the same terminal, queuectl prints only the sentence and not the id, because the sentence
+	// contains the id.
 	for _, c := range [][2]string{{"cancel shown", "job shown is cancelled\n"},
 		{"retry shown", "job shown is pending again\n"}, {"cancel shown -q", "shown\n"}} {
 		if r := q.RunCLIOnTerminal(strings.Fields(c[0])...); r.ExitCode != 0 || r.Stdout != c[1] {

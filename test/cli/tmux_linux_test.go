@@ -64,8 +64,8 @@ func (p *tmuxPane) shownLines() []string {
 	return strings.Split(strings.TrimRight(p.runTmux("capture-pane", "-p"), "\n "), "\n")
 }
 
-// waitScreen waits until isExpected returns true for the lines that the pane shows.
-// condition describes it in errors.
+// waitScreen waits until isExpected returns true for the lines that the pane shows. condition describes the expected
+// screen in error messages.
 func (p *tmuxPane) waitScreen(condition string, isExpected func(lines []string) bool) {
 	p.Helper()
 	var lastLines []string
@@ -116,7 +116,7 @@ func TestCtrlCRestoresTheTerminal(t *testing.T) {
 		})
 		p.waitText(c.shows)
 		p.pressCtrlC()
-		// In a private run, the first Ctrl-C lets running jobs finish. The second one ends them.
+		// In a private run, the first Ctrl-C lets running jobs finish. The second Ctrl-C ends these jobs.
 		if strings.Contains(verb, "--private") {
 			p.waitText("Ctrl-C again")
 			p.pressCtrlC()
@@ -230,8 +230,8 @@ func progressBarLines(lines []string) (bars []string) {
 	return bars
 }
 
-// The progress bar of `queuectl wait` and of a private run stays on one line while the window is resized. It
-// says when failed jobs will be retried. At the end, a summary replaces it and names the failed jobs.
+// The progress bar of `queuectl wait` and of a private run stays on one line while the window is resized. The bar shows
+// when failed jobs will be retried. At the end, a summary that names the failed jobs replaces the bar.
 func TestBarSurvivesResizing(t *testing.T) {
 	const list = "true\nfalse\nexit 3\nuntil test -e go; do sleep 0.02; done\n"
 	for name, c := range map[string]struct{ words, counts string }{

@@ -259,7 +259,7 @@ func TestTopOutlivesTheService(t *testing.T) {
 	}
 }
 
-// However `queuectl top` ends, it restores the terminal's modes, cursor and main screen. It does so too when it
+// However `queuectl top` ends, it restores the terminal's modes, cursor and main screen. It also restores them when it
 // is suspended and when it starts an editor.
 func TestTopRestoresTheTerminal(t *testing.T) {
 	q := startQueueForTop(t)
@@ -375,7 +375,8 @@ func TestTopLimitsReportedTerminalSize(t *testing.T) {
 		s.Resize(t, 24, 80)
 		s.WaitForText("▶ build")
 		s.WaitForTextAfter(drawn, "q quit")
-		// Measure before top ends: afterwards, the kernel adds the memory of the test.
+		// Measure before top ends. Afterwards, /proc has no value, and the maximum that the kernel reports for an ended
+		// process includes the memory that the test used before the exec.
 		used := testrig.PeakMemoryBytes(t, s.Cmd.Process.Pid)
 		s.TypeText("q")
 		s.WaitExit(0)
