@@ -137,7 +137,7 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 		return all.Throughput == 13 && slices.Contains(ends, ended{"default", 13})
 	}
 	a.WaitUntil("status counts the jobs that have ended on the other node", 10*time.Second, endsReported)
-	for range 3 { // try three times, because the reply could change when node b knows more about node a
+	for range 3 { // try three times, because node b may reply differently once it knows more about node a
 		a.MustRunCLI("pause", "--all")
 		if r := b.RunCLI("status", "--check"); r.ExitCode == 0 || !strings.Contains(r.Stdout, "all jobs are paused") {
 			t.Errorf("status --check after a pause on the other node: %+v", r)
@@ -330,7 +330,8 @@ func TestOtherNodesRunLostNodesJobs(t *testing.T) {
 	}
 	for _, id := range []string{"one", "two"} {
 		a.MustRunCLI("wait", "--timeout", "30s", id)
-		// An attempt may be lost more often, because on a busy machine another node lease may expire.
+		// An attempt may be lost more often than the two times that the test causes, because on a busy machine another node
+		// lease may expire.
 		if j := a.ShowJob(id); j.Attempts < 3 {
 			t.Errorf("job %s has %d attempts, want at least 3, because it was lost twice", id, j.Attempts)
 		}
@@ -432,8 +433,8 @@ func TestRestartedNodeAdoptsItsJobs(t *testing.T) {
 	}
 }
 
-// If the database server is down for longer than a node lease, running jobs are ended, or keep running if the
-// setting on_partition is "continue". When the server is back, all nodes continue to work on the queue.
+// If the database server is down for longer than a node lease, running jobs are ended, or keep running if the setting
+// on_partition is "continue". When the database server is reachable again, all nodes continue to work on the queue.
 func TestNodesRecoverAfterDatabaseOutage(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)

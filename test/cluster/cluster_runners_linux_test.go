@@ -13,8 +13,9 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// If the service and the runner of a node are killed while the database server is down, the next start of the
-// service fails. It still ends the jobs of that runner, because other nodes may soon run them again.
+// If the service and the runner of a node are killed while the database server is down, the next start of the service
+// fails. Before it fails, that service ends the jobs of the killed runner, because other nodes may soon run these jobs
+// again.
 func TestDeadRunnersJobsEndDuringDatabaseOutage(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
@@ -57,7 +58,7 @@ func TestDeadRunnersJobsEndWhileDatabaseHangs(t *testing.T) {
 	a.WriteFile("end", "")
 	a.WaitUntil("the job whose end will be stored ends", 10*time.Second,
 		func() bool { return !testrig.IsProcessAlive(ends) })
-	time.Sleep(200 * time.Millisecond) // the service must block on the database
+	time.Sleep(200 * time.Millisecond) // until then, the service waits for the reply of the database
 	a.KillRunners()
 	started := time.Now()
 	a.WaitUntil("the job is ended", 10*time.Second, func() bool { return !testrig.IsProcessAlive(pid) })
@@ -89,9 +90,9 @@ func TestDeadRunnersJobsEndWhileServiceSuspended(t *testing.T) {
 	checkJobEndsWithoutService(t, testrig.TimeoutFactor*2*time.Second, (*testrig.Queue).KillRunners)
 }
 
-// checkJobEndsWithoutService calls injectFault for the runner of a node whose service is stopped with SIGSTOP,
-// and then once more after the service was killed. Each time, the job must end within limit, because other
-// nodes may soon run it. Afterwards it must run again.
+// checkJobEndsWithoutService calls injectFault for the runner of a node whose service is stopped with SIGSTOP, and then
+// once more after the service was killed. Each time, the job must end within endTimeLimit, because other nodes may soon
+// run the job. Afterwards it must run again.
 func checkJobEndsWithoutService(t *testing.T, endTimeLimit time.Duration, injectFault func(*testrig.Queue)) {
 	_, nodes := startNodes(t, "a")
 	a := nodes[0]
@@ -125,8 +126,8 @@ func checkJobEndsWithoutService(t *testing.T, endTimeLimit time.Duration, inject
 	}
 }
 
-// If a runner has recorded the start of a job but has not started it, a drain fails, even if another node
-// requests the drain. Other changes on all nodes still work.
+// A runner may have recorded the start of a job without having started it, so that the job may still start. A drain
+// then fails, even if another node requests the drain. Other changes on all nodes still work.
 func TestRemoteDrainFailsWhileJobMayStart(t *testing.T) {
 	p := pgserver.New(t)
 	t.Cleanup(p.StopAndRemove)

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// If the service of a node does not start at boot, a command that plans a job for a later time says so once.
+// If the service of a node does not start at boot, a command that makes a job start at a much later time prints one
+// warning about this.
 func TestNodeWarnsOnceOfMissingBootStart(t *testing.T) {
 	_, nodes := startNodes(t, "a", "b")
 	q := nodes[0]

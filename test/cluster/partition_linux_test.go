@@ -28,7 +28,7 @@ type partitionTest struct {
 	ctx               context.Context
 	ledgerDir         string // directory of the ledger, the files in which jobs record their runs
 	nodes             []*partitionNode
-	mu                sync.Mutex // guards server and standby
+	mu                sync.Mutex // guards the fields server and standby
 	server            *pgserver.Server
 	standby           *pgserver.Server
 	ackedJobIDs       sync.Map                     // ids of jobs whose enqueue was acknowledged
@@ -42,7 +42,7 @@ type partitionNode struct {
 	*testrig.Queue
 	name            string
 	namespaceHolder *exec.Cmd // process that keeps the network namespace alive
-	nodeIP          string    // address of the node's end of its link to the server
+	nodeIP          string    // IP address of the node on its network link to the database server
 	hostIP          string
 	mu              sync.Mutex
 	isServiceFrozen bool // whether SIGSTOP has stopped the service; guarded by mu
@@ -398,8 +398,8 @@ func (a *partitionTest) checkJobOutcomes() {
 	jobs := 0
 	a.ackedJobIDs.Range(func(any, any) bool { jobs++; return true })
 	states := map[string]string{}
-	// A job whose runner was killed repeatedly while no other job ran is dead with the reason poison. This is
-	// correct here, so count the job as completed (state 6).
+	// If a job's runner is killed repeatedly while no other job runs, the job is marked as dead with the reason poison.
+	// The faults of this test can cause that, so count the job as completed (state 6).
 	for line := range strings.Lines(pgserver.Query(a, url,
 		`SELECT id || ' ' || CASE WHEN reason = 'poison' THEN 6 ELSE state END FROM queuectl.jobs`)) {
 		id, state, _ := strings.Cut(strings.TrimSpace(line), " ")
@@ -436,8 +436,8 @@ func (a *partitionTest) checkJobOutcomes() {
 			a.Logf("faults: %s", strings.Join(a.faultLog, "\n"))
 		}
 	}
-	// An attempt with exit code 0 may count as interrupted if the service stopped its command in the moment in
-	// which the command ended by itself.
+	// This query finds jobs with more than one successful attempt. An attempt with exit code 0 may count as interrupted if
+	// the service stopped its command in the moment in which the command ended by itself.
 	for seq := range strings.FieldsSeq(pgserver.Query(a, url, `SELECT seq FROM (
 		SELECT seq FROM queuectl.attempts WHERE exit_code = 0 AND reason <> 'interrupted'
 		UNION ALL SELECT seq FROM queuectl.jobs WHERE ran <> '') a GROUP BY seq HAVING count(*) > 1`)) {
@@ -477,7 +477,7 @@ func (a *partitionTest) checkJobOutcomes() {
 	}
 }
 
-// checkRateLimit checks that in no second more jobs with the rate limit started than it allows.
+// checkRateLimit checks that in no second more jobs with the rate limit started than the limit allows.
 func (a *partitionTest) checkRateLimit(databaseURL string) {
 	var startTimes []int64
 	for line := range strings.Lines(pgserver.Query(a, databaseURL, `SELECT e.detail FROM queuectl.events e

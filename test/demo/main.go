@@ -32,7 +32,7 @@ func main() {
 	}
 }
 
-// runJob does the work of a job and returns its exit code. The jobs execute this program with arguments.
+// runJob does the work of a job and returns its exit code. The jobs of the demo execute this program with args.
 func runJob(args []string) int {
 	switch {
 	case args[0] == "hash" && len(args) == 2:
@@ -246,7 +246,7 @@ func listProjectFiles() (files []string, err error) {
 
 func printHeading(text string) { fmt.Printf("\n== %s\n", text) }
 
-// checkOutcome records a failure if an outcome is not the expected one.
+// checkOutcome prints whether an outcome is the expected one, and records a failure if it is not.
 func (d *demo) checkOutcome(outcomeName, got, want string) {
 	if got == want {
 		fmt.Printf("   ok: %s: %s\n", outcomeName, strings.TrimSpace(got))

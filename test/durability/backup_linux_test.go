@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// An interrupted backup leaves no file. A backup does not replace a target that is not a regular file. If the
-// target is a symbolic link, it writes to the file to which the link points.
+// An interrupted backup leaves no file. A backup does not replace a target that is not a regular file. If the target is
+// a symbolic link, the backup is written to the file to which the link points.
 func TestBackupAcceptsOnlyRegularFileTargets(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.MustRunCLI("enqueue", "true")

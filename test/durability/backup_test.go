@@ -141,7 +141,7 @@ func TestRestoreKeepsPreviousDatabase(t *testing.T) {
 			t.Errorf("restore %s: %+v", filepath.Base(file), r)
 		}
 	}
-	killed := q.Path("restore.outputs") // `queuectl restore` leaves this directory behind if it is killed
+	killed := q.Path("restore.outputs") // `queuectl restore` leaves such a directory behind if it is killed
 	if err := errors.Join(os.Mkdir(killed, 0o700), os.WriteFile(q.Path("restore.tmp-journal"), nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}

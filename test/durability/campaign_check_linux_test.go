@@ -209,7 +209,7 @@ func (c *campaign) describeHistoryMismatch(e *trackedJob, j *listedJob, notes []
 	return ""
 }
 
-// attemptOutcome returns the outcome of the job's attempt i in one word.
+// attemptOutcome returns the outcome of one of the job's attempts in one word.
 func (j *listedJob) attemptOutcome(attemptIndex int) string {
 	a := j.History[attemptIndex]
 	switch {
@@ -221,7 +221,7 @@ func (j *listedJob) attemptOutcome(attemptIndex int) string {
 	return "none"
 }
 
-// describeAttemptMismatch compares the stored attempt with index i with the notes that the job wrote to the ledger
+// describeAttemptMismatch compares the stored attempt at attemptIndex with the notes that the job wrote to the ledger
 // file. It describes a difference, or returns "".
 func (c *campaign) describeAttemptMismatch(e *trackedJob, j *listedJob, attemptIndex int, notes []ledgerNote) string {
 	a := &j.History[attemptIndex]
@@ -379,9 +379,9 @@ func (c *campaign) checkLeftovers() {
 	}
 }
 
-// remainingProcesses lists the processes whose command line or environment contains a directory. It waits
-// a few seconds for their end and then kills the rest. If includePrograms is false, it ignores processes
-// of queuectl and queuectld.
+// remainingProcesses lists the processes whose command line or environment contains a directory. It waits a few seconds
+// for these processes to end, then kills the remaining ones. If includePrograms is false, it ignores processes of
+// queuectl and queuectld.
 func (c *campaign) remainingProcesses(dir string, includePrograms bool) (remaining []string) {
 	var pids []int
 	for deadline := time.Now().Add(4 * time.Second); ; time.Sleep(20 * time.Millisecond) {
@@ -401,8 +401,8 @@ func (c *campaign) remainingProcesses(dir string, includePrograms bool) (remaini
 	return remaining
 }
 
-// isLockHeld reports whether a process holds the lock of the job with the given tag. It reads the kernel's
-// list of locks, so that it does not take the lock itself.
+// isLockHeld reports whether a process holds the lock of the job with the given tag. It reads the kernel's list of
+// locks, because an attempt to take the lock could disturb the job.
 func (c *campaign) isLockHeld(jobTag string) bool {
 	var st syscall.Stat_t
 	if err := syscall.Stat(filepath.Join(c.recordDir, "locks", jobTag), &st); err != nil {

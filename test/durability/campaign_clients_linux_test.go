@@ -90,15 +90,15 @@ func (a *campaignClient) runRandomOperations(ctx context.Context) {
 // requests of other clients.
 var expectedErrorCodes = []string{"unavailable", "no_space", "outcome_unknown", "not_found", "wrong_state", "full"}
 
-// sendRequest sends one request and records how long the reply takes, not counting requestedWait, the time
-// for which the service waits on request. wasSent is false if no service was reachable, and wasAnswered is
-// false if no reply arrived.
+// sendRequest sends one request and records how long the reply takes, not counting requestedWait, the time for which
+// the request asks the service to wait. wasSent is false if no service was reachable, and wasAnswered is false if no
+// reply arrived.
 func (a *campaignClient) sendRequest(method string, params any, requestedWait time.Duration) (
 	reply testrig.ServiceMessage, wasSent, wasAnswered bool) {
 	return a.sendStreamRequest(method, params, requestedWait, func(json.RawMessage) {})
 }
 
-// sendStreamRequest sends a request as call does, and passes each notification that precedes the reply to
+// sendStreamRequest sends a request like sendRequest, and passes each notification that precedes the reply to
 // onNotification.
 func (a *campaignClient) sendStreamRequest(method string, params any, requestedWait time.Duration,
 	onNotification func(json.RawMessage)) (reply testrig.ServiceMessage, wasSent, wasAnswered bool) {
@@ -126,8 +126,8 @@ func (a *campaignClient) sendStreamRequest(method string, params any, requestedW
 	return reply, true, true
 }
 
-// recordLatency records how long a reply took, without requestedWait, the time for which
-// the service waits on request.
+// recordLatency records how long a reply took, not counting requestedWait, the time for which the request asked the
+// service to wait.
 func (c *campaign) recordLatency(method string, latency, requestedWait time.Duration) {
 	c.mu.Lock()
 	c.replyLatencies = append(c.replyLatencies, max(0, latency-requestedWait))
@@ -177,8 +177,8 @@ func (c *campaign) isBacklogFull() bool {
 // maxResends is how often a client sends a request with an idempotency key before it gives up.
 const maxResends = 40
 
-// callUntilReply repeats a request with an idempotency key until it gets a reply. It ignores an error if the
-// service may have executed an earlier copy of the request. ok reports success.
+// callUntilReply repeats a request with an idempotency key until it gets a reply. It ignores an error if the service
+// may have executed an earlier copy of the request. ok is false if the client gives up.
 func (a *campaignClient) callUntilReply(method string, params testrig.JSONFields) (reply testrig.ServiceMessage,
 	ok bool) {
 	lost := false
@@ -351,7 +351,8 @@ func (k *sentRequests) recordSentVerb(verb string) {
 	}
 }
 
-// applyVerbToJobs sends a request with the given verb for some jobs, and records what the jobs must then look like.
+// applyVerbToJobs sends a request with the given verb for some jobs, and records for which jobs the service has
+// acknowledged it.
 func (a *campaignClient) applyVerbToJobs(verb string) {
 	list := a.pickRecentJobs()
 	if len(list) == 0 {
@@ -411,8 +412,8 @@ func (c *campaign) recordAcknowledgedVerb(e *trackedJob, verb string, uptimeSeco
 	}
 }
 
-// recordJobNotFound is called when the service has answered that a job does not exist. It records a violation if
-// no client has asked to remove the job.
+// recordJobNotFound handles a reply that says that a job does not exist. It records a violation if no client has asked
+// to remove the job.
 func (c *campaign) recordJobNotFound(e *trackedJob, errorMessage string) {
 	c.mu.Lock()
 	removing := c.requestsForJobLocked(e).remove
@@ -438,7 +439,8 @@ func (a *campaignClient) addVerbParams(verb string, params testrig.JSONFields) (
 	return verb
 }
 
-// requestsForJobLocked returns all requests that concern a job, by its id or by its group. The caller holds mu.
+// requestsForJobLocked returns the kinds of all requests that clients have sent about a job, by the job's id or by its
+// group. The caller holds mu.
 func (c *campaign) requestsForJobLocked(e *trackedJob) sentRequests {
 	k := e.sentRequests
 	if g := c.requestsByGroup[e.group]; g != nil {

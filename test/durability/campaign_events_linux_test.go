@@ -61,7 +61,7 @@ func (c *campaign) followEvents() *campaignEvents {
 	return e
 }
 
-// receiveEvents receives events until stop is closed.
+// receiveEvents receives events until stopSignal is closed.
 func (e *campaignEvents) receiveEvents() {
 	// If no event arrives for a second, the request times out. The next request continues after
 	// the last received event.
@@ -160,7 +160,7 @@ func (s *eventHistory) applyEvent(event campaignEvent) string {
 	return ""
 }
 
-// countAttemptEnds returns how many of the received events ended an attempt of the job with the number seq.
+// countAttemptEnds returns how many of the received events ended an attempt of the job with the number (seq) jobSeq.
 func (e *campaignEvents) countAttemptEnds(jobSeq int64) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -207,7 +207,7 @@ func (c *campaign) storedEventSeqs(firstEventSeq int64, auditOnly bool) (eventSe
 	got, err := a.Request("events", testrig.JSONFields{"since": firstEventSeq - 1, "audit": auditOnly},
 		func(raw json.RawMessage) {
 			var p struct{ Value campaignEvent }
-			json.Unmarshal(raw, &p) // the number of a malformed event is 0, which finish reports as a gap
+			json.Unmarshal(raw, &p) // the number of a malformed event is 0, which checkReceivedEvents reports
 			eventSeqs = append(eventSeqs, p.Value.Seq)
 		})
 	if a.Conn != nil {

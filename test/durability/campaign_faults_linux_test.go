@@ -118,7 +118,7 @@ func (c *campaign) killService() {
 	}
 }
 
-// stopTimeLimit is the maximum time in which the service must stop. Running jobs may finish within 2 s
+// stopTimeLimit is the longest time that the service may take to stop. Running jobs may finish within 2 s
 // (stop_timeout). Jobs that hang are killed after their grace period.
 const stopTimeLimit = 45 * time.Second
 
@@ -237,7 +237,7 @@ func (c *campaign) injectFaults(ctx context.Context) {
 	}
 	for f.waitRandomTime(2500); ctx.Err() == nil; f.waitRandomTime(2500) {
 		select {
-		case <-c.service.done: // the service ended unexpectedly, which is already recorded as a violation
+		case <-c.service.done: // the service ended unexpectedly; this was already recorded as a violation
 			c.startService()
 		default:
 		}
@@ -336,8 +336,8 @@ func (f *faultInjector) suspendRunner() {
 	}
 }
 
-// fillDisk fills the disk completely and keeps it full for a while: it also fills blocks that the service
-// frees.
+// fillDisk fills the disk completely and keeps it full for a while: when the service frees blocks, fillDisk fills these
+// blocks too.
 func (f *faultInjector) fillDisk() {
 	if f.diskMount == "" || !f.diskRecentlyFull.CompareAndSwap(false, true) {
 		return
@@ -380,7 +380,7 @@ func (f *faultInjector) exceedUserQuota() {
 	}
 	f.waitRandomTime(4000)
 	if set(0) != nil {
-		f.countOperation("quotas not raised again") // the low quota remains until all faults end
+		f.countOperation("quotas not raised again") // the quota remains low until the faults end
 	}
 }
 
@@ -491,7 +491,7 @@ func (f *faultInjector) truncateRandomOutput() {
 	os.Truncate(name, int64(f.rng.IntN(int(info.Size())+1)))
 }
 
-// isOutputTruncated reports whether the campaign has truncated an output file of the job with the number seq.
+// isOutputTruncated reports whether the campaign has truncated an output file of the job with the number (seq) jobSeq.
 func (c *campaign) isOutputTruncated(jobSeq int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -152,7 +152,7 @@ func (c *campaign) expectedOutput(j *campaignJob) string {
 	return j.stdin + c.outputSourceText[j.outputOffset:j.outputOffset+j.outputBytes]
 }
 
-// String returns the note in a readable form, without the name of its job.
+// String returns the note in a readable form, without the tag of its job.
 func (d ledgerNote) String() string {
 	if d.kind == 'E' {
 		return fmt.Sprintf("%.2f attempt %d as %d ended with %d", d.uptimeSeconds, d.attempt, d.pid, d.exitCode)

@@ -63,8 +63,8 @@ func TestCampaign(t *testing.T) {
 	c.logSummary()
 }
 
-// campaign contains a queue on a small disk, the faults and clients that disturb it, and the test's records
-// about its jobs.
+// campaign contains a queue on a small disk, the faults and clients that disturb it, and the test's records about the
+// jobs.
 type campaign struct {
 	*testrig.Queue
 	recordDir        string // directory on another disk for the ledger, the locks and the logs
@@ -74,7 +74,7 @@ type campaign struct {
 	service          *campaignService // process of the service that was started last
 	events           *campaignEvents  // receives the events of this round
 
-	diskRecentlyFull     atomic.Bool // the disk is full or was full a moment ago
+	diskRecentlyFull     atomic.Bool // set while the disk is full and for a moment afterwards
 	outputMayBeLost      atomic.Bool // a fault of this round may have prevented the service from storing output
 	clientsStopped       atomic.Bool // clients must start no more operations
 	runningJobsWereEnded atomic.Bool // a client or a fault of this round has ended running jobs
@@ -204,8 +204,8 @@ func (c *campaign) runRound(duration time.Duration) {
 	c.removeRoundJobs()
 }
 
-// newRandomSource returns a random source for this round. i is the index of a client, or clientCount for the fault
-// injector.
+// newRandomSource returns a random source for this round. sourceIndex is the index of a client, or clientCount for the
+// fault injector.
 func (c *campaign) newRandomSource(sourceIndex int) *rand.Rand {
 	return rand.New(rand.NewPCG(c.seed, uint64(c.roundCount)<<16|uint64(sourceIndex)))
 }

@@ -17,8 +17,8 @@ type outputComparison struct {
 	isFileTruncated   bool   // whether the campaign has truncated an output file of the job
 }
 
-// verdict compares the output with the expected one. If the output is acceptable, verdict returns the name of
-// the counter for outputs of this kind. Otherwise it describes the violation.
+// verdict compares the output with the expected one. If the output is acceptable, verdict returns the name of the
+// counter for outputs of this kind. Otherwise, verdict returns a description of the violation.
 func (o *outputComparison) verdict() (counterName, violation string) {
 	switch {
 	case o.invalidPartCount > 0:

@@ -76,7 +76,7 @@ type listedJob struct {
 	} `json:"history"`
 }
 
-// listJobs returns all jobs of a state, or all jobs if state is "".
+// listJobs returns all jobs in the state wantState, or all jobs if wantState is "".
 func (c *campaign) listJobs(wantState string) (jobs []listedJob, err error) {
 	params := testrig.JSONFields{"limit": 500}
 	if wantState != "" {
@@ -118,7 +118,7 @@ func (a *campaignClient) waitForRecentJobs() {
 }
 
 // readOrFollowLogs requests the output of a job, or follows the output for a while. It does not compare the text with
-// the expected output, because the output may still grow. The method check does that at the end of the round.
+// the expected output, because the output may still grow. checkOutput does that at the end of the round.
 func (a *campaignClient) readOrFollowLogs() {
 	list := a.pickRecentJobs()
 	if len(list) == 0 {
@@ -140,8 +140,8 @@ func (a *campaignClient) readOrFollowLogs() {
 	a.sendRequest("logs", params, 0)
 }
 
-// showRandomJob requests the details of a job. If the job has ended and no client has restarted it, show checks that no
-// process holds the lock of the job.
+// showRandomJob requests the details of a job. If the job has ended and no client has restarted it, showRandomJob
+// checks that no process holds the lock of the job.
 func (a *campaignClient) showRandomJob() {
 	list := a.pickRecentJobs()
 	if len(list) == 0 {
@@ -200,8 +200,8 @@ func (a *campaignClient) changeRandomSetting() {
 	a.sendRequest("config.set", testrig.JSONFields{"key": k.key, "value": k.values[a.rng.IntN(len(k.values))]}, 0)
 }
 
-// changeWorkerCount changes the number of workers. It sets zero workers only for a moment, because no job
-// runs then.
+// changeWorkerCount changes the number of workers. If it stops all workers, it soon starts some again, because without
+// workers no job runs.
 func (a *campaignClient) changeWorkerCount() {
 	switch a.rng.IntN(3) {
 	case 0:

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// runDespiteKills runs a command. If a failpoint (a place in the program at which the test injects a crash)
-// kills the service during that time, runDespiteKills starts the service and runs the command again.
+// runDespiteKills runs a command. If a failpoint (a place in the program at which the test injects a crash) kills the
+// service while the command runs, runDespiteKills starts the service and runs the command again.
 func runDespiteKills(q *testrig.Queue, args ...string) {
 	q.Helper()
 	for n := range 3 {
@@ -29,8 +29,8 @@ func runDespiteKills(q *testrig.Queue, args ...string) {
 	q.Fatalf("%q: the service died each time the command ran", args)
 }
 
-// outputDespiteKills runs a command and returns its output. If a failpoint (an injected crash) kills the
-// service during that time, it starts the service and runs the command again.
+// outputDespiteKills runs a command and returns its output. If a failpoint (an injected crash) kills the service while
+// the command runs, outputDespiteKills starts the service and runs the command again.
 func outputDespiteKills(q *testrig.Queue, args ...string) string {
 	q.Helper()
 	for {
@@ -42,7 +42,7 @@ func outputDespiteKills(q *testrig.Queue, args ...string) string {
 	}
 }
 
-// restartServiceIfDead starts the service if it has ended. restartServiceIfDead returns true if the service had ended.
+// restartServiceIfDead starts the service if it has ended. It reports whether the service had ended.
 func restartServiceIfDead(q *testrig.Queue) bool {
 	q.Helper()
 	select {
@@ -74,7 +74,9 @@ func TestKilledAtEachCommit(t *testing.T) {
 			restartServiceIfDead(q)
 		}
 		runKillAtCommitScenario(q)
-		killed = q.ServiceEnv == nil // restartServiceIfDead clears Env; without a kill, the service made fewer than n commits
+		// If ServiceEnv is nil, restartServiceIfDead has cleared it. Otherwise, the service made fewer than n commits and was
+		// not killed.
+		killed = q.ServiceEnv == nil
 		q.StopService()
 	}
 }
@@ -198,8 +200,8 @@ func runKillAtCommitScenario(q *testrig.Queue) {
 	}
 }
 
-// checkStatsMatchEvents compares the attempt counts in the statistics with the attempts in the events. Call it while no
-// job is running.
+// checkStatsMatchEvents compares the attempt counts in the statistics with the attempts in the events. Call
+// checkStatsMatchEvents while no job is running.
 func checkStatsMatchEvents(q *testrig.Queue) {
 	q.Helper()
 	want, got, started := map[string]int64{}, map[string]int64{}, int64(0)

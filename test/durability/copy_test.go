@@ -25,9 +25,9 @@ func copyQueueStateDir(q *testrig.Queue, t *testing.T) *testrig.Queue {
 	return other
 }
 
-// If the state directory is copied while jobs run, the copy turns into a separate queue. The service of the
-// original and the service of the copy may start in any order. Neither adopts, kills or monitors jobs in the
-// runner of the other. In the copy, the running jobs count as lost and run again.
+// If the state directory is copied while jobs run, the copy turns into a separate queue. The service of the original
+// and the service of the copy may start in any order. Neither service adopts, kills or monitors jobs in a runner of the
+// other queue. In the copy, the running jobs count as lost and run again.
 func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
 	for _, first := range []string{"original", "copy"} {
 		t.Run(first+" first", func(t *testing.T) {
@@ -70,8 +70,8 @@ func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
 					t.Errorf("the copy's job %s: %+v", id, j)
 				}
 			}
-			// In the copy, both jobs count as lost. Either of them may have killed the runner, so the service
-			// runs each in a separate runner, in addition to the shared runner.
+			// In the copy, both jobs count as lost. Either job may have killed its runner, as far as the copy can see. So the
+			// service of the copy runs each of the two jobs in a separate runner, in addition to the shared runner.
 			c.WaitUntil("the copy has three runners", 20*time.Second, func() bool { return len(c.RunnerPIDs()) == 3 })
 			if runners := q.RunnerPIDs(); len(runners) != 1 || slices.Contains(c.RunnerPIDs(), runners[0]) {
 				t.Errorf("runners of the original %v, of the copy %v; want one, which the copy does not have",
@@ -105,8 +105,8 @@ func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
 	}
 }
 
-// Background processes that may outlive their jobs continue after their runner has died. A copy of the queue
-// does not end these processes.
+// Jobs can have the permission to leave background processes. These processes continue after their runner has died. A
+// copy of the queue does not end these processes.
 func TestCopiedQueueKeepsOriginalsBackgroundProcesses(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "1")

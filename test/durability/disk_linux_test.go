@@ -21,8 +21,8 @@ func diskLogPosition(d *testrig.Disk) int64 {
 	return info.Size()
 }
 
-// diskLogRecord is an entry of the disk's log: a write, or a flush if data is empty. The field endLogPosition is the
-// position in the log at which the entry ends.
+// diskLogRecord is an entry of the disk's log: a write, or a flush if writtenData is empty. The field endLogPosition is
+// the position in the log at which the entry ends.
 type diskLogRecord struct {
 	endLogPosition int64
 	diskOffset     uint64
@@ -48,8 +48,8 @@ func readDiskLog(d *testrig.Disk) (records []diskLogRecord) {
 	return records
 }
 
-// These constants are the kinds of power cuts. A kind determines which of the writes since the last flush
-// survive.
+// These constants are the kinds of power cuts. The kind determines which of the writes after the last flush survive the
+// power cut.
 const (
 	cutKeepsAllWrites = iota
 	cutKeepsNoWrites
@@ -70,7 +70,7 @@ type powerCutSimulator struct {
 }
 
 // contentAfterPowerCut returns the content of the disk after a power cut at a log position. All writes before the last
-// flush survive. The kind of the cut determines which of the later writes survive.
+// flush survive. cutKind determines which of the later writes survive.
 func (c *powerCutSimulator) contentAfterPowerCut(logPosition int64, cutKind int, rng *rand.Rand) []byte {
 	for ; c.appliedRecordCount < len(c.records) &&
 		c.records[c.appliedRecordCount].endLogPosition <= logPosition; c.appliedRecordCount++ {

@@ -93,8 +93,8 @@ var (
 	threadIDPattern = regexp.MustCompile(`^(\d+) +`)
 )
 
-// checkRepliesAfterFsync reads a trace of system calls. It returns the number of early replies and of all
-// replies to enqueue requests. A reply is early if no fsync began after the job was written to the WAL and
+// checkRepliesAfterFsync reads the trace of system calls in the file tracePath. It returns the number of early replies
+// and of all replies to enqueue requests. A reply is early if no fsync began after the job was written to the WAL and
 // ended before the reply.
 func checkRepliesAfterFsync(t *testing.T, tracePath string) (earlyReplyCount, replyCount int) {
 	f, err := os.Open(tracePath)
@@ -190,9 +190,9 @@ func TestDiskErrorsLoseNoAcknowledgedJob(t *testing.T) {
 }
 
 // enqueueUnderSystemCallFault starts a service and enqueues up to 12 jobs, until one is not acknowledged. In each
-// thread of the service, strace makes the calls of systemCall fail, from the thread's call number
-// firstFailingCall on. ackedByJobID contains for each job whether it was acknowledged. exitCode is the exit code
-// of the service, or 0 if the service did not exit.
+// thread of the service, strace makes the calls of systemCall fail, beginning with the thread's call number
+// firstFailingCall. ackedByJobID contains for each job whether it was acknowledged. exitCode is the exit code of the
+// service, or 0 if the service did not exit.
 func enqueueUnderSystemCallFault(q *testrig.Queue, systemCall, fault string, firstFailingCall int) (
 	ackedByJobID map[string]bool, exitCode int) {
 	q.Start("--workers", "0")
@@ -275,7 +275,7 @@ func TestRefusedConnectionsKeepSystemdWatchdogAlive(t *testing.T) {
 	q.MustRunCLI("enqueue", "--id", "waits", "true")
 	// Keep the open connections busy, because the service would close an idle one to admit a new one.
 	q.WaitUntil("one more is refused", 20*time.Second, func() bool {
-		// The service may refuse this connection, because the limit may already be reached.
+		// The service may refuse this connection, because the user may already have the maximum number of connections.
 		fmt.Fprintln(q.DialService(), `{"jsonrpc":"2.0","id":1,"method":"wait","params":{"ids":["waits"]}}`)
 		return q.RunCLI("status").ExitCode != 0
 	})

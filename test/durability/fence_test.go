@@ -12,9 +12,9 @@ import (
 )
 
 // delayStartsUntilNextService makes a runner receive the messages of a dead service late. A service sends START frames
-// (messages that start jobs), the runner delays them, and the service is killed. The next service connects
-// and starts the same jobs. Then delayStartsUntilNextService lets the runner read all frames. extraFailpoints lists
-// additional failpoints.
+// (messages that start jobs), the runner delays them, and the service is killed. The next service connects and starts
+// the same jobs. Then delayStartsUntilNextService lets the runner read all frames. extraFailpoints lists additional
+// failpoints (places in the program at which a test injects a delay or a crash).
 func delayStartsUntilNextService(t *testing.T, jobCount int, extraFailpoints string) *testrig.Rig {
 	t.Helper()
 	r := testrig.NewRig(t, "failpoint")
@@ -151,7 +151,7 @@ func TestRepeatedIdempotencyKeyFindsStoredJob(t *testing.T) {
 }
 
 // failServiceAtEachCommit makes the service fail at its n-th commit, for several n from 1 on, while a client enqueues.
-// Then it calls waitDown, which waits until the service is down, and starts the service again. Every
+// Each time, it calls waitDown, which must wait until the service has ended, and then starts the service again. Every
 // acknowledged job must exist. A job that exists without an acknowledgement must be found by a request with its
 // idempotency key.
 func failServiceAtEachCommit(t *testing.T, failpoint string, waitDown func(*testrig.Rig)) {

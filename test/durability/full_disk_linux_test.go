@@ -160,7 +160,7 @@ func TestWaitingServiceStartsWhenDiskHasSpace(t *testing.T) {
 			select {
 			case <-ended:
 				t.Fatalf("the service ended: %s", errs)
-			case <-time.After(2 * time.Second): // in this time the service retries several times
+			case <-time.After(2 * time.Second): // in this time, the service tries several times to start
 			}
 			if text := errs.String(); strings.Contains(text, "ready on") || !strings.Contains(text, "once there is space") {
 				t.Errorf("the service on a full disk printed %s", text)
@@ -175,7 +175,7 @@ func TestWaitingServiceStartsWhenDiskHasSpace(t *testing.T) {
 }
 
 // startServiceWithoutWaiting starts a service without waiting until it is ready. It stops the service at the end of the
-// test. If the service ends earlier, ended is closed. errs receives stderr.
+// test. The channel ended is closed when the service ends. stderr receives the service's standard error.
 func startServiceWithoutWaiting(q *testrig.Queue) (ended <-chan struct{}, stderr *testrig.LockedBuffer) {
 	q.Helper()
 	cmd, stderr := q.CLICommand("serve", "--workers", "1"), &testrig.LockedBuffer{}
@@ -222,7 +222,7 @@ func TestServiceStartsOnNearlyFullSmallBlockDisk(t *testing.T) {
 			select {
 			case <-ended:
 				t.Fatalf("the service ended: %s", errs)
-			case <-time.After(time.Second): // in this time the service retries several times
+			case <-time.After(time.Second): // in this time, the service tries several times to start
 			}
 			if err := filler.Truncate(0); err != nil {
 				t.Fatal(err)

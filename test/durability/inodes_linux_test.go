@@ -110,7 +110,7 @@ func TestOutputIsDroppedWithoutInodes(t *testing.T) {
 	if j := w.WaitJobEnded(running); j.State != "completed" {
 		t.Errorf("the running job: %+v", j)
 	}
-	// The runner removes the job's private directory first. That may free an inode for the output.
+	// The runner removes the job's private directory first. Removing that directory may free an inode for the output.
 	if text, dropped := readJobOutput(w, running); dropped != 0 && !strings.HasPrefix(longOutput, text[:4096]) ||
 		dropped == 0 &&
 			text != longOutput+"up\n" {

@@ -142,7 +142,7 @@ func (l *killTest) keepLongJobsRunning() {
 			return
 		}
 		for next := time.Now().Add(600 * time.Millisecond); time.Now().Before(next) && !l.stopRequested.Load(); {
-			time.Sleep(5 * time.Millisecond) // wait in short steps, to notice soon that the load must stop
+			time.Sleep(5 * time.Millisecond) // wait in short steps, to notice soon when the load must stop
 		}
 	}
 }
@@ -159,7 +159,7 @@ func (l *killTest) backlogSize() int {
 }
 
 // killServiceAt starts a service that is killed when it reaches the failpoint. If failpoint is "", killServiceAt kills
-// the service after a time that depends on n. It also checks that the new service has found the running jobs
+// the service after a time that depends on killNumber. It also checks that the new service has found the running jobs
 // of the previous one.
 func (l *killTest) killServiceAt(failpoint string, killNumber int) {
 	l.Helper()
@@ -189,7 +189,7 @@ func (l *killTest) killServiceAt(failpoint string, killNumber int) {
 	l.killsByFailpoint[failpoint]++
 }
 
-// killDuringLongJob kills a service while at least one long job is running, and calls killServiceAt.
+// killDuringLongJob kills a service while at least one long job is running, by calling killServiceAt.
 func (l *killTest) killDuringLongJob(killNumber int) {
 	l.Helper()
 	l.KillService()
@@ -215,7 +215,7 @@ func (l *killTest) runningLongJobPIDs() map[string]int {
 }
 
 // checkLongJobsAdopted checks that the new service knows the long jobs that were running when the old service was
-// killed. The argument contains their pids, by tag.
+// killed. oldPIDsByTag contains the pids of these jobs, by tag.
 func (l *killTest) checkLongJobsAdopted(oldPIDsByTag map[string]int) {
 	l.Helper()
 	listed, err := (&testrig.Requester{TargetQueue: l.Queue}).ListAllJobs("processing")

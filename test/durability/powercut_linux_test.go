@@ -27,7 +27,7 @@ const (
 	maxPowerCutsPerWorkload = 250 // maximum number of simulated power cuts for one workload
 )
 
-// acknowledgedFact is a fact that the service acknowledged. The position is the length of the disk's log at that time.
+// acknowledgedFact is a fact that the service acknowledged. logPosition is the length of the disk's log at that time.
 type acknowledgedFact struct {
 	logPosition int64
 	jobID       string
@@ -35,8 +35,8 @@ type acknowledgedFact struct {
 	jobOutput   string // output of the job; "" if the output is not checked
 }
 
-// diskWorkload records what clients requested and what the service replied, each with the length of the disk's log
-// at that time.
+// diskWorkload records what clients requested and what the service replied, each with the log position (the length of
+// the disk's log) at that time.
 type diskWorkload struct {
 	*testrig.Disk
 	mu                 sync.Mutex
@@ -56,7 +56,8 @@ func (w *diskWorkload) recordSentJobs(ids ...string) {
 	}
 }
 
-// recordAcknowledgedJob records as a promise that the service reported a job with this state and output.
+// recordAcknowledgedJob records that the service reported a job with this state and output, so that a power cut after
+// this time must not change them.
 func (w *diskWorkload) recordAcknowledgedJob(jobID, state, output string) {
 	p := acknowledgedFact{diskLogPosition(w.Disk), jobID, state, output}
 	w.mu.Lock()
@@ -192,8 +193,9 @@ type powerCut struct {
 	seed        uint64
 }
 
-// choosePowerCuts chooses n power cuts, ordered by position. One third are spread over all writes. The others are
-// at the moment of a reply or a few writes after it, because a missing fsync loses data there.
+// choosePowerCuts chooses n power cuts, ordered by position. One third are spread over all writes. The others are at
+// the moment of a reply or a few writes after it, because a power cut at these moments shows whether an fsync before
+// the reply was missing.
 func (w *diskWorkload) choosePowerCuts(n int, rng *rand.Rand) (cuts []powerCut) {
 	records := readDiskLog(w.Disk)
 	spread := func(at int64) int64 { // returns the end of one of the next four records
@@ -220,13 +222,13 @@ func (w *diskWorkload) choosePowerCuts(n int, rng *rand.Rand) (cuts []powerCut) 
 	return cuts
 }
 
-// powerCutFindings lists what is wrong after a power cut. brokenPromises contains promises that do not hold. It also
-// contains jobs that had started before the power cut and wait again, although no start is recorded.
+// powerCutFindings lists what is wrong after a power cut. brokenPromises contains acknowledged facts that no longer
+// hold. It also contains jobs that had started before the power cut and wait again, although no start is recorded.
 // otherFaults contains faults that a loss of writes cannot explain, such as a service that does not start.
 type powerCutFindings struct{ brokenPromises, otherFaults []string }
 
 // checkAfterPowerCut starts the service on the content of the disk after a power cut and compares its jobs with the
-// promises. It changes the stored boot ids, so that the machine seems to have booted again.
+// acknowledged facts. Before that, it changes the stored boot ids, so that the service assumes a reboot of the machine.
 func (w *diskWorkload) checkAfterPowerCut(binaryPath, imagePath string, c powerCut) (v powerCutFindings) {
 	dir := w.Path("disk") // the same path as before the power cut
 	if err := mountImage(imagePath, dir); err != nil {
@@ -274,7 +276,7 @@ func (w *diskWorkload) checkAfterPowerCut(binaryPath, imagePath string, c powerC
 	return v
 }
 
-// compareStoredJobs compares the stored jobs with the requests and the promises.
+// compareStoredJobs compares the stored jobs with the sent requests and the acknowledged facts.
 func (w *diskWorkload) compareStoredJobs(a *testrig.Requester, jobs []testrig.Job, c powerCut, v *powerCutFindings) {
 	stored := map[string]testrig.Job{}
 	for _, j := range jobs {
@@ -300,8 +302,8 @@ func (w *diskWorkload) compareStoredJobs(a *testrig.Requester, jobs []testrig.Jo
 			v.brokenPromises = append(v.brokenPromises, "job "+p.jobID+" is gone")
 		case p.jobState != "" && j.State != p.jobState:
 			v.brokenPromises = append(v.brokenPromises, fmt.Sprintf("job %s was %s and is %s", p.jobID, p.jobState, j.State))
-		// Outputs above 1,000 bytes are in files and are always checked. To save time, smaller outputs are
-		// checked only for the newest promise.
+		// Outputs above 1,000 bytes are in files and are always checked. To save time, smaller outputs are checked only for a
+		// fact that was acknowledged at the moment of the power cut.
 		case p.jobOutput != "" && (len(p.jobOutput) > 1000 || p.logPosition == c.logPosition):
 			if out, err := a.JobStdout(p.jobID); err != nil || string(out) != p.jobOutput {
 				v.brokenPromises = append(v.brokenPromises, fmt.Sprintf("job %s: %d bytes of its output, want %d: %v",
@@ -333,8 +335,8 @@ func sqliteIntegrityResult(q *testrig.Queue) (result string) {
 	return result
 }
 
-// simulatePowerCuts simulates n power cuts of a workload. After each cut it calls isEnough, and stops if that returns
-// true.
+// simulatePowerCuts simulates cutCount power cuts of a workload. After each cut it calls isEnough, and stops if
+// isEnough returns true.
 func (w *diskWorkload) simulatePowerCuts(bin string, cutCount int, rng *rand.Rand,
 	isEnough func(powerCut, powerCutFindings) bool) {
 	w.Helper()

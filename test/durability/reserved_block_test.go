@@ -15,9 +15,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The service sends many jobs together (a block) to a runner before workers are free. If jobs of a block are
-// cancelled or expire before they start, they do not run. If the workers are stopped or the service is killed
-// before they start, they run once, later.
+// The service sends many jobs together (a block) to a runner before workers are free. If jobs of a block are cancelled
+// or expire before they start, they do not run. If the workers are stopped or the service is killed before the jobs
+// start, the jobs run once, later.
 func TestInterruptedPrefetchedJobsRunAtMostOnce(t *testing.T) {
 	testrig.SkipIfShort(t)
 	counts := map[string]int{}
@@ -68,8 +68,8 @@ func newReservedBlock(t *testing.T) *reservedBlock {
 func (b *reservedBlock) releaseStartFrames() { b.WriteFile("go", "") }
 
 // reserveJobs enqueues the given jobs and 64 more, whose parameters editJobParams may change. If delayStart is true,
-// the runner delays their START frames. reserve repeats this until at least 32 jobs are reserved: the runner
-// has received but not started them.
+// the runner delays their START frames. reserveJobs repeats this until at least 32 jobs are reserved: the runner has
+// received but not started them.
 func (b *reservedBlock) reserveJobs(delayStart bool, editJobParams func(map[string]any), firstJobs ...map[string]any) {
 	b.Helper()
 	for range 5 {
@@ -99,7 +99,7 @@ func (b *reservedBlock) reserveJobs(delayStart bool, editJobParams func(map[stri
 	b.Fatalf("the largest block had %d jobs, want at least 32", b.reservedJobCount)
 }
 
-// leaveParamsUnchanged changes no parameters. It is an argument for the method reserve.
+// leaveParamsUnchanged changes no parameters. It is an argument for the method reserveJobs.
 func leaveParamsUnchanged(map[string]any) {}
 
 // checkJobsRanOnce checks that every job of the block has run once. It returns the number of jobs that were

@@ -116,8 +116,9 @@ func TestJobsContinueDuringDatabaseOutage(t *testing.T) {
 	p.Start(t)
 }
 
-// While the PostgreSQL server is frozen, clients get an error within a bounded time. If the request for a job
-// failed in this way, the job is stored once or not at all after the server resumes. The service keeps running.
+// While the PostgreSQL server is frozen, clients get an error within a bounded time. If a request to enqueue a job
+// fails in this way, the job is stored once or not at all after the database server continues. The service keeps
+// running.
 func TestFrozenDatabaseServerFailsInTime(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
@@ -208,8 +209,8 @@ func TestFullDatabaseDiskStoresNoFailedRequest(t *testing.T) {
 	}
 }
 
-// While the database server is read-only, `queuectl status --check` and `queuectl doctor` report that the node
-// cannot renew its node lease. They do not advise removing the node.
+// While the database server is read-only, `queuectl status --check` and `queuectl doctor` report that the node cannot
+// renew its node lease. The two commands do not advise removing the node.
 func TestReadOnlyDatabaseIsReportedAsLeaseFailure(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
@@ -307,9 +308,9 @@ func TestQueueMoveKeepsRunningJob(t *testing.T) {
 	q.MustRunCLI("run", "--", "true")
 }
 
-// If the settings name another store, the service starts with the jobs of that store. When the settings name
-// the first store again, the service finds the jobs in it. While a runner still has jobs or results of one
-// store, the service refuses to start with another.
+// If the settings name another store, the service starts with the jobs of that store. When the settings name the first
+// store again, the service finds the jobs of the first store. While a runner still has jobs or results of one store,
+// the service refuses to start with another.
 func TestServiceSwitchesStoresWithoutMixingJobs(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)

@@ -118,7 +118,8 @@ func TestEnqueueFollowsApplicationTransaction(t *testing.T) {
 	pgserver.Query(t, app, `SELECT queuectl.enqueue('{"command":"true","id":"wrong","priority":"high"}')`)
 	pgserver.Query(t, pgserver.URLWithRole(q.StoreURL, "ghost"),
 		`SELECT queuectl.enqueue('{"command":"true","id":"nobodys"}')`)
-	// Insert a submission directly, without the checks of queuectl.enqueueJob. Its id is that of an existing job.
+	// Insert a submission directly, without the checks of the SQL function queuectl.enqueue. Its id is that of an existing
+	// job.
 	pgserver.Query(t, q.StoreURL,
 		`INSERT INTO queuectl.submissions (role, id, spec, before) VALUES ('app', 'done', '{"command":"echo again","id":"done"}', 0)`)
 	q.Start("--workers", "2")

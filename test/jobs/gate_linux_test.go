@@ -45,7 +45,7 @@ sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
 	}
 	q.MustRunCLI("enqueue", "--file", q.WriteFile("jobs", lines.String()))
 	for i := range kills {
-		// Let some jobs complete before each kill. An interrupted job runs alone next time, and after three
+		// Let some jobs complete before each kill. A job that is interrupted by a kill runs alone next time, and after three
 		// interruptions it would be dead with the reason "poison".
 		completed := countJobsInState(q, "completed")
 		q.WaitUntil("some more have run", 30*time.Second, func() bool {
@@ -160,7 +160,7 @@ func TestPausedQueuesStartNothing(t *testing.T) {
 			"queue":       name,
 			"cwd":         q.StateDir,
 			"max_retries": 0}}, 40))
-		// Each round pauses the queue at a different time. By then some jobs run and others are about to start.
+		// Each round pauses the queue at a different time. At that time, some jobs are running and others are about to start.
 		time.Sleep(time.Duration(round) * 3 * time.Millisecond)
 		args, freeze := []string{"queue", "pause", name}, round%2 == 1
 		if freeze {
@@ -240,7 +240,7 @@ func countJobsInState(q *testrig.Queue, state string) (n int) {
 func TestRateOverKills(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "4")
-	seconds, kills := 4, 2 // duration of the test in seconds, and number of kills
+	seconds, kills := 4, 2 // duration of the test in seconds, and number of kills during this time
 	if testrig.IsFullScale() {
 		seconds, kills = 60, 20
 	}

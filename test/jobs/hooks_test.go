@@ -18,7 +18,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// webhookServer is a server that records the requests of a webhook and replies to all of them with replyStatus.
+// webhookServer is a server that records the requests of a webhook and replies to each request with the HTTP status
+// replyStatus.
 type webhookServer struct {
 	*httptest.Server
 	mu            sync.Mutex
@@ -62,8 +63,8 @@ func (p *webhookServer) recordedRequests() (requestIDs, bodies []string, request
 	return p.requestIDs, p.requestBodies, p.signatureErrs
 }
 
-// waitForHookOutputs waits until n hooks of a job have completed. It returns the output of each hook by the name of the
-// job's field that requested the hook, such as on_dead.
+// waitForHookOutputs waits until hookCount hooks of a job have completed. It returns the output of each hook by the
+// name of the job's field that requested the hook, such as on_dead.
 func waitForHookOutputs(q *testrig.Queue, jobID string, hookCount int) map[string]string {
 	q.Helper()
 	printed := map[string]string{}

@@ -118,9 +118,9 @@ func TestJitterSpreadsRetryDelays(t *testing.T) {
 	}
 }
 
-// A job that cannot be started is dead with exit code 127 or 126 after one attempt. A job whose shell does not
-// find a program is retried. A job may specify which exit codes count as success, and after which exit codes it
-// is not retried.
+// If the program of a job is missing or cannot be executed, the job is dead with exit code 127 or 126 after one
+// attempt. A job whose shell does not find a program is retried. A job may specify which exit codes count as success,
+// and after which exit codes it is not retried.
 func TestExitCodeDecidesWhetherJobIsRetried(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "4")
 	plain := q.WriteFile("plain"+testrig.ExecutableSuffix, "not a program")
@@ -288,7 +288,7 @@ func TestDeadLetterCanBeRetriedOrRemoved(t *testing.T) {
 	if r := q.RunCLI("show", "b"); r.ExitCode != 4 {
 		t.Errorf("show of a removed job: code %d", r.ExitCode)
 	}
-	// The id b is free again, because the job b was removed.
+	// The id b can be used again, because the first job with that id was removed.
 	w.Enqueue(testrig.JSONFields{"id": "b", "command": "exit 1", "max_retries": 0})
 	w.WaitJobEnded("b")
 	if got := q.MustRunCLI("dlq", "retry", "--all"); got != "b" {

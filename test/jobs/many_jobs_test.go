@@ -11,11 +11,12 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// maxRequestTime is the longest time that a request may take while the service processes many jobs in steps.
-// Even on a busy machine, a few steps take less than this time. The whole work takes longer.
+// maxRequestTime is the longest time that a request may take while the service processes many jobs in steps. A few
+// steps take less than this time even on a busy machine, but all steps together take longer. So a request that had to
+// wait for all steps would exceed this limit.
 const maxRequestTime = testrig.TimeoutFactor * 500 * time.Millisecond
 
-// enqueueJobs enqueues n jobs, 1,000 per request.
+// enqueueJobs enqueues jobCount jobs, 1,000 per request.
 func enqueueJobs(w *testrig.ServiceConn, jobCount int, spec testrig.JSONFields) {
 	w.Helper()
 	for range jobCount / 1000 {
@@ -48,7 +49,7 @@ func TestManyDueJobsDelayNoOtherClient(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	w := q.DialService()
 	started := time.Now()
-	// Measure the speed of the machine. The due time below depends on it.
+	// Measure the speed of the machine: the more slowly it enqueues, the later the jobs below are due.
 	enqueueJobs(w, n/20, testrig.JSONFields{"command": "true"})
 	due := time.Now().Add(2*time.Second + 30*time.Since(started)).UTC().Truncate(time.Millisecond)
 	enqueueJobs(w, n, testrig.JSONFields{"command": "true", "run_at": due.Format(time.RFC3339Nano)})
@@ -75,7 +76,7 @@ func TestLargeCleanupDelaysNoClient(t *testing.T) {
 	enqueueJobs(w, n, testrig.JSONFields{"command": "true", "delay": "1h", "expires_at": expiry.Format(time.RFC3339Nano)})
 	w.WaitUntil("all jobs have expired", time.Minute, func() bool { return w.JobCountsByState()["cancelled"] == n })
 	cleaned := make(chan testrig.CommandResult, 1)
-	// This goroutine ends before the test does, because the loop below waits for the result.
+	// This goroutine ends before the test ends, because the loop below waits for the result of the cleanup.
 	go func() { cleaned <- q.RunCLI("cleanup", "--state", "cancelled", "--days", "0") }()
 	var r testrig.CommandResult
 	times, worst := enqueueUntil(w, time.Minute, func() bool {

@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// A single worker starts jobs in rank order. This also holds for jobs that the service sent to the runner in
-// advance and took back, because an earlier job took long.
+// A single worker starts jobs in rank order. This also holds for jobs that the service sent to the runner in advance
+// and took back because an earlier job was still running.
 func TestOneWorkerStartsJobsInRankOrder(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()

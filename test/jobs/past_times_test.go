@@ -61,7 +61,8 @@ func TestPastStartTimesAreRefused(t *testing.T) {
 	for _, run := range []struct {
 		extraArgs []string
 		code      int
-		// The third command continues the private run of the second, which has no jobs left.
+		// The third command continues the private run of the second command. That run has no jobs left, so the command
+		// succeeds.
 	}{{nil, 125}, {[]string{"--allow-past"}, 0}, {nil, 0}} {
 		if got := private(run.extraArgs...); got.ExitCode != run.code {
 			t.Errorf("run --private %v: %+v, want exit code %d", run.extraArgs, got, run.code)

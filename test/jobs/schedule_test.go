@@ -181,7 +181,7 @@ func TestScheduleWhileKilled(t *testing.T) {
 	q.Start("--workers", "2")
 	q.MustRunCLI("schedule", "add", "tick", "* * * * * *", "--catch-up", "all", "--overlap", "queue", "--max-retries", "0",
 		"echo run")
-	// newest returns the time of the newest occurrence. Counting the occurrences would not work, because `queuectl
+	// newest returns the planned time of the newest occurrence. Counting the occurrences would not work, because `queuectl
 	// schedule show` lists at most 20 of them.
 	newest := func() (planned time.Time) {
 		if runs := showSchedule(q, "tick").Occurrences; len(runs) > 0 {
@@ -288,8 +288,8 @@ func TestInvalidSchedulesAreRefused(t *testing.T) {
 	}
 }
 
-// In a request, the fields of a schedule and of its jobs are in one flat object. The field jitter is about
-// the schedule, and backoff_jitter about its jobs. The response repeats the fields of the request.
+// In a request, the fields of a schedule and of its jobs are in one flat object. The field jitter applies to the
+// schedule, and backoff_jitter to its jobs. The response repeats the fields of the request.
 func TestScheduleRequestFieldsAreFlat(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")

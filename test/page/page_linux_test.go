@@ -92,7 +92,7 @@ func (w *browserWindow) waitForText(selector, text string) {
 		err := chromedp.Run(
 			w.ctx, chromedp.Evaluate(fmt.Sprintf(`[...document.querySelectorAll(%q)].some(e => e.innerText.includes(%q))`,
 				selector, text), &seen))
-		return err == nil && seen // Evaluate fails while the browser loads another page
+		return err == nil && seen // Evaluate fails while the browser loads another document
 	})
 }
 
@@ -197,7 +197,7 @@ func TestPageUpdatesLiveInBrowser(t *testing.T) {
 		chromedp.Click(`button[name=n][value=all]`), chromedp.WaitVisible("main .none"))
 	q.WaitUntil("nothing is dead", 20*time.Second, func() bool { return q.MustRunCLI("dlq", "list", "-q") == "" })
 
-	// Cancelling many jobs shows a preview first.
+	// Before many jobs are cancelled, the page shows a list of these jobs.
 	q.MustRunCLI("enqueue", "--id", "later1", "--in", "1h", "true")
 	q.MustRunCLI("enqueue", "--id", "later2", "--in", "1h", "true")
 	w.openPath("/jobs?q=later*")
@@ -208,7 +208,7 @@ func TestPageUpdatesLiveInBrowser(t *testing.T) {
 		t.Errorf("later2 is %s", got)
 	}
 
-	// The page reports that the service has stopped. The user must sign in again after a restart.
+	// The page reports that the service has stopped. After a restart of the service, the user must sign in again.
 	w.openPath("/")
 	q.KillService()
 	w.runActions(chromedp.WaitVisible("#gone"))
@@ -385,9 +385,8 @@ func TestPagesFitTheWindow(t *testing.T) {
 	}
 }
 
-// On a phone, the page shows everything that users need: the search field, sign out, and the state and time of
-// each job. Tabs scroll sideways without moving the rest of the page. A user name is on the same line as the
-// word next to it.
+// On a phone, the page shows everything that users need: the search field, sign out, and the state and time of each
+// job. Tabs scroll sideways without moving the rest of the page. A user name is on the same line as its label.
 func TestNarrowPageShowsEssentialControls(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.MustRunCLI("enqueue", "--id", "dies", "--max-retries", "0", "exit 3")

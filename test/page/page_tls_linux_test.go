@@ -29,8 +29,8 @@ import (
 // pageHostName is the page's host name, for which the test certificate is issued.
 const pageHostName = "queue.test"
 
-// createCertificate creates a certificate for pageHostName, and a client that trusts only this certificate and resolves
-// pageHostName to address.
+// createCertificate creates a certificate for pageHostName, and an HTTP client that trusts only this certificate and
+// resolves pageHostName to address.
 func createCertificate(q *testrig.Queue, address string) (certPath, keyPath string, client *http.Client) {
 	q.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

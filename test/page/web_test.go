@@ -80,7 +80,7 @@ func TestSignInLinkOpensOneSession(t *testing.T) {
 		t.Errorf("two links have the same host name, so one session can read the cookies of the other: %s, %s", one, other)
 	}
 	secret := linkSecret(b, q.MustRunCLI("web", "open"))
-	for range 2 { // a link preview fetches the page of the link, which must not use up the link
+	for range 2 { // a link preview fetches the page of the link, and the link must still work afterwards
 		if got := b.SendRequest("GET", "/open?link="+secret, ""); got.StatusCode != http.StatusOK ||
 			got.Header.Get("Set-Cookie") != "" {
 			t.Errorf("fetching the page of a link: got %+v", got)
@@ -105,7 +105,8 @@ func TestSignInLinkOpensOneSession(t *testing.T) {
 		!strings.Contains(got.Body, "All is well") || !strings.Contains(got.Body, ">Sign out<") {
 		t.Errorf("the page is %+v", got)
 	}
-	// A browser sends a cookie to all ports of a host name. So the page accepts its cookie only under its own name.
+	// A browser sends a cookie to all ports of a host name. So other services on this machine can receive the cookie of
+	// the page. To prevent this, the page uses a separate host name, and accepts the cookie only under that name.
 	for _, name := range []string{"localhost", "127.0.0.1", "other.localhost"} {
 		if got := b.SendRequest("GET", "/", "", setRequestHost(name)); got.StatusCode != http.StatusUnauthorized {
 			t.Errorf("the host name %s accepts the session: %d", name, got.StatusCode)
@@ -195,7 +196,7 @@ func TestPageRefusesCrossSiteRequests(t *testing.T) {
 	}
 }
 
-// The page shows names, commands and outputs of jobs as text, which the browser does not execute.
+// The page shows names, commands and outputs of jobs as text, so the browser executes no script in them.
 func TestPageEscapesJobText(t *testing.T) {
 	b := testrig.OpenBrowser(testrig.StartQueue(t, "--workers", "1"))
 	const evil = `<script>alert(1)</script><img src=x onerror=alert(2)>"'--><svg/onload=alert(3)>`
@@ -432,7 +433,8 @@ func TestPageStreamsEventsAsTheyHappen(t *testing.T) {
 	}
 	idle := follow("", "")
 	defer idle.Body.Close()
-	// Anonymous access must not keep the stream of the ended session open.
+	// The server must end the stream of a session that has ended. It must do so even if anonymous access would permit the
+	// same stream.
 	b.MustRunCLI("config", "set", "web.anonymous", "read")
 	b.SendRequest("POST", "/leave", "token="+sessionFormToken(b))
 	if raw, err := io.ReadAll(idle.Body); err != nil { // ReadAll returns because the stream ends

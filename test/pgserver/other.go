@@ -4,7 +4,7 @@ package pgserver
 
 import "os/exec"
 
-// The functions in this file are never called, because New skips the tests on this system.
+// The functions in this file are never called, because pgserver.New skips the tests on this system.
 func chownToServerAccount(string) error { return nil }
 
 func runAsServerAccount(*exec.Cmd) {}

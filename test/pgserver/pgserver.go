@@ -25,7 +25,7 @@ type Server struct {
 	Port                 int    // port in the name of the socket, and the TCP port if the server listens on an address
 	programDir           string // directory of PostgreSQL's programs
 	cmd                  *exec.Cmd
-	createdDatabaseCount int // number of databases that Create has created
+	createdDatabaseCount int // number of databases that CreateDatabase has created
 }
 
 // sharedServer contains the server that SharedServer returns, and the mutex that guards it.
@@ -141,13 +141,13 @@ func (s *Server) Start(t testing.TB, settings ...string) {
 // Kill ends the server immediately, as a crash does. The server recovers its data when it starts again.
 func (s *Server) Kill() {
 	quitServerImmediately(s.cmd)
-	// A frozen server (see Freeze) does not react to the signal, so kill it after ten seconds.
+	// A frozen server (see SetFrozen) does not react to the signal, so kill it after ten seconds.
 	timer := time.AfterFunc(10*time.Second, func() { s.cmd.Process.Kill() })
 	defer timer.Stop()
 	s.cmd.Wait()
 }
 
-// SetFrozen stops all processes of the server, or lets them continue if stopped is false. A frozen server neither
+// SetFrozen stops all processes of the server, or lets them continue if frozen is false. A frozen server neither
 // answers its connections nor closes them.
 func (s *Server) SetFrozen(frozen bool) { setServerFrozen(s.cmd, frozen) }
 
@@ -220,7 +220,7 @@ func (s *Server) AllowNetwork(t testing.TB, network string) {
 	Query(t, s.DatabaseURL("postgres"), "SELECT pg_reload_conf()")
 }
 
-// BackendPIDs returns the pids of the processes that serve connections of queuectl.
+// BackendPIDs returns the pids of the server processes for the connections of queuectl.
 func (s *Server) BackendPIDs(t testing.TB) (pids []int) {
 	out, err := TryQuery(s.DatabaseURL("postgres"), "SELECT pid FROM pg_stat_activity WHERE application_name = 'queuectl'")
 	for field := range strings.FieldsSeq(out) {

@@ -33,7 +33,7 @@ func runAsServerAccount(cmd *exec.Cmd) {
 // quitServerImmediately makes the server end immediately.
 func quitServerImmediately(cmd *exec.Cmd) { cmd.Process.Signal(syscall.SIGQUIT) }
 
-// setServerFrozen stops the server's processes and their children, or lets them continue if stopped is false.
+// setServerFrozen stops the server's processes and their children, or lets them continue if frozen is false.
 func setServerFrozen(cmd *exec.Cmd, frozen bool) {
 	sig := syscall.SIGCONT
 	if frozen {

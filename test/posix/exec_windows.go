@@ -33,8 +33,7 @@ func (c *programCall) printError(err error) int {
 	return 1
 }
 
-// exitStatus returns 0 if err is nil. Otherwise it prints err and returns 1. A program ends with this exit
-// code.
+// exitStatus returns 0 if err is nil. Otherwise it prints err and returns 1. The result is the exit code of a program.
 func (c *programCall) exitStatus(err error) int {
 	if err != nil {
 		return c.printError(err)
@@ -89,8 +88,8 @@ func executeShellCommand(ctx context.Context, args []string) error {
 	return exitCodeError(c.executeProgram(args[0]))
 }
 
-// lastLongExitCode is the last exit code that does not fit into 8 bits. The shell interpreter reports such a
-// code as 255.
+// lastLongExitCode is the last exit code that does not fit into 8 bits. The shell interpreter reports only 8 bits, so
+// exitCodeError stores the code here.
 var lastLongExitCode int
 
 // exitCodeError returns the error that reports an exit code to the interpreter.
@@ -104,7 +103,7 @@ func exitCodeError(code int) error {
 	return interp.ExitStatus(code)
 }
 
-// executeProgram runs an internal command or a program, and returns its exit code.
+// executeProgram runs an internal command (see rewriteForks) or a program, and returns its exit code.
 func (c *programCall) executeProgram(programName string) int {
 	switch programName {
 	case backgroundCommand:
@@ -187,12 +186,11 @@ func (c *programCall) startProgram(name string, args []string) (*exec.Cmd, int) 
 	return cmd, 0
 }
 
-// heldFileHandleVariable is the environment variable with the handle of the file that this package's program "hold" has
-// opened.
+// heldFileHandleVariable is the environment variable with the handle of an open file. The program "hold" of this
+// package opens the file, and its descendants inherit the handle.
 const heldFileHandleVariable = "QUEUECTL_TEST_HELD"
 
-// heldFileHandle returns the handle of the file that this package's program "hold" has opened, or 0 if it did not
-// run. All descendants of that program inherit the handle.
+// heldFileHandle returns the file handle that heldFileHandleVariable contains, or 0 if the variable is not set.
 func heldFileHandle() syscall.Handle {
 	n, err := strconv.ParseUint(os.Getenv(heldFileHandleVariable), 10, 64)
 	if err != nil {
@@ -233,10 +231,10 @@ func openFile(path string, access, shareMode uint32) (windows.Handle, error) {
 	return windows.CreateFile(name, access, shareMode, inherited, windows.OPEN_ALWAYS, windows.FILE_ATTRIBUTE_NORMAL, 0)
 }
 
-// appendFile is a file whose writes are appended atomically. A write takes a lock, because Wine finds the end
-// of the file and writes there in two steps. If a write fails, the program exits with an error, because a
-// missing note would look as if the job had not done its work. The field file is not embedded, because the
-// other write methods of os.File take no lock.
+// appendFile is a file whose writes are appended atomically. A write takes a lock, because Wine finds the end of the
+// file and writes there in two steps. If a write fails, the program exits with an error, because a missing line in the
+// file would look as if the job had not done its work. The field file is not embedded, because the other write methods
+// of os.File take no lock.
 type appendFile struct{ file *os.File }
 
 func (a appendFile) Read(p []byte) (int, error) { return a.file.Read(p) }

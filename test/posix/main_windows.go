@@ -30,7 +30,7 @@ func main() {
 		os.Exit(programsByName[name](c))
 	}
 	for _, word := range []string{"echo", "printf", "test", "[", "true", "false"} {
-		if name == word { // the shell interpreter implements this name
+		if name == word { // this name is a builtin of the shell interpreter
 			c.args = append([]string{"-c", word + ` "$@"`, word}, c.args...)
 			os.Exit(runShell(c))
 		}
@@ -215,7 +215,8 @@ func quotedCommand(texts ...string) *syntax.CallExpr {
 	return c
 }
 
-// replaceBuiltins replaces the names of those builtin commands of the interpreter that do not work here.
+// replaceBuiltins replaces the names of those builtin commands of the interpreter that do not work on Windows or differ
+// from POSIX.
 func replaceBuiltins(_ context.Context, args []string) ([]string, error) {
 	switch {
 	case args[0] == "echo":

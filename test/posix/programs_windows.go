@@ -202,7 +202,7 @@ func timeout(c *programCall) int {
 	return cmd.ProcessState.ExitCode()
 }
 
-// setsid starts a command detached from this console and does not wait for it.
+// setsid starts a command detached from the console of this process and does not wait for the command.
 func setsid(c *programCall) int {
 	self, err := os.Executable()
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// suspendRunner stops the runner with SIGSTOP. The function thaw lets it continue. In practice, a debugger or a
+// suspendRunner stops the runner with SIGSTOP. resumeRunner lets the runner continue. In practice, a debugger or a
 // mistaken signal stops a runner in the same way.
 func suspendRunner(q *testrig.Queue) (runnerPID int, resumeRunner func()) {
 	q.Helper()
@@ -26,7 +26,8 @@ func suspendRunner(q *testrig.Queue) (runnerPID int, resumeRunner func()) {
 	}
 	resumeRunner = sync.OnceFunc(func() { syscall.Kill(runnerPID, syscall.SIGCONT) })
 	q.TB.Cleanup(resumeRunner)
-	// A thread stops only when the kernel schedules it next, so wait until all threads have stopped.
+	// After SIGSTOP, a thread stops only when the kernel schedules it the next time. So wait until all threads have
+	// stopped.
 	q.WaitUntil("all its threads have stopped", 10*time.Second, func() bool {
 		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", runnerPID))
 		for _, name := range threads {
@@ -98,8 +99,8 @@ func TestHungRunnerDelaysOnlyItsJobs(t *testing.T) {
 	}
 }
 
-// A client that follows a job gets its output and its end even if the job's runner hangs. If that runner has
-// not started the job, another runner runs it. Otherwise the job ends after the hung runner has continued.
+// A client that follows a job gets its output and its end even if the job's runner hangs. If the hung runner has not
+// started the job, another runner runs the job. Otherwise, the job ends after the hung runner has continued.
 func TestFollowersGetOutputDespiteHungRunner(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "5")
@@ -171,7 +172,7 @@ func TestServiceStopEndsHungRunner(t *testing.T) {
 	w.WaitJobRunning(jobID)
 	q.MustRunCLI("config", "set", "stop_timeout", "1s")
 	runner, _ := suspendRunner(q)
-	for _, verb := range []string{"requeue", "cancel"} { // the request to cancel replaces the request to requeue
+	for _, verb := range []string{"requeue", "cancel"} { // the request to cancel replaces the earlier request to requeue
 		if got := q.RunCLI(verb, jobID); got.ExitCode != 3 ||
 			!strings.Contains(got.Stderr, "if the runner answers later, it ends the job then") {
 			t.Errorf("%s: %+v", verb, got)
@@ -215,8 +216,8 @@ func TestHungRunnerDelaysNoServiceStart(t *testing.T) {
 	}
 }
 
-// If a runner hangs after it has received a job but before it has started the job, another runner runs the job.
-// This is also true if the service has restarted and cannot reach the first runner.
+// If a runner hangs after it has received a job but before it has started the job, another runner runs the job. This
+// also holds if the service was restarted and cannot connect to the first runner.
 func TestHungRunnersUnstartedJobRunsInAnotherRunner(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")
@@ -244,7 +245,7 @@ func TestClientTimeoutHoldsIfServiceHangs(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	id := q.DialService().Enqueue(testrig.JSONFields{"command": "true"})
 	pid := q.ServiceCmd.Process.Pid
-	// At the end, let the service continue, so that the test can stop it.
+	// At the end, let the service continue (SIGCONT), so that the test's cleanup can stop it.
 	t.Cleanup(func() { syscall.Kill(pid, syscall.SIGCONT) })
 	syscall.Kill(pid, syscall.SIGSTOP)
 	if got := q.RunCLIWithin(10*time.Second, "wait", id, "--timeout", "1s"); got.ExitCode != 124 {
@@ -302,8 +303,8 @@ func TestServiceSurvivesRunnersThatDieAtStart(t *testing.T) {
 	}
 }
 
-// Even if a runner's directory is damaged, the service finds the process trees of its jobs. No tree runs at the
-// same time as the job's next attempt. If the service can connect to the runner, the runner keeps its job.
+// Even if a runner's directory is damaged, the service finds the process trees of its jobs. No tree runs at the same
+// time as the job's next attempt. If the service can still connect to the runner, the job keeps running.
 func TestDamagedRunnerDirLeavesNoJobProcesses(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]func(dir string) error{
@@ -447,8 +448,8 @@ func TestConcurrentSettingChangesAllApply(t *testing.T) {
 	}
 }
 
-// `queuectl service stop --runners` ends runners that a service has left running, and their jobs. It also works
-// if no service can start because the database is older than the runners.
+// `queuectl service stop --runners` ends runners that a service has left running, and their jobs. The command also
+// works if no service can start because the database was replaced by an older copy.
 func TestServiceStopEndsRunnersNewerThanDatabase(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.DialService()
@@ -458,7 +459,7 @@ func TestServiceStopEndsRunnersNewerThanDatabase(t *testing.T) {
 	q.MustRunCLI("backup", q.Path("old"))
 	id := w.Enqueue(testrig.JSONFields{"command": "echo up; sleep 600", "max_retries": 0})
 	pid := w.WaitJobRunning(id).PID
-	for range 3 { // each start raises the epoch, which is the number of the start
+	for range 3 { // each start raises the epoch (number of the service start) in the database
 		q.KillService()
 		q.Start("--workers", "1")
 	}
@@ -494,9 +495,9 @@ func TestServiceStopEndsRunnersNewerThanDatabase(t *testing.T) {
 	}
 }
 
-// If a database has lost its newest transactions, the file "initialized" shows the loss to the service.
-// Without that file, the service notices the loss if a live runner has a job that is not in the database. In
-// both cases the service refuses to start, says why, and leaves the runner's job running.
+// If a database has lost its newest transactions, the file "initialized" shows the loss to the service. Without that
+// file, the service notices the loss if a live runner has a job that is not in the database. In both cases the service
+// refuses to start, reports the reason, and leaves the runner's job running.
 func TestTruncatedDatabaseIsRefused(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.DialService()
@@ -536,9 +537,9 @@ func TestTruncatedDatabaseIsRefused(t *testing.T) {
 	q.Start("--workers", "1")
 }
 
-// If the service is killed while a client sends a file of jobs, no job is stored and the client reports that.
-// The kill may interrupt a request. It may also happen between two requests, so that a new service receives the
-// next request.
+// If the service is killed while a client sends a file of jobs, no job is stored and the client reports that no job was
+// stored. The kill may interrupt a request. The kill may also happen between two requests, so that a new service
+// receives the next request.
 func TestServiceKillDuringFileEnqueueStoresNothing(t *testing.T) {
 	for name, jobs := range map[string]int{"a request under way": 3000, "between two requests": 1001} {
 		t.Run(name, func(t *testing.T) {

@@ -33,7 +33,7 @@ func TestServiceRecoversFromDescriptorShortage(t *testing.T) {
 	for range 100 {
 		c, err := net.DialTimeout("unix", filepath.Join(q.StateDir, "queuectl.sock"), 100*time.Millisecond)
 		if err != nil {
-			break // the socket's backlog is full
+			break // the socket's queue of unaccepted connections is full
 		}
 		conns = append(conns, c)
 	}
@@ -67,9 +67,9 @@ func startServiceWithLimits(q *testrig.Queue, ulimitCommands string) error {
 	return q.TryStart("--workers", "2")
 }
 
-// If a resource limit of the service is so low that the service would fail later, it does not start, and the
-// error names the limit. If it may open fewer descriptors than its settings need, it starts, but allows fewer
-// connections, in total and per user, and `queuectl status` reports that.
+// If a resource limit of the service is so low that the service would fail later, it does not start, and the error
+// names the limit. If the limit of file descriptors is lower than the settings require, the service starts. It then
+// allows fewer connections, in total and per user, and `queuectl status` reports this.
 func TestLowServiceLimitsAreReported(t *testing.T) {
 	for limits, wantText := range map[string]string{
 		"ulimit -n 90":      "the limit of open files is 90, but at least 96 are needed",
@@ -170,8 +170,8 @@ func TestServiceFileSizeLimitRefusesNewJobs(t *testing.T) {
 	}
 }
 
-// While each fsync takes two seconds, a cancel of a job ends the job's process tree immediately. The service
-// acknowledges a request only after the fsync of its change.
+// While each fsync takes two seconds, a cancel of a job ends the job's process tree immediately. The service still
+// acknowledges each request only after the fsync of the request's change.
 func TestSlowFsyncDelaysNoCancel(t *testing.T) {
 	testrig.SkipIfShort(t)
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
@@ -182,7 +182,7 @@ func TestSlowFsyncDelaysNoCancel(t *testing.T) {
 	pid := q.ShowJob(running).PID
 	stop := q.InjectSyscallFault("-e", "trace=fsync", "-e", "inject=fsync:delay_enter=2000000")
 	defer stop()
-	go q.RunCLI("enqueue", "true") // makes the service busy with a commit, whose fsync is slow
+	go q.RunCLI("enqueue", "true") // makes the service busy with a commit whose fsync is slow
 	started := time.Now()
 	cancelled := make(chan testrig.CommandResult, 1)
 	go func() { cancelled <- q.RunCLI("cancel", running) }()
@@ -275,8 +275,8 @@ func TestStatusReportsFrozenDisk(t *testing.T) {
 	}
 }
 
-// Without control groups, as in this test, the memory limit of a job applies to each of its processes
-// separately, and the service logs that once. With control groups, the limit would apply to the whole job.
+// Without control groups, as in this test, the memory limit of a job applies to each of its processes separately, and
+// the service logs one warning about this. With control groups, the limit would apply to the whole job.
 func TestMemoryLimitAppliesPerProcessWithoutCgroups(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	for range 2 {
@@ -299,9 +299,9 @@ func TestMemoryLimitAppliesPerProcessWithoutCgroups(t *testing.T) {
 	}
 }
 
-// `queuectl enqueue` names the limits of a job that this machine cannot enforce. With --require-limits, it
-// refuses such a job and stores nothing. `queuectl doctor` warns of each limit that is not enforced, and says
-// how the other limits are enforced.
+// `queuectl enqueue` names the limits of a job that this machine cannot enforce. With --require-limits, it refuses such
+// a job and stores nothing. `queuectl doctor` warns of each limit that is not enforced, and reports how the other
+// limits are enforced.
 func TestUnenforcedJobLimitsAreReported(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// If a client disconnects right after its request, the service continues to store jobs, and the job of that
-// request is stored completely or not at all.
+// If a client disconnects right after its request, the service continues to store the jobs of other clients. The job of
+// the interrupted request is stored completely or not at all.
 func TestDisconnectedEnqueueLeavesNoPartialJob(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	q.Start("--workers", "0")

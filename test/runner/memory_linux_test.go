@@ -11,7 +11,7 @@ import (
 // work.
 func TestServiceReleasesStartupMemory(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
-	// If the start takes long, the memory is released only at the next periodic check.
+	// If the start takes long, the service releases the memory later, in its next periodic check.
 	q.WaitUntil("it holds less than 14 MiB", 70*time.Second,
 		func() bool { return testrig.ResidentMemoryBytes(q.ServiceCmd.Process.Pid) < 14<<20 })
 	if out := q.MustRunCLI("run", "echo well"); out != "well" {

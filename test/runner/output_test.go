@@ -270,8 +270,8 @@ func TestLogsFiltersByAttemptStreamAndLines(t *testing.T) {
 	}
 }
 
-// A client that follows all attempts of a job gets the output of each attempt, even of attempts that had
-// ended before the client asked.
+// A client that follows all attempts of a job gets the output of each attempt, even of attempts that ended before the
+// client sent the request.
 func TestFollowerGetsOutputOfEveryAttempt(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.DialService()
@@ -404,7 +404,7 @@ func TestLogsReportsDamagedOutputOfRunningJob(t *testing.T) {
 	reports := func(when string) {
 		t.Helper()
 		r := q.RunCLI("logs", id)
-		damaged, marks := 0, 0 // add up the lines, because a gap that spans two reads is reported in two lines
+		damaged, marks := 0, 0 // add up the sizes in all lines, because a gap that spans two reads is reported in two lines
 		for _, match := range regexp.MustCompile(`\[(\d+) bytes of stdout are damaged\]\n`).FindAllStringSubmatch(r.Stdout,
 			-1) {
 			n, _ := strconv.Atoi(match[1])

@@ -22,8 +22,8 @@ import (
 var forkingTreeCommands = []string{
 	`while :; do (:) & wait; done`,                                   // one process forks
 	`while :; do (:); (: & :); done & while :; do sleep 0.001; done`, // a child forks, also with vfork
-	// In the next tree, each process starts its successor and ends. The tree after that one forks in another
-	// session.
+	// In the next tree, each process starts its successor and ends. In the tree after that one, a process in another
+	// session forks.
 	`printf '%s\n' '(sh ./chain &)' >chain; sh ./chain & while :; do sleep 1; done`,
 	`setsid sh -c 'while :; do (:) & wait; done' & sleep 600`,
 	`trap '' HUP TERM; for i in 1 2 3 4 5 6 7 8; do (while :; do (:); done) & done; wait`,
@@ -80,8 +80,8 @@ func checkPauseStopsTrees(t *testing.T, q *testrig.Queue, stoppedBySignal bool) 
 			}
 		}
 		for _, p := range processes {
-			// A stopped process may also be in state D, if it waits for a stopped child that it has started
-			// with vfork.
+			// A stopped process may also be in state D (uninterruptible sleep): it has called vfork and waits for its child,
+			// which is stopped.
 			if p.state == "T" != stoppedBySignal && !(stoppedBySignal && p.state == "D") {
 				t.Errorf("round %d: process %d is in state %s", n, p.pid, p.state)
 			}
@@ -104,7 +104,7 @@ func checkPauseStopsTrees(t *testing.T, q *testrig.Queue, stoppedBySignal bool) 
 		}
 		q.WaitUntil("the process tree has ended", 10*time.Second, func() bool { return len(jobTreeProcesses(q, id)) == 0 })
 	}
-	q.MustRunCLI("run", "true") // this job starts a new runner, which the cleanup of the test ends
+	q.MustRunCLI("run", "true") // this job starts a new runner; the test's cleanup ends it
 	t.Logf("%d trees were paused, in %v at most each", rounds, longest)
 }
 
@@ -112,7 +112,7 @@ func checkPauseStopsTrees(t *testing.T, q *testrig.Queue, stoppedBySignal bool) 
 type treeProcess struct {
 	pid      int
 	state    string
-	cpuTicks string // CPU time in clock ticks
+	cpuTicks string // CPU time of the process, in clock ticks
 }
 
 // jobTreeProcesses returns the processes of a job that have not ended. It recognises them by the job's id in their
@@ -186,7 +186,7 @@ func newQueueWithCgroups(t *testing.T) *testrig.Queue {
 	return nil
 }
 
-// removeControlGroups waits until a control group and all groups below it are empty, and removes them.
+// removeControlGroups waits until the control group rootGroup and all groups below it are empty, and removes them.
 func removeControlGroups(t *testing.T, rootGroup string) {
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		var dirs []string

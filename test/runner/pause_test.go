@@ -55,8 +55,8 @@ func waitElapsed(q *testrig.Queue, since time.Time, duration time.Duration) {
 	q.WaitUntil("time passes", duration+time.Second, func() bool { return time.Since(since) > duration })
 }
 
-// A paused job and its child do not run, even if the service is killed and restarted in the meantime. The job
-// keeps its worker and its state, and `queuectl show` reports who paused it and when. After a resume the job
+// A paused job and its child do not run, even if the service is killed and restarted in the meantime. The job keeps its
+// worker and its state, and `queuectl show` reports which user paused the job, and when. After a resume the job
 // continues.
 func TestPausedJobRunsOnlyAfterResume(t *testing.T) {
 	testrig.SkipIfShort(t)

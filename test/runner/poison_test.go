@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// A job may kill its runner in each attempt. It is dead with the reason "poison" once it has killed three
-// runners in which it ran alone, whatever its number of retries. Other jobs of the first killed runner run
-// alone once and complete. A runner for a single job ends with its job.
+// If a job kills its runner in each attempt, the job runs alone in a runner from the second attempt on. Once it has
+// killed three runners in which it ran alone, it is dead with the reason "poison", whatever its number of retries.
+// Other jobs of the first killed runner run alone once and complete. A runner for a single job ends with its job.
 func TestJobThatKillsRunnersBecomesDead(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "8")
 	w := q.DialService()
@@ -39,7 +39,7 @@ func TestJobThatKillsRunnersBecomesDead(t *testing.T) {
 	q.WaitUntil("one runner remains", 20*time.Second, func() bool { return len(q.RunnerPIDs()) == 1 })
 	q.MustRunCLI("run", "true")
 
-	// After a retry by a user, the first attempt of the job still runs alone, so that it affects no other job.
+	// After a retry by a user, the first attempt of the job runs alone, so that it affects no other job.
 	q.MustRunCLI("enqueue", "--id", "bystander", "sleep 1")
 	q.MustRunCLI("dlq", "retry", "poison")
 	q.RunCLI("wait", "poison", "bystander", "--timeout", "30")

@@ -46,8 +46,8 @@ func TestRunnerEndsWhenItsDirIsRemoved(t *testing.T) {
 			if j.State != "completed" || j.Stderr != "" || j.Attempts > 2 || j.AttemptHistory[0].Reason != c.reason {
 				t.Errorf("job %+v, want a first attempt with the reason %s, and another attempt", j, c.reason)
 			}
-			// Between the first and the last attempt, the service sent the job to the runner again, but no
-			// attempt started.
+			// In the attempts between the first and the last one, the service had sent the job to a runner, but no process was
+			// started.
 			for _, a := range j.AttemptHistory[1 : len(j.AttemptHistory)-1] {
 				if a.Reason != "lost" || a.PID != 0 {
 					t.Errorf("attempts %+v; want no started attempt between the first and the last", j.AttemptHistory)

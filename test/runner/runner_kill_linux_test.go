@@ -13,15 +13,15 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// If the pid of a dead job or a dead runner is used again by another process, the service sends no signal to
-// that process. The service compares start times to recognise it.
+// If the pid of a dead job or a dead runner is used again by another process, the service sends no signal to that
+// process. To recognise such a process, the service compares its start time with the recorded one.
 func TestReusedPIDGetsNoSignal(t *testing.T) {
 	t.Run("the kernel reuses the pids", func(t *testing.T) {
 		checkUnrelatedProcessesSurvive(t, func(r *testrig.Rig, job, runner int) []*exec.Cmd {
 			syscall.Kill(-job, syscall.SIGKILL)
 			for deadline := time.Now().Add(3 * time.Second); !(isPIDFree(job) && isPIDFree(runner)) &&
 				time.Now().Before(deadline); {
-				time.Sleep(5 * time.Millisecond) // wait until init has reaped both processes and their pids are free
+				time.Sleep(5 * time.Millisecond) // wait until init has reaped both processes, so that their pids are free
 			}
 			return []*exec.Cmd{startUnrelatedProcess(r, job), startUnrelatedProcess(r, runner)}
 		})
@@ -34,9 +34,8 @@ func TestReusedPIDGetsNoSignal(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// The file is the running table, in which a runner records its running attempts in slots of 64
-			// bytes. Slot 0 describes the runner and starts with its pid. In other slots, the third number is
-			// the pid of the job.
+			// The file is the running table, in which a runner records its running attempts in slots of 64 bytes. Slot 0
+			// describes the runner and starts with its pid. In the other slots, the third 64-bit number is the pid of the job.
 			const slot = 64
 			endian.LittleEndian.PutUint64(raw, uint64(likeRunner.Process.Pid))
 			for at := slot; at < len(raw); at += slot {
@@ -65,9 +64,10 @@ func pathBelowQueueDir(r *testrig.Rig, path string) string {
 	return name
 }
 
-// checkUnrelatedProcessesSurvive kills the service and the runner while a job runs. Then it calls startUnrelated,
-// which starts unrelated processes. They get the pids of the job and the runner, or replace these pids in the
-// running table. The next service must not end these processes.
+// checkUnrelatedProcessesSurvive kills the service and the runner while a job runs. Then it calls startUnrelated, which
+// starts unrelated processes. These processes get the pids of the job and the runner. Alternatively, startUnrelated
+// writes their pids into the running table instead of the pids of the job and the runner. The next service must not end
+// these processes.
 func checkUnrelatedProcessesSurvive(t *testing.T,
 	startUnrelated func(r *testrig.Rig, jobPID, runnerPID int) []*exec.Cmd) {
 	t.Helper()

@@ -14,9 +14,9 @@ import (
 )
 
 // treeCommandsByShape lists commands whose process trees must be found and ended after their runner has died. All
-// processes of a tree inherit descriptor 9, which holds a lock. No command combines "env -i" with "setsid". A
-// process after both has neither the session nor the environment of its job, so only a control group could find
-// it.
+// processes of a tree inherit descriptor 9, which holds a lock. No command combines "env -i" with "setsid". A process
+// that both programs have started has neither the session nor the environment of its job, so only a control group could
+// find it.
 var treeCommandsByShape = map[string]string{
 	"plain":   `sleep 600`,
 	"bare":    `exec env -i sleep 600`,
@@ -26,9 +26,9 @@ var treeCommandsByShape = map[string]string{
 	"pipe":    `(sleep 600 &); exec sleep 600`,
 }
 
-// treeJobScript is the shell script of the jobs. In its first attempt, a job with a shape runs the process tree of
-// that shape. In all other cases, the script checks that no tree exists and ends. If it finds a tree, it writes
-// X to the ledger, the file in which jobs note their starts and ends.
+// treeJobScript is the shell script of the jobs. In its first attempt, a job with a shape runs the process tree of that
+// shape. In all other cases, the script only checks that no process tree of the job exists. If it finds a tree, it
+// writes X to the ledger, the file in which jobs note their starts and ends.
 var treeJobScript = `note() {
 	printf '%s %s %02d %07d\n' "$1" "$QUEUECTL_JOB_ID" "$QUEUECTL_ATTEMPT" $$ >>"$RIG/ledger"
 }
@@ -48,12 +48,12 @@ type treeQueue struct {
 	*testrig.Rig
 	requester        *testrig.Requester
 	firstAttemptPIDs map[string]int // pids of the first attempts, by job id
-	reservedJobIDs   []string       // ids of the jobs in the runner that have not started
+	reservedJobIDs   []string       // ids of the jobs that the runner has received but not started
 }
 
-// startTreesWithReservedJobs starts the process trees and waits until the runner has also received jobs that it
-// cannot start yet. On a slow machine the service may send no such jobs. startTreesWithReservedJobs then starts
-// everything again.
+// startTreesWithReservedJobs starts the process trees and waits until the runner has also received jobs that it cannot
+// start yet. On a slow machine, the service may send no such jobs. startTreesWithReservedJobs then discards the queue
+// and tries again with a new one.
 func startTreesWithReservedJobs(t *testing.T) *treeQueue {
 	t.Helper()
 	for range 4 {
@@ -65,7 +65,7 @@ func startTreesWithReservedJobs(t *testing.T) *treeQueue {
 		}
 		r.KillService()
 		r.KillRunners()
-		r.Start("--workers", "0") // the next service ends the trees
+		r.Start("--workers", "0") // this service ends the process trees
 		r.KillService()
 	}
 	t.Fatal("the runner never had a reserved job while all workers ran trees")

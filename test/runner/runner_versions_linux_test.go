@@ -16,9 +16,9 @@ import (
 )
 
 // oldestCompatibleCommit returns the commit of the oldest program that can open the current database and exchange
-// messages with current runners: the commit that last changed the schema or the messages. The schema was in
-// store/sql in earlier commits. A commit that only moves these files does not count. Without a git history,
-// oldestCompatibleCommit returns "".
+// messages with current runners: the commit that last changed the schema of the database or the messages. A commit that
+// only moved the files with these definitions does not count. In older commits, the schema is in store/sql. Without a
+// git history, oldestCompatibleCommit returns "".
 func oldestCompatibleCommit() string {
 	out, _ := exec.Command("git", "-C", testrig.RepositoryRoot(), "log", "-1", "--format=%H", "--diff-filter=M", "--",
 		"store/database/schema.go", "store/sql/schema.go", "runner/wire/fields.go").Output()

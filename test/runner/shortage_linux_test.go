@@ -50,8 +50,8 @@ func injectSystemCallFailures(q *testrig.Queue, systemCalls, fault, traceFile st
 // injectedFailurePattern matches the line that strace writes for a failure. The group is the time.
 var injectedFailurePattern = regexp.MustCompile(`(?m)^\d+ +(\d+\.\d+) .*\(INJECTED\)$`)
 
-// injectedFailureTimes returns the times of the failures that injectSystemCallFailures has caused and recorded in a
-// file.
+// injectedFailureTimes returns the times of the failures that injectSystemCallFailures has caused, as recorded in
+// traceFile.
 func injectedFailureTimes(q *testrig.Queue, traceFile string) (times []time.Time) {
 	q.Helper()
 	for _, m := range injectedFailurePattern.FindAllStringSubmatch(q.ReadFile(traceFile), -1) {
@@ -79,7 +79,7 @@ func TestResourceShortageUsesNoAttempt(t *testing.T) {
 			q := testrig.StartQueue(t, "--workers", "32")
 			w := q.DialService()
 			for _, id := range w.EnqueueBatch(copySpec(32, testrig.JSONFields{"argv": []string{"sleep", "0.2"}})) {
-				w.WaitJobEnded(id) // the runner then has all its threads, so only the job needs clone below
+				w.WaitJobEnded(id) // the runner then has all its threads; from here on, only the start of a job needs clone
 			}
 			q.MustRunCLI("worker", "scale", "1")
 			stop := injectSystemCallFailures(q, c.calls, c.fault, "trace")
@@ -239,7 +239,7 @@ func TestUnstartableJobUsesAttempts(t *testing.T) {
 		os.Symlink("loop", q.Path("loop"))); err != nil {
 		t.Fatal(err)
 	}
-	q.WriteFile("bin/tool", "#!/bin/sh\n") // this file is not executable
+	q.WriteFile("bin/tool", "#!/bin/sh\n") // the mode of this file does not permit execution
 	const beingWritten = "being written"
 	type row struct {
 		name     string
@@ -305,7 +305,7 @@ func TestStartErrorsAfterForkUseAttempts(t *testing.T) {
 	}
 }
 
-// wantStartFailure is the expected result of a job that cannot start and is itself at fault.
+// wantStartFailure is the expected result of a job that cannot start because of a mistake in the job.
 type wantStartFailure struct {
 	exitCode, attempts int
 	stderr             string
@@ -323,8 +323,8 @@ func checkFailedStartsCountAsAttempts(t *testing.T, j testrig.Job, name string, 
 	}
 }
 
-// The kernel limits the arguments of a program to a quarter of the stack limit of the process that starts it.
-// If a job's arguments exceed only this limit, the failed start counts as an attempt. Otherwise the job would
+// The kernel limits the arguments of a program to a quarter of the stack limit of the process that starts it. If a
+// job's arguments exceed only this limit of the runner, the failed start counts as an attempt. Otherwise the job would
 // be retried forever.
 func TestTooLongArgumentsUseAttempts(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
@@ -434,7 +434,8 @@ func TestOneShortageCausesOneStartPause(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "4")
 	w := q.DialService()
 	specs := copySpec(60, testrig.JSONFields{"argv": []string{"true"}, "max_retries": 0})
-	for _, id := range w.EnqueueBatch(specs) { // these jobs are so short that the service later sends many jobs together
+	// These jobs are so short that the service will later send many jobs to the runner together.
+	for _, id := range w.EnqueueBatch(specs) {
 		w.WaitJobEnded(id)
 	}
 	stop := injectSystemCallFailures(q, "pipe2", "EMFILE", "trace")

@@ -128,8 +128,8 @@ func TestRunnerLeavesNoZombies(t *testing.T) {
 	})
 }
 
-// However a job is ended, its processes get the time in the field kill_after to end by themselves. This also applies
-// to processes that outlive the shell of the job.
+// Whatever the reason for which a job is ended, its processes get the time in the field kill_after to end by
+// themselves. This also applies to processes that outlive the shell of the job.
 func TestKillGraceAppliesToWholeTree(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()

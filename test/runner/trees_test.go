@@ -12,7 +12,7 @@ import (
 )
 
 // stubbornTreeCommands lists commands whose process trees are hard to end. All processes of a tree inherit descriptor 9
-// with a lock, and each has WORD on its command line. No process both leaves the session and clears its environment,
+// with a lock, and each has WORD in its command line. No process both leaves the session and clears its environment,
 // because only a control group could find such a process.
 var stubbornTreeCommands = map[string]string{
 	"plain":            `echo up; sleep WORD; true`,
@@ -203,7 +203,7 @@ func TestJobEndRacesHaveOneOutcome(t *testing.T) {
 	for i := range 40 {
 		id := w.Enqueue(testrig.JSONFields{"argv": []string{testrig.ToolPath("sleep"), fmt.Sprintf("0.0%d", 1+i%3)},
 			"max_retries": 0})
-		// Wait until the job is about to end, so that it is cancelled at that moment.
+		// The job ends by itself at about this time, so the cancel and the end happen nearly at the same moment.
 		time.Sleep(time.Duration(10+i%25) * time.Millisecond)
 		var v struct{ Done, Refused []any }
 		w.MustCall("cancel", testrig.JSONFields{"ids": []string{id}}, &v)
@@ -215,8 +215,8 @@ func TestJobEndRacesHaveOneOutcome(t *testing.T) {
 	}
 }
 
-// A job can set the time between SIGTERM and SIGKILL. When the service stops, it waits at most a fixed time
-// instead, even for a job that is already being cancelled.
+// A job can set the time between SIGTERM and SIGKILL. When the service stops, it waits at most a fixed time, even if
+// the job has set a longer time, and even for a job that is already being cancelled.
 func TestServiceStopDurationIsBounded(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "failpoint")

@@ -26,7 +26,8 @@ func waitTerminalAttached(s *testrig.TerminalSession) {
 	})
 }
 
-// callAttach calls the API method "attach", which types into a job's terminal. code is "" or an error's code and field.
+// callAttach calls the API method "attach", which types into a job's terminal. errorCode contains the code and the
+// field of the error, or is "" if the call succeeded.
 func callAttach(w *testrig.ServiceConn, params testrig.JSONFields) (reply struct{ Attempt, Taken int },
 	errorCode string) {
 	w.Helper()
@@ -200,7 +201,8 @@ func TestSeveralClientsAttachToOneJob(t *testing.T) {
 	first.WaitForText("up")
 	second := q.StartOnTerminal(50, 160, "attach", "t")
 	waitTerminalAttached(second)
-	// The client that attached last sets the size only after it has drawn its screen.
+	// When a client attaches, it sets the terminal's size only after it has drawn its screen. So wait until the size is
+	// that of the newest client.
 	q.WaitUntil("the newest has set the size", 20*time.Second, func() bool {
 		first.TypeText("one\r")
 		return strings.Contains(first.Output.String(), "50 160\r\ngot one")
@@ -293,8 +295,8 @@ func TestJobTerminalOutlivesService(t *testing.T) {
 	s.WaitExit(6)
 }
 
-// Each attempt gets a new terminal, and the client attaches to it when the attempt starts. Between attempts,
-// the client's terminal is in its normal mode, so that Ctrl-C makes the client leave.
+// Each attempt gets a new terminal, and the client attaches to it when the attempt starts. Between attempts, the
+// client's terminal is in its normal mode, so that Ctrl-C ends the client.
 func TestEachAttemptGetsNewTerminal(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "1")

@@ -23,8 +23,8 @@ func startQueueForUnkillableJobs(t *testing.T) (q *testrig.Queue, d *testrig.Dis
 	return q, d, testrig.JSONFields{"argv": []string{"cat", d.Path("fuse/stuck")}, "timeout": 0.2, "kill_after": 0.1}
 }
 
-// serviceHealth returns the number of busy and idle workers and the health of the service, as the API method "status"
-// reports them.
+// serviceHealth returns the number of busy workers, the number of idle workers, and the health of the service, as the
+// API method "status" reports them.
 func serviceHealth(w *testrig.ServiceConn) (busyWorkers, idleWorkers int, health string) {
 	w.Helper()
 	var st struct {

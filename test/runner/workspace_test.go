@@ -117,8 +117,8 @@ func TestEachAttemptHasAnEmptyWorkspace(t *testing.T) {
 	}
 }
 
-// The result that a job writes is stored if it is valid JSON. If it is not, `queuectl show` says why. The job's
-// exit code alone decides its outcome.
+// The result that a job writes is stored if it is valid JSON. If it is not valid, `queuectl show` prints the reason.
+// The job's exit code alone decides its outcome.
 func TestJobsResultIsStored(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
