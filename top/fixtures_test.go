@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) {
 	time.Local = time.UTC
-	os.Setenv("LC_ALL", "C.UTF-8") // screens then contain Unicode characters
+	os.Setenv("LC_ALL", "C.UTF-8") // with this locale, screens contain Unicode characters
 	flag.Parse()
 	os.Exit(m.Run())
 }
@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 // testNow is the current time in all tests.
 var testNow = time.Date(2026, 11, 25, 14, 2, 7, 0, time.UTC)
 
-// timeBeforeNow returns the time that is d before now.
+// timeBeforeNow returns the time that is d before testNow.
 func timeBeforeNow(d time.Duration) control.Time {
 	return control.Time(queue.UnixMillisOf(testNow.Add(-d)))
 }
@@ -171,7 +171,7 @@ func (s *screenTest) wantNoText(texts ...string) {
 	}
 }
 
-// sendSnapshot sends the model a reply to its fetch: testSnapshot, as changed by the given function. It returns
+// sendSnapshot sends the model a reply to its fetch: a testSnapshot that was changed by the given function. It returns
 // the effects.
 func (s *screenTest) sendSnapshot(change func(*snapshot)) []effect {
 	got := testSnapshot(s.whoami.Right)

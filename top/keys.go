@@ -215,8 +215,8 @@ func (m *model) switchList(l listID) []effect {
 	return m.requestFetch()
 }
 
-// keyHelp is a key and its action, as the screen shows them. The alias is a second key for the action, which is
-// not shown.
+// keyHelp is a key and its action, as the screen shows them. hiddenAlias is a second key for the same action, which the
+// screen does not show.
 type keyHelp struct{ key, hiddenAlias, action string }
 
 // availableKeys returns the keys that work in the current state and that the user may use, the most

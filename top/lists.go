@@ -25,7 +25,7 @@ const (
 	listCount // number of lists
 )
 
-// listDefinition is the definition of a list: its names, the states of its jobs, and the function that builds it.
+// listDefinition defines a list: its names, the states of its jobs, and the function that builds it.
 type listDefinition struct {
 	name, shortName string
 	jobStates       []queue.State // states of the jobs in the list; nil if the list contains no jobs
@@ -74,8 +74,8 @@ type listTable struct {
 	hiddenRowCount int64 // number of entries of the list that are not in rows, or unknownHiddenRowCount
 }
 
-// unknownHiddenRowCount is the value of table.hiddenRowCount if there are more rows but the service does not say how
-// many.
+// unknownHiddenRowCount is the value of listTable.hiddenRowCount if there are more rows but the service does not say
+// how many.
 const unknownHiddenRowCount = -1
 
 // jobCountOfList returns the number of jobs in a list, including jobs that were not fetched from the service.
@@ -182,7 +182,8 @@ func (m *model) runningTable() listTable {
 	worker := jobColumn{"WORKER", wideWindowWidth, 0,
 		func(j *control.Job, _ *listRow) string { return present.DashIfNil(j.WorkerID) }}
 	if slices.ContainsFunc(list, func(r listRow) bool { return r.job.Node != "" }) {
-		// If several nodes share the queue, the node of a job is more useful than its worker.
+		// If several nodes share the queue, this column shows the job's node instead of its worker, because the node is more
+		// useful.
 		worker = jobColumn{"NODE", 0, 0, func(j *control.Job, _ *listRow) string { return cmp.Or(j.Node, "-") }}
 	}
 	return m.jobsTable(list, []jobColumn{

@@ -36,8 +36,8 @@ type (
 		isComplete bool // no more output follows
 		err        error
 	}
-	// explainJobResult is the result of an explainJobEffect. The field why contains the reasons for which a job
-	// does not run.
+	// explainJobResult is the result of an explainJobEffect. The field reasons contains the reasons for which a job does
+	// not run.
 	explainJobResult struct {
 		id      string
 		reasons control.WaitingExplanation
@@ -87,7 +87,7 @@ type (
 type snapshot struct {
 	whoami        *control.Whoami // nil if it was not fetched
 	screen        control.OverviewScreen
-	list          listID // list to which queues, schedules, matches and hasMoreRows belong
+	list          listID // list for which queues, schedules, searchMatches and hasMoreRows were fetched
 	queues        []control.QueueView
 	schedules     []control.Schedule
 	searchMatches []control.Job // jobs whose ids match the search text
@@ -125,11 +125,11 @@ type outage struct {
 	reason             string
 }
 
-// rowSelection says which row of a list is selected: the row with this id or, if no row has it, the row at this
-// index.
+// rowSelection records which row of a list is selected: the row with the id rowID or, if the list has no such row, the
+// row at rowIndex.
 type rowSelection struct {
 	rowID                       string
-	rowIndex, firstVisibleIndex int // offset is the index of the first visible row
+	rowIndex, firstVisibleIndex int // firstVisibleIndex is the index of the first visible row
 }
 
 // newModel returns the model for a service that has returned its first snapshot.
@@ -270,8 +270,8 @@ func (m *model) findJob(id string) *control.Job {
 	return nil
 }
 
-// mayCallMethod reports whether the user may call a method. onOwnJob says whether the method acts on the user's own
-// objects or on those of others.
+// mayCallMethod reports whether the user may call a method. If onOwnJob is true, the method acts on the user's own
+// objects, otherwise on objects of other users.
 func (m *model) mayCallMethod(method string, onOwnJob bool) bool {
 	return m.whoami.Right.Covers(control.RequiredRight(method, onOwnJob))
 }

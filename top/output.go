@@ -17,8 +17,8 @@ const (
 	maxOutputLineBytes = 4 << 10 // maximum length of a line in bytes; a longer line is truncated
 )
 
-// outputSource says which output to read: that of the attempt of the job id that started at startedAt. An
-// empty id means no output.
+// outputSource identifies the output to read: that of the attempt of the job jobID which started at attemptStartedAt.
+// If jobID is "", no output is read.
 type outputSource struct {
 	jobID            string
 	attemptStartedAt control.Time

@@ -37,7 +37,7 @@ type Client struct {
 type Options struct {
 	// Connect returns a new client of the queue. The screen closes each of these clients.
 	Connect func() Client
-	// EditJob lets the user edit a job. While Edit runs, it has exclusive use of the terminal.
+	// EditJob lets the user edit a job. While EditJob runs, it has exclusive use of the terminal.
 	EditJob func(ctx context.Context, id string) error
 	// AddNextStep adds the user's next step to an error.
 	AddNextStep   func(error) error
@@ -114,7 +114,7 @@ func runProgram(ctx context.Context, o Options, extraOptions ...tea.ProgramOptio
 	_, err := tea.NewProgram(s, append(options, extraOptions...)...).Run()
 	ended := ctx.Err() != nil
 	cancel()
-	s.runningEditors.Wait() // ctx has ended, which ends a running editor
+	s.runningEditors.Wait() // wait for a running editor, which ends because ctx has ended
 	if errors.Is(err, tea.ErrInterrupted) || ended {
 		return nil
 	}
@@ -138,8 +138,9 @@ type shell struct {
 // Ctrl-C in the editor.
 const editorSignalGrace = time.Second
 
-// endOnInterrupt ends the program on SIGINT, except if the user has pressed Ctrl-C in an editor. The terminal
-// then sends SIGINT to this program too, which may receive it only after the editor has ended.
+// endOnInterrupt ends the program on SIGINT, except if the user has pressed Ctrl-C in an editor. In that case, the
+// terminal sends SIGINT not only to the editor but also to this program, which may receive it only after the editor has
+// ended.
 func (s *shell) endOnInterrupt(ctx context.Context, endProgram func()) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt)
@@ -379,7 +380,7 @@ type outputReader struct {
 
 	mu               sync.Mutex
 	pendingPieces    []outputPiece // guarded by mu
-	pendingTextBytes int           // number of bytes of text in pieces; guarded by mu
+	pendingTextBytes int           // number of bytes of text in pendingPieces; guarded by mu
 	isComplete       bool          // guarded by mu
 	err              error         // guarded by mu
 }

@@ -16,7 +16,7 @@ type verb struct {
 	key, name        string
 	objectKind       string              // kind of the objects to which the action applies
 	resultParticiple string              // word for the result in messages, such as "cancelled"
-	apiMethod        string              // API method whose right the user needs
+	apiMethod        string              // API method whose required right the user must have
 	asksForNumber    bool                // ask for a number first; if false, an action on rows asks for a confirmation
 	appliesTo        func(*listRow) bool // selects the rows for the action; nil if it acts on the service
 	execute          verbFunc
@@ -148,7 +148,7 @@ func (a *actionEffect) describeObjects() string {
 	}
 }
 
-// maxDescribedNames is the maximum number of names in the text of describe.
+// maxDescribedNames is the maximum number of names in the text that describeObjects returns.
 const maxDescribedNames = 3
 
 // resultText describes the result of an action. If objects were rejected, the text gives the reason for the first of
@@ -201,9 +201,9 @@ func (m *model) ownsRow(r *listRow) bool {
 	return true
 }
 
-// confirmOrStartVerb is called when the user presses the key of an action. An action on the service starts
-// immediately. An action on rows first asks the user for a confirmation or a number. It applies to the marked
-// rows or, without marked rows, to the selected row.
+// confirmOrStartVerb handles the key of an action. An action on the service starts immediately. An action on rows first
+// asks the user for a confirmation or a number. Such an action applies to the marked rows or, if no rows are marked, to
+// the selected row.
 func (m *model) confirmOrStartVerb(v *verb) []effect {
 	a := actionEffect{verb: v}
 	if v.appliesTo == nil {

@@ -34,8 +34,8 @@ func (c *fakeControls) WorkerScale(_ context.Context, p control.WorkerScaleParam
 	return control.WorkerCount{Workers: p.TargetWorkers}, nil
 }
 
-// An action on several schedules stops at the first one that is rejected. It reports the schedules before
-// this one as done.
+// An action on several schedules stops at the first one that is rejected. Its result contains the schedules before the
+// rejected one as changed.
 func TestScheduleActionStopsAtFirstError(t *testing.T) {
 	c := &fakeControls{rejectedSchedule: "b"}
 	run := actionPerName(control.API.ScheduleRun, scheduleNameParams)

@@ -54,8 +54,8 @@ func (m *model) paneHeights() (listHeight, outputHeight int) {
 // minOutputHeight is the minimum height of the output pane: an empty line, the title and two lines of output.
 const minOutputHeight = 4
 
-// listLayout reports whether the list has a heading, and how many rows fit in it. One line below the rows is
-// kept free for the number of rows that are not shown.
+// listLayout reports whether the list has a heading, and how many rows fit in the list. One line below the rows is kept
+// free for a text that contains the number of hidden rows.
 func (m *model) listLayout() (hasHeading bool, rowCount int) {
 	list, output := m.paneHeights()
 	if hasHeading = output > 0; hasHeading {
@@ -263,7 +263,7 @@ func (m *model) outputView(height int) []string {
 	case m.followedOutput.readError != "" && m.followedOutput.source.jobID == r.job.ID:
 		return append(lines, termtext.Truncate("  "+m.followedOutput.readError, m.width))
 	}
-	// without a connection, the output is still that of an earlier selection
+	// while the service does not reply, the followed output may still be that of a job that was selected earlier
 	if m.followedOutput.source.jobID != r.job.ID {
 		return lines
 	}

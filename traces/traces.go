@@ -1,6 +1,6 @@
-// Package traces sends attempts to an OpenTelemetry collector, by OTLP over HTTP. Each attempt turns into a span,
-// that is, a timed step of a trace. The environment of the job names the trace, in the format of W3C Trace
-// Context. No job waits for the collector: spans that it does not accept soon are discarded.
+// Package traces sends attempts to an OpenTelemetry collector, by OTLP over HTTP. Each attempt turns into a span, that
+// is, a timed step of a trace. The environment of the job names the trace, in the format of W3C Trace Context. No job
+// waits for the collector: spans that the collector does not accept soon are discarded.
 package traces
 
 import (
@@ -170,7 +170,7 @@ func (e *Exporter) newPipeline(endpoint string) (*pipeline, error) {
 }
 
 // attemptSpanContexts returns the span of an attempt and its parent span. If the environment of the job names no
-// parent, parent is invalid. Both depend only on the job and the lease. So if the service restarts while the
+// parent, parent is invalid. Both spans depend only on the job and the lease. So if the service restarts while the
 // attempt runs, the next service computes the same span.
 func attemptSpanContexts(j *queue.Job, lease queue.Lease) (span, parent trace.SpanContext) {
 	carrier := propagation.MapCarrier{}

@@ -16,8 +16,8 @@ type Retention struct {
 	MaxEventAge                 time.Duration                 // how long events are kept
 	MaxEvents                   int64                         // maximum number of events
 	MaxOutputBytes              int64                         // maximum number of bytes of all outputs; 0 means unlimited
-	// MaxBytesPerUser is the number of bytes that the jobs of one user may use. Above it, outputs, and inputs
-	// of ended jobs, are removed. 0 means unlimited.
+	// MaxBytesPerUser is the number of bytes that the jobs of one user may use. If a user's jobs use more, outputs of
+	// these jobs and inputs of the ended ones are removed. 0 means unlimited.
 	MaxBytesPerUser int64
 	// QueueRetention returns the current retention of a queue. It is called only for queues with jobs that
 	// ended while their queue had its own retention.
@@ -74,7 +74,7 @@ func applyRetention(ctx context.Context, s RetentionStore, retention Retention) 
 }
 
 // trimUsersOverLimit removes data of users whose jobs hold more than maxBytesPerUser bytes. For each of these users, it
-// removes a limited number of outputs, and of inputs of ended jobs. It returns true if there is more to remove.
+// removes a limited number of outputs and of ended jobs' inputs. It returns true if there is more to remove.
 func trimUsersOverLimit(ctx context.Context, s RetentionStore, maxBytesPerUser int64) (hasMore bool, err error) {
 	if maxBytesPerUser == 0 {
 		return false, nil
@@ -88,8 +88,8 @@ func trimUsersOverLimit(ctx context.Context, s RetentionStore, maxBytesPerUser i
 	return hasMore, err
 }
 
-// generalRetentionJobs selects jobs to which only the general retention applies. When such a job ended, its queue
-// had no retention settings.
+// generalRetentionJobs selects the ended jobs to which only the general retention applies: those whose queue had no
+// retention settings when they ended.
 var generalRetentionJobs = store.OwnRetentionQueue{EndedJobs: math.MaxInt64}
 
 // applyAllQueueRetentions removes jobs that ended while their queue had retention settings. How long such a job is

@@ -14,7 +14,7 @@ import (
 )
 
 // An occurrence (a planned start of a schedule) counts as missed once it is late by maxOccurrenceLateness. A missed
-// occurrence creates a job only if the schedule's CatchUp setting says so.
+// occurrence creates a job only if the schedule's CatchUp setting permits it.
 const maxOccurrenceLateness = time.Minute
 
 // maxSchedulesPerStep is the maximum number of schedules that are read from the store at a time. It is small,
@@ -36,9 +36,9 @@ type RecurringJobConfig struct {
 	// UserLimits returns the name of a user and three limits: for the number of all waiting jobs, for the
 	// number of this user's waiting jobs, and for the bytes that this user's jobs may use.
 	UserLimits func(uid int) (userName string, maxPending, maxPendingPerUser, maxBytesPerUser int64)
-	// MakeRoomInQuota removes a user's outputs, and the inputs of ended jobs, until a refused job fits into the
-	// user's quota of bytes. It reports whether the job now fits. If removing everything would not be enough, it removes
-	// nothing. It may be nil.
+	// MakeRoomInQuota removes a user's outputs, and the inputs of ended jobs, until a job that the store has refused fits
+	// into the user's quota of bytes. It reports whether the job now fits. If removing everything would not be enough, it
+	// removes nothing. It may be nil.
 	MakeRoomInQuota func(ctx context.Context, uid int, quotaErr *store.QuotaError) bool
 	// EndJob ends a job that a worker has claimed, on behalf of a user, and waits for the job's end.
 	EndJob func(ctx context.Context, seq int64, uid int) error
@@ -103,7 +103,7 @@ type scheduleRunner struct {
 	runningReplacements   sync.WaitGroup // calls of replaceRunningJobs in progress
 	replacementDoneSignal chan struct{}  // receives a value when replaceRunningJobs has finished
 
-	replacementsBySchedule sync.Map // name of each schedule for which replaceRunningJobs runs, with its *replacement
+	replacementsBySchedule sync.Map // by schedule name, the *replacementInProgress of each running replaceRunningJobs
 }
 
 // replacementInProgress is a call of replaceRunningJobs in progress.
@@ -163,7 +163,7 @@ func (r *scheduleRunner) runSchedule(ctx context.Context, s *store.Schedule) err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	own := &replacementInProgress{s.Generation, cancel}
-	// An earlier replacement belongs to a schedule with this name that no longer exists.
+	// An earlier replacement belongs to a removed schedule that had the same name, so cancel it.
 	if earlier, found := r.replacementsBySchedule.Swap(s.Name, own); found {
 		earlier.(*replacementInProgress).cancel()
 	}
@@ -210,7 +210,7 @@ func ignoreRemovedScheduleError(err error) error {
 // schedule could not be ended, or if a worker has claimed another job of the schedule.
 const replacementRetryDelay = 50 * time.Millisecond
 
-// replaceRunningJobs ends the running jobs of a schedule and then creates the due jobs in plan. It creates them
+// replaceRunningJobs ends the running jobs of a schedule and then creates the due jobs in plan. It creates the due jobs
 // even if the running jobs take long to end.
 func (r *scheduleRunner) replaceRunningJobs(ctx context.Context, uid int, plan store.OccurrenceRequest,
 	leasedJobSeqs []int64) {

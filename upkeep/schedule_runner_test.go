@@ -18,7 +18,7 @@ import (
 	"github.com/queuectl/queuectl/store/storetest/faultstore"
 )
 
-// parseMarchTime parses a day of March and a time of day.
+// parseMarchTime parses a time in March that is written as day of the month and time of day, such as 1 12:00:00.000.
 func parseMarchTime(text string) queue.UnixMillis {
 	t, err := time.Parse("2 15:04:05.000", text)
 	if err != nil {
@@ -126,8 +126,8 @@ func TestPlanRejectsInvalidSchedule(t *testing.T) {
 	}
 }
 
-// storeSchedule stores a schedule that runs the command "true". Its first occurrence is the next one after
-// the current time.
+// storeSchedule stores a schedule that runs the command "true". The first occurrence of the schedule is the next one
+// after the current time.
 func storeSchedule(s store.Store, name, cron string, configure func(*store.Schedule)) store.Schedule {
 	one := store.Schedule{Name: name, OwnerUID: 1, CronLine: cron, TimeZone: "UTC", CatchUp: store.CatchUpNone,
 		Overlap: store.OverlapQueue, CreatedAt: s.Now(), LastOccurrenceAt: s.Now()}
@@ -212,8 +212,8 @@ func TestSchedulesCreateJobsWhenDue(t *testing.T) {
 	})
 }
 
-// Each occurrence creates exactly one job, even if calls of the store fail. Some fail before they take effect,
-// others after that.
+// Each occurrence creates exactly one job, even if calls of the store fail. Some of these calls fail before they take
+// effect, others afterwards.
 func TestOccurrenceRunsOnceDespiteFailures(t *testing.T) {
 	const seconds = 40
 	for every := 1; every <= 9; every++ {
@@ -338,8 +338,9 @@ func TestReplacementWaitsForRunningJobsEnd(t *testing.T) {
 	})
 }
 
-// A schedule that is added again with the name of a removed one does not wait for the end of a job that the removed
-// one replaces. If it replaces the same job, it ends the job itself, and the attempt of the removed one stops.
+// A user may remove a schedule while it waits for the end of a job that it replaces, and add a schedule with the same
+// name. The new schedule does not wait for the end of that job. If the new schedule replaces the same job, it ends the
+// job itself, and the removed schedule no longer tries to end the job.
 func TestScheduleAddedAgainDoesNotWaitForReplacement(t *testing.T) {
 	for name, c := range map[string]struct {
 		uid     int

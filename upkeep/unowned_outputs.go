@@ -13,7 +13,7 @@ import (
 
 const (
 	// unownedSearchInterval is the time between two searches for output files that belong to no attempt. Such a file
-	// remains if a runner dies between writing it and recording the result.
+	// remains if a runner dies after it has written the file and before it has recorded the result.
 	unownedSearchInterval = 6 * time.Hour
 	// filesPerSearchStep is the number of files that the store checks at a time. searchStepPause is the delay
 	// between two such checks. With these values, searching a million files takes less than four minutes and
@@ -31,9 +31,9 @@ type UnownedOutputStore interface {
 }
 
 // RunUnownedOutputSearch searches for output files that belong to no attempt, immediately and then every six hours,
-// until ctx ends. It marks these files as garbage, which Run deletes. It searches the directories that dirs()
-// returns; some of them may not exist. It ignores files that were last written before since: they may belong
-// to another store that used the directories before and may use them again.
+// until ctx ends. It marks these files as garbage, which Run deletes. It searches the directories that outputDirs
+// returns; some of them may not exist. It ignores files that were last written before ignoreWrittenBefore. Such files
+// may belong to another store, which used the same directories earlier and may use them again.
 func RunUnownedOutputSearch(ctx context.Context, s UnownedOutputStore, outputDirs func() []string,
 	ignoreWrittenBefore time.Time, log *slog.Logger) {
 	for {

@@ -41,8 +41,8 @@ func (o *fakeOutputStore) MarkUnownedOutputs(_ context.Context, refs []string) (
 	return unowned, nil
 }
 
-// recordedSearch returns the files that MarkUnownedOutputs has found, and how many files each of its calls has
-// checked.
+// recordedSearch returns the files that the fake store has marked as garbage, and how many files each call of
+// MarkUnownedOutputs has checked.
 func (o *fakeOutputStore) recordedSearch() (foundRefs []string, checkedCounts []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -20,12 +20,12 @@ import (
 // or that the machine has slept, so a timer may fire too late. This interval limits the delay.
 const maxPassInterval = 30 * time.Second
 
-// retentionInterval is the minimum time between two calls of applyRetention, if the first has left nothing to remove.
-// Without this limit, Run would call it in every pass, possibly many times a second.
+// retentionInterval is the minimum time between two calls of applyRetention, if the first call has left nothing to
+// remove. Without this limit, Run would call it in every pass, possibly many times a second.
 const retentionInterval = 5 * time.Second
 
-// maxPassDelayAfterChange is the maximum time from an enqueue, an end or a removal of jobs to the next pass of
-// Run. After such a change, outputs may exceed a limit, or files may have to be deleted.
+// maxPassDelayAfterChange is the maximum time until the next pass of Run after a job was enqueued, has ended or was
+// removed. After such a change, outputs may exceed a limit, or files may have to be deleted.
 const maxPassDelayAfterChange = retentionInterval
 
 // maxDeletedFilesPerPass is the maximum number of files that are deleted in one pass.
@@ -53,7 +53,7 @@ type Config struct {
 	ScheduleStore      ScheduleStore
 	RecurringJobConfig RecurringJobConfig
 
-	SettingsChanged <-chan struct{} // receives a value when settings for retention or order have changed
+	SettingsChanged <-chan struct{} // receives a value when settings for retention or rank order have changed
 	// OnIdleCheck checks whether the service is idle. It is called after a pass, at most once in 30 s. It may be nil.
 	OnIdleCheck func()
 	Log         *slog.Logger
@@ -134,9 +134,9 @@ func (l *upkeepLoop) runUpkeepPass(ctx context.Context) (untilNextPass time.Dura
 	return untilNextPass, err
 }
 
-// waitForPass waits until Run must make its next pass, at most for maxWait. It returns earlier if the store's
-// counts differ from the given ones, if the store signals an earlier timer, if a running job was replaced, or
-// if Wake has a value. wakeReceived is true if Wake had a value.
+// waitForPass waits until Run must make its next pass, at most for maxWait. It returns earlier if the store's counts
+// differ from oldCounts, if the store signals an earlier timer, if a running job was replaced, or if SettingsChanged
+// has a value. wakeReceived is true if it received a value from SettingsChanged.
 func (l *upkeepLoop) waitForPass(ctx context.Context, oldCounts store.Counts,
 	maxWait time.Duration) (wakeReceived bool) {
 	timer := time.NewTimer(maxWait)

@@ -16,12 +16,12 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// fakeStore is a store without schedules. It records the calls of Run.
+// fakeStore is a store without schedules. It records the calls that Run makes.
 type fakeStore struct {
 	noSchedules
 	untilNextDueJob   time.Duration   // time that ApplyDueChanges returns: when the next job is due
 	promoteErr        error           // error that ApplyDueChanges returns
-	promoteCallTimes  []time.Duration // for each call of Promote: the time since the start of the test
+	promoteCallTimes  []time.Duration // for each call of ApplyDueChanges: the time since the start of the test
 	startedAt         time.Time       // start of the test
 	promoteHints      chan struct{}   // channel that DueChangeHints returns
 	deletableRefs     []string        // files that DeletableOutputs returns
@@ -115,8 +115,7 @@ func (noSchedules) DueSchedules(context.Context, string, int) ([]store.Schedule,
 	return nil, time.Hour, nil
 }
 
-// newConfig returns the Duties for a store that has all parts, with a retention and a function that deletes
-// files.
+// newConfig returns the Config for a store that has all parts, with a retention and a function that deletes files.
 func newConfig[S interface {
 	TimerStore
 	RetentionStore
@@ -210,8 +209,7 @@ func TestRunPassesWhenDue(t *testing.T) {
 	}
 }
 
-// Retention runs every 5 s, however often Run makes a pass. It also runs immediately after the
-// settings change.
+// The retention settings are applied every 5 s, however often Run makes a pass, and immediately after they change.
 func TestRetentionRunsEvery5Seconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		started := time.Now()
@@ -360,8 +358,8 @@ func (q *quotaStore) TrimUserData(_ context.Context, uid int, maxBytes int64) (b
 	return q.remainingTrimCalls >= 0, nil
 }
 
-// Retention trims only users whose jobs hold more bytes than the limit. It reports that more can be removed
-// while the store says so for any of these users. Without a limit, it trims no user.
+// Retention trims only users whose jobs hold more bytes than the limit. It reports that more can be removed if the
+// store reports this for at least one of these users. Without a limit, it trims the data of no user.
 func TestRetentionTrimsUsersOverTheirLimit(t *testing.T) {
 	s := &quotaStore{bytesByUID: map[int]int64{1: 10, 2: 99, 3: 11}, remainingTrimCalls: 1}
 	if more, err := applyRetention(t.Context(), s, Retention{}); more || err != nil || s.bytesByUID[2] != 99 {
