@@ -12,9 +12,9 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// mayStartJobsLocked reports whether jobs may be sent to runners now. It returns false during a stop, during a
-// drain, while all jobs are paused, and after the time set with SetLeaseDeadline, when other nodes may run
-// the jobs.
+// mayStartJobsLocked reports whether jobs may be sent to runners now. It returns false during a stop, during a drain,
+// while all jobs are paused, and after the time set with SetLeaseDeadline, because from then on other nodes may run the
+// jobs.
 func (l *poolLoop) mayStartJobsLocked() bool {
 	return !l.stopRequested && !l.draining && !l.allJobsPaused && !l.leaseDeadline.hasPassed(time.Now())
 }
@@ -53,9 +53,9 @@ func (p *Pool) stuckWorkerCountLocked() (n int) {
 	return n
 }
 
-// runnerStuckWorkerCountLocked returns how many workers of one runner are occupied by processes that survive
-// SIGKILL. The reports of a runner that has switched to another account are not trusted. If this runner gets
-// no new jobs, its reports are ignored. Otherwise at least one worker counts as free.
+// runnerStuckWorkerCountLocked returns how many workers of one runner are occupied by processes that survive SIGKILL.
+// The pool does not trust the reports of a runner that has switched to another account. If such a runner does not get
+// new jobs, the pool ignores its reports. Otherwise, the pool counts at least one of its workers as free.
 func (p *Pool) runnerStuckWorkerCountLocked(conn *runnerConn) int {
 	switch {
 	case !runner.HasSwitchedAccount(conn.RunnerDir):
@@ -76,8 +76,8 @@ func (p *Pool) usableWorkerCountLocked() int {
 	return max(atLeast, p.wantedWorkerCount-p.stuckWorkerCountLocked())
 }
 
-// updateCapacityFromResultLocked updates what the pool knows from earlier results: whether the machine lacks
-// resources, how long jobs run, and for which users the starts of programs hang. This knowledge limits later
+// updateCapacityFromResultLocked uses a result to update what the pool has learned from results: whether the machine
+// lacks resources, how long jobs run, and for which users the starts of programs hang. This knowledge limits later
 // claims.
 func (l *poolLoop) updateCapacityFromResultLocked(h *lease, r *wire.Result) {
 	switch {
@@ -104,8 +104,8 @@ func (l *poolLoop) updateCapacityFromResultLocked(h *lease, r *wire.Result) {
 type shortageTracker struct {
 	lastFailedJobSeq int64     // job number of the last failed start
 	lastFailureAt    time.Time // time of the last failed start
-	// nextPauseDuration is how long the pool will claim no jobs after the next failed start. Each pause doubles it,
-	// up to shortagePauseMax.
+	// nextPauseDuration is how long the pool will claim no jobs after the next failed start. Each pause doubles this
+	// duration, up to shortagePauseMax.
 	nextPauseDuration time.Duration
 }
 
@@ -128,7 +128,7 @@ const maxShownStartErrBytes = 400
 // each pause is longer than the one before.
 func (l *poolLoop) pauseClaimsLocked(startErr string) {
 	l.lastStartErr = queue.ClipJSON(startErr, maxShownStartErrBytes)
-	// A failed start does not extend a pause that has begun. The job may have been sent before the pause.
+	// A failed start does not extend a pause that has already begun, because the job may have been sent before the pause.
 	if now := time.Now(); now.After(l.claimsPausedUntil) {
 		l.claimsPausedUntil = now.Add(l.shortage.nextPauseDuration)
 		l.shortage.nextPauseDuration = min(2*l.shortage.nextPauseDuration, shortagePauseMax)
@@ -181,8 +181,8 @@ func (c *lastMinuteCounts) sum() (sum int) {
 // attempts of further queues count only in the total.
 const maxCountedQueues = 4096
 
-// countEndedAttempt counts one ended attempt. If the queue is unknown, queueName is "" and the attempt counts only in
-// the total.
+// countEndedAttempt counts one ended attempt of a job of the queue. If the queue is not known, the caller passes "",
+// and the attempt counts only in the total.
 func (r *endedAttemptCounts) countEndedAttempt(queueName string, now time.Time) {
 	r.discardExpiredCounts(now)
 	r.total[r.newestSecond%60]++

@@ -19,9 +19,9 @@ var ErrAttemptStarted = errors.New("the job is running")
 // in another way.
 var ErrAttemptEnded = errors.New("the attempt ended before it could be requeued")
 
-// CancelJob cancels a leased job (a job that this pool has claimed) on behalf of the user with this uid. It
-// waits until the cancellation is recorded or, if the attempt ends by itself first, until that end is
-// recorded. It returns false if the job is not leased.
+// CancelJob cancels a leased job (a job that this pool has claimed) on behalf of the user requesterUID. It waits until
+// the cancellation is recorded or, if the attempt ends by itself first, until that end is recorded. It returns false if
+// the job is not leased.
 func (p *Pool) CancelJob(ctx context.Context, jobSeq int64, requesterUID int) (bool, error) {
 	leased, err := p.ChangeUnstartedJob(ctx, jobSeq, store.Change{Verb: queue.VerbCancel, UID: requesterUID})
 	if errors.Is(err, ErrAttemptStarted) {
@@ -31,9 +31,9 @@ func (p *Pool) CancelJob(ctx context.Context, jobSeq int64, requesterUID int) (b
 	return leased, err
 }
 
-// RequeueJob ends the attempt of a leased job (a job that this pool has claimed) on behalf of the user with this
-// uid, and returns the job to the queue. It waits until the return is recorded. If the attempt ends in
-// another way first, it returns ErrAttemptEnded. It returns false if the job is not leased.
+// RequeueJob ends the attempt of a leased job (a job that this pool has claimed) on behalf of the user requesterUID,
+// and returns the job to the queue. It waits until the return is recorded. If the attempt ends in another way first, it
+// returns ErrAttemptEnded. It returns false if the job is not leased.
 func (p *Pool) RequeueJob(ctx context.Context, jobSeq int64, requesterUID int) (bool, error) {
 	h, err := p.endLeasedAttempt(ctx, jobSeq, queue.EndStopped, requesterUID, "requeue")
 	if h == nil || err != nil {
@@ -67,7 +67,7 @@ func (p *Pool) ChangeUnstartedJob(ctx context.Context, jobSeq int64, change stor
 	}
 	a := &pendingChange{Change: change, answer: make(chan error, 1)}
 	h.pendingChanges = append(h.pendingChanges, a)
-	if len(h.pendingChanges) == 1 { // for later changes, the runner was already asked to give the job back
+	if len(h.pendingChanges) == 1 { // for later changes, the pool has already asked the runner to give the job back
 		p.sendDropLocked(h)
 	}
 	p.mu.Unlock()
@@ -85,7 +85,7 @@ func (p *Pool) ChangeUnstartedJob(ctx context.Context, jobSeq int64, change stor
 func (p *Pool) ReturnUnstartedJob(ctx context.Context, jobSeq int64) error {
 	edit := func(*queue.Job) error { return store.ErrJobStateChanged }
 	_, err := p.ChangeUnstartedJob(ctx, jobSeq, store.Change{Verb: queue.VerbEdit, EditJob: edit})
-	if errors.Is(err, store.ErrJobStateChanged) { // as intended: edit refuses the change, so the job was only returned
+	if errors.Is(err, store.ErrJobStateChanged) { // the usual case: edit refuses the change, so the job is only returned
 		err = nil
 	}
 	return err
@@ -97,9 +97,9 @@ type pendingChange struct {
 	answer chan error // receives the error, or nil; has a buffer of one, so that sending does not block
 }
 
-// endLeasedAttempt ends the attempt of a leased job (a job that this pool has claimed). It waits until the
-// attempt's end, or the job's return to the queue, is recorded. It returns the lease, or nil if the job is
-// not leased.
+// endLeasedAttempt ends the attempt of a leased job (a job that this pool has claimed). cause says how.
+// endLeasedAttempt waits until the attempt's end, or the job's return to the queue, is recorded. It returns the lease,
+// or nil if the job is not leased.
 func (p *Pool) endLeasedAttempt(ctx context.Context, jobSeq int64, cause queue.EndCause, requesterUID int,
 	auditVerb string) (*lease, error) {
 	p.mu.Lock()
@@ -113,8 +113,8 @@ func (p *Pool) endLeasedAttempt(ctx context.Context, jobSeq int64, cause queue.E
 	return h, withConsequence(err, "if the runner answers later, it ends the job then")
 }
 
-// withConsequence adds to the error about an unresponsive runner what will happen to the user's request
-// later. It returns other errors unchanged.
+// withConsequence adds a text to the error about an unresponsive runner: what will happen later because of the user's
+// request. It returns other errors unchanged.
 func withConsequence(err error, consequence string) error {
 	if errors.Is(err, queue.ErrUnavailable) {
 		return queue.Errorf(queue.CodeUnavailable, "%v; %s", err, consequence)
@@ -122,8 +122,8 @@ func withConsequence(err error, consequence string) error {
 	return err
 }
 
-// requestAttemptEnd asks the runner of a lease to end the attempt. If the attempt has not started, the job returns
-// to the queue instead.
+// requestAttemptEnd asks the runner of a lease to end the attempt for the given cause. If the attempt has not started,
+// the job returns to the queue instead.
 func (p *Pool) requestAttemptEnd(h *lease, cause queue.EndCause, endedByUID *int, auditVerb string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -145,7 +145,7 @@ func (p *Pool) requestAttemptEnd(h *lease, cause queue.EndCause, endedByUID *int
 	}
 }
 
-// sendDropLocked asks the runner of a job to give the job back, with a Drop frame. The runner refuses if it
+// sendDropLocked asks the runner of a job to give the job back, with a DropStart frame. The runner refuses this if it
 // has begun to start the job.
 func (p *Pool) sendDropLocked(h *lease) {
 	switch {
@@ -153,7 +153,7 @@ func (p *Pool) sendDropLocked(h *lease) {
 		h.advancePhaseLocked(eventWithdrawn)
 		p.wakeLoop() // makes Run return the job to the queue
 		return
-	case h.runnerConn == nil: // resendLeaseRequestsLocked will send the Drop frame when the runner is connected
+	case h.runnerConn == nil: // resendLeaseRequestsLocked will send the DropStart frame when the runner is connected
 		return
 	case h.phase == phaseSent:
 		h.advancePhaseLocked(eventDropSent)
@@ -191,9 +191,8 @@ func (p *Pool) awaitRunningLease(ctx context.Context, jobSeq int64, timeout time
 	return h
 }
 
-// maxSignalStartWait is how long Signal waits until a job that was sent to a runner is known to have started.
-// Runners normally report a start together with their next results, but immediately for jobs that the service
-// watches.
+// maxSignalStartWait is how long SignalJob waits until a job that was sent to a runner is known to have started.
+// Runners normally report a start together with their next results, but immediately for jobs that the service watches.
 const maxSignalStartWait = 100 * time.Millisecond
 
 // WatchJobEnd makes the runner of a job report the job's end immediately. This applies to the current attempt
@@ -214,13 +213,13 @@ func (p *Pool) WatchJobEnd(jobSeq int64) (stopWatching func()) {
 	}
 }
 
-// ReadOutput reads the output of an attempt of a running job after a position. attempt is its number; 0 means
-// the attempt that runs now. cursor holds the position in stdout and in stderr (output.Cursor). If wait is true,
-// ReadOutput waits until there is output or the lease ends. If wait is false and the runner does not answer, it
-// returns an error that names the runner.
+// ReadOutput reads the output of an attempt of a running job, beginning at a position. attemptNumber 0 means the
+// attempt that runs now. streamOffsets holds the positions in stdout and in stderr (output.StreamCursor). If
+// waitForOutput is true, ReadOutput waits until there is output or the lease ends. If waitForOutput is false and the
+// runner does not answer, ReadOutput returns an error that names the runner.
 //
-// ok is false if the job's runner is not connected, or if the attempt's lease has ended. If the lease has ended,
-// the store has the output or will get it, or the job runs under another lease.
+// ok is false if the job's runner is not connected, or if the attempt's lease has ended. If the lease has ended, either
+// the output is or will be in the store, or the job runs under another lease.
 func (p *Pool) ReadOutput(ctx context.Context, jobSeq int64, attemptNumber int, streamOffsets [2]int64,
 	waitForOutput bool) (
 	chunk *wire.ReadOutputReply, ok bool, err error,

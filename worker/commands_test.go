@@ -32,7 +32,7 @@ func cancelInBackground(p *worker.Pool, jobSeq int64) <-chan callResult {
 	return answer
 }
 
-// checkCallStillWaits checks that a call of Cancel has not returned yet.
+// checkCallStillWaits checks that a call of CancelJob has not returned yet.
 func checkCallStillWaits(t *testing.T, result <-chan callResult, moment string) {
 	t.Helper()
 	select {
@@ -42,13 +42,13 @@ func checkCallStillWaits(t *testing.T, result <-chan callResult, moment string) 
 	}
 }
 
-// Cancel takes back a job that waits in the runner, and returns after the cancellation is stored.
+// CancelJob takes back a job that waits in the runner, and returns after the cancellation is stored.
 func TestCancelRecallsUnstartedJob(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
 	s.enqueueJobs(0)
-	// The pool also asks for the job by itself, because the job does not start soon. The test answers this
-	// first Drop frame (the request to give a job back) only after the Drop frame of the Cancel.
+	// The pool itself also asks for the job, because the job does not start soon. The test answers neither this first
+	// DropStart frame (the request to give a job back) nor the one that CancelJob sends, until both have arrived.
 	awaitFrame[*wire.DropStart](t, f, 1)
 	answer := cancelInBackground(p, 1)
 	drop, _ := awaitFrame[*wire.DropStart](t, f, 2)
@@ -62,7 +62,7 @@ func TestCancelRecallsUnstartedJob(t *testing.T) {
 	checkEqual(t, "killed", len(framesOfType[*wire.EndAttempt](f)), 0)
 }
 
-// Cancel ends a running job with the kill_after of that job. It returns only after the end is stored.
+// CancelJob ends a running job with the kill_after of that job. It returns only after the end is stored.
 func TestCancelKillsRunningJob(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitJobState(1, queue.Processing)
@@ -83,7 +83,7 @@ func TestCancelKillsRunningJob(t *testing.T) {
 	checkEqual(t, "dropped", len(framesOfType[*wire.DropStart](f)), 0)
 }
 
-// If a job starts while Cancel tries to take the job back from the runner, Cancel kills the job.
+// If a job starts while CancelJob tries to take the job back from the runner, CancelJob kills the job.
 func TestCancelKillsJobThatStartsDuringRecall(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
@@ -103,8 +103,9 @@ func TestCancelKillsJobThatStartsDuringRecall(t *testing.T) {
 	s.checkJobState(1, queue.Cancelled, queue.ReasonCancelled)
 }
 
-// If the job ends by itself before it is cancelled, CancelJob returns, and the job is not cancelled. If the
-// caller's context ends, CancelJob returns its error. For a job that is not leased, CancelJob returns immediately.
+// If the job ends by itself before it is cancelled, CancelJob returns, and the job is not cancelled. If the caller's
+// context ends first, CancelJob returns the error of the context. For a job that is not leased, CancelJob returns
+// immediately.
 func TestCancelReturnsIfJobEndsByItself(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitJobState(1, queue.Processing)
@@ -165,8 +166,8 @@ func TestReadOutputEndsWithLease(t *testing.T) {
 	}
 }
 
-// ReadOutput does not read the output of a later attempt than the given one, because the position in the output
-// belongs to the given attempt.
+// ReadOutput reads only the attempt that its caller names, not a later attempt, because the positions in the output
+// belong to the named attempt.
 func TestReadOutputStaysInGivenAttempt(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitJobState(1, queue.Processing)
@@ -227,7 +228,7 @@ type signalingContext struct {
 	waitSignal chan struct{}
 }
 
-// Done implements context.Context. It sends to waitSignal if the channel has room.
+// Done implements context.Context. It sends a value to waitSignal, unless the channel is full.
 func (c signalingContext) Done() <-chan struct{} {
 	select {
 	case c.waitSignal <- struct{}{}:
@@ -299,7 +300,7 @@ func TestChangeReturnsUnstartedJobToQueue(t *testing.T) {
 	checkEqual(t, "leased", len(s.leasedJobSeqs()), 0)
 }
 
-// If the end of a job is just being stored, ChangeUnstartedJob waits until it is stored, and returns false,
+// If the end of a job is just being stored, ChangeUnstartedJob waits until the end is stored, and returns false,
 // because the job is not leased any more.
 func TestChangeWaitsUntilJobEndIsStored(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
@@ -354,7 +355,7 @@ func TestRequeueFailsIfJobEndsByItself(t *testing.T) {
 	checkEqual(t, "answer", receiveEvent(t, "an answer", answer), callResult{true, worker.ErrAttemptEnded})
 }
 
-// Requeue ends a running job and returns it to the queue. The attempt does not count.
+// RequeueJob ends a running job and returns it to the queue. The attempt does not count.
 func TestRequeueReturnsRunningJob(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitJobState(1, queue.Processing)
@@ -383,8 +384,8 @@ func TestRequeueReturnsRunningJob(t *testing.T) {
 	s.checkAttemptEndedBy(1, 7, "requeue")
 }
 
-// If several callers change or cancel the same job, each gets an answer. If the job has started in the
-// meantime, ChangeUnstartedJob returns ErrAttemptStarted and Cancel ends the job.
+// If several callers change or cancel the same job, each gets an answer. If the job has started in the meantime,
+// ChangeUnstartedJob returns ErrAttemptStarted and CancelJob ends the job.
 func TestConcurrentJobRequestsAreAllAnswered(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
@@ -410,8 +411,8 @@ func TestConcurrentJobRequestsAreAllAnswered(t *testing.T) {
 	s.checkJobState(1, queue.Cancelled, queue.ReasonCancelled)
 }
 
-// PurgeOutputs deletes files through one runner of each directory that contains runners. It fails if there is
-// a directory in which no runner answers, or if no runner is connected.
+// PurgeOutputs deletes files through one runner of each directory that contains runners. It fails if there is a
+// directory in which no runner answers the request, or if no runner is connected.
 func TestPurgeOutputsNeedsRunnerPerDirectory(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -428,7 +429,7 @@ func TestPurgeOutputsNeedsRunnerPerDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	first, other := newFakeRunner(t, root, "1"), newFakeRunner(t, filepath.Join(root, "as-x"), "2")
-	// a runner without attempts would be ended
+	// the pool would end a runner without attempts
 	other.helloReply.UnendedAttempts = []wire.Attempt{runningAttempt(firstClaimLease(1))}
 	if err := s.StoreRunnerDirs(t.Context(), []string{other.dir}); err != nil {
 		t.Fatal(err)
@@ -448,7 +449,7 @@ func TestPurgeOutputsNeedsRunnerPerDirectory(t *testing.T) {
 	checkEqual(t, "deleted once both answer", p.PurgeOutputs(t.Context(), refs), true)
 }
 
-// If a user ends another user's job, the job's grace period is at most that of a stop, even if its
+// If a user ends another user's job, the job's grace period is at most the grace period of a stop, even if the job's
 // kill_after is longer.
 func TestCancelByAnotherUserLimitsKillGrace(t *testing.T) {
 	s, f, p := startPool(t, 1)
@@ -480,7 +481,7 @@ func TestPurgeOutputsUsesNewestResponsiveRunner(t *testing.T) {
 	}
 	old, newest := newFakeRunner(t, root, "1"), newFakeRunner(t, root, "2")
 	old.helloReply.RunnerVersion = "older"
-	// a runner without attempts would be ended
+	// the pool would end a runner without attempts
 	old.helloReply.UnendedAttempts = []wire.Attempt{runningAttempt(firstClaimLease(1))}
 	p, _ := runPoolAtLocation(t, s, foreign, 1)
 	refs := []string{"1-1"}

@@ -15,9 +15,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// This file connects the service to its runners. While the service is trying to connect to a runner, the
-// runner is a contact. A contact ends when the runner is connected, or when it is found dead and its jobs
-// are recovered. Each contact has its own goroutine, so a runner that hangs delays only its own jobs.
+// This file connects the service to its runners. A runner to which the service is trying to connect is called a
+// contact. It is a contact until it is connected, or until it is found dead and its jobs are recovered. Each contact
+// has its own goroutine, so a runner that hangs delays only its own jobs.
 
 // These constants are delays in connecting to runners and in replacing them. See docs/decisions/0076.
 const (
@@ -30,8 +30,8 @@ const (
 	contactRetryMax          = time.Second
 	spawnRetryMin            = 100 * time.Millisecond
 	spawnRetryMax            = 30 * time.Second
-	// launcherRetryMax is the longest retry delay while no launcher is available. It can be short, because a
-	// failed request to the launcher costs little.
+	// launcherRetryMax is the longest retry delay while no launcher is available. The delay can be short, because a failed
+	// request to the launcher costs little.
 	launcherRetryMax = time.Second
 )
 
@@ -59,7 +59,7 @@ const (
 	contactFoundUnrecorded
 )
 
-// existedAtStart reports whether the runner's directory existed when the service started.
+// existedAtStart reports whether this origin means that the runner's directory existed when the service started.
 func (o contactOrigin) existedAtStart() bool { return o >= contactFoundAtStart }
 
 // unreachableDeadline returns the deadline that passes if the pool cannot connect to the runner within limit.
@@ -117,16 +117,16 @@ func (l *poolLoop) adoptLeases() error {
 	return nil
 }
 
-// maxUnrecordedRunners is the maximum number of runners in an account's directory that the service contacts
-// although the store has no record of them. The service may ignore more of them: if an earlier service
-// started a runner but did not record it, the runner has no jobs and ends itself.
+// maxUnrecordedRunners is the maximum number of runners in an account's directory that the service contacts although
+// the store has no record of them. The service ignores further ones. This loses no jobs: if an earlier service started
+// a runner but did not record it, the runner has no jobs and ends itself.
 const maxUnrecordedRunners = 16
 
-// startupContacts returns the runners to which a starting service must connect. dirs lists the existing runner
-// directories, and recordedDirs those that the store has recorded. maxAssignedSeq is the highest job number
-// that the store has assigned. An account can create any files in the directory of its runners. So
-// startupContacts accepts unrecorded runners of accounts only in the directory of the account that jobs run as
-// now, and at most maxUnrecordedRunners of them.
+// startupContacts returns the runners to which a starting service must connect. runnerDirs lists the existing runner
+// directories, and recordedDirs those that the store has recorded. maxAssignedJobSeq is the highest job number that the
+// store has assigned. An account can create any files in the directory of its runners. So startupContacts accepts
+// unrecorded runners of accounts only in the directory of the account that jobs run as now, and at most
+// maxUnrecordedRunners of them.
 func (p *Pool) startupContacts(runnerDirs, recordedDirs []string, maxAssignedJobSeq int64) (contacts []*runnerContact) {
 	unknown := 0
 	for _, dir := range runnerDirs {
@@ -143,7 +143,7 @@ func (p *Pool) startupContacts(runnerDirs, recordedDirs []string, maxAssignedJob
 	return contacts
 }
 
-// connectOrRecover connects to a runner, or recovers it if it is dead, and passes the result to Run. It
+// connectOrRecover connects to a runner, or, if the runner is dead, recovers its jobs, and passes the result to Run. It
 // retries in the background until one of the two succeeds.
 func (l *poolLoop) connectOrRecover(c *runnerContact) {
 	l.mu.Lock()
@@ -170,7 +170,7 @@ func (l *poolLoop) connectOrRecover(c *runnerContact) {
 	})
 }
 
-// tryContact tries once to connect to a runner or to recover it. If it returns an error, the caller
+// tryContact tries once to connect to a runner or to recover the jobs of a dead one. If it returns an error, the caller
 // retries.
 func (p *Pool) tryContact(ctx context.Context, c *runnerContact) (result contactResult, err error) {
 	alive, err := runner.IsAlive(c.runnerDir)
@@ -181,17 +181,17 @@ func (p *Pool) tryContact(ctx context.Context, c *runnerContact) (result contact
 		result.deadRunner, err = p.recoverRunner(ctx, c)
 		return result, err
 	}
-	// Use a new epoch (see nextEpoch) for each try, because the runner accepts only a higher epoch than
-	// before. It may have accepted the epoch of the last try, although its answer came too late.
+	// Use a new epoch (see nextEpoch) for each try, because the runner accepts only a higher epoch than the last one. The
+	// runner may have accepted the epoch of the last try, although its answer came too late.
 	epoch, err := p.nextEpoch(ctx)
 	if err != nil {
 		return result, err
 	}
 	client, err := runner.Connect(c.runnerDir, epoch, p.cfg.ServiceVersion)
 	switch {
-	// The runner refuses the connection, because it has already worked with a newer database. This ends the
-	// service. A runner that has switched to another account cannot end it, because such a runner may send
-	// any answer.
+	// The runner refuses the connection, because it has already worked with a newer database. This error ends the service.
+	// A runner that has switched to another account cannot end the service in this way, because such a runner may send any
+	// answer.
 	case errors.Is(err, runner.ErrRunnerSawNewerDatabase) && !runner.HasSwitchedAccount(c.runnerDir):
 		return contactResult{err: fmt.Errorf("%w (the runner in %s)", err, c.runnerDir)}, nil
 	case err != nil:
@@ -223,8 +223,8 @@ func (p *Pool) nextEpoch(ctx context.Context) (int64, error) {
 	}
 }
 
-// handleContactResult handles the result of an attempt to connect to a runner or to recover it. It runs in Run's
-// goroutine.
+// handleContactResult handles the result of a contact: the runner is connected, or its jobs were recovered. It runs in
+// Run's goroutine.
 func (l *poolLoop) handleContactResult(c *runnerContact, result contactResult) error {
 	if result.err != nil {
 		return result.err
@@ -239,8 +239,8 @@ func (l *poolLoop) handleContactResult(c *runnerContact, result contactResult) e
 	l.mu.Unlock()
 	if result.client != nil {
 		l.adoptRunner(result.client, state)
-		// The runner is alive, but does not have some of the jobs that were sent to it, because they never
-		// arrived. Settle the leases of these jobs like those of a dead runner.
+		// The runner is alive, but some of the jobs that were sent to it never arrived. Settle the leases of these jobs like
+		// those of a dead runner.
 		l.settleDeadRunner(&deadRunner{runnerDir: c.runnerDir, RecoveryResult: runner.RecoveryResult{StartedThisBoot: true}})
 	} else {
 		l.finishRecovery(result.deadRunner)
@@ -251,8 +251,8 @@ func (l *poolLoop) handleContactResult(c *runnerContact, result contactResult) e
 	return nil
 }
 
-// adoptRunner assigns leases to the connection of a runner that has just connected. These are the leases of the
-// attempts that run there and of those whose results the runner still keeps.
+// adoptRunner assigns leases to the connection of a runner that has just connected: the leases of attempts that the
+// runner has not ended, and those of attempts whose results the runner still keeps.
 func (l *poolLoop) adoptRunner(c *runner.Client, state connState) *runnerConn {
 	conn := newRunnerConn(c, state)
 	l.mu.Lock()
@@ -367,7 +367,7 @@ func (l *poolLoop) handleConnectionEnd(conn *runnerConn) {
 	if conn.state == connCurrent {
 		origin = contactLostCurrentRunner
 	}
-	finished := conn.shutdownSent && !hasOpenLease // the runner ended because the pool sent it a Shutdown
+	finished := conn.shutdownSent && !hasOpenLease // the runner ended because of the pool's Shutdown frame
 	l.mu.Unlock()
 	if finished {
 		// The next exchange with the store records the runner's results. Remove the directory only after
@@ -402,9 +402,9 @@ const (
 	runnerForUser                         // the jobs of one user
 )
 
-// spawnRunner starts a runner in the background. If the runner is for new jobs, spawn retries until one has
-// started. For other purposes, it tries once. Then Run's goroutine adopts the runner, and calls onSpawned
-// with the connection or the error, while it holds mu.
+// spawnRunner starts a runner in the background. If the runner is for new jobs, spawnRunner retries until a runner has
+// started. For other purposes, it tries once. Then Run's goroutine adopts the runner, and calls onSpawned with the
+// connection or the error, while it holds the pool's mu.
 func (l *poolLoop) spawnRunner(purpose runnerPurpose, onSpawned func(*runnerConn, error)) {
 	l.Go(func() {
 		logged := ""
@@ -441,7 +441,7 @@ func (l *poolLoop) spawnRunner(purpose runnerPurpose, onSpawned func(*runnerConn
 	})
 }
 
-// adoptSpawnedRunner adds a runner that spawn has started to the pool, and passes the connection or err to
+// adoptSpawnedRunner adds a runner that spawnRunner has started to the pool, and passes the connection or err to
 // onSpawned.
 func (l *poolLoop) adoptSpawnedRunner(client *runner.Client, purpose runnerPurpose,
 	onSpawned func(*runnerConn, error), err error) {
@@ -458,9 +458,9 @@ func (l *poolLoop) adoptSpawnedRunner(client *runner.Client, purpose runnerPurpo
 	onSpawned(conn, err)
 }
 
-// trySpawnRunner starts a runner and connects to it. If isolated is set, the runner is for a single job that may
-// have killed its last runner. dir is the runner's directory, or "" if no runner was started. After an error,
-// dir may be set without a client.
+// trySpawnRunner starts a runner and connects to it. If forSuspect is true, the runner is for a single job that may
+// have killed its last runner. runnerDir is the runner's directory, or "" if no runner was started. If the runner was
+// started but cannot be reached, runnerDir is returned together with an error.
 func (p *Pool) trySpawnRunner(ctx context.Context, forSuspect bool) (client *runner.Client, runnerDir string,
 	err error) {
 	epoch, err := p.nextEpoch(ctx)

@@ -52,7 +52,7 @@ func TestPoolAdoptsJobsOfEarlierService(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := newFakeRunner(t, root, "first")
-	f.ignoresStarts = true // otherwise it would report the waiting job as started
+	f.ignoresStarts = true // otherwise the fake runner would report the waiting job as started
 	f.helloReply.UnendedAttempts = []wire.Attempt{
 		runningAttempt(firstClaimLease(recorded)), runningAttempt(firstClaimLease(unrecorded)),
 		{Lease: firstClaimLease(waiting)},
@@ -223,8 +223,8 @@ func TestRecoverySparesOtherRunnersJobProcesses(t *testing.T) {
 		receiveEvent(t, "the recovery of the dead runner", recovered), []wire.Attempt(nil))
 }
 
-// A runner of root can clean up after a dead runner, and continues to send other frames during that time. The
-// pool receives its RecoverReply even if many frames come before it.
+// While a runner of root cleans up after a dead runner, it continues to send other frames. The pool receives the
+// RecoverReply of that runner even if many frames come before it.
 func TestPoolReceivesRecoverReplyAfterManyFrames(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
@@ -247,9 +247,9 @@ func TestPoolReceivesRecoverReplyAfterManyFrames(t *testing.T) {
 	first.waitUntilFramesHandled()
 }
 
-// If a runner has jobs with numbers that the store has never assigned, the pool ends with ErrStoreOlderThanRunner.
-// This is true even if other jobs have got these numbers before the pool connects. The runner's jobs
-// continue.
+// If a runner has jobs with numbers that the store has never assigned, the pool ends with ErrStoreOlderThanRunner. This
+// also happens if the store assigns these numbers to other jobs before the pool connects to the runner. The runner's
+// jobs continue.
 func TestRunnerWithUnassignedJobsEndsPool(t *testing.T) {
 	for name, connectsLate := range map[string]bool{"connects immediately": false, "connects late": true} {
 		t.Run(name, func(t *testing.T) {
@@ -292,8 +292,8 @@ func TestRunnerWithUnassignedJobsEndsPool(t *testing.T) {
 	}
 }
 
-// A runner that the pool has shut down removes its directory. If it is killed before that, the pool removes
-// the directory.
+// Normally, a runner that the pool has shut down removes its directory. If the runner is killed before that, the pool
+// removes the directory.
 func TestDirectoryOfKilledDismissedRunnerIsRemoved(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()

@@ -6,13 +6,13 @@ import "time"
 // respond. Each sign of life sets a new deadline. If no other sign of life follows within the limit, the
 // deadline passes:
 //
-//	sign of life                       limit                             then
-//	message of a runner                Config.HeartbeatInterval          the pool checks that the runner is alive
-//	message of a worker's runner       Config.WorkerStaleAfter                 ListWorkers reports the worker as stale
-//	last connection to a runner        unreachableRunnerTimeout                another runner gets the new jobs
-//	last connection to a runner        livenessCheckTimeout                   requests about its jobs fail
-//	Start frame of a job               startDeadline and its margin      the pool takes the job back
-//	SetLeaseDeadline                   its argument                      other nodes may hold the leases
+//	sign of life                  limit                         then
+//	message of a runner           Config.HeartbeatInterval      the pool checks that the runner is alive
+//	message of a worker's runner  Config.WorkerStaleAfter       ListWorkers reports the worker as stale
+//	last connection to a runner   unreachableRunnerTimeout      another runner gets the new jobs
+//	last connection to a runner   livenessCheckTimeout          requests about the runner's jobs fail
+//	Start frame of a job          startDeadline and its margin  the pool takes the job back
+//	SetLeaseDeadline              its argument                  other nodes may have the leases
 //
 // A single liveness check (a request that a live runner answers) has no such deadline: its context limits
 // how long it waits for the answer.

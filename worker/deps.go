@@ -26,7 +26,7 @@ const (
 )
 
 // readDependencyResults reads the results of a claimed job's dependencies and then starts the job. It reads in the
-// background, because a job may have ten thousand dependencies, and other jobs must not wait. During the
+// background, because a job may have ten thousand dependencies, and other jobs must not wait for this read. During the
 // read, the job already counts as one that occupies a worker.
 func (l *poolLoop) readDependencyResults(j queue.Job) {
 	l.mu.Lock()
@@ -48,7 +48,7 @@ func (l *poolLoop) readDependencyResults(j queue.Job) {
 				return nil
 			}
 			if err == nil {
-				l.leases.removeLeaseLocked(j.Lease(), eventDepsRead) // dispatchClaimedJobs will add the lease again
+				l.leases.removeLeaseLocked(j.Lease(), eventDepsRead) // dispatchClaimedJobs will add a new lease for the job
 				l.mu.Unlock()
 				l.dispatchClaimedJobs([]queue.Job{j}, false)
 				return nil

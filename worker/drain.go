@@ -10,16 +10,15 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// During a drain, no job starts, and every job that has not started is recalled: the pool takes it back
-// from its runner. The drain is complete when no job can start any more. Every job that was sent to a
-// runner has then been dropped, has a process, or has ended.
+// During a drain, no job starts, and every job that has not started is recalled: the pool takes it back from its
+// runner. The drain is complete when no job can start any more. At that time, every job that was sent to a runner has
+// been given back, has a process, or has ended.
 //
-// A runner first records an attempt in its running table, then starts the process, and then records the
-// process. Once it has recorded an attempt, it refuses to drop the attempt. But the runner may hang before
-// it starts the process. So if a runner refuses to drop a job, the job may still start later. The drain
-// must wait until the runner sends StartReport or Result, or until the running table names the process. If
-// this does not happen in time, AwaitNoJobStarts returns an error, because only the end of the runner can
-// prevent the start.
+// A runner first records an attempt in its running table, then starts the process, and then records the process. Once
+// it has recorded an attempt, it refuses to drop the attempt. But the runner may hang before it starts the process. So
+// if a runner refuses to drop a job, the job may still start later. The drain must wait until the runner sends
+// StartReport or Result, or until the running table names the process. If this does not happen in time,
+// AwaitNoJobStarts returns an error, because only the end of the runner can prevent the start.
 
 // SetDraining starts or ends a drain. During a drain, the pool sends no job to a runner. Jobs that were
 // sent before may still start until AwaitNoJobStarts has returned.
@@ -32,15 +31,15 @@ func (p *Pool) SetDraining(draining bool) {
 	p.wakeLoop()
 }
 
-// recallForDrainLocked takes all jobs that have not started back from all runners. It does nothing if no
-// drain is on.
+// recallForDrainLocked takes all jobs that have not started back from all runners. It does nothing unless a drain is in
+// progress.
 func (p *Pool) recallForDrainLocked() {
 	if p.draining {
 		p.recallJobsLocked(func(*lease) bool { return true })
 	}
 }
 
-// IsDraining reports whether a drain is on.
+// IsDraining reports whether a drain is in progress.
 func (p *Pool) IsDraining() bool { return lockedValue(p, &p.draining) }
 
 // NoJobStartsTimeout is the timeout that callers should pass to AwaitNoJobStarts. It is long enough even if a
@@ -88,8 +87,8 @@ func (p *Pool) AwaitNoJobStarts(ctx context.Context, timeout time.Duration) erro
 	}
 }
 
-// startableJobsError returns the error about jobs that can still start during a drain. unresponsive is the
-// error about a runner that does not answer, or nil if all runners answer.
+// startableJobsError returns the error about jobs that can still start during a drain. unresponsiveErr is the error
+// about a runner that does not answer, or nil if all runners answer.
 func startableJobsError(startableLeases []*lease, unresponsiveErr error) error {
 	jobs, more := "this job", ""
 	if len(startableLeases) > 1 {

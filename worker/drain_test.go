@@ -20,8 +20,8 @@ func awaitNoJobStartsInBackground(t *testing.T, p *worker.Pool) <-chan error {
 	return result
 }
 
-// checkDrainStillWaits checks that a call of awaitNoJobStartsInBackground is still waiting. reason says why it must
-// wait.
+// checkDrainStillWaits checks that a call of awaitNoJobStartsInBackground is still waiting. reason says why the call
+// must wait.
 func checkDrainStillWaits(t *testing.T, result <-chan error, reason string) {
 	t.Helper()
 	select {
@@ -59,8 +59,8 @@ func TestDrainWaitsUntilNoJobCanStart(t *testing.T) {
 	checkEqual(t, "started", f.startedJobSeqs(), []int64{1, 2, 3})
 }
 
-// If the caller's deadline passes while jobs may still start, the error says so. This happens, for example,
-// if the whole process was stopped for a while.
+// If the caller's deadline passes while jobs may still start, the error says that jobs may still start. This happens,
+// for example, if the whole process was stopped for a while.
 func TestDrainNamesStartableJobsAtDeadline(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
@@ -93,7 +93,7 @@ func TestDrainRecallsFromEveryRunner(t *testing.T) {
 	}
 }
 
-// If a runner connects while a drain is on, the pool takes back the jobs that this runner has not started.
+// If a runner connects during a drain, the pool takes back the jobs that this runner has not started.
 func TestDrainRecallsFromReconnectedRunner(t *testing.T) {
 	s, f, p := startPoolWithUnstartedJob(t)
 	dropped := len(framesOfType[*wire.DropStart](f))

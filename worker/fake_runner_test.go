@@ -16,7 +16,7 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// These are names of files in a runner's directory. Package rundir defines them.
+// These files in a runner's directory are defined by package rundir.
 const (
 	lockFileName   = "lock"
 	bootIDFileName = "boot-id"
@@ -61,29 +61,29 @@ type fakeRunner struct {
 	acceptLoopGroup sync.WaitGroup
 
 	mu                  sync.Mutex
-	helloReply          wire.HelloReply          // the answer to Hello
-	framesAfterHello    []wire.Frame             // frames that are sent after the answer
-	onRecover           func(*wire.Recover)      // called with each Recover; may be nil
-	onPause             func(*wire.PauseAttempt) // called with each Pause; may be nil
-	runningProcessCount int64                    // number of running processes that the answer to a Pause reports
-	attemptIsEnding     bool                     // a Pause is answered as for an attempt that is ending
+	helloReply          wire.HelloReply          // the answer to a Hello frame
+	framesAfterHello    []wire.Frame             // frames that are sent after this answer
+	onRecover           func(*wire.Recover)      // called with each Recover frame; may be nil
+	onPause             func(*wire.PauseAttempt) // called with each PauseAttempt frame; may be nil
+	runningProcessCount int64                    // number of running processes that the answer to PauseAttempt reports
+	attemptIsEnding     bool                     // PauseAttempt is answered as for an attempt that is ending
 	ignoresStarts       bool                     // Start is not answered with StartReport
 	ignoresHello        bool                     // Hello is not answered
 	refusesHello        bool                     // Hello is answered with HelloRefusal
-	unresponsive        bool                     // ReadOutput, TypeInput, Pause and PurgeOutputs are not answered
+	unresponsive        bool                     // ReadOutput, TypeInput, PauseAttempt and PurgeOutputs are not answered
 	conn                net.Conn                 // connection of the newest service
-	acceptedConns       []net.Conn               // all connections, also those without a Hello
-	hasDied             bool                     // die was called
-	helloEpochs         []int64                  // epoch of every Hello
-	receivedFrames      []wire.Frame             // all other frames, in order
-	frameArrivalTimes   []time.Time              // arrival time of each frame
+	acceptedConns       []net.Conn               // all connections, also those on which no Hello arrived
+	hasDied             bool                     // simulateExit was called
+	helloEpochs         []int64                  // epochs of all Hello frames
+	receivedFrames      []wire.Frame             // all frames except Hello, in the order of their arrival
+	frameArrivalTimes   []time.Time              // arrival times of receivedFrames
 	openLeases          map[wire.Lease]bool      // leases of attempts that run: not ended and not dropped
 	maxOpenLeaseCount   int                      // highest number of leases that were open at the same time
-	syncResultCount     int64                    // number of results that calls of sync() have sent
+	syncResultCount     int64                    // number of results that calls of waitUntilFramesHandled have sent
 }
 
-// uniqueRunnerName returns the name of a runner below rootDir. It is unique among all tests, because named pipes on
-// Windows share one namespace.
+// uniqueRunnerName returns the name of a runner below rootDir. The name is unique among all tests, because named pipes
+// on Windows share one namespace.
 func uniqueRunnerName(rootDir, name string) string {
 	return fmt.Sprintf("%08x.%s", crc32.ChecksumIEEE([]byte(rootDir)), name)
 }
@@ -195,7 +195,8 @@ func (f *fakeRunner) serveConnection(conn net.Conn) {
 	}
 }
 
-// handleFrame records a frame and sends the answer that a runner would send, as the fields of f require.
+// handleFrame records a frame and sends the answer that a runner would send, unless the fields of f specify another
+// behaviour.
 func (f *fakeRunner) handleFrame(conn net.Conn, frame wire.Frame) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -287,7 +288,7 @@ func framesOfType[F wire.Frame](f *fakeRunner) (matchingFrames []F) {
 	return matchingFrames
 }
 
-// awaitFrame waits until a runner has received n frames of one type, and returns the n-th and its
+// awaitFrame waits until a runner has received frameCount frames of one type, and returns the last of these and its
 // arrival time.
 func awaitFrame[F wire.Frame](t *testing.T, f *fakeRunner, frameCount int) (frame F, arrivedAt time.Time) {
 	t.Helper()
@@ -313,8 +314,8 @@ func (f *fakeRunner) startedJobSeqs() (seqs []int64) {
 	return seqs
 }
 
-// ackedLeases returns the leases of all Ack frames, in order. It leaves out those of the results that
-// sync() sends.
+// ackedLeases returns the leases in all AckResults frames, in order. It leaves out the leases of the results that
+// waitUntilFramesHandled sends.
 func (f *fakeRunner) ackedLeases() (leases []wire.Lease) {
 	for _, a := range framesOfType[*wire.AckResults](f) {
 		for _, l := range a.Leases {
@@ -340,7 +341,7 @@ func (f *fakeRunner) ignoreStarts() {
 	f.ignoresStarts = true
 }
 
-// setUnresponsive sets whether the runner ignores ReadOutput, TypeInput, Pause and PurgeOutputs frames or
+// setUnresponsive sets whether the runner ignores ReadOutput, TypeInput, PauseAttempt and PurgeOutputs frames or
 // answers them.
 func (f *fakeRunner) setUnresponsive(unresponsive bool) {
 	f.mu.Lock()
@@ -348,7 +349,8 @@ func (f *fakeRunner) setUnresponsive(unresponsive bool) {
 	f.unresponsive = unresponsive
 }
 
-// firstUnknownJobSeq is the first of the job numbers in the results that sync() sends. No job has such a number.
+// firstUnknownJobSeq is the first of the job numbers in the results that waitUntilFramesHandled sends. No job has such
+// a number.
 const firstUnknownJobSeq = 1 << 40
 
 // waitUntilFramesHandled waits until the pool has handled all earlier frames and has made the claims that follow from
@@ -384,5 +386,5 @@ func successResult(l wire.Lease, runTime time.Duration) *wire.Result {
 	return &wire.Result{Attempt: a, EndedAtMillis: a.StartedAtMillis + runTime.Milliseconds()}
 }
 
-// longRunTime is a run time of jobs that are too long to be prefetched.
+// longRunTime is the run time of a job that is too long for the pool to prefetch further jobs.
 const longRunTime = time.Minute

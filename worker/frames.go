@@ -47,7 +47,7 @@ func (p *Pool) appendStartFramesLocked(frames []wire.Frame, j *queue.Job) []wire
 	return frames
 }
 
-// localExpiryMillis returns when a job expires, in milliseconds on this machine's clock. The job contains
+// localExpiryMillis returns when a job expires, in milliseconds on this machine's clock. The field j.ExpiresAt contains
 // this time on the store's clock. 0 means never.
 func (p *Pool) localExpiryMillis(j *queue.Job) int64 {
 	if j.ExpiresAt == 0 || p.cfg.StoreTime == nil {
@@ -60,8 +60,8 @@ func (p *Pool) localExpiryMillis(j *queue.Job) int64 {
 	return int64(j.ExpiresAt + offset)
 }
 
-// storeClockTolerance is how much the store's clock may differ from this machine's clock without effect. Such a
-// small difference may be a measurement error.
+// storeClockTolerance is the difference between the store's clock and this machine's clock up to which both clocks
+// count as equal. Such a small difference may be a measurement error.
 const storeClockTolerance = queue.UnixMillis(50)
 
 // jobEnvironment returns the environment variables of a job. The job inherits nothing from the service's
@@ -106,7 +106,7 @@ func (p *Pool) jobEnvironment(j *queue.Job) []string {
 		"QUEUECTL_SOCKET="+p.cfg.SocketPath)
 }
 
-// attemptOutcome converts a result of a runner to an outcome for queue.Decide.
+// attemptOutcome converts a result of a runner to an outcome for queue.DecideAfterAttempt.
 func attemptOutcome(r *wire.Result) queue.AttemptOutcome {
 	o := queue.AttemptOutcome{ExitCode: r.ExitCode, Signal: int(r.Signal), Error: r.Error,
 		HitMemoryLimit: r.ReachedMemoryLimit}
@@ -132,8 +132,8 @@ func attemptOutcome(r *wire.Result) queue.AttemptOutcome {
 	return o
 }
 
-// resultSettlementLocked returns the settlement for a result: what the store must record about the end of the
-// attempt. h is the lease of the result, and dir is the directory of the runner that sent it.
+// resultSettlementLocked returns the settlement for a result: what the store must record about the end of the attempt.
+// h is the lease of the result, and runnerDir is the directory of the runner that sent it.
 func (p *Pool) resultSettlementLocked(h *lease, r *wire.Result, runnerDir string) store.Settlement {
 	j := &h.job
 	a := queue.Attempt{

@@ -17,7 +17,7 @@ func TestOutOfMemoryOutcomeReportsMemoryLimit(t *testing.T) {
 	}
 }
 
-// If the leases of a node lapse (its right to run the jobs ends), its runners end their attempts. Such an
+// If the leases of a node lapse (the node loses the right to run the jobs), its runners end their attempts. Such an
 // attempt is recorded as interrupted, not as a failure of the job.
 func TestLapsedLeaseEndsAttemptAsInterrupted(t *testing.T) {
 	interrupted := wire.Result{EndCause: int64(queue.EndInterrupted), Signal: 9, ExitCode: 137}

@@ -20,7 +20,7 @@ func TestReturnUnstartedFailsForStartedJob(t *testing.T) {
 	answer := make(chan error, 1)
 	go func() { answer <- p.ReturnUnstartedJob(context.Background(), 1) }()
 	awaitFrame[*wire.DropStart](t, f, 2)
-	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(1)}) // it is too late to drop the job, because it runs
+	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(1)}) // too late: the job runs
 	if err := receiveEvent(t, "an answer", answer); !errors.Is(err, worker.ErrAttemptStarted) {
 		t.Errorf("ReturnUnstarted returned %v, want an error that the attempt has started", err)
 	}
@@ -63,8 +63,8 @@ func TestReturnUnstartedIgnoresPendingChange(t *testing.T) {
 	s.checkJobState(1, queue.Held, "")
 }
 
-// If two callers change a job and the first one stops waiting, the second one does not get the result
-// of the first change.
+// If two callers change a job and the first one stops waiting, the second caller does not get the result of the first
+// change.
 func TestSecondChangeDoesNotGetFirstResult(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()

@@ -12,29 +12,29 @@ import (
 
 // This file starts separate runners for jobs that may harm other jobs.
 //
-// If a runner dies, any of its jobs may have killed it. So each of these jobs is a suspect: its next
-// attempt runs in a separate runner. If the separate runner dies too, only this job can be the cause.
+// If a runner dies, any of its jobs may have killed it. So each of these jobs is a suspect: its next attempt runs in a
+// separate runner. If the separate runner dies too, only this job can be the cause.
 //
-// If programs of a user's jobs have hung at their start, they have delayed other users. All jobs of this
-// user then run in a separate runner.
+// The start of a job can hang, for example because access to its program hangs, and thereby delay the jobs of other
+// users. If this has happened repeatedly to jobs of one user, all jobs of this user run in a separate runner.
 
-// isolationState contains what the pool knows about suspects and users whose jobs need separate runners. Only
+// isolationState contains what the pool knows about suspects and about users whose jobs need separate runners. Only
 // Run's goroutine uses it.
 type isolationState struct {
 	isolatedUsers      map[int]*isolatedUser // users whose starts have hung, by uid
 	spawningForSuspect bool                  // a separate runner for a suspect is being started
-	// spawnRetryDelay is how long suspects must wait after the next failed start of a separate runner. Each
-	// failure doubles it.
+	// spawnRetryDelay is how long suspects must wait after the next failed start of a separate runner. Each failure
+	// doubles this delay.
 	spawnRetryDelay    time.Duration
 	nextSuspectAt      time.Time // earliest time at which the next suspect may start
 	lastPostponedUntil time.Time // time at which the job that was postponed last may be claimed again
 }
 
 // dispatchClaimedJobs sends claimed jobs to runners. Suspects (jobs whose last runner died) go to separate runners,
-// jobs of users whose starts have hung to the separate runner of their user, and all other jobs to the runner for new
-// jobs. Jobs that may not start on this node are not sent. For jobs that need the results of their dependencies,
-// dispatchClaimedJobs first reads these results. If allResultsStored is true, all earlier results of attempts are
-// stored, and dispatchClaimedJobs sends the pending acknowledgements together with the jobs.
+// jobs of users whose jobs have hung at their start to the separate runner of their user, and all other jobs to the
+// runner for new jobs. Jobs that may not start on this node are not sent. For jobs that need the results of their
+// dependencies, dispatchClaimedJobs first reads these results. If allResultsStored is true, all earlier results of
+// attempts are stored, and dispatchClaimedJobs sends the pending acknowledgements together with the jobs.
 func (l *poolLoop) dispatchClaimedJobs(jobs []queue.Job, allResultsStored bool) {
 	regular := jobs[:0]
 	var suspects []queue.Job
@@ -62,7 +62,7 @@ func (l *poolLoop) dispatchClaimedJobs(jobs []queue.Job, allResultsStored bool) 
 	}
 }
 
-// ErrJobNeedsOtherNode means that a job may not start on this node, but may start on other nodes of the queue.
+// ErrJobNeedsOtherNode means that a job cannot start on this node, but can start on other nodes that share the queue.
 var ErrJobNeedsOtherNode = errors.New("the job cannot start on the node that tried last, and waits for another node")
 
 // settleForbiddenJob ends the lease of a job that may not start on this node. If cause is ErrJobNeedsOtherNode, the
@@ -81,14 +81,15 @@ func (l *poolLoop) settleForbiddenJob(j *queue.Job, cause error) {
 	l.wakeLoop()
 }
 
-// These constants limit how many suspects run (jobs whose last runner died) and how often they are tried.
+// These constants limit how many suspects (jobs whose last runner died) run at the same time, and how often the pool
+// tries to start them.
 const (
-	// maxConcurrentSuspects is the maximum number of suspects that run concurrently. Each needs a runner process of 11 MB
-	// and, if the runner is root's, also a watchdog. When a runner with thousands of workers dies, there are
-	// thousands of suspects. See docs/decisions/0050.
+	// maxConcurrentSuspects is the maximum number of suspects that run concurrently. Each suspect needs a runner process
+	// of 11 MB and, if root runs the runner, also a watchdog process. When a runner with thousands of workers dies, there
+	// are thousands of suspects. See docs/decisions/0050.
 	maxConcurrentSuspects = 16
-	// suspectReclaimInterval is the minimum time between the moments at which two postponed suspects may be claimed
-	// again. So one claim does not return more suspects than can be started.
+	// suspectReclaimInterval is the minimum time between the moments at which one postponed suspect and the next one may
+	// be claimed again. Without this interval, one claim could return more suspects than can be started.
 	suspectReclaimInterval = time.Second / maxConcurrentSuspects
 	// minPostponeDelay is the minimum time for which a job is postponed.
 	minPostponeDelay = time.Second
@@ -129,7 +130,8 @@ func (l *poolLoop) spawnForSuspectLocked() {
 
 func isSuspect(j *queue.Job) bool { return j.NeedsIsolation }
 
-// suspectLimitErrorLocked returns the reason why no further suspect may start now, or nil if one may.
+// suspectLimitErrorLocked returns the reason why no further suspect may start now, or nil if a further suspect may
+// start.
 func (l *poolLoop) suspectLimitErrorLocked() error {
 	if time.Now().Before(l.isolation.nextSuspectAt) {
 		return errors.New("the job waits for a separate runner, because its last runner died; the service could " +
@@ -148,9 +150,9 @@ func (l *poolLoop) suspectLimitErrorLocked() error {
 	return nil
 }
 
-// handleSuspectRunnerSpawnedLocked sends a suspect to the runner that was started for it. If err says that no
-// runner could be started, it postpones all waiting suspects, and the pool claims no jobs for a while. The
-// suspects wait longer than the pool, so that the next claims get other jobs.
+// handleSuspectRunnerSpawnedLocked sends a suspect to the runner that was started for it. If err is not nil, no runner
+// could be started. Then handleSuspectRunnerSpawnedLocked postpones all waiting suspects, and the pool claims no jobs
+// for a while. The suspects wait longer than the pool, so that the next claims get other jobs.
 func (l *poolLoop) handleSuspectRunnerSpawnedLocked(h *lease, conn *runnerConn, err error) {
 	l.isolation.spawningForSuspect = false
 	if err == nil {
@@ -185,15 +187,15 @@ func (l *poolLoop) sendToSeparateRunnerLocked(h *lease, conn *runnerConn) {
 	conn.Send(l.appendStartFramesLocked(nil, &h.job)...)
 }
 
-// postponeJobs returns jobs to the queue with a delay, during which they cannot be claimed. Without the delay,
-// the next claim would get the same jobs again instead of others.
+// postponeJobs returns jobs to the queue with a delay, during which they cannot be claimed. Without the delay, the next
+// claim would return the same jobs again instead of other jobs.
 func (l *poolLoop) postponeJobs(jobs []queue.Job, cause error) {
 	for i := range jobs {
 		j := &jobs[i]
 		d := queue.DecideAfterAttempt(j, queue.AttemptOutcome{EndCause: queue.EndNeverStarted, Error: cause.Error()},
 			l.cfg.RetryPolicy())
-		// Show the reason "shortage". But because the cause is EndNeverStarted and not EndShortage, this
-		// delay does not count toward MaxShortagesInRow: the job did not cause it.
+		// Record the reason "shortage", so that users see why the job waits. Because the cause is EndNeverStarted and not
+		// EndShortage, this delay does not count toward MaxShortagesInRow: the job has not caused the delay.
 		d.Reason = queue.ReasonShortage
 		d.StartDelay = l.isolation.nextPostponeDelay(time.Now())
 		l.storeSession.addSettlement(store.Settlement{Lease: j.Lease(), Decision: d})
@@ -201,7 +203,7 @@ func (l *poolLoop) postponeJobs(jobs []queue.Job, cause error) {
 	l.wakeLoop()
 }
 
-// nextPostponeDelay returns how long the next job to postpone must wait. It may be claimed again at least
+// nextPostponeDelay returns how long the next job to postpone must wait. This job may be claimed again at least
 // suspectReclaimInterval later than the job that was postponed before it.
 func (i *isolationState) nextPostponeDelay(now time.Time) time.Duration {
 	i.lastPostponedUntil = i.lastPostponedUntil.Add(suspectReclaimInterval)
@@ -213,9 +215,9 @@ func (i *isolationState) nextPostponeDelay(now time.Time) time.Duration {
 	return i.lastPostponedUntil.Sub(now)
 }
 
-// Limits for users whose starts hang.
+// These constants limit the separate runners of users whose jobs hang at their start.
 const (
-	hungStartsBeforeIsolation     = 2           // number of hung starts after which a user gets a separate runner
+	hungStartsBeforeIsolation     = 2           // a user with this many hung starts gets a separate runner
 	maxIsolatedUsers              = 16          // maximum number of users with a separate runner at the same time
 	maxUnresponsiveRunnersPerUser = 2           // a user with this many unresponsive separate runners gets no further one
 	hungStartRetention            = time.Hour   // a user's hung starts are forgotten this long after the last one
@@ -229,7 +231,7 @@ type isolatedUser struct {
 	hungStartCount   int         // number of starts that hung
 	lastHungAt       time.Time   // time of the last hung start
 	conn             *runnerConn // the user's separate runner; nil if it has none
-	spawningRunner   bool        // a separate runner for the user is being started
+	spawningRunner   bool        // a separate runner for this user is being started
 	runnerLastUsedAt time.Time   // when conn was last used
 }
 
@@ -311,8 +313,8 @@ func (l *poolLoop) sendToUserRunner(o *isolatedUser, jobs []queue.Job) {
 	}
 }
 
-// handleUserRunnerSpawnedLocked sends the waiting jobs of a user to the runner that was started for them. If err is
-// not nil, it postpones them.
+// handleUserRunnerSpawnedLocked sends the waiting jobs of a user to the runner that was started for them. If err is not
+// nil, it postpones these jobs.
 func (l *poolLoop) handleUserRunnerSpawnedLocked(o *isolatedUser, conn *runnerConn, err error) {
 	o.spawningRunner, o.runnerLastUsedAt = false, time.Now()
 	selects := func(j *queue.Job) bool { return !isSuspect(j) && l.cfg.Account.JobUID(j) == o.uid }

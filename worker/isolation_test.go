@@ -19,9 +19,9 @@ import (
 // maxConcurrentSuspects is the pool's limit of suspects (jobs whose last runner died) that run concurrently.
 const maxConcurrentSuspects = 16
 
-// startPoolWithSpawns is like startPool, with a command that starts separate runners. The command waits for
-// the file waitFile in rootDir, and then reports the runner with the given name. spawnCount returns how often
-// the command was called.
+// startPoolWithSpawns is like startPool, with a command that starts separate runners. The command waits for the file
+// waitFile in rootDir, and then reports that it has started the runner runnerName. spawnCount returns how often the
+// command was called.
 func startPoolWithSpawns(t *testing.T, workers int, runnerName, waitFile string) (
 	s *recordingStore, f *fakeRunner, p *worker.Pool, rootDir string, spawnCount func() int,
 ) {
@@ -62,9 +62,9 @@ func (s *recordingStore) enqueueSuspects(n int) {
 	}
 }
 
-// A suspect is a job whose runner has died. If no separate runner can be started for suspects, the pool tries
-// again later, for one suspect at a time, and doubles the delay after each failure. After each failure it
-// pauses claims, and then runs other jobs first.
+// A suspect is a job whose runner has died. If no separate runner can be started for suspects, the pool tries again
+// later, for one suspect at a time, and doubles the delay after each failure. After each failure, the pool pauses
+// claims for a while, and then runs other jobs before the suspects.
 func TestSuspectsWithoutRunnerLetOtherJobsRun(t *testing.T) {
 	s, f, _, _, tries := startPoolWithSpawns(t, 3, "", "")
 	s.enqueueSuspects(3)
@@ -125,8 +125,8 @@ func TestSuspectsRunInSeparateRunnersUpToLimit(t *testing.T) {
 	checkEqual(t, "attempted runner starts", tries(), maxConcurrentSuspects+excess)
 }
 
-// If a runner reports an attempt of a job that the pool has sent to no runner, the lease is not assigned to
-// this runner, and its result is ignored.
+// If a runner reports an attempt of a job that the pool has not sent to any runner, the pool does not assign the lease
+// to this runner, and ignores the attempt's result.
 func TestRunnerCannotTakeUnsentJob(t *testing.T) {
 	s, f, _, root, tries := startPoolWithSpawns(t, 2, "2.alone", "go")
 	separate := newFakeRunner(t, root, "2.alone")

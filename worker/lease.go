@@ -11,8 +11,8 @@ import (
 
 // lease is one lease of this service: its right to run one job. phase.go lists the phases of a lease.
 type lease struct {
-	job             queue.Job // does not change
-	claimNumber     int64     // number of this lease, counted over all claims of the pool
+	job             queue.Job // never changes
+	claimNumber     int64     // number of this lease; leases are numbered in the order of the pool's claims
 	log             *slog.Logger
 	startedSignal   chan struct{} // closed when the attempt is known to have started
 	endStoredSignal chan struct{} // closed when the end of the lease is recorded
@@ -30,11 +30,11 @@ type lease struct {
 	// pendingChanges lists the changes of the job that callers wait for, the oldest first. It is empty once
 	// the job has started.
 	pendingChanges []*pendingChange
-	changeInReport *pendingChange // the one of pendingChanges that the next report to the store contains; nil if none
+	changeInReport *pendingChange // the element of pendingChanges that the next report to the store contains; nil if none
 }
 
-// leaseLocation identifies the runner that has a job. conn is its connection, or nil if it is disconnected.
-// dir is its directory, or "" if the runner is not known.
+// leaseLocation identifies the runner that has a job. runnerConn is the connection to the runner, or nil if the runner
+// is disconnected. runnerDir is the runner's directory, or "" if the runner is not known.
 type leaseLocation struct {
 	runnerConn *runnerConn
 	runnerDir  string
@@ -67,12 +67,12 @@ type endRequest struct {
 type pauseState struct {
 	isRecordedAsPaused bool // the store has recorded the job as paused
 	exemptFromPauseAll bool // the job runs although all jobs are paused, because it was resumed for a signal
-	// lock is a lock: it contains a value while a caller pauses or resumes the job. So the runner gets the
-	// changes in the order in which the store records them.
+	// changeLock is a lock: it contains a value while a caller pauses or resumes the job. With this lock, the runner gets
+	// the changes in the order in which the store records them.
 	changeLock chan struct{}
 }
 
-// newLease returns the lease of a claimed job. initial is its first phase.
+// newLease returns the lease of a claimed job. initialPhase is the phase in which the lease begins.
 func newLease(j *queue.Job, claimNumber int64, initialPhase leasePhase, log *slog.Logger) *lease {
 	now := time.Now()
 	return &lease{
@@ -97,8 +97,7 @@ func (l *lease) advancePhaseLocked(event leaseEvent) bool {
 	return true
 }
 
-// hasStarted reports whether the attempt is known to have started. It remains true when the attempt
-// has ended.
+// hasStarted reports whether the attempt is known to have started. It also returns true after the attempt has ended.
 func (l *lease) hasStarted() bool { return isChannelClosed(l.startedSignal) }
 
 // isChannelClosed reports whether a channel is closed. It is only for channels to which no values are sent.
@@ -121,14 +120,14 @@ func (l *lease) isOrphanLocked() bool {
 	return l.runnerConn == nil && !l.phase.neverSent() && !l.phase.isEndDecided()
 }
 
-// isOrphanOfRunnerLocked reports whether the lease is an orphan (see isOrphanLocked) of the runner in the
-// directory dir. dir "" means the orphans whose runner is unknown.
+// isOrphanOfRunnerLocked reports whether the lease is an orphan (see isOrphanLocked) of the runner in the directory
+// runnerDir. If runnerDir is "", it selects the orphans whose runner is unknown.
 func (l *lease) isOrphanOfRunnerLocked(runnerDir string) bool {
 	return l.isOrphanLocked() && l.runnerDir == runnerDir
 }
 
-// assignToRunnerLocked records that a connected runner has the job. It keeps endRequest and pendingChanges, so that
-// these requests can be sent to this runner.
+// assignToRunnerLocked records that a connected runner has the job. It keeps endRequest and pendingChanges, so that the
+// pool can send these requests to the runner.
 func (l *lease) assignToRunnerLocked(conn *runnerConn) {
 	l.leaseLocation, l.sentAt = leaseLocation{conn, conn.RunnerDir}, time.Now()
 }
@@ -145,11 +144,12 @@ func (l *lease) markStartedLocked() bool {
 	return true
 }
 
-// recallDeadlineLocked returns when the pool asks the runner to give the job back, if it has not started by then.
+// recallDeadlineLocked returns the time at which the pool asks the runner to give the job back, if the job has not
+// started by then.
 func (l *lease) recallDeadlineLocked() deadline { return deadlineAfter(l.sentAt, unstartedRecallDelay) }
 
-// takeBackDeadlineLocked returns when the pool takes the job back from a runner that does not answer. At that time,
-// the start deadline of the job has passed, so the runner cannot start it any more.
+// takeBackDeadlineLocked returns the time at which the pool takes the job back from a runner that does not answer. At
+// that time, the start deadline of the job has passed, so the runner cannot start it any more.
 func (l *lease) takeBackDeadlineLocked() deadline {
 	return deadlineAfter(l.sentAt, startDeadline+startDeadlineMargin)
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// SetLeaseDeadline sets when the leases of this pool (its right to run the claimed jobs) lapse. After that,
-// other nodes may run the jobs, so the runners end all jobs that still run, even if this process is dead. The
-// zero time means never. If the leases can lapse, the caller must call SetLeaseDeadline before Run, and call
-// it again with a later time before they lapse. Without a call, the leases never lapse.
+// SetLeaseDeadline sets when the leases of this pool (its right to run the claimed jobs) lapse. After that time, other
+// nodes may run the jobs. Therefore the runners end all jobs that still run at that time, even if this process is dead.
+// The zero time means never. If the leases can lapse, the caller must call SetLeaseDeadline before Run, and call it
+// again with a later time before they lapse. Without a call, the leases never lapse.
 func (p *Pool) SetLeaseDeadline(leaseDeadline time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -37,9 +37,9 @@ func (p *Pool) sendLeaseDeadlineLocked(conn *runnerConn) {
 	conn.Send(f)
 }
 
-// endOrphanProcesses ends the processes that the runner in dir left behind, if the runner is dead and the
-// leases can lapse. Run also ends these processes when it recovers the runner, but it may have to wait for
-// the store first, until after the leases have lapsed. A living runner ends its jobs itself.
+// endOrphanProcesses ends the processes that the runner in runnerDir left behind, if the runner is dead and the leases
+// can lapse. Run also ends these processes when it recovers the runner's jobs. But Run may first have to wait for the
+// store, and the leases may lapse in the meantime. A living runner ends its jobs itself.
 func (p *Pool) endOrphanProcesses(ctx context.Context, runnerDir string) {
 	if lockedValue(p, &p.leaseDeadline).isNever() {
 		return
@@ -49,7 +49,7 @@ func (p *Pool) endOrphanProcesses(ctx context.Context, runnerDir string) {
 		recoverer, err := p.recovererForDir(filepath.Dir(runnerDir))
 		if alive, unknown := runner.IsAlive(runnerDir); !alive && unknown == nil && err == nil {
 			if recoverer != nil || !p.cfg.RunnerLocation.HasExternalDir() {
-				// Ignore errors: Run recovers the runner again and handles the errors then.
+				// Ignore errors: Run recovers the runner's jobs later and handles the errors then.
 				p.recoverWith(ctx, recoverer, runnerDir, nil, nil)
 			}
 			return

@@ -31,7 +31,7 @@ func newLeases(log *slog.Logger) leases {
 	}
 }
 
-// addLeaseLocked adds the lease of a claimed job. initial is its first phase.
+// addLeaseLocked adds the lease of a claimed job. initialPhase is the phase in which the lease begins.
 func (s *leases) addLeaseLocked(j *queue.Job, initialPhase leasePhase) *lease {
 	s.addedLeaseCount++
 	h := newLease(j, s.addedLeaseCount, initialPhase, s.log)
@@ -39,8 +39,8 @@ func (s *leases) addLeaseLocked(j *queue.Job, initialPhase leasePhase) *lease {
 	return h
 }
 
-// removeLeaseLocked applies the last event to a lease and removes it. It wakes all callers that wait for the end
-// of the lease.
+// removeLeaseLocked applies lastEvent to a lease and removes the lease. It wakes all callers that wait for the end of
+// the lease.
 func (s *leases) removeLeaseLocked(id queue.Lease, lastEvent leaseEvent) {
 	h := s.byID[id]
 	if h == nil {
@@ -55,7 +55,7 @@ func (s *leases) removeLeaseLocked(id queue.Lease, lastEvent leaseEvent) {
 	s.notifyChangeLocked()
 }
 
-// notifyChangeLocked wakes the callers that wait for a change of the leases, such as the end of one.
+// notifyChangeLocked wakes the callers that wait for a change of the leases, such as the end of a lease.
 func (s *leases) notifyChangeLocked() {
 	close(s.changeSignal)
 	s.changeSignal = make(chan struct{})
@@ -113,9 +113,9 @@ func (s *leases) anyLeaseOnRunnerLocked(conn *runnerConn) bool {
 	return s.anyMatchesLocked(func(h *lease) bool { return h.runnerConn == conn })
 }
 
-// orphanAttemptsOfRunnerLocked returns the attempts that may belong to the dead runner in the directory dir.
-// knownAttempts lists those that were certainly sent to this runner. attempts lists these and all attempts whose runner
-// is unknown, although another, living runner may run the latter.
+// orphanAttemptsOfRunnerLocked returns the attempts that may belong to the dead runner in the directory runnerDir.
+// knownAttempts lists the attempts that were certainly sent to this runner. possibleAttempts lists these attempts and,
+// in addition, all attempts whose runner is unknown; a living runner may be running some of the latter.
 func (s *leases) orphanAttemptsOfRunnerLocked(runnerDir string) (possibleAttempts, knownAttempts []wire.Attempt) {
 	for _, h := range s.byID {
 		isKnown := h.isOrphanOfRunnerLocked(runnerDir)
@@ -145,8 +145,8 @@ func (s *leases) leasesAwaitingRunnerLocked(matches func(*queue.Job) bool) []*le
 	return s.selectLeasesLocked(func(h *lease) bool { return h.phase == phaseAwaitingRunner && matches(&h.job) })
 }
 
-// endLeasesAwaitingRunnerLocked is called if a separate runner could not be started. It decides the end of the
-// leases that leasesAwaitingRunnerLocked returns, and returns their jobs.
+// endLeasesAwaitingRunnerLocked ends leases for which a separate runner could not be started: those that
+// leasesAwaitingRunnerLocked returns. It returns their jobs.
 func (s *leases) endLeasesAwaitingRunnerLocked(matches func(*queue.Job) bool) (jobs []queue.Job) {
 	for _, h := range s.leasesAwaitingRunnerLocked(matches) {
 		if h.advancePhaseLocked(eventEndDecided) {

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// poolLoop is the state of Run. Other goroutines use only its embedded Pool and backgroundTasks. They pass their
-// results to Run through the channels of backgroundTasks.
+// poolLoop is the state of Run. Other goroutines use only its embedded Pool and backgroundTasks. These goroutines pass
+// their results to Run through the channels of backgroundTasks.
 type poolLoop struct {
 	*Pool
 	backgroundTasks
@@ -26,8 +26,8 @@ type poolLoop struct {
 	progress     progressBatch
 }
 
-// backgroundTasks contains the goroutines that run concurrently with Run until ctx ends, and the channels
-// through which they send to Run.
+// backgroundTasks contains the goroutines that run concurrently with Run until ctx ends, and the channels through which
+// these goroutines send their results to Run.
 type backgroundTasks struct {
 	ctx context.Context
 	sync.WaitGroup
@@ -60,11 +60,10 @@ func sleepOrDone(ctx context.Context, wait time.Duration) bool {
 	}
 }
 
-// Run first takes over the jobs of earlier services: it connects to their runners and records attempts that
-// have ended. It then calls ready, at most jobAdoptionTimeout after its start. If a runner hangs, Run takes over
-// its jobs later, when the runner answers. Run claims and runs jobs until ctx ends. Jobs that are running at
-// that time continue in their runners. Run returns an error if it cannot continue to use the store or the
-// runners.
+// Run first takes over the jobs of earlier services: it connects to their runners and records attempts that have ended.
+// It then calls onReady, at most jobAdoptionTimeout after its start. If a runner hangs, Run takes over its jobs later,
+// when the runner answers. Run claims and runs jobs until ctx ends. Jobs that are running at that time continue in
+// their runners. Run returns an error if it cannot continue to use the store or the runners.
 func (p *Pool) Run(ctx context.Context, onReady func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	l := &poolLoop{
@@ -89,7 +88,7 @@ func (p *Pool) Run(ctx context.Context, onReady func()) error {
 		err = l.exchangeWithStore()
 	}
 	if err == nil {
-		// End separate runners that an earlier service has started, but to which it never sent a job.
+		// End separate runners to which an earlier service has never sent a job.
 		l.dismissIdleRunners()
 		onReady()
 	}
@@ -97,7 +96,7 @@ func (p *Pool) Run(ctx context.Context, onReady func()) error {
 		err = l.handleEvents()
 	}
 	if ctx.Err() != nil {
-		return nil // the end of ctx has caused the error
+		return nil // the error is only a consequence of the end of ctx
 	}
 	return err
 }
@@ -124,7 +123,7 @@ func (l *poolLoop) isAdoptingJobs() bool {
 		l.runners.currentRunnerLocked() == nil && !l.stopRequested && l.runners.lastSpawnErr == nil
 }
 
-// handleNextEvent waits for one event and handles it. expired is true if the timer fired first.
+// handleNextEvent waits for one event and handles it. timerFired is true if the timer fired first.
 func (l *poolLoop) handleNextEvent(timer <-chan time.Time) (timerFired bool, err error) {
 	select {
 	case <-l.ctx.Done():
@@ -141,7 +140,7 @@ func (l *poolLoop) handleNextEvent(timer <-chan time.Time) (timerFired bool, err
 }
 
 // handleEvents waits for an event, and handles it and all other events that have arrived in the meantime. It records
-// all of them in the store with one call.
+// all these events in the store with one call.
 func (l *poolLoop) handleEvents() error {
 	_, err := l.handleNextEvent(time.After(l.maxEventWait()))
 	for err == nil && len(l.deliveries) > 0 {
@@ -163,7 +162,8 @@ func (l *poolLoop) handleEvents() error {
 	return err
 }
 
-// maxEventWait returns how long step may wait for an event. After that, a check or another timed action is due.
+// maxEventWait returns how long handleEvents may wait for an event. After that time, a check or another timed action is
+// due.
 func (l *poolLoop) maxEventWait() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -172,8 +172,8 @@ func (l *poolLoop) maxEventWait() time.Duration {
 	for _, h := range l.leases.byID {
 		next = next.earlierOf(l.nextRecallCheckLocked(h, now))
 	}
-	// Wake up when a runner has been unreachable for unreachableRunnerTimeout, because ensureRunnerForNewJobs then starts
-	// another runner.
+	// Wake up when a runner has been unreachable for unreachableRunnerTimeout: at that time, ensureRunnerForNewJobs must
+	// start another runner.
 	for _, c := range l.runners.contactsByDir {
 		if due := c.unreachableDeadline(unreachableRunnerTimeout); !due.hasPassed(now) {
 			next = next.earlierOf(due)
@@ -191,8 +191,8 @@ func (l *poolLoop) maxEventWait() time.Duration {
 	return max(next.time.Sub(now), time.Millisecond)
 }
 
-// nextRecallCheckLocked returns when recallStaleJobs must check whether a lease's job has waited too long. The zero
-// deadline means never.
+// nextRecallCheckLocked returns when recallStaleJobs must check whether the job of the lease has waited too long in its
+// runner. The zero deadline means never.
 func (l *poolLoop) nextRecallCheckLocked(h *lease, now time.Time) deadline {
 	switch {
 	case h.phase == phaseSent && h.runnerConn != nil:
@@ -206,11 +206,12 @@ func (l *poolLoop) nextRecallCheckLocked(h *lease, now time.Time) deadline {
 	return deadline{}
 }
 
-// recallStaleJobs takes jobs that have waited too long back from their runners. If a job has waited in a runner
-// for unstartedRecallDelay, all workers of the runner are busy, and a job that ranks before the waiting ones may
-// arrive. So recallStaleJobs recalls (takes back) all jobs that this runner has not started. It ignores a job
-// whose start hangs, because such a job does not wait for a worker. An unresponsive or unreachable runner
-// cannot return its jobs. From such a runner, recallStaleJobs takes a job back after the job's start deadline.
+// recallStaleJobs takes jobs that have waited too long back from their runners. If a job has waited in a runner for
+// unstartedRecallDelay, all workers of the runner are busy. In the meantime, a job that ranks before the waiting jobs
+// may be enqueued. So recallStaleJobs recalls (takes back) all jobs that this runner has not started, and the pool
+// claims the best-ranked jobs again. It ignores a job whose start hangs, because such a job does not wait for a worker.
+// An unresponsive or unreachable runner cannot return its jobs. From such a runner, recallStaleJobs takes a job back
+// after the job's start deadline.
 func (l *poolLoop) recallStaleJobs() {
 	stale, expired := map[*runnerConn]bool{}, map[leaseLocation][]*lease{}
 	l.mu.Lock()
@@ -246,16 +247,15 @@ func (l *poolLoop) mustTakeBackLocked(h *lease) bool {
 	return l.needsRunnerFileCheckLocked(h)
 }
 
-// needsRunnerFileCheckLocked reports whether a drain waits for the job of a lease, and the runner that may have
-// started the job is unresponsive or unreachable. The pool then reads the runner's files repeatedly until
-// they name the process.
+// needsRunnerFileCheckLocked reports whether the pool must read the files of a lease's runner. This is necessary if a
+// drain waits for the job of the lease, and the runner that may have started the job is unresponsive or unreachable.
+// The pool then reads the runner's files repeatedly, until they contain the process of the job.
 func (l *poolLoop) needsRunnerFileCheckLocked(h *lease) bool {
 	return l.draining && h.phase == phaseAccepted && (h.runnerConn == nil || h.runnerConn.state == connUnresponsive)
 }
 
-// recallFromRunnerLocked takes back all jobs that wait in a runner. If this is the runner for new jobs, its jobs
-// run longer than expected. recallFromRunnerLocked then raises the mean run time, so that the pool sends fewer jobs
-// in advance.
+// recallFromRunnerLocked takes back all jobs that wait in a runner. If this is the runner for new jobs, its jobs run
+// longer than expected. recallFromRunnerLocked then raises the mean run time, so that the pool prefetches fewer jobs.
 func (l *poolLoop) recallFromRunnerLocked(conn *runnerConn) {
 	recall := l.dropUnstartedJobsLocked
 	if conn.state == connCurrent {
@@ -283,7 +283,7 @@ func (l *poolLoop) exchangeWithStore() error {
 	if s.cancelClaim == nil {
 		report.WantedJobs = capacity
 	} else if capacity == 0 || workers < s.workerCountAtClaim {
-		// Cancel the claim that waits for jobs, because it may return more jobs than can start now.
+		// Cancel the claim that waits for jobs, because this claim may return more jobs than can start now.
 		s.cancelClaim()
 	}
 	var lines []logLine
@@ -293,7 +293,7 @@ func (l *poolLoop) exchangeWithStore() error {
 		if l.cfg.UserQuotaBytes != nil {
 			report.MaxBytesPerUser = l.cfg.UserQuotaBytes()
 		}
-		// Record these events even if Run is stopped, because they have happened.
+		// Record these events even if ctx has ended, because they have already happened.
 		reply, err := s.store.ReportAndClaim(context.WithoutCancel(l.ctx), report)
 		if err != nil {
 			return s.handleStoreError(err)
@@ -308,7 +308,7 @@ func (l *poolLoop) exchangeWithStore() error {
 	s.sendAcks() // these also include results that an earlier service has stored
 	s.writeLog(lines)
 	for _, call := range s.afterExchangeFuncs[:callCount] {
-		l.Go(call) // in the background, since call may remove large directories
+		l.Go(call) // in the background, because the function may remove large directories
 	}
 	s.afterExchangeFuncs = s.afterExchangeFuncs[callCount:]
 	// Record returned jobs before the next claim, so that the claim can choose them too.
@@ -362,8 +362,8 @@ func (l *poolLoop) handleResultLocked(conn *runnerConn, r *wire.Result) {
 	l.storeSession.pendingAcks[conn] = append(l.storeSession.pendingAcks[conn], r.Lease)
 }
 
-// settleLeaseResultLocked adds the result of an attempt to the pending report. dir is the directory of the runner
-// that sent it. settleLeaseResultLocked returns false and does nothing if the end of the lease was already
+// settleLeaseResultLocked adds the result of an attempt to the pending report. runnerDir is the directory of the runner
+// that sent the result. settleLeaseResultLocked returns false and does nothing if the end of the lease was already
 // decided.
 func (l *poolLoop) settleLeaseResultLocked(h *lease, r *wire.Result, runnerDir string) bool {
 	if r.EndCause == int64(queue.EndStopped) && h.endRequest != nil {
@@ -388,9 +388,9 @@ func (l *poolLoop) settleLeaseResultLocked(h *lease, r *wire.Result, runnerDir s
 	return true
 }
 
-// handleDropReplyLocked handles the answer to a Drop frame, which asks a runner to give a job back. If the
-// runner has dropped the job, the job returns to the queue. If the runner has started the job,
-// handleDropReplyLocked carries out pending requests to end it.
+// handleDropReplyLocked handles the answer to a DropStart frame, which asks a runner to give a job back. If the runner
+// gives the job back, the job returns to the queue. If the runner has started the job, handleDropReplyLocked carries
+// out pending requests to end it.
 func (l *poolLoop) handleDropReplyLocked(conn *runnerConn, f *wire.DropStartReply) {
 	h := l.leases.byID[queue.Lease(f.Lease)]
 	if h == nil || h.phase.isEndDecided() || h.runnerConn != conn {
@@ -401,8 +401,8 @@ func (l *poolLoop) handleDropReplyLocked(conn *runnerConn, f *wire.DropStartRepl
 		l.returnJobToQueueLocked(h)
 		return
 	}
-	// The runner has refused to drop the job, because it has begun the attempt. It will send StartReport or
-	// Result for the attempt.
+	// The runner has refused to give the job back, because it has begun the attempt. The runner will send a StartReport or
+	// Result frame for the attempt.
 	if !h.advancePhaseLocked(eventAccepted) {
 		return
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// AddLostLeases makes Run record the end of leases of a node that is gone. An attempt that is not known to
-// have started is recorded as one that may have started. AddLostLeases may be called while Run runs.
+// AddLostLeases makes Run record the end of leases that belonged to a lost node. An attempt that is not known to have
+// started is recorded as one that may have started. AddLostLeases may be called while Run runs.
 func (p *Pool) AddLostLeases(lostLeases []store.LostLease) {
 	p.mu.Lock()
 	p.lostLeases = append(p.lostLeases, lostLeases...)

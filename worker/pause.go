@@ -12,8 +12,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// This file pauses and resumes jobs. The store records a change first, and then the runner gets it. When the
-// pool connects to a runner again, it sends the recorded state again, because a frame may have been lost.
+// This file pauses and resumes jobs. The store first records that a job is paused or resumed, and then the runner gets
+// the change. When the pool connects to a runner again, it sends the recorded state again, because a frame may have
+// been lost with the earlier connection.
 
 // ErrAllPaused means that a job cannot be resumed, because all jobs are paused. See
 // docs/decisions/0049.
@@ -26,9 +27,10 @@ const maxPauseStartWait = time.Second
 // runnerPauseTimeout limits how long the pool waits until a runner has paused or resumed a process tree.
 const runnerPauseTimeout = 5 * time.Second
 
-// SetJobPaused pauses a running job, or resumes it if paused is false, on behalf of the user with this uid. It
-// records the change, and waits until the runner has applied it. It returns false if the job does not run.
-// An error names a runner that does not answer, or says that some processes still run.
+// SetJobPaused pauses a running job, or resumes it if paused is false, on behalf of the user requesterUID. It records
+// the change, and waits until the runner has applied the change. It returns false if the job does not run. The error
+// names the runner if the runner does not answer. There is also an error if some processes of the job could not be
+// stopped.
 func (p *Pool) SetJobPaused(ctx context.Context, jobSeq int64, paused bool, requesterUID int) (bool, error) {
 	h := p.awaitRunningLease(ctx, jobSeq, maxPauseStartWait)
 	if h == nil {
@@ -49,7 +51,8 @@ func (p *Pool) SetJobPaused(ctx context.Context, jobSeq int64, paused bool, requ
 	case pausedByAll:
 		return true, ErrAllPaused
 	}
-	// Try again while the store returns ErrJobLeased: the start of the job is not recorded yet, but will be soon.
+	// Try again while the store returns ErrJobLeased: the start of the job is not recorded yet, but Run will record it
+	// soon.
 	err := store.ErrJobLeased
 	for errors.Is(err, store.ErrJobLeased) {
 		if err = p.store.RecordPause(ctx, store.PauseRequest{Lease: h.job.Lease(), Paused: paused,
@@ -70,8 +73,8 @@ func (p *Pool) SetJobPaused(ctx context.Context, jobSeq int64, paused bool, requ
 	return true, p.applyPauseState(ctx, h)
 }
 
-// ResumeJobForSignal resumes a paused job on behalf of the user with this uid, so that the job can handle a
-// signal. It also works while all jobs are paused.
+// ResumeJobForSignal resumes a paused job on behalf of the user requesterUID, so that the job can handle a signal. It
+// also works while all jobs are paused.
 func (p *Pool) ResumeJobForSignal(ctx context.Context, jobSeq int64, requesterUID int) error {
 	p.mu.Lock()
 	h := p.leases.byJobSeq[jobSeq]
@@ -127,9 +130,9 @@ func (p *Pool) RecallQueueJobs(queueName string) (startedJobSeqs []int64, unstar
 	return startedJobSeqs, unstartedCount
 }
 
-// applyPauseStates sends the runners of leases which of the jobs are paused, and waits until the runners have
-// paused or resumed the jobs. It does this concurrently for all leases. It returns the ids of the jobs that
-// run.
+// applyPauseStates informs the runners of leases which of the jobs are paused, and waits until the runners have paused
+// or resumed the jobs. It does this concurrently for all leases. runningJobIDs contains the ids of the jobs that are
+// running.
 func (p *Pool) applyPauseStates(ctx context.Context, leaseList []*lease) (runningJobIDs []string, err error) {
 	errs := make([]error, len(leaseList))
 	var wg sync.WaitGroup
@@ -159,8 +162,8 @@ func (p *Pool) isJobPausedLocked(h *lease) bool {
 	return h.pause.isRecordedAsPaused || p.allJobsPaused && !h.pause.exemptFromPauseAll
 }
 
-// applyPauseState sends the runner of a lease whether the job is paused now, and waits until the runner has paused
-// or resumed the job. A disconnected runner gets this state when it connects.
+// applyPauseState informs the runner of a lease whether the job is paused now, and waits until the runner has paused or
+// resumed the job. A disconnected runner gets this state when it connects.
 func (p *Pool) applyPauseState(ctx context.Context, h *lease) error {
 	for {
 		p.mu.Lock()
@@ -186,7 +189,7 @@ func (p *Pool) applyPauseState(ctx context.Context, h *lease) error {
 		case errors.Is(err, runner.ErrAttemptEnding) && paused:
 			return errJobEnding
 		case errors.Is(err, runner.ErrAttemptEnding), errors.Is(err, runner.ErrNoReply):
-			return nil // there is nothing to resume, or resendPauseStateLocked will send the pause later
+			return nil // there is nothing to resume, or resendPauseStateLocked will send the pause when the runner connects
 		case err != nil && ctx.Err() == nil:
 			return withConsequence(p.unresponsiveError(conn.HelloReply.RunnerPID, h), consequence)
 		case err != nil:
@@ -204,16 +207,16 @@ func (p *Pool) applyPauseState(ctx context.Context, h *lease) error {
 // errJobEnding means that a job cannot be paused, because its attempt has ended or is being ended.
 var errJobEnding = queue.Errorf(queue.CodeWrongState, "the job is ending, so it cannot be paused")
 
-// resendPauseStateLocked sends a runner that has just connected whether the job of a lease is paused.
+// resendPauseStateLocked informs a runner that has just connected whether the job of a lease is paused.
 func (p *Pool) resendPauseStateLocked(h *lease) {
 	if h.endRequest == nil {
 		h.runnerConn.Send(&wire.PauseAttempt{Lease: h.wireLease(), Paused: p.isJobPausedLocked(h)})
 	}
 }
 
-// mustHoldOnReturnLocked reports whether a job that returns to the queue must be held, because it must not start.
-// This is so if a user has paused the job and has not requeued it. If its whole queue is paused, the job is
-// not held, because the queue starts no jobs.
+// mustHoldOnReturnLocked reports whether a job that returns to the queue must be held, because it must not start. This
+// is the case if a user has paused the job and has not requeued it. If the whole queue of the job is paused, the job
+// need not be held, because the queue starts no jobs.
 func (p *Pool) mustHoldOnReturnLocked(h *lease) bool {
 	isRequeued := h.endRequest != nil && h.endRequest.auditVerb == "requeue"
 	return h.pause.isRecordedAsPaused && !isRequeued && !(p.cfg.RunningJobsPaused != nil &&

@@ -11,7 +11,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// receivedPauseStates returns the field Paused of the Pause frames that the runner has received for a job, in order.
+// receivedPauseStates returns the field Paused of the PauseAttempt frames that the runner has received for a job, in
+// order.
 func (f *fakeRunner) receivedPauseStates(jobSeq int64) (states []bool) {
 	for _, p := range framesOfType[*wire.PauseAttempt](f) {
 		if p.Seq == jobSeq {

@@ -5,10 +5,9 @@ import (
 	"slices"
 )
 
-// This file defines the phases of a lease. A phase says what the pool knows about the job of the lease:
-// which runner may have it, whether it may have started, and what must still be stored. An event moves a
-// lease to another phase. The possible moves are as follows. The phase "begun" is the constant
-// phaseAccepted, and "found" is phaseFoundStarted.
+// This file defines the phases of a lease. A phase says what the pool knows about the job of the lease: which runner
+// may have it, whether it may have started, and what must still be stored. An event moves a lease to another phase. The
+// possible moves are as follows. The phase "begun" is the constant phaseAccepted, and "found" is phaseFoundStarted.
 //
 //	reading dependencies → withdrawn, settling, settled
 //	awaiting runner      → withdrawn, sent, settling, returning
@@ -22,46 +21,46 @@ import (
 //	settling             → settled
 //	returning            → returned
 //
-// A typical lease goes through the phases sent, running, settling and settled. For a short job, the runner
-// sends only the result, so the lease goes from sent to settling.
+// A typical lease goes through the phases sent, running, settling and settled. For a short job, the runner sends only
+// the result, so the lease goes from sent to settling.
 //
-// If the table transitions does not list an event for a phase, the event changes nothing: the pool logs it and
-// ignores it. If the pool applied such an event, a job could be settled twice, or be returned to the queue
-// while it runs.
+// If the table phaseTransitions does not list an event for a phase, the event changes nothing: the pool logs it and
+// ignores it. If the pool applied such an event, a job could be settled twice, or be returned to the queue while it
+// runs.
 
 // leasePhase is the phase of a lease. The methods of leasePhase depend on the order of the constants.
 type leasePhase uint8
 
 const (
-	// phaseUnchanged is only used in the table transitions. It means that the event fits the phase but does not
+	// phaseUnchanged is only used in the table phaseTransitions. It means that the event fits the phase but does not
 	// change it.
 	phaseUnchanged leasePhase = iota
 	// The service is reading the results of the job's dependencies. No runner has the job.
 	phaseReadingDeps
 	// A separate runner is being started for the job. No runner has the job.
 	phaseAwaitingRunner
-	// The job will return to the queue, and no runner has received it. Run returns it in its next step, and
-	// claims no other job before that.
+	// The job will return to the queue, and no runner has received it. Run returns the job to the queue in its next step,
+	// and claims no other job before that.
 	phaseWithdrawn
 	// The job was sent to a runner, which may start it at any time. A lease of an earlier service is also in
 	// this phase until its runner is found.
 	phaseSent
-	// A Drop, which takes the job back from the runner, was sent for a caller that changes or ends the job.
-	// The runner has not answered.
+	// A DropStart frame, which takes the job back from the runner, was sent because a caller changes or ends the job. The
+	// runner has not answered.
 	phaseDropping
-	// A Drop was sent because of a recall, which takes back several waiting jobs. The runner has not
-	// answered, and the pool claims no jobs before the answer.
+	// A DropStart frame was sent because of a recall, which takes back several waiting jobs. The runner has not answered,
+	// and the pool claims no jobs before the answer.
 	phaseRecalling
-	// The runner has recorded the attempt and may have started it. It is too late for a Drop.
+	// The runner has recorded the attempt and may have started it. It is too late to take the job back.
 	phaseAccepted
 	// The attempt has started: the files of its runner, which does not answer, name the process or contain the
 	// result.
 	phaseFoundStarted
-	// The attempt has started: the runner or the store said so.
+	// The attempt has started: the runner or the store has reported the start.
 	phaseRunning
-	// The end of the lease is in session.pendingReport.
+	// The end of the lease is in storeSession.pendingReport.
 	phaseSettling
-	// The job's return to the queue is in session.pendingReport. This attempt does not count.
+	// The job's return to the queue is in storeSession.pendingReport. This attempt does not count.
 	phaseReturning
 	// The end is stored, or readDependencyResults has replaced the lease by a new one. The pool's leases do not contain
 	// this lease any more.
@@ -93,12 +92,12 @@ const (
 	eventDepsRead      leaseEvent = iota // the results of the dependencies were read, and a new lease replaces this one
 	eventWithdrawn                       // a job that no runner has is taken back, by a recall or for a caller
 	eventSent                            // the job was sent to the separate runner that was started for it
-	eventDropSent                        // a Drop was sent because a caller takes the job back
-	eventRecallSent                      // a Drop was sent because of a recall
+	eventDropSent                        // a DropStart frame was sent because a caller takes the job back
+	eventRecallSent                      // a DropStart frame was sent because of a recall
 	eventDisconnected                    // the connection to the runner has ended
 	eventAccepted                        // the runner has recorded the attempt
 	eventFoundStarted                    // the runner's files show that the attempt has started
-	eventStarted                         // the runner or the store says that the attempt has started
+	eventStarted                         // the runner or the store has reported that the attempt has started
 	eventEndDecided                      // the pool has decided how the lease ends
 	eventReturnDecided                   // the pool has decided that the job returns to the queue
 	eventStored                          // the store has recorded the end or the return

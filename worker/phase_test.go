@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// phaseTable says for each phase and event what the phase is afterwards; "." means that the event does
-// not fit the phase.
+// phaseTable defines the phase that follows each phase after each event; "." means that the event does not fit the
+// phase.
 const phaseTable = `
 event             reading-dependencies awaiting-runner withdrawn sent      dropping  recalling
 dependencies-read settled              .               .         .         .         .
@@ -115,7 +115,7 @@ func TestEventsMovePhasesAsTabled(t *testing.T) {
 	}
 }
 
-// The moves in the comment at the top of phase.go are those in the table of transitions.
+// The moves in the comment at the top of phase.go are those in the table phaseTransitions.
 func TestPhaseCommentMatchesTransitions(t *testing.T) {
 	source, err := os.ReadFile("phase.go")
 	if err != nil {
@@ -151,8 +151,8 @@ func nextPhaseNames(p leasePhase) (names []string) {
 	return names
 }
 
-// No order of events loses a job or runs it twice: every lease can end, and it ends once. Once the
-// attempt may have started, the pool does not take the job back without an answer of the runner.
+// No order of events loses a job or runs it twice: every lease can end, and no lease ends twice. Once the attempt may
+// have started, the pool does not take the job back without an answer of the runner.
 func TestEveryLeaseEndsOnce(t *testing.T) {
 	for _, p := range allPhases() {
 		_, canEnd := p.phaseAfter(eventEndDecided)

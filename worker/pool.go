@@ -1,13 +1,10 @@
-// Package worker claims jobs, sends them to runners (the processes that run commands), and records how they
-// ended.
+// Package worker claims jobs, sends them to runners (the processes that run commands), and records how they ended.
 //
-// Start with Pool. A single goroutine, Pool.Run, claims jobs and settles attempts (loop.go). The
-// other methods of Pool serve the API and may run concurrently. Callers of a method whose name ends
-// in Locked hold Pool.mu.
+// Start with Pool. A single goroutine, Pool.Run, claims jobs and settles attempts (loop.go). The other methods of Pool
+// serve the API and may run concurrently. Callers of a method whose name ends in Locked hold Pool.mu.
 //
-// A claimed job has a lease: the right of this service to run it. Until the end of the lease is stored, it
-// passes through the phases that phase.go lists. Other difficult parts are explained at the top of their
-// files:
+// A claimed job has a lease: the right of this service to run it. Until the end of the lease is stored, the lease
+// passes through the phases that phase.go lists. Other difficult parts are explained at the top of their files:
 //
 //   - recall.go: how jobs that were sent to a runner in advance keep their order
 //   - connect.go: how the service connects to its runners
@@ -31,11 +28,11 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Prefetched jobs are those that the pool claims in addition to one for each free worker. The pool prefetches
-// at most maxPrefetchedJobs jobs, and only as many as all workers together finish within maxPrefetchRunTime. It
-// estimates this number from the mean of recent run times. If a runner has not started a job within
-// unstartedRecallDelay, the pool takes back all jobs that this runner has not started. So prefetched jobs delay a new
-// job that ranks before them only briefly.
+// Prefetched jobs are jobs that the pool claims although no worker is free for them yet. The pool prefetches at most
+// maxPrefetchedJobs jobs, and only as many as all workers together finish within maxPrefetchRunTime. It estimates this
+// number from the mean of recent run times. If a runner has not started a job within unstartedRecallDelay, the pool
+// takes back all jobs that this runner has not started. So prefetched jobs delay a new job that ranks before them only
+// briefly.
 const (
 	maxPrefetchRunTime   = 20 * time.Millisecond
 	maxPrefetchedJobs    = 64
@@ -58,13 +55,13 @@ const (
 	// service asks the runner again later.
 	purgeTimeout = time.Second
 
-	// startDeadline is how long after the pool has sent a job the runner may start it. Later, the runner
-	// refuses to start the job. So the pool can then take the job back, even if the runner does not answer.
+	// startDeadline is the time within which a runner may start a job that the pool has sent. After that time, the runner
+	// refuses to start the job. The pool can then take the job back, even if the runner does not answer.
 	startDeadline = 5 * time.Second
 )
 
-// Config is the configuration of a pool. The pool calls each function whenever it needs the value, so
-// changed settings take effect immediately.
+// Config is the configuration of a pool. The pool calls each of the functions whenever it needs the function's value,
+// so changed settings take effect immediately.
 type Config struct {
 	RunnerLocation runner.RunnersLocation
 	ServiceVersion string // version of the service's program
@@ -85,16 +82,16 @@ type Config struct {
 	// may start the job. Any other error means that a uid of the job now belongs to another account.
 	// CheckMayStart must not block for long.
 	CheckMayStart func(*queue.Job) error
-	// ResourceUnitEnv returns environment variables that list which units of its resources the job has, such
-	// as which GPUs.
+	// ResourceUnitEnv returns environment variables that contain the names of the resource units that the job has, such as
+	// its GPUs.
 	ResourceUnitEnv func(*queue.Job) []string
 	// AttemptTraceparent returns the trace parent (W3C Trace Context) of an attempt that is about to start. If it
 	// returns "" or is nil, the attempt gets the trace parent in the job's environment.
 	AttemptTraceparent func(*queue.Job) string
 	// OnAttemptEnded is called after the end of an attempt was recorded. It must not block. It may be nil.
 	OnAttemptEnded func(*queue.Job, *store.Settlement)
-	// RunningJobsPaused reports whether a whole queue is paused, including its running jobs. A nil function
-	// means that no queue is.
+	// RunningJobsPaused reports whether a whole queue is paused, including its running jobs. A nil function means that no
+	// queue is paused.
 	RunningJobsPaused func(queue string) bool
 	// HungRunnerAdvice returns a text for users: what to do about a runner that hangs.
 	HungRunnerAdvice func(pid int64) string
@@ -114,8 +111,8 @@ type Account struct {
 	UsesPerJobAccount            bool
 }
 
-// JobUID returns the uid that a job runs as. If UsesPerJobAccount is set, this is the uid that the job names
-// or, if it names none, the uid of the user who enqueued it. Otherwise it is the UID of a.
+// JobUID returns the uid that a job runs as. If UsesPerJobAccount is set, this is the uid that the job names or, if the
+// job names none, the uid of the user who enqueued it. Otherwise it is a.UID.
 func (a *Account) JobUID(j *queue.Job) int {
 	switch {
 	case !a.UsesPerJobAccount:
@@ -126,8 +123,8 @@ func (a *Account) JobUID(j *queue.Job) int {
 	return j.UID
 }
 
-// Pool runs jobs on a number of workers. New creates it and Run runs it. All other methods may be called from
-// any goroutine while Run runs. State that only Run's goroutine uses is in the type loop.
+// Pool runs jobs on a number of workers. New creates it and Run runs it. All other methods may be called from any
+// goroutine while Run runs. State that only Run's goroutine uses is in the type poolLoop.
 type Pool struct {
 	store        store.Session
 	cfg          Config
@@ -138,12 +135,12 @@ type Pool struct {
 	mu                sync.Mutex
 	wantedWorkerCount int
 	stopRequested     bool // Stop was called: no further job is claimed or started
-	// maxKillGrace is the longest time between SIGTERM and SIGKILL for a job, except if the job's own user ends
-	// it. In that case the job gets its full kill_after.
+	// maxKillGrace is the longest time between SIGTERM and SIGKILL for a job, except if the job's own user ends the job.
+	// In that case, the job gets its full kill_after.
 	maxKillGrace      time.Duration
-	draining          bool               // a drain is on: no job is sent to a runner
+	draining          bool               // a drain is in progress: no job is sent to a runner
 	allJobsPaused     bool               // all jobs are paused (SetAllJobsPaused)
-	claimsPausedUntil time.Time          // no job is claimed before this time; zero if claims are not paused
+	claimsPausedUntil time.Time          // no job is claimed before this time
 	lastStartErr      string             // error of the last failed start that has paused claims
 	leaseDeadline     deadline           // when this pool may no longer run its jobs (SetLeaseDeadline)
 	endedAttempts     endedAttemptCounts // attempts recorded as ended
@@ -153,7 +150,7 @@ type Pool struct {
 	lostLeases        []store.LostLease // leases of lost nodes that Run must still settle
 }
 
-// New returns a pool with a number of workers. It starts nothing until Run is called.
+// New returns a pool with workerCount workers. It starts nothing until Run is called.
 func New(s store.Session, cfg Config, workerCount int) *Pool {
 	p := &Pool{
 		store: s, cfg: cfg, wantedWorkerCount: workerCount, maxKillGrace: runner.StopGracePeriod(),
@@ -213,10 +210,10 @@ func (p *Pool) ClaimPauseReason() string {
 			"was: %s", p.lastStartErr)
 }
 
-// WaitForScaleDown waits until the number of running jobs is at most the number of wanted workers. After
-// the timeout, it ends the surplus jobs, the youngest first, and waits until they have returned to the
-// queue. endedBy is the uid of the user who requested this, or nil. When ctx ends, WaitForScaleDown returns
-// and ends no further job. If a runner does not answer, the error names the runner.
+// WaitForScaleDown waits until the number of running jobs is at most the number of wanted workers. After the timeout,
+// it ends the surplus jobs, the youngest first, and waits until they have returned to the queue. requesterUID is the
+// uid of the user who requested the scale-down, or nil. When ctx ends, WaitForScaleDown returns and ends no further
+// job. If a runner does not answer, the error names the runner.
 func (p *Pool) WaitForScaleDown(ctx context.Context, timeout time.Duration, requesterUID *int) error {
 	deadline := time.After(timeout)
 	for expired := false; ; {
@@ -239,13 +236,13 @@ func (p *Pool) WaitForScaleDown(ctx context.Context, timeout time.Duration, requ
 	}
 }
 
-// requeueLeases ends the jobs of leases and returns them to the queue. It waits until this is recorded, but
-// not for jobs of a runner that does not answer.
+// requeueLeases ends the jobs of leases and returns them to the queue. It waits until the store has recorded this,
+// except for jobs whose runner does not answer.
 func (p *Pool) requeueLeases(ctx context.Context, leaseList []*lease, requesterUID *int) (err error) {
 	for _, h := range leaseList {
 		p.requestAttemptEnd(h, queue.EndStopped, requesterUID, "worker.stop")
 	}
-	unresponsive := map[*runnerConn]bool{} // runners that did not answer; do not wait for them again
+	unresponsive := map[*runnerConn]bool{} // runners that did not answer; requeueLeases does not wait for them again
 	for _, h := range leaseList {
 		conn := lockedValue(p, &h.runnerConn)
 		if unresponsive[conn] {
@@ -261,11 +258,11 @@ func (p *Pool) requeueLeases(ctx context.Context, leaseList []*lease, requesterU
 // IsStopping reports whether Stop was called. From that time on, no job starts.
 func (p *Pool) IsStopping() bool { return lockedValue(p, &p.stopRequested) }
 
-// Stop ends the pool's work. The pool claims no further job, and running jobs may finish within the
-// timeout. Stop ends paused jobs immediately, because they would not finish. After the timeout, it ends the
-// remaining jobs and returns them to the queue. grace is the longest time between SIGTERM and SIGKILL.
-// Finally it ends the runners. If a runner does not answer, Stop kills it with all its jobs. The caller
-// must cancel the context of Run after Stop has returned.
+// Stop ends the pool's work. The pool claims no further job, and running jobs may finish within the timeout. Stop ends
+// paused jobs immediately, because they would not finish. After the timeout, it ends the remaining jobs and returns
+// them to the queue. killGrace is the longest time between SIGTERM and SIGKILL. Finally it ends the runners. If a
+// runner does not answer, Stop kills it with all its jobs. The caller must cancel the context of Run after Stop has
+// returned.
 func (p *Pool) Stop(ctx context.Context, timeout, killGrace time.Duration) {
 	p.mu.Lock()
 	p.stopRequested, p.maxKillGrace = true, killGrace
@@ -299,8 +296,8 @@ func (p *Pool) Stop(ctx context.Context, timeout, killGrace time.Duration) {
 	}
 }
 
-// HastenStop makes a Stop that is in progress end all running jobs immediately. grace is the longest time
-// between SIGTERM and SIGKILL.
+// HastenStop makes a Stop that is in progress end all running jobs immediately. killGrace is the longest time between
+// SIGTERM and SIGKILL.
 func (p *Pool) HastenStop(ctx context.Context, killGrace time.Duration) {
 	p.mu.Lock()
 	p.maxKillGrace = min(p.maxKillGrace, killGrace)
@@ -320,10 +317,10 @@ type WorkerStatus struct {
 	LastHeartbeat   time.Time        // time of the last message from the worker's runner
 	// the runner is disconnected, does not answer, or has sent nothing for Config.WorkerStaleAfter
 	Stale bool
-	// Stuck means that an ended job still occupies the worker, because its process PID survives SIGKILL.
+	// Stuck means that an ended job still occupies the worker, because the process with the pid in PID survives SIGKILL.
 	Stuck   bool
 	Surplus bool // the worker will end with its job, because there are more workers than wanted
-	Paused  bool // the worker's job is paused, or all jobs are
+	Paused  bool // the worker's job is paused, individually or because all jobs are paused
 }
 
 // ListWorkers returns the status of all workers: those that run a job and those that are idle.

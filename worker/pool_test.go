@@ -72,7 +72,7 @@ func TestJobsOfReassignedUIDsAreHeld(t *testing.T) {
 	checkEqual(t, "leased", s.leasedJobSeqs(), []int64{1, 4})
 }
 
-// A job whose user exists only on other nodes waits for these nodes. It is not held, and no attempt is
+// A job whose user exists only on other nodes waits for these nodes. The job is not held, and no attempt of the job is
 // counted.
 func TestJobOfUserOnOtherNodeWaits(t *testing.T) {
 	s, f, _ := startPool(t, 1)
@@ -93,9 +93,8 @@ func TestJobOfUserOnOtherNodeWaits(t *testing.T) {
 	checkEqual(t, "started", len(f.startedJobSeqs()), 0)
 }
 
-// Once run times are known, the pool claims more jobs than it has free workers: as many additional jobs as
-// run in 20 ms, at most 64. If this number is smaller than the number of workers, the pool claims none of
-// them.
+// Once run times are known, the pool claims more jobs than it has free workers: as many additional jobs as run in 20
+// ms, at most 64. If this number is smaller than the number of workers, the pool claims no additional jobs.
 func TestShortJobsArePrefetched(t *testing.T) {
 	for _, c := range []struct {
 		workers int
@@ -126,8 +125,8 @@ func TestShortJobsArePrefetched(t *testing.T) {
 				f.waitUntilFramesHandled()
 				started := f.startedJobSeqs()
 				if len(framesOfType[*wire.DropStart](f)) > 0 && try < 5 {
-					// The machine was too slow. The pool takes jobs back that do not start within 50 ms, and
-					// then sends fewer jobs in advance.
+					// The machine was so slow that jobs did not start within 50 ms. The pool then takes these jobs back and prefetches
+					// fewer jobs, so this run says nothing about the limit.
 					continue
 				}
 				checkEqual(t, "jobs sent while no run time is known", first, c.workers)
@@ -141,8 +140,9 @@ func TestShortJobsArePrefetched(t *testing.T) {
 	}
 }
 
-// If workers finish their jobs while a claim for fewer jobs waits, they get the next jobs that arrive. No
-// other event is needed to wake the pool. Therefore the runner in this test reports no starts.
+// A claim may be waiting for fewer jobs than there are free workers, because more workers have finished since it began.
+// These workers also get the next jobs that arrive. No other event is needed to wake the pool. To show this, the runner
+// in this test does not report starts.
 func TestWorkersFreedDuringClaimGetJobs(t *testing.T) {
 	s, f, _ := startPool(t, 3, 0, 0)
 	awaitFrame[*wire.Start](t, f, 2)
@@ -234,8 +234,8 @@ func TestScaleDownRecallsUnstartedJob(t *testing.T) {
 	checkEqual(t, "killed", len(framesOfType[*wire.EndAttempt](f)), 0)
 }
 
-// A result is acknowledged only after it is stored. The job that takes the free worker is claimed in the same
-// exchange. If the runner repeats the result, the result is not recorded again.
+// A result is acknowledged only after it is stored. The call of the store that records the result also claims the job
+// that will use the free worker. If the runner repeats the result, the result is not recorded again.
 func TestResultIsStoredThenAcknowledged(t *testing.T) {
 	s, f, p := startPool(t, 1, 0, 0)
 	s.awaitJobState(1, queue.Processing)
@@ -331,8 +331,8 @@ func shortageResult(l wire.Lease) *wire.Result {
 	return &wire.Result{Attempt: runningAttempt(l), ResourceShortage: true, ExitCode: -1, Error: "no more processes"}
 }
 
-// If starts fail for lack of resources, claims pause for a second. If starts still fail after that, each
-// further pause is twice as long. Failures during a pause do not extend it. A successful start ends the
+// If starts fail for lack of resources, the pool pauses claims for a second. If starts still fail after this pause,
+// each further pause is twice as long. Failures during a pause do not extend the pause. A successful start ends the
 // shortage.
 func TestResourceShortagePausesClaims(t *testing.T) {
 	_, f, _ := startPool(t, 2, make([]int64, 40)...)
@@ -439,8 +439,8 @@ func TestGracefulStopLetsJobsFinish(t *testing.T) {
 	checkEqual(t, "Shutdown frames", len(framesOfType[*wire.Shutdown](f)), 1)
 }
 
-// At the deadline of a stop, running jobs are ended and returned to the queue. Their grace period is at
-// most that of the stop. Jobs that have not started are taken back.
+// At the deadline of a stop, running jobs are ended and returned to the queue. The grace period of each of these jobs
+// is at most that of the stop. Jobs that have not started are taken back.
 func TestStopEndsJobsAtTheDeadline(t *testing.T) {
 	s, f, p := startPoolWithUnstartedJob(t)
 	stopped := make(chan struct{})

@@ -24,8 +24,8 @@ type progressBatch struct {
 	lastReportAt                 time.Time // time of the last report that contained progress
 }
 
-// addProgressLocked stores in a lease the progress that the runner has sent for the lease's attempt. Run records
-// the progress later. addLocked ignores empty progress.
+// addProgressLocked stores in a lease the progress that the runner has sent for the lease's attempt. Run records the
+// progress later. addProgressLocked ignores empty progress.
 func (t *progressBatch) addProgressLocked(h *lease, p wire.Progress) {
 	progress := sanitizedProgress(p)
 	if progress == nil || h.phase.isEndDecided() {
@@ -73,8 +73,8 @@ func (t *progressBatch) moveDueProgressLocked(now time.Time, report *store.Lease
 	t.lastReportAt = now
 }
 
-// sanitizedProgress returns the progress of an attempt, or nil if it has reported none. It limits and cleans
-// the values, because a runner of another account may send anything.
+// sanitizedProgress returns the progress of an attempt, or nil if it has reported none. sanitizedProgress limits and
+// cleans the values, because a runner of another account may send anything.
 func sanitizedProgress(p wire.Progress) *queue.Progress {
 	if p.ReportedAtMillis <= 0 {
 		return nil

@@ -25,8 +25,8 @@ func TestThroughputCountsLastMinute(t *testing.T) {
 	}
 }
 
-// Each queue has its own rate, up to maxCountedQueues queues in a minute. The total counts the attempts of
-// all queues. Queues without attempts in the last minute are removed.
+// The attempts of each queue are counted separately, up to maxCountedQueues queues in a minute. The total counts the
+// attempts of all queues. Queues without attempts in the last minute are removed.
 func TestQueueThroughputCountersAreLimited(t *testing.T) {
 	var r endedAttemptCounts
 	at := func(seconds int) time.Time { return time.Unix(1_000_000+int64(seconds), 0) }

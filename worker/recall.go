@@ -8,29 +8,29 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// Prefetched jobs wait in the runner until a worker is free. This file makes them start in the order of
-// their queue. It promises that a free worker starts the first job of the queue, in rank order, that can
-// start and needs no gate (no lock, quota or other limited thing). The only exception is a job that could
-// not start yet at the time of the last claim. Three rules keep this promise:
+// Prefetched jobs wait in the runner until a worker is free. This file makes them start in the order of their queue.
+// Its promise concerns the jobs of a queue that can start and need no gate (no lock, quota or other limited thing): a
+// free worker starts the first of these jobs in rank order. The only exception is a job that could not start yet at the
+// time of the last claim. Three rules keep this promise:
 //
 //   1. The runner sorts the waiting jobs of a queue by position, regardless of the order in which they
 //      arrive. The position of a job is normally its rank. If fairness between users lets the job start
 //      before a job that ranks better, it is the rank of that job (store/rules/user_turns.go).
-//   2. A recall takes jobs back from the runner, from the last position to the first, with one Drop frame
-//      for each job. If the runner starts a job before it has received the last Drop, this job is the first
+//   2. A recall takes jobs back from the runner, from the last position to the first, with one DropStart frame
+//      for each job. If the runner starts a job before it has received the last DropStart, this job is the first
 //      of those that are left.
 //   3. During a recall, the pool claims no jobs, and sends no job that it claimed before. The transaction
 //      that records the return of the jobs also makes the next claim, so the claim can choose among these
 //      jobs.
 //
-// An example: the only worker runs job 17, which takes long, and jobs 18, 19 and 20 wait in the runner.
-// After unstartedRecallDelay, the pool sends Drop 20, Drop 19, Drop 18. Job 17 ends after the first Drop, so the
-// runner starts job 18. It answers that it has dropped 20 and 19 but not 18. Without rule 2, the runner
-// could have started job 19 before job 18. Without rule 3, the pool would have claimed job 21 at the end of
-// job 17, and job 21 would have started before job 19.
+// An example: the only worker runs job 17, which takes long, and jobs 18, 19 and 20 wait in the runner. After
+// unstartedRecallDelay, the pool sends DropStart 20, 19 and 18. Job 17 ends after the first DropStart, so the runner
+// starts job 18. It answers that it has dropped 20 and 19 but not 18. Without rule 2, the runner could have started job
+// 19 before job 18. Without rule 3, the pool would have claimed job 21 at the end of job 17, and job 21 would have
+// started before job 19.
 //
-// The rules do not apply to separate runners (isolation.go) and unresponsive runners. If they did, other
-// jobs would have to wait for these runners.
+// The rules do not apply to separate runners (isolation.go) and unresponsive runners. If they did, other jobs would
+// have to wait for these runners.
 
 // recallJobsLocked takes back those of the jobs that matches selects and that runners have not started. If a
 // claim is in progress, its jobs also return to the queue, even if matches selects no job.
@@ -39,7 +39,7 @@ func (p *Pool) recallJobsLocked(matches func(*lease) bool) {
 	p.dropUnstartedJobsLocked(matches)
 }
 
-// dropUnstartedJobsLocked sends a Drop frame, which takes a job back from its runner, for each of the selected
+// dropUnstartedJobsLocked sends a DropStart frame, which asks the runner to give a job back, for each of the selected
 // jobs that has not started. If no runner has the job yet, no frame is needed.
 func (p *Pool) dropUnstartedJobsLocked(matches func(*lease) bool) {
 	list := p.leases.selectLeasesLocked(func(h *lease) bool {
@@ -71,9 +71,8 @@ func queuePosition(j *queue.Job) wire.QueuePosition {
 		StartsBeforeJob: j.StartPosition.Seq != j.Seq}
 }
 
-// isRecallingLocked reports whether a recall (the taking back of jobs) is in progress. This is so if the
-// runner for new jobs has not answered all Drop frames, or if Run must still return a job that no runner has
-// received.
+// isRecallingLocked reports whether a recall (the taking back of jobs) is in progress. This is the case if the runner
+// for new jobs has not answered all DropStart frames, or if Run must still return a job that no runner has received.
 func (s *leases) isRecallingLocked() bool {
 	return s.anyMatchesLocked(func(h *lease) bool {
 		return h.phase == phaseWithdrawn || h.phase == phaseRecalling && h.runnerConn.state == connCurrent

@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// If the connection to a runner breaks during a Cancel, the pool sends the EndAttempt frame again after it
+// If the connection to a runner breaks during a call of CancelJob, the pool sends the EndAttempt frame again after it
 // has reconnected, and CancelJob returns when the job has ended.
 func TestCancelSurvivesReconnect(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
@@ -58,8 +58,8 @@ func TestUnrecordedCancelSurvivesReconnect(t *testing.T) {
 	s.checkJobState(1, queue.Cancelled, "")
 }
 
-// If the store has refused a result, the pool does not acknowledge it together with newly claimed jobs. The
-// runner must keep the result until it is stored.
+// If the store has refused a result, the pool does not acknowledge it together with newly claimed jobs. Without the
+// acknowledgement, the runner keeps the result until it is stored.
 func TestClaimDoesNotAcknowledgeUnstoredResult(t *testing.T) {
 	s, f, _ := startPool(t, 2, 0)
 	s.awaitJobState(1, queue.Processing)
@@ -83,8 +83,8 @@ func TestClaimDoesNotAcknowledgeUnstoredResult(t *testing.T) {
 	checkEqual(t, "acknowledged", f.ackedLeases(), []wire.Lease{firstClaimLease(1)})
 }
 
-// If the store has no space when a runner dies, the pool continues. It records the runner's results
-// when there is space.
+// If the store has no space when a runner dies, the pool continues. It records the runner's results when the store has
+// space again.
 func TestDeadRunnersResultsWaitForStoreSpace(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
@@ -156,8 +156,8 @@ func TestScaleDownReducesWaitingClaim(t *testing.T) {
 	checkEqual(t, "started", f.startedJobSeqs(), []int64{1})
 }
 
-// The pool may ask a runner twice to give the same job back. If the runner answers both Drop frames, only one
-// worker counts as free.
+// The pool may ask a runner twice to give the same job back. If the runner answers both DropStart frames, the pool
+// counts only one worker as free.
 func TestDuplicateDropReplyFreesOneWorker(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()

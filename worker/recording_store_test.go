@@ -14,19 +14,19 @@ import (
 	"github.com/queuectl/queuectl/store/storetest/faultstore"
 )
 
-// recordingStore is a store that records its exchanges (calls of Exchange, with which the pool reports events
-// and claims jobs) and can delay and refuse them.
+// recordingStore is a store that records its exchanges: the calls of ReportAndClaim, with which the pool reports events
+// and claims jobs. It can also delay and refuse exchanges.
 type recordingStore struct {
 	*faultstore.Store
 	t *testing.T
 
 	mu              sync.Mutex
 	storedExchanges []store.LeaseReport // exchanges that were stored
-	// number of jobs that the Await in progress wants; 0 if none is in progress
+	// number of jobs that the call of AwaitJobs in progress requests; 0 if no call is in progress
 	requestedJobCount int
 	refuseExchange    func(store.LeaseReport) error // see setExchangeRefusal; may be nil
 	unblockSignal     chan struct{}                 // see blockSettlements; may be nil
-	exchangeBlocked   bool                          // an exchange waits for unblock
+	exchangeBlocked   bool                          // an exchange waits until unblockSignal is closed
 
 	unblockParents     chan struct{} // if not nil, reads of dependencies wait until unblockParents is closed
 	parentsReadStarted chan struct{} // receives a value when a read of dependencies begins
@@ -102,7 +102,7 @@ func (s *recordingStore) AwaitJobs(ctx context.Context, maxJobs int) ([]queue.Jo
 	return s.Store.AwaitJobs(ctx, maxJobs)
 }
 
-// awaitedJobCount returns how many jobs the Await in progress wants; 0 if none is in progress.
+// awaitedJobCount returns how many jobs the call of AwaitJobs in progress requests; 0 if no call is in progress.
 func (s *recordingStore) awaitedJobCount() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,8 +140,8 @@ func (s *recordingStore) isExchangeBlocked() bool {
 	return s.exchangeBlocked
 }
 
-// reportedEndCounts returns how often the pool has reported to the store that a job ended, that it returned to the
-// queue, and that it was cancelled.
+// reportedEndCounts returns three numbers for a job: how often the pool has reported to the store that the job ended,
+// that the job returned to the queue, and that the job was cancelled.
 func (s *recordingStore) reportedEndCounts(jobSeq int64) (ended, released, cancelled int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

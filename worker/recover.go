@@ -23,13 +23,13 @@ import (
 //     report.
 //   - finishRecovery removes the runner's directory when the report is stored.
 
-// deadRunner describes a dead runner and what it left behind. If dir is "", it represents all runners whose
+// deadRunner describes a dead runner and what it left behind. If runnerDir is "", it represents all runners whose
 // directories are gone. See docs/decisions/0056.
 type deadRunner struct {
 	runner.RecoveryResult
 	runnerDir   string
 	recoveredBy *runner.Client // living runner that ended the processes; nil if this process did
-	keepDir     bool           // keep the directory, because no runner with the rights to remove it exists
+	keepDir     bool           // keep the directory, because no runner has the rights to remove it
 }
 
 // recoveryState contains what the pool knows about leases whose runners were not found. Only Run's goroutine uses
@@ -96,8 +96,8 @@ func (p *Pool) recovererForDir(parentDir string) (*runnerConn, error) {
 	return nil, nil
 }
 
-// recoverWith calls runner.Recover. The runner recoverer does the work, or this process if recoverer is nil.
-// If recoverer does not answer liveness checks, recoverWith stops waiting and returns an error.
+// recoverWith calls runner.Recover. If recoverer is not nil, that runner does the work, and otherwise this process does
+// it. If recoverer does not answer liveness checks, recoverWith stops waiting and returns an error.
 func (p *Pool) recoverWith(
 	ctx context.Context, recoverer *runnerConn, dir string, leasedAttempts, knownAttempts []wire.Attempt,
 ) (runner.RecoveryResult, error) {
@@ -119,9 +119,9 @@ func (p *Pool) recoverWith(
 	return runner.RecoverDeadRunner(ctx, dir, leasedAttempts, knownAttempts, recoverer.Client)
 }
 
-// decideEndCauseLocked returns how an attempt without a result ended, or 0 if it never started. If the service
-// had requested the end of the attempt, the request counts as the cause in two cases: it was a cancellation,
-// or recoverRunner found and ended processes of the attempt. In all other cases, the outcome is unknown.
+// decideEndCauseLocked returns how an attempt without a result ended, or 0 if it never started. If the service had
+// requested the end of the attempt, this request counts as the cause in two cases: it was a cancellation, or
+// recoverRunner has found and ended processes of the attempt. In all other cases, the outcome is unknown.
 func (d *deadRunner) decideEndCauseLocked(h *lease, runningTableEntry *wire.Attempt) queue.EndCause {
 	started := runningTableEntry != nil || h.phase.mayHaveStarted()
 	switch {
@@ -192,8 +192,8 @@ func (l *poolLoop) finishRecovery(d *deadRunner) {
 	}
 	if !d.keepDir {
 		l.storeSession.afterExchangeFuncs = append(l.storeSession.afterExchangeFuncs, func() {
-			// An error does not end the service: on Windows, removing fails while another process reads one of the
-			// runner's files.
+			// An error does not end the service: on Windows, a directory cannot be removed while another process reads one of
+			// the files in it.
 			if err := runner.RemoveDeadRunner(d.runnerDir, d.recoveredBy); err != nil {
 				l.cfg.Log.Warn("could not remove a dead runner's directory; it will be removed at the next start",
 					"dir", d.runnerDir, "error", err)
@@ -310,9 +310,9 @@ func (l *poolLoop) settleStrayLeases(aliveLeases []wire.Lease) {
 	}})
 }
 
-// lostSettlementLocked returns the settlement of an attempt whose runner has died. dir is the runner's
-// directory. runningTableEntry is the attempt in the runner's running table, or nil if the table does not contain
-// it. If the start time is unknown, the attempt gets a duration of zero.
+// lostSettlementLocked returns the settlement of an attempt whose runner has died. runnerDir is the runner's directory.
+// runningTableEntry is the attempt in the runner's running table, or nil if the table does not contain it. If the start
+// time is unknown, the attempt gets a duration of zero.
 func (p *Pool) lostSettlementLocked(h *lease, runningTableEntry *wire.Attempt, endCause queue.EndCause,
 	runnerDir string) store.Settlement {
 	j, now := &h.job, queue.UnixMillisOf(time.Now())

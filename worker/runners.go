@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// runners contains the runners of this service. Connected ones are in clients, and those that are not
-// connected are in contacts. The pool's mu guards all fields.
+// runners contains the runners of this service. Connected runners are in conns, and runners that are not connected are
+// in contactsByDir. The pool's mu guards all fields.
 type runners struct {
 	cfg             *Config
 	conns           []*runnerConn             // connections to runners; the last one gets new jobs if it is connCurrent
@@ -43,8 +43,8 @@ type runnerConn struct {
 	lastSentSetup    wire.Setup     // the Setup frame that was sent last
 }
 
-// connState says whether a connected runner gets new jobs. A runner starts as connCurrent or
-// connOther:
+// connState is the state of a connected runner. It determines whether the runner gets new jobs. A runner starts as
+// connCurrent or connOther:
 //
 //	current      → other         another runner replaces it as the current one
 //	current      → unresponsive  it does not answer a liveness check
@@ -76,7 +76,7 @@ func (r *runners) currentRunnerLocked() *runnerConn {
 	return nil
 }
 
-// addConnLocked adds a connection and wakes callers that wait for one. If conn is current (the runner for new
+// addConnLocked adds a connection and wakes callers that wait for a connection. If conn is current (the runner for new
 // jobs), the previous current runner gets no more new jobs.
 func (r *runners) addConnLocked(conn *runnerConn) {
 	if conn.state == connCurrent {
@@ -211,8 +211,8 @@ func (conn *runnerConn) livenessCheckDueLocked(interval time.Duration) deadline 
 	return deadlineAfter(conn.lastCheckedAt, interval)
 }
 
-// unlinkIsolatedUserLocked is called for a runner that may be the separate runner of a user and can get no more jobs.
-// The user's next jobs get another separate runner.
+// unlinkIsolatedUserLocked handles that a runner can get no more jobs. If the runner is the separate runner of a user,
+// the user's next jobs get another separate runner.
 func (conn *runnerConn) unlinkIsolatedUserLocked() {
 	if conn.user != nil && conn.user.conn == conn {
 		conn.user.conn = nil
@@ -264,8 +264,8 @@ func (p *Pool) sendChangedRunnerSetup() {
 	}
 }
 
-// dismissIdleRunners ends runners that get no new jobs and have finished their jobs. These are separate runners of
-// one job or user, and runners with another version or other settings than the runner for new jobs. See
+// dismissIdleRunners ends runners that get no new jobs and have finished their jobs. Such runners are separate runners
+// of one job or user, and runners with another version or other settings than the runner for new jobs. See
 // docs/decisions/0051.
 func (l *poolLoop) dismissIdleRunners() {
 	l.mu.Lock()
@@ -290,8 +290,8 @@ func (p *Pool) RunnerConnectedSignal() <-chan struct{} {
 	return lockedValue(p, &p.runners.connectSignal)
 }
 
-// heartbeat concurrently checks the runners that have sent no message for a while. It waits at most for
-// heartbeatTimeout.
+// heartbeat checks, for all runners that have sent no message for a while, that they are alive. It checks these runners
+// concurrently, and waits at most for heartbeatTimeout.
 func (p *Pool) heartbeat(ctx context.Context) {
 	p.mu.Lock()
 	now := time.Now()
@@ -304,8 +304,8 @@ func (p *Pool) heartbeat(ctx context.Context) {
 	p.pingRunners(ctx, clients)
 }
 
-// pingRunners checks concurrently that runners are alive. The result says for each runner whether it answered,
-// in the order of clients.
+// pingRunners checks concurrently that runners are alive. The result contains, in the order of conns, whether each
+// runner has answered.
 func (p *Pool) pingRunners(ctx context.Context, conns []*runnerConn) []bool {
 	alive := make([]bool, len(conns))
 	var pings sync.WaitGroup

@@ -69,8 +69,8 @@ func startPoolWithHungStartsUser(t *testing.T) (
 	return s, p, poolErr, startedRunners
 }
 
-// A user whose starts hang has a separate runner. If this runner dies or hangs, another one replaces it. If
-// it has died, its jobs are lost or return to the queue, as with any runner.
+// A user whose starts hang has a separate runner. If this runner dies or hangs, another one replaces it. If the runner
+// has died, its jobs are lost or return to the queue, as with any runner.
 func TestUsersFailedSeparateRunnerIsReplaced(t *testing.T) {
 	s, p, ended, started := startPoolWithHungStartsUser(t)
 	s.enqueueJobs(0)
@@ -100,8 +100,8 @@ func TestUsersFailedSeparateRunnerIsReplaced(t *testing.T) {
 	}
 }
 
-// If jobs wait too long in a user's separate runner, the pool takes them back. It keeps the jobs that it is
-// claiming at that time, because these jobs run in another runner and need not wait for those of the user.
+// If jobs wait too long in a user's separate runner, the pool takes them back. A claim that is in progress at that time
+// continues, because the claimed jobs run in another runner and need not wait for the jobs of the user.
 func TestRecallFromSeparateRunnerKeepsOtherClaims(t *testing.T) {
 	s, _, _, started := startPoolWithHungStartsUser(t)
 	s.enqueueJobs(0)

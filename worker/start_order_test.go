@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// fakeDispatcher makes a fake runner start and drop attempts as the frames that it receives request. It starts
-// attempts on a number of workers in the order in which they were sent, and records the order of starts. It
+// fakeDispatcher makes a fake runner start and drop attempts as requested by the frames that the fake runner receives.
+// It starts attempts on a number of workers in the order in which they were sent, and records the order of starts. It
 // takes one frame at a time, like the runner, so that a worker can finish between any two frames.
 type fakeDispatcher struct {
 	runner              *fakeRunner
@@ -24,7 +24,7 @@ type fakeDispatcher struct {
 	startedJobSeqs      []int64                  // job numbers in the order of their starts
 }
 
-// handleNextFrame handles the next frame and reports whether there was one.
+// handleNextFrame handles the next frame and reports whether a frame was waiting.
 func (d *fakeDispatcher) handleNextFrame() bool {
 	d.runner.mu.Lock()
 	defer d.runner.mu.Unlock()
@@ -203,8 +203,8 @@ func TestRecalledJobsStartBeforeLaterClaims(t *testing.T) {
 	checkEqual(t, "started after the recall", f.startedJobSeqs()[8:], []int64{7, 8})
 }
 
-// If a claim waits for jobs while the pool takes other jobs back from a runner, the claim may return a job
-// that ranks after those. The pool returns this job to the queue.
+// If a claim waits for jobs while the pool takes other jobs back from a runner, the claim may return a job that ranks
+// after the jobs that were taken back. The pool returns this job to the queue.
 func TestJobsClaimedBeforeRecallAreReturned(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	awaitFrame[*wire.Start](t, f, 1)
@@ -248,7 +248,7 @@ func TestHungJobStartRecallsNoOtherJob(t *testing.T) {
 	f.ignoreStarts()
 	s.enqueueJobs(0)
 	awaitFrame[*wire.DropStart](t, f, 1)
-	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(1)}) // too late to drop: the job's start is in progress
+	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(1)}) // too late: the start is in progress
 	since := time.Now()
 	waitUntil(t, "the start hangs for longer than jobs may wait in a runner", func() bool {
 		return time.Since(since) > 100*time.Millisecond

@@ -37,7 +37,7 @@ func runPool(t *testing.T, s store.Session, rootDir string, workerCount int) *wo
 	return p
 }
 
-// runPoolThatMayFail is like runPool, for a pool that may end with an error. The channel receives the error.
+// runPoolThatMayFail is like runPool, for a pool that may end with an error. The returned channel receives the error.
 func runPoolThatMayFail(t *testing.T, s store.Session, rootDir string, workerCount int) (*worker.Pool, <-chan error) {
 	t.Helper()
 	logs, err := os.Create(filepath.Join(t.TempDir(), "log"))
@@ -51,13 +51,13 @@ func runPoolThatMayFail(t *testing.T, s store.Session, rootDir string, workerCou
 		workerCount)
 }
 
-// runnerStarterArg is the first argument with which the test binary acts as a starter of runners.
+// runnerStarterArg is the first argument with which the test binary acts as the command that starts runners (see
+// runnerStarterCommand).
 const runnerStarterArg = "start-a-runner"
 
 // runnerStarterCommand returns a command that starts runners. Each call adds a line to one file (callLog), and waits
-// until another file (waitFile) exists. It then prints the runner's name, with # replaced by the number of the
-// call. If a file name is empty, the command skips the step with this file. If the runner's name is empty, the
-// command fails.
+// until another file (waitFile) exists. It then prints runnerName, with # replaced by the number of the call. If
+// callLog or waitFile is empty, the command skips the step with this file. If runnerName is empty, the command fails.
 func runnerStarterCommand(t *testing.T, runnerName, callLog, waitFile string) []string {
 	t.Helper()
 	self, err := os.Executable()
@@ -67,7 +67,7 @@ func runnerStarterCommand(t *testing.T, runnerName, callLog, waitFile string) []
 	return []string{self, runnerStarterArg, runnerName, callLog, waitFile}
 }
 
-// TestMain runs the starter command if runnerStarterArg is the first argument.
+// TestMain runs runRunnerStarter instead of the tests if runnerStarterArg is the first argument.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 4 && os.Args[1] == runnerStarterArg {
 		runRunnerStarter(os.Args[2], os.Args[3], os.Args[4])

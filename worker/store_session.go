@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// storeSession is Run's session with the store: the events that are still to be recorded, and the claim in
-// progress. An exchange is a call of store.Session.Exchange, which records events and claims jobs.
+// storeSession is Run's session with the store: the events that are still to be recorded, and the claim in progress. An
+// exchange is a call of ReportAndClaim, which records events and claims jobs.
 type storeSession struct {
 	store store.Session
 	log   *slog.Logger
@@ -57,9 +57,9 @@ func isTemporaryStoreError(err error) bool {
 	return errors.Is(err, queue.ErrNoSpace) || errors.Is(err, queue.ErrUnavailable)
 }
 
-// recordRunnerDirs records in the store the directories of all runners that may have jobs. Run calls it
-// before it sends jobs to a runner. So if a directory disappears, the next service knows that a runner was
-// there.
+// recordRunnerDirs records in the store the directories of all runners that may have jobs. Run calls it before it sends
+// jobs to a runner. So if a directory disappears, the next service knows that there was a runner, which may still be
+// alive.
 func (s *storeSession) recordRunnerDirs(ctx context.Context, runnerDirs []string) error {
 	slices.Sort(runnerDirs)
 	runnerDirs = slices.Compact(runnerDirs)
@@ -81,9 +81,9 @@ func (s *storeSession) sendAcks() {
 	}
 }
 
-// claimInBackground claims up to maxJobs jobs in the background. The claim waits until at least one job is
-// available. recallCount says how often jobs were taken back from runners by now. The caller must compute
-// recallCount and maxJobs without unlocking mu in between, so that both describe the same moment.
+// claimInBackground claims up to maxJobs jobs in the background. The claim waits until at least one job is available.
+// recallCount is the number of recalls (jobs taken back from runners) until now. The caller must compute recallCount
+// and maxJobs without unlocking mu in between, so that both describe the same moment.
 func (l *poolLoop) claimInBackground(maxJobs, workerCount, recallCount int) {
 	ctx, cancel := context.WithCancel(l.ctx)
 	l.storeSession.cancelClaim, l.storeSession.workerCountAtClaim, l.storeSession.recallCountAtClaim = cancel, workerCount,
@@ -112,8 +112,8 @@ func (l *poolLoop) handleBackgroundClaim(jobs []queue.Job, err error) error {
 	return nil
 }
 
-// handleStoredReport is called after the store has recorded a report. It removes the leases whose end was recorded,
-// and answers callers whose changes were stored or refused. It returns lines for the log.
+// handleStoredReport processes a report that the store has recorded. It removes the leases whose end was recorded, and
+// answers callers whose changes were stored or refused. It returns lines for the log.
 func (l *poolLoop) handleStoredReport(report store.LeaseReport, refusalErrs map[queue.Lease]error) []logLine {
 	l.mu.Lock()
 	lines := l.attemptLogLinesLocked(report.Settlements)
@@ -149,9 +149,9 @@ func (l *poolLoop) handleStoredReport(report store.LeaseReport, refusalErrs map[
 	return lines
 }
 
-// sendToCurrentRunner sends claimed jobs to the runner for new jobs. allResultsStored says that the store has recorded
-// all earlier results of attempts. sendToCurrentRunner then sends the pending acknowledgements together with the
-// jobs.
+// sendToCurrentRunner sends claimed jobs to the runner for new jobs. If allResultsStored is true, the store has
+// recorded all earlier results of attempts, and sendToCurrentRunner sends the pending acknowledgements together with
+// the jobs.
 func (l *poolLoop) sendToCurrentRunner(jobs []queue.Job, allResultsStored bool) {
 	if len(jobs) == 0 {
 		return

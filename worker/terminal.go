@@ -37,10 +37,10 @@ func (p *Pool) awaitLeaseStart(ctx context.Context, h *lease) bool {
 	return h.hasStarted()
 }
 
-// TypeTerminalInput writes data to the terminal of a job, if the attempt with this number (from 1) is running. The
-// result says how many bytes were written and which modes the terminal has. The caller can write the
-// remaining bytes after the job has read some input. ok is false if the attempt does not run, if it has no
-// terminal, or if its runner is not connected. If its runner does not answer, the error names the runner.
+// TypeTerminalInput writes data to the terminal of a job, if the attempt with the number attemptNumber (from 1) is
+// running. The reply contains the number of bytes written and the modes of the terminal. The caller can write the
+// remaining bytes after the job has read some input. ok is false if the attempt does not run, if it has no terminal, or
+// if its runner is not connected. If its runner does not answer, the error names the runner.
 func (p *Pool) TypeTerminalInput(ctx context.Context, jobSeq int64, attemptNumber int,
 	data []byte) (reply wire.TypeInputReply, ok bool,
 	err error) {
@@ -60,8 +60,8 @@ func (p *Pool) TypeTerminalInput(ctx context.Context, jobSeq int64, attemptNumbe
 	return reply, err == nil, err
 }
 
-// ResizeTerminal sets the size of a job's terminal, if the attempt with this number is running. It returns false if
-// the attempt does not run or its runner is not connected.
+// ResizeTerminal sets the size of a job's terminal, if the attempt with the number attemptNumber is running. It returns
+// false if the attempt does not run or its runner is not connected.
 func (p *Pool) ResizeTerminal(jobSeq int64, attemptNumber, rows, cols int) bool {
 	h, conn := p.findRunningAttempt(jobSeq, attemptNumber)
 	if conn == nil {
@@ -71,8 +71,9 @@ func (p *Pool) ResizeTerminal(jobSeq int64, attemptNumber, rows, cols int) bool 
 	return true
 }
 
-// findRunningAttempt returns the lease of a job and the connection to its runner, if the attempt with this number
-// is running. Otherwise both are nil. Only the connection is nil if the runner is not connected.
+// findRunningAttempt returns the lease of a job and the connection to its runner, if the attempt with the number
+// attemptNumber is running. If it is not running, both results are nil. If the runner is not connected, only the
+// connection is nil.
 func (p *Pool) findRunningAttempt(jobSeq int64, attemptNumber int) (*lease, *runnerConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

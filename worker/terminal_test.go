@@ -7,15 +7,15 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// typeInputResult is the result of TypeInput.
+// typeInputResult is the result of TypeTerminalInput.
 type typeInputResult struct {
 	takenByteCount int
 	ok             bool
 	err            error
 }
 
-// TypeInput and Resize send a frame to the runner only if their caller names the running attempt. For other
-// attempts they do nothing.
+// TypeTerminalInput and ResizeTerminal send a frame to the runner only if their caller names the running attempt. For
+// other attempts, they do nothing.
 func TestTerminalInputReachesOnlyNamedAttempt(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitJobState(1, queue.Processing)

@@ -21,13 +21,13 @@ import (
 const (
 	livenessCheckTimeout  = 2 * time.Second // time limit for the answer to a liveness check
 	livenessCheckInterval = time.Second     // time between two liveness checks while a caller waits
-	// startDeadlineMargin is how long after the start deadline of a job the pool checks whether an
-	// unresponsive runner has started the job.
+	// startDeadlineMargin is the time between the start deadline of a job and the moment at which the pool checks whether
+	// an unresponsive runner has started the job.
 	startDeadlineMargin = time.Second
 )
 
-// needsLivenessCheckLocked reports whether the pool must check that a runner is alive when the runner has
-// sent no message for a while. This is true for runners that have jobs or are unresponsive. See
+// needsLivenessCheckLocked reports whether the pool must check that a runner is alive when the runner has sent no
+// message for a while. The check is necessary only for runners that have jobs or are unresponsive. See
 // docs/decisions/0055.
 func (l *poolLoop) needsLivenessCheckLocked(conn *runnerConn) bool {
 	return !conn.checkingLiveness && (conn.state == connUnresponsive || l.leases.anyLeaseOnRunnerLocked(conn))
@@ -104,9 +104,9 @@ func (l *poolLoop) returnExpiredLeases(location leaseLocation, expiredLeases []*
 	}
 }
 
-// possibleRunnerDirs returns the directories of the runners that may have started the jobs of leases at a
-// location. complete is true if no other runner can have started these jobs, dirs is not empty, and no runner
-// in dirs was found dead.
+// possibleRunnerDirs returns the directories of the runners that may have started the jobs of leases at a location.
+// isComplete is true under three conditions: no runner outside dirs can have started these jobs, dirs is not empty, and
+// no runner in dirs was found dead.
 func (l *poolLoop) possibleRunnerDirs(location leaseLocation) (dirs []string, isComplete bool) {
 	if location.runnerConn != nil {
 		return []string{location.runnerDir}, true
@@ -124,9 +124,9 @@ func (l *poolLoop) possibleRunnerDirs(location leaseLocation) (dirs []string, is
 	return dirs, isComplete && len(dirs) > 0
 }
 
-// awaitRunnerAnswer waits for a value from the channel or for the end of the lease. answered is false if the
-// lease ended first. If the runner of the lease does not answer liveness checks, awaitRunnerAnswer returns an
-// error that names the runner.
+// awaitRunnerAnswer waits for a value from the channel or for the end of the lease. answered is false if the lease has
+// ended before a value arrived. If the runner of the lease does not answer liveness checks, awaitRunnerAnswer returns
+// an error that names the runner.
 func (p *Pool) awaitRunnerAnswer(ctx context.Context, h *lease, answer <-chan error) (answered bool, err error) {
 	for {
 		select {
@@ -190,7 +190,8 @@ func RunnerDescription(pid int64) string {
 	return fmt.Sprintf("the runner with pid %d", pid)
 }
 
-// UnresponsiveRunnerPIDs returns the pids of the runners that are known not to answer. An unknown pid is 0.
+// UnresponsiveRunnerPIDs returns the pids of the runners that are known not to answer. If the pid of a runner is
+// unknown, the list contains 0.
 func (p *Pool) UnresponsiveRunnerPIDs() (pids []int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -216,8 +217,8 @@ func (p *Pool) RunnerSpawnError() error {
 	return cmp.Or(p.cfg.RunnerLocation.CheckLauncher(), p.runners.lastSpawnErr)
 }
 
-// killUnresponsiveRunners kills the runners that do not answer, with all their jobs. The pool then decides how
-// these jobs ended, as for any dead runner.
+// killUnresponsiveRunners kills the runners that do not answer, with all their jobs. For the pool, these runners are
+// then dead runners like any other, and it decides how their jobs ended.
 func (p *Pool) killUnresponsiveRunners() {
 	p.mu.Lock()
 	var dirs []string

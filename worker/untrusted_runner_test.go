@@ -11,9 +11,9 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// Frames from a runner about a job of another runner are ignored, and a Result frame among them is not
-// acknowledged. So a runner that was left when the service ran jobs as another account cannot end the present
-// jobs.
+// Frames from a runner about a job of another runner are ignored, and a Result frame among them is not acknowledged. A
+// runner may be left over from a time when the service ran jobs as another account. Such a runner therefore cannot end
+// the jobs of the present runners.
 func TestFramesAboutOtherRunnersJobsAreIgnored(t *testing.T) {
 	s, root := newStore(t), t.TempDir()
 	s.enqueueJobs(0, 0)
