@@ -56,8 +56,8 @@ type (
 	}
 )
 
-// These types are effects. An effect is a request of the model to the shell, which executes it. The shell then
-// sends one message with the result, if the effect has one.
+// These types are effects. An effect is a request of the model to the shell, which executes it. If the effect has a
+// result, the shell then sends one message with this result.
 type (
 	effect any
 	// fetchSnapshotEffect reads the state of the queue from the service.

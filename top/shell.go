@@ -58,9 +58,9 @@ const (
 // framesPerSecond is the maximum rate of writes to the terminal.
 const framesPerSecond = 20
 
-// Run shows the screen until the user quits, the process gets SIGTERM or SIGHUP, or ctx ends. In these cases it
-// returns nil. Run restores the terminal, even after a panic. If the service does not reply at first, Run
-// returns an error. If it stops replying later, Run waits for it.
+// Run shows the screen until the user quits, the process gets SIGTERM or SIGHUP, or ctx ends. In these cases, Run
+// returns nil. Run restores the terminal, even after a panic. If the service does not reply to the first request, Run
+// returns an error. If the service stops replying later, Run waits until it replies again.
 func Run(ctx context.Context, o Options) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()

@@ -85,8 +85,8 @@ func (e *Exporter) logFailure(err error) {
 	e.log.Warn("the service discards trace spans, because they cannot be sent to the collector", attrs...)
 }
 
-// SetEndpoint makes the exporter send spans to the collector at a URL such as http://127.0.0.1:4318. The
-// endpoint "" turns the exporter off. Spans that wait for the previous collector are sent within half a
+// SetEndpoint makes the exporter send spans to the collector at collectorURL, such as http://127.0.0.1:4318. If
+// collectorURL is "", it turns the exporter off. Spans that wait for the previous collector are sent within half a
 // second or discarded. Requests contain the headers in the environment variable OTEL_EXPORTER_OTLP_HEADERS.
 func (e *Exporter) SetEndpoint(collectorURL string) error {
 	e.mu.Lock()

@@ -37,8 +37,8 @@ func requireReturnsWithin(t *testing.T, limit time.Duration, description string,
 	}
 }
 
-// A collector that accepts no connection blocks no caller. The exporter discards the spans beyond its limit,
-// and those that are still waiting when it is closed.
+// A collector that accepts no connection blocks no caller. The exporter discards spans above its limit, and spans that
+// are still waiting when the exporter is closed.
 func TestUnresponsiveCollectorBlocksNoCaller(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // never accepts a connection
 	if err != nil {

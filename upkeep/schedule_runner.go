@@ -176,9 +176,9 @@ func (r *scheduleRunner) runSchedule(ctx context.Context, s *store.Schedule) err
 	return nil
 }
 
-// runOccurrences stores due occurrences of a schedule and creates their jobs. If the jobs do not fit into the
-// user's quota of bytes, it frees space and tries again. If it cannot free enough for all jobs, it frees enough
-// for one.
+// runOccurrences stores due occurrences of a schedule and creates their jobs. If the jobs do not fit into the user's
+// quota of bytes, runOccurrences frees space in the quota and tries again. If it cannot free enough space for all of
+// these jobs, it frees enough for one job.
 func (r *scheduleRunner) runOccurrences(ctx context.Context, uid int,
 	plan store.OccurrenceRequest) (store.OccurrenceResult,
 	error) {

@@ -96,8 +96,8 @@ func sleepOrDone(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// filesWrittenSince returns those of the named files that were last written at or after the given time. It leaves
-// out files that it cannot examine.
+// filesWrittenSince returns the names of the files in dir that were last written at since or later. It leaves out files
+// that it cannot examine. If since is zero, it returns all names.
 func filesWrittenSince(dir string, fileNames []string, since time.Time) []string {
 	if since.IsZero() {
 		return fileNames

@@ -42,7 +42,7 @@ type TimerStore interface {
 type Config struct {
 	TimerStore TimerStore
 
-	// RetentionStore removes what exceeds the current retention settings, which the function Retention returns.
+	// RetentionStore removes what exceeds the current retention settings, which the function CurrentRetention returns.
 	RetentionStore   RetentionStore
 	CurrentRetention func() Retention
 

@@ -19,9 +19,8 @@ func (l *poolLoop) mayStartJobsLocked() bool {
 	return !l.stopRequested && !l.draining && !l.allJobsPaused && !l.leaseDeadline.hasPassed(time.Now())
 }
 
-// claimableJobCountLocked returns how many jobs may be claimed now: one for each free worker, and more if
-// recent jobs were short. These additional jobs are prefetched: they wait in the runner until a worker is
-// free.
+// claimableJobCountLocked returns how many jobs may be claimed now: one for each free worker, and additional ones if
+// recent jobs were short. The additional jobs are prefetched: they wait in the runner until a worker is free.
 func (l *poolLoop) claimableJobCountLocked() int {
 	if time.Now().Before(l.claimsPausedUntil) {
 		return 0

@@ -45,10 +45,10 @@ func (p *Pool) RequeueJob(ctx context.Context, jobSeq int64, requesterUID int) (
 	return true, err
 }
 
-// ChangeUnstartedJob changes a leased job (a job that this pool has claimed) that has not started. It returns
-// when one commit has stored both the change and the job's return to the queue. If the attempt has started,
-// ChangeUnstartedJob returns ErrAttemptStarted. It returns false if the job is not leased or its lease has
-// ended; the caller can then change the job in the store.
+// ChangeUnstartedJob changes a leased job (a job that this pool has claimed) that has not started. It returns when one
+// commit has stored both the change and the job's return to the queue. If the attempt has started, ChangeUnstartedJob
+// returns ErrAttemptStarted. ChangeUnstartedJob returns false if the job is not leased or its lease has ended. In this
+// case, the caller can change the job in the store.
 func (p *Pool) ChangeUnstartedJob(ctx context.Context, jobSeq int64, change store.Change) (bool, error) {
 	p.mu.Lock()
 	h := p.leases.byJobSeq[jobSeq]

@@ -207,9 +207,9 @@ func (p *Pool) tryContact(ctx context.Context, c *runnerContact) (result contact
 	return contactResult{client: client}, nil
 }
 
-// nextEpoch returns a new epoch: a number with which the service connects to a runner. The store keeps the
-// last epoch, and each call raises it by one. Runners obey only the service with the highest epoch, so they
-// ignore earlier services. After a temporary error nextEpoch tries again until ctx ends.
+// nextEpoch returns a new epoch: a number with which the service connects to a runner. The store keeps the last epoch,
+// and each call raises it by one. A runner obeys only the service with the highest epoch, so it ignores earlier
+// services. After a temporary error, nextEpoch tries again until ctx ends.
 func (p *Pool) nextEpoch(ctx context.Context) (int64, error) {
 	for wait := storeRetryMin; ; wait = min(2*wait, storeRetryMax) {
 		epoch, err := p.store.NextEpoch(ctx)

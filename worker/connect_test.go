@@ -202,8 +202,8 @@ func TestLeasesOfMissingRunnerWaitForStartDeadline(t *testing.T) {
 	s.awaitJobState(1, queue.Completed)
 }
 
-// When the pool recovers a dead runner, it does not end processes of jobs whose runner it does not know yet.
-// These processes may belong to another runner, to which the starting service has not connected yet.
+// When the pool recovers the jobs of a dead runner, it spares processes of jobs whose runner is not known yet. These
+// processes may belong to another runner, to which the starting service has not connected yet.
 func TestRecoverySparesOtherRunnersJobProcesses(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()

@@ -354,8 +354,8 @@ func (f *fakeRunner) setUnresponsive(unresponsive bool) {
 const firstUnknownJobSeq = 1 << 40
 
 // waitUntilFramesHandled waits until the pool has handled all earlier frames and has made the claims that follow from
-// them. It sends two results, one after the other, for leases that no pool has. The pool acknowledges the first one
-// after it has handled all earlier frames. It acknowledges the second one after it has made its claims.
+// them. It sends two results, one after the other, for leases that no pool has. The pool acknowledges the first result
+// after it has handled all earlier frames, and the second result after it has made its claims.
 func (f *fakeRunner) waitUntilFramesHandled() {
 	f.t.Helper()
 	for range 2 {

@@ -9,9 +9,9 @@ import (
 	"github.com/queuectl/queuectl/store/memstore"
 )
 
-// The row of a job may still contain the start time, worker and pid of the previous attempt. If a lost
-// attempt is not known to have started, it is recorded without these values. If it has started, it is
-// recorded with its own values.
+// The row of a job may still contain the start time, worker and pid of the previous attempt. If a lost attempt is not
+// known to have started, the attempt is recorded without these values. If the lost attempt has started, it is recorded
+// with its own values.
 func TestLostAttemptIsRecordedWithoutPreviousAttemptsValues(t *testing.T) {
 	p := New(memstore.New(queue.RankOrder{}), Config{RetryPolicy: func() queue.RetryPolicy { return queue.RetryPolicy{} }},
 		1)

@@ -111,9 +111,9 @@ func (p *Pool) SetAllJobsPaused(paused bool) (awaitApplied func(context.Context)
 	return func(ctx context.Context) ([]string, error) { return p.applyPauseStates(ctx, running) }
 }
 
-// RecallQueueJobs takes the jobs of a queue that have not started back from their runners. startedJobSeqs lists the
-// numbers of the jobs that have started or may have started. unstartedCount is the number of the other jobs,
-// which are still on their way back to the queue.
+// RecallQueueJobs takes back those jobs of a queue that runners have received but not started. startedJobSeqs lists the
+// numbers of the jobs that have started or may have started. unstartedCount is the number of jobs that have not started
+// and are still on their way back to the queue.
 func (p *Pool) RecallQueueJobs(queueName string) (startedJobSeqs []int64, unstartedCount int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

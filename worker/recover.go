@@ -16,7 +16,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// When a runner has died, this file decides and records how the leases of its jobs ended, in three steps:
+// When a runner has died, the functions in this file decide and record how the leases of its jobs ended, in three
+// steps:
 //
 //   - recoverRunner ends the processes that a dead runner left behind, and reads its files.
 //   - settleDeadRunner decides how each lease of the runner ended, and adds these decisions to the pending
@@ -68,10 +69,10 @@ func (p *Pool) recoverRunner(ctx context.Context, c *runnerContact) (*deadRunner
 	return d, err
 }
 
-// recovererForDir returns a living runner that has the rights to clean up after the dead runners in a directory.
-// It returns nil if this process has these rights itself. It also returns nil if no runner has these rights
-// and none will be started: the operating system has then ended the dead runner's processes, and its
-// directory stays. If such a runner may be available later, recovererForDir returns an error.
+// recovererForDir returns a living runner that has the rights to clean up after the dead runners in a directory. It
+// returns nil if this process has these rights itself. It also returns nil if no runner has these rights and no such
+// runner will be started. In that case, the operating system has ended the dead runner's processes, and the dead
+// runner's directory stays. If a runner with these rights may be available later, recovererForDir returns an error.
 func (p *Pool) recovererForDir(parentDir string) (*runnerConn, error) {
 	if !p.cfg.RunnerLocation.HasExternalDir() {
 		return nil, nil
@@ -142,11 +143,11 @@ func (d *deadRunner) decideEndCauseLocked(h *lease, runningTableEntry *wire.Atte
 	return queue.EndPerhapsInterrupted
 }
 
-// settleDeadRunner decides how the leases ended whose jobs the dead runner had or may have had, and adds the
-// decisions to the pending report. Results in the runner's journal (its file of results) are final. Attempts
-// in its running table (its file of running attempts) were lost while they ran. The runner never received the
-// other leases, unless its files are damaged. settleDeadRunner returns the number of results and the number
-// of attempts that were lost while they ran.
+// settleDeadRunner decides how the leases ended whose jobs the dead runner had or may have had, and adds the decisions
+// to the pending report. Results in the runner's journal (its file of results) are final. Attempts in its running table
+// (its file of running attempts) were lost while they ran. Leases in neither file were never received by the runner,
+// unless its files are damaged. settleDeadRunner returns the number of results and the number of attempts that were
+// lost while they ran.
 func (l *poolLoop) settleDeadRunner(d *deadRunner) (resultCount, lostAttemptCount int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -99,10 +99,10 @@ func (r *runners) removeConnLocked(conn *runnerConn) {
 	conn.unlinkIsolatedUserLocked()
 }
 
-// canTakeNewJobs reports whether a runner that an earlier service started can get new jobs. It must have the
-// version of this service, must not be the separate runner of one job, and must have the directory and the
-// job_tmpdir that the settings require. A runner that this service starts needs no check; it may have another
-// version, because the program on disk may be newer than this process.
+// canTakeNewJobs reports whether a runner that an earlier service started can get new jobs. Such a runner must have the
+// version of this service, and must not be the separate runner of one job. Its directory and its job_tmpdir must be
+// those that the settings require. A runner that this service starts needs no check; it may have another version,
+// because the program on disk may be newer than this process.
 func (r *runners) canTakeNewJobs(c *runner.Client) bool {
 	return c.HelloReply.RunnerVersion == r.cfg.ServiceVersion && !runner.RunsIsolatedJob(c.RunnerDir) &&
 		filepath.Dir(c.RunnerDir) == r.cfg.RunnerLocation.DirForNewRunners() &&
@@ -230,8 +230,8 @@ func (p *Pool) ResendRunnerSetup() {
 }
 
 // sendChangedRunnerSetup sends each runner its settings, such as the number of its workers, if they have changed. A
-// runner that gets no new jobs keeps at least as many workers as it needs for its jobs. The runner for new jobs gets
-// the remaining workers.
+// runner that gets no new jobs keeps at least as many workers as it needs for its present jobs. The runner for new jobs
+// gets the workers that remain.
 func (p *Pool) sendChangedRunnerSetup() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -153,8 +153,8 @@ func TestJobStartsAlternateBetweenUsers(t *testing.T) {
 	}
 }
 
-// startPoolWithPrefetch runs a pool with one worker. Its runner is busy with job 2, and jobs 3 to jobCount
-// wait there until the pool takes them back.
+// startPoolWithPrefetch runs a pool with one worker. Its runner is busy with job 2, and jobs 3 to jobCount wait in the
+// runner until the pool takes these jobs back.
 func startPoolWithPrefetch(t *testing.T, jobCount int) (*recordingStore, *fakeRunner) {
 	t.Helper()
 	t.Parallel()
@@ -184,9 +184,9 @@ func TestRecallTakesBackLastJobFirst(t *testing.T) {
 	checkEqual(t, "dropped", seqs, []int64{12, 11, 10, 9, 8, 7, 6, 5, 4, 3})
 }
 
-// During a recall (while the pool takes jobs back from a runner), the pool claims no job. It also sends no
-// job that it claimed before, since such a job would start before the recalled jobs. After the recall, the
-// pool claims all these jobs again.
+// During a recall (while the pool takes jobs back from a runner), the pool claims no job. It also sends no job that it
+// claimed before, since such a job would start before the recalled jobs. After the recall, the pool claims the returned
+// jobs again.
 func TestRecalledJobsStartBeforeLaterClaims(t *testing.T) {
 	s, f := startPoolWithPrefetch(t, 8)
 	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(8), Dropped: true},

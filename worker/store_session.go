@@ -95,8 +95,8 @@ func (l *poolLoop) claimInBackground(maxJobs, workerCount, recallCount int) {
 }
 
 // handleBackgroundClaim starts the jobs that claimInBackground has claimed. If the pool has taken jobs back from
-// runners since the claim began, these may rank before the claimed jobs. handleBackgroundClaim then returns the
-// claimed jobs to the queue too, so that the next claim chooses the first ones of all these jobs.
+// runners since the claim began, the returned jobs may rank before the claimed jobs. handleBackgroundClaim then also
+// returns the claimed jobs to the queue, so that the next claim chooses the best-ranked jobs from all of them.
 func (l *poolLoop) handleBackgroundClaim(jobs []queue.Job, err error) error {
 	l.storeSession.cancelClaim()
 	l.storeSession.cancelClaim = nil

@@ -13,10 +13,10 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// This file handles runners that do not answer. Like any process, a runner may hang, for example because a
-// signal has stopped it or because it waits for a disk. Every request to a runner therefore has a time
-// limit. If a runner does not answer in time, it is unresponsive, and new jobs go to another runner. When
-// it answers again, its jobs continue normally.
+// This file handles runners that do not answer. Like any process, a runner may hang, for example because a signal has
+// stopped it or because it waits for a disk. Every request to a runner therefore has a time limit. A runner that does
+// not answer in time is called unresponsive, and new jobs go to another runner. When an unresponsive runner answers
+// again, its jobs continue normally.
 
 const (
 	livenessCheckTimeout  = 2 * time.Second // time limit for the answer to a liveness check

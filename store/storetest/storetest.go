@@ -204,8 +204,8 @@ func (r *storeTest) exchange(report store.LeaseReport) store.Grant {
 	return grant
 }
 
-// checkRanks checks the ranks of leased jobs. Then it sets them to zero, because other methods of the store
-// return no ranks.
+// checkRanks checks the ranks of leased jobs. Then it sets these ranks to zero, so that tests can compare the jobs with
+// the results of other methods, which contain no ranks.
 func (r *storeTest) checkRanks(leased []queue.Job) {
 	r.Helper()
 	order := r.store.RankOrder()
@@ -374,8 +374,8 @@ func (r *storeTest) checkJobCounts() {
 		func(a, b store.OwnRetentionQueue) int { return cmp.Compare(a.Name, b.Name) })...)
 }
 
-// checkOwnRetentionQueues checks the list of queues that have jobs which ended while their queue had a separate
-// retention. For each queue, the store counts these jobs and the bytes of their outputs.
+// checkOwnRetentionQueues checks the result of QueuesWithOwnRetention: the queues with jobs that ended while the queue
+// had its own retention settings. For each queue, the store counts these jobs and the bytes of their outputs.
 func (r *storeTest) checkOwnRetentionQueues(want ...store.OwnRetentionQueue) {
 	r.Helper()
 	got, err := r.store.QueuesWithOwnRetention(r.Context())

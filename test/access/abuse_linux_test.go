@@ -37,8 +37,8 @@ const shortAttackTime = 5 * time.Second
 // all workers.
 const multiUserSettings = "run_as = \"submitter\"\nworkers = 8\nmax_running_per_user = 3\n"
 
-// attackingUsers are the users who attack the service. One attack stops all other processes of its user, so no
-// process outside the test may run as one of these users.
+// attackingUsers are the users who attack the service. One of the attacks sends SIGSTOP to all other processes of the
+// attacking user, so no process outside the test may run as one of these users.
 var attackingUsers = []testrig.Person{{Name: "bin", Uid: 2, Gid: 2}, {Name: "sys", Uid: 3, Gid: 3}}
 
 // Two users attack a service in every known way, first one attack at a time and then all at the same
@@ -161,8 +161,8 @@ type serviceMeasurement struct {
 	peakMemory           map[int]int64            // most resident bytes, by pid; guarded by mu
 }
 
-// runPartNames names the parts of a run: the time until the enqueue is acknowledged, then until the job starts,
-// then until it ends, and then until the client has read its end and its output.
+// runPartNames names the parts of a run. The parts end when the enqueue is acknowledged, when the job starts, when the
+// job ends, and when the client has read the end and the output of the job.
 var runPartNames = [4]string{"stored", "queued", "ran", "reported"}
 
 // measureFor sends the requests of the third user for the given time and measures them. If runAlongside is not nil, it

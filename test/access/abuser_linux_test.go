@@ -238,8 +238,8 @@ func (a *abuser) enqueueLeasedInput(ctx context.Context, n *requestTally) {
 	a.repeatRequest(ctx, n, 4, "enqueue", fmt.Sprintf(`{"argv":["cat"],"stdin_file":%q,%s}`, path, noRetrySpecFields))
 }
 
-// enqueueLeasedProgram enqueues jobs that cannot start, because their program is a file with a write lease. It
-// also enqueues jobs that leave processes behind, which a runner must watch until they end.
+// enqueueLeasedProgram enqueues jobs that cannot start, because their program is a file with a write lease. It also
+// enqueues jobs that leave processes behind. A runner must watch such processes until they end.
 func (a *abuser) enqueueLeasedProgram(ctx context.Context, n *requestTally) {
 	path, end, err := a.createLeasedFile("program", []byte("#!/bin/true\n"))
 	if err != nil {
@@ -487,8 +487,8 @@ func (a *abuser) floodWithJobs(ctx context.Context, n *requestTally) {
 	a.repeatRequest(ctx, n, 60, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, noRetrySpecFields))
 }
 
-// enqueueHighestPriorityJobs enqueues jobs with the highest priority that a user may set, so that they start before
-// those of other users. It also tries a higher priority, which the service must refuse.
+// enqueueHighestPriorityJobs enqueues jobs with the highest priority that a user may set, so that they start before the
+// jobs of other users. It also requests a higher priority than permitted, which the service must refuse.
 func (a *abuser) enqueueHighestPriorityJobs(ctx context.Context, n *requestTally) {
 	const highestPriority, excessPriority = `"priority":15`, `"priority":1000000`
 	a.keepConnections(ctx, n, 4, func(c *rawClient) {

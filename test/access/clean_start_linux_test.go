@@ -179,7 +179,7 @@ var firstProcessAttributes = map[string]string{
 }
 
 // If a client starts a service in the background, the service, its runner and its jobs have the attributes of
-// firstProcessAttributes. They inherit none from the process that executed the client.
+// firstProcessAttributes. They inherit no attributes from the process that executed the client.
 func TestBackgroundServiceInheritsNoCallerAttributes(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to lower the nice value; .ci/run runs it as root, "+
 		"and TestBackgroundServiceHoldsNoDescriptorOfItsCaller has descriptors")
@@ -251,8 +251,8 @@ func TestBackgroundServiceHoldsNoDescriptorOfItsCaller(t *testing.T) {
 	}
 }
 
-// Environment variables that configure the Go runtime (see package runtime) reach a job if its user passes them
-// on. They have no effect on the service that the client starts, or on its runner.
+// Environment variables that configure the Go runtime (see package runtime) reach a job if its user passes them on.
+// Such variables have no effect on the service that the client starts, or on its runner.
 func TestBackgroundServiceIgnoresGoVariablesOfItsCaller(t *testing.T) {
 	t.Parallel()
 	s := newPersonalService(t, testrig.Person{Uid: os.Geteuid(), Gid: os.Getegid()})

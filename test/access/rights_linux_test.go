@@ -385,8 +385,8 @@ func TestConnectionKeepsItsGroups(t *testing.T) {
 	}
 }
 
-// In a user namespace, all users from outside have the same id, 65534 (the overflow id). A service cannot
-// distinguish them, so it refuses them all, whatever [access] says about that id.
+// In a user namespace, all users from outside have the same id, 65534 (the overflow id). A service cannot distinguish
+// them, so it refuses all of them, whatever rights the settings in [access] give to that id.
 func TestUsersOutsideNamespaceAreRefused(t *testing.T) {
 	q := testrig.StartSharedQueue(t, testrig.AllPersonsAccessSettings, "--workers", "0")
 	q.StopService()

@@ -252,9 +252,9 @@ func TestFixedAccountCannotBlockService(t *testing.T) {
 	q.MustRunAs(testrig.DaemonUser, "cancel", lockingJob)
 }
 
-// If all jobs run as a fixed account, a job can stop its runner with SIGSTOP. The jobs of that runner stay
-// leased, because they may still run. Neither the next service nor other jobs wait for that runner. When it
-// dies, the processes of its jobs are ended before the jobs count as lost.
+// If all jobs run as a fixed account, a job can stop its runner with SIGSTOP. The jobs of that runner stay leased,
+// because they may still run. Neither the next service nor other jobs wait for that runner. When that runner dies, the
+// processes of its jobs are ended before the jobs count as lost.
 func TestStoppedRunnerDelaysNoOtherJobs(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartWithRootRunners(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")

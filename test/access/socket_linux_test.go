@@ -93,7 +93,7 @@ func TestSocketIsReboundOncePerSecond(t *testing.T) {
 	q.WaitUntil("it answers", 10*time.Second, q.IsServiceAnswering)
 }
 
-// If another service listens at the path of the socket, the service does not replace that socket. It creates
+// If another service listens at the path of the socket, the service does not replace that socket. The service creates
 // its own socket after the other service has stopped.
 func TestOtherServicesSocketIsKept(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")

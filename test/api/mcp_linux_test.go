@@ -197,8 +197,8 @@ func TestMCPAnswersBatches(t *testing.T) {
 	}
 }
 
-// With the tools, an agent can enqueue jobs, wait for them, read their results and retry them. The results are
-// short. If the server is started without --write, the agent can only read.
+// With the tools, an agent can enqueue jobs, wait for them, read their results and retry them. The results of the tools
+// are short. If the MCP server is started without --write, the agent can only read.
 func TestMCPToolsEnqueueAndReadJobs(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")

@@ -189,8 +189,8 @@ func TestQueueTimeStartsWithTheWait(t *testing.T) {
 	}
 }
 
-// The client adds its variable PATH to each job of a file. If the jobs then need several requests, the client
-// still stores them all, in the order of the file.
+// The client adds its variable PATH to each job of a file, so a long PATH can make several requests necessary. The
+// client still stores all jobs, in the order of the file.
 func TestLongPATHSplitsJobFileIntoRequests(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "0")

@@ -148,9 +148,9 @@ func TestNewJobOfSameNameIsNotFollowed(t *testing.T) {
 	}
 }
 
-// If `queuectl wait` waits for several jobs, its exit code is that of the first job in its arguments that did
-// not complete. With --any, it returns when one job ends. After its timeout, it exits with the code for a
-// timeout, even if some jobs have ended.
+// If `queuectl wait` waits for several jobs, its exit code is that of one of the jobs that did not complete: the one
+// that comes first in the arguments. With --any, the command returns when one job ends. If the timeout passes first,
+// the command exits with the code for a timeout, even if some jobs have ended.
 func TestWaitExitsWithFirstFailedJob(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.DialService()

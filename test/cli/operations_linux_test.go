@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// In the foreground, `queuectl worker start` adds workers until the user presses Ctrl-C. Then it waits for the
-// jobs of these workers and removes the workers.
+// In the foreground, `queuectl worker start` adds workers until the user presses Ctrl-C. Then the command waits for the
+// jobs of these workers, and removes the workers.
 func TestForegroundWorkersEndOnCtrlC(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.DialService()

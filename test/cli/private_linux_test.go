@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// After the first Ctrl-C, a private run lets its running jobs finish. The second Ctrl-C ends these jobs and
-// returns them to the queue. When the user repeats the command, the run continues.
+// After the first Ctrl-C, a private run lets its running jobs finish. The second Ctrl-C ends these jobs and returns
+// them to the queue. When the user starts the same command again, the run continues.
 func TestInterruptedPrivateRunContinues(t *testing.T) {
 	t.Parallel()
 	p := testrig.NewPrivateRun(t)

@@ -23,8 +23,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// killPrivateRun kills all processes of a private run with SIGKILL. It finds them by the run's directory, which is in
-// their arguments or environment.
+// killPrivateRun kills all processes of a private run with SIGKILL, except clients that follow its events. It finds
+// these processes by the path of the run's directory, which their arguments or environments contain.
 func killPrivateRun(p *testrig.PrivateRun, cmd *exec.Cmd) {
 	cmd.Process.Kill()
 	cmd.Wait()

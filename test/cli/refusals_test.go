@@ -45,8 +45,8 @@ func TestRefusedEditNamesTheFlag(t *testing.T) {
 	}
 }
 
-// The error about an invalid flag value names the flag as the user typed it, the problem and the next step. It
-// does not quote errors of Go's libraries. If a number is too large, the error says so.
+// The error about an invalid flag value contains the flag as the user typed it, the problem and the next step. The
+// error does not quote errors of Go's libraries. If a number is too large, the error gives this as the reason.
 func TestRefusalsNameTheFlag(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.MustRunCLI("enqueue", "--id", "a", "true")

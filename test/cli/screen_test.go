@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// The API method "screen" returns the last line of output of each running job, even if the job prints its
-// progress with carriage returns. It returns the waiting jobs in the order in which they will start.
+// The API method "screen" returns the last line of output of each running job, even if the job prints its progress with
+// carriage returns. The method returns the waiting jobs in the order in which they will start.
 func TestScreenMethodReturnsJobsAndOutput(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.DialService()

@@ -15,9 +15,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// A setting's value comes from the first of these sources that has one: a flag, an environment variable,
-// "config set", the settings file, the default. `queuectl config list` names the source. A setting can also
-// be named by its aliases.
+// A setting's value comes from the first of these sources that contains the setting: a flag, an environment variable,
+// "config set", the settings file, the default. `queuectl config list` names the source. A setting can also be named by
+// its aliases.
 func TestSettingSourcesTakePrecedence(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")

@@ -229,9 +229,9 @@ func TestSentencesAppearOnlyOnATerminal(t *testing.T) {
 	}
 }
 
-// `queuectl logs` prints the carriage returns of a job unchanged, as `queuectl run` does, so that progress bars
-// look right. If it prints the output of several jobs, it escapes carriage returns, because they would overwrite
-// the prefix of the line.
+// `queuectl logs` prints the carriage returns of a job unchanged, as `queuectl run` does, so that progress bars look
+// right. If the command prints the output of several jobs, it escapes carriage returns, because the text after a
+// carriage return would overwrite the prefix of the line.
 func TestLogsPassCarriageReturns(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.DialService()

@@ -287,9 +287,9 @@ func exclusiveJobCommand(ledgerDir, jobID string) string {
 		">>%[1]s/ran; while [ ! -e %[1]s/go ]; do sleep 0.05; done", ledgerDir, jobID)
 }
 
-// If the service of a node is killed, the runner ends the node's jobs before another node runs them again. If
-// the service is stopped with SIGSTOP for longer than its node lease lasts, other nodes also run its jobs, and
-// the service exits when it continues.
+// If the service of a node is killed, the runner ends the node's jobs before another node runs them again. If the
+// service is stopped with SIGSTOP for longer than its node lease lasts, other nodes run its jobs, and the service exits
+// when SIGCONT lets it continue.
 func TestOtherNodesRunLostNodesJobs(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
@@ -457,8 +457,8 @@ func TestNodesRecoverAfterDatabaseOutage(t *testing.T) {
 	a.WriteFile("go", "")
 	for _, id := range []string{"on-a", "on-b"} {
 		a.WaitUntil(id+" has ended", 60*time.Second, func() bool {
-			// The node that reconnects first may take over the jobs of the other node. The other service then
-			// exits, so start it again.
+			// The node that reconnects first may take over the jobs of the other node. The service of the other node then exits,
+			// so start that service again.
 			for _, q := range []*testrig.Queue{a, b} {
 				select {
 				case <-q.ServiceExit:

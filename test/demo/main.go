@@ -1,7 +1,7 @@
-// Command demo runs jobs on a temporary queue. There is one job for each file of the project, a job that fails
-// twice, a job that fails for good, a job with a timeout, and a delayed job. While jobs run, demo kills the
-// service. It builds the program first, or uses the one that -bin names. It exits with 0 only if every outcome
-// was as expected. Start it in the root directory of the project.
+// Command demo runs jobs on a temporary queue. There is one job for each file of the project, a job that fails twice, a
+// job that fails for good, a job with a timeout, and a delayed job. While jobs run, demo kills the service. Command
+// demo first builds queuectl, or uses the program that the flag -bin names. It exits with 0 only if every outcome was
+// as expected. Start it in the root directory of the project.
 package main
 
 import (

@@ -171,8 +171,8 @@ func TestRestoreKeepsPreviousDatabase(t *testing.T) {
 	}
 }
 
-// When all outputs together exceed retention_output, the service removes the oldest ones, whether they are in
-// the database or in files, but keeps their jobs. `queuectl logs` says why an output was removed.
+// When all outputs together exceed retention_output, the service removes the oldest outputs, whether these are in the
+// database or in files. It keeps the jobs to which the outputs belong. `queuectl logs` says why an output was removed.
 func TestOldestOutputsAreRemovedAboveRetentionLimit(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	for i := range 6 {

@@ -17,9 +17,9 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// checkRound compares the jobs of the queue, which is idle, with the ledger (the file in which jobs note their
-// starts and ends), with the events, and with the replies that clients have received. Then it stops the service
-// and checks its directory.
+// checkRound checks the result of a round while the queue is idle. It compares the jobs of the queue with the ledger
+// (the file in which jobs note their starts and ends), with the events, and with the replies that clients have
+// received. Then it stops the service and checks the service's directory.
 func (c *campaign) checkRound() {
 	c.Helper()
 	var status struct {

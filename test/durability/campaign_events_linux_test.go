@@ -22,8 +22,8 @@ type campaignEvent struct {
 	Reason   string `json:"reason"`
 }
 
-// campaignEvents receives the events of a round while they happen, and stores them by job. It reconnects
-// when the connection breaks.
+// campaignEvents receives the events of a round while they happen, and stores the events by job. It reconnects when the
+// connection to the service breaks.
 type campaignEvents struct {
 	campaign      *campaign
 	stopSignal    chan struct{}
@@ -171,8 +171,8 @@ func (e *campaignEvents) countAttemptEnds(jobSeq int64) int {
 }
 
 // checkReceivedEvents checks that the numbers of the stored events, including those of the audit log, have no gap up to
-// lastEventSeq. Then it waits until the newest stored event was received, stops the receiver, and compares the
-// received events with the stored ones.
+// lastEventSeq. Then it waits until e has received the newest stored event, stops receiving events, and compares the
+// received events with the stored events.
 func (e *campaignEvents) checkReceivedEvents(lastEventSeq int64) {
 	plain, audited := e.campaign.storedEventSeqs(e.firstEventSeq, false), e.campaign.storedEventSeqs(e.firstEventSeq, true)
 	for n := e.firstEventSeq; n <= lastEventSeq; n++ {

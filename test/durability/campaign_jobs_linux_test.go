@@ -12,15 +12,15 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// campaignJobScript is the shell script that every job of TestCampaign runs. Its tag is the name of the job,
-// which stays the same in all attempts. The script holds a lock for the tag, so that two attempts at the same
-// time are detected. It appends notes to a file, the ledger, each in one write with O_APPEND: X if another
-// process holds the lock, S for its start, and E for its end, with the exit code. Between S and E it builds a
-// process tree of the given shape, prints half of its output, sleeps, and prints the other half. All
-// processes of the tree hold the lock, except those that may outlive the job.
+// campaignJobScript is the shell script that every job of TestCampaign runs. The tag of a job is a name that stays the
+// same in all attempts. The script holds a lock for the tag, to detect two attempts that run at the same time. The
+// script appends notes to a file, the ledger, each with one write in append mode (O_APPEND). It writes X if another
+// process holds the lock, S at its start, and E at its end, with the exit code. Between S and E, the script builds a
+// process tree of the given shape, prints half of its output, sleeps, and prints the other half. All processes of the
+// tree hold the lock, except those that may outlive the job.
 //
-// The arguments are: tag, size of the output in bytes, byte offset of the output in the campaign's text of
-// numbers, seconds to sleep, number of attempts that fail, their exit code, shape.
+// The arguments are: tag, size of the output in bytes, byte offset of the output in the campaign's text of numbers,
+// seconds to sleep, number of attempts that fail, their exit code, shape.
 var campaignJobScript = `tag=$1 size=$2 offset=$3 seconds=$4 fails=$5 code=$6 shape=$7
 note() { read -r up idle </proc/uptime; printf '%s %s %s %s %s %s %s\n' \
 	"$1" "$tag" "$QUEUECTL_ATTEMPT" "$$" "$up" "$2" "$QUEUECTL_COOKIE" >>"$RIG/ledger"; }

@@ -22,8 +22,8 @@ import (
 
 // These constants set the size of TestCampaign and the time limits that the service must keep.
 const (
-	// faultTime is how long faults are injected in one round. Then the campaign waits until all jobs have ended,
-	// and checks them.
+	// faultTime is how long faults are injected in one round. After that time, the campaign waits until all jobs have
+	// ended, and checks the jobs.
 	faultTime   = 40 * time.Second
 	clientCount = 5 // concurrent clients
 	diskSize    = "48M"
@@ -97,8 +97,8 @@ type campaign struct {
 	roundCount        int
 }
 
-// sentRequests records which kinds of requests clients have sent about a job or a group of jobs. Clients
-// record a request before they send it. So if a request has had an effect, its kind is recorded.
+// sentRequests records which kinds of requests clients have sent about a job or a group of jobs. Clients record a
+// request before they send it. So if a request has had an effect, the kind of the request is recorded here.
 type sentRequests struct {
 	remove, revive, release, kill, edit, cancel, requeue bool
 }
@@ -178,8 +178,8 @@ func newCampaign(t *testing.T, duration time.Duration) *campaign {
 	return c
 }
 
-// runRound injects faults and sends requests for the given time. Then it waits until all jobs have
-// ended, and checks them.
+// runRound injects faults and sends requests for the given time. Then it waits until all jobs have ended, and checks
+// the jobs.
 func (c *campaign) runRound(duration time.Duration) {
 	c.roundCount++
 	for _, flag := range []*atomic.Bool{&c.clientsStopped, &c.runningJobsWereEnded, &c.runnerHadFault} {

@@ -133,9 +133,8 @@ func TestInterruptedQueueFreezeIsFinished(t *testing.T) {
 	}
 }
 
-// runKillAtCommitScenario enqueues the jobs of TestKilledAtEachCommit and waits until they have ended. It checks
-// that each hook and each planned start has led to exactly one job, and that `queuectl doctor` finds no
-// problem.
+// runKillAtCommitScenario enqueues the jobs of TestKilledAtEachCommit and waits until these jobs have ended. It checks
+// that each hook and each planned start has led to exactly one job, and that `queuectl doctor` finds no problem.
 func runKillAtCommitScenario(q *testrig.Queue) {
 	q.Helper()
 	runDespiteKills(q, "schedule", "add", "s", "@every 1s", "--overlap", "replace", "--max-retries", "0", "--on-ended",

@@ -43,9 +43,9 @@ func TestServiceRefusesJobsBeforeDiskIsFull(t *testing.T) {
 		func() bool { return q.RunCLI("enqueue", "true").ExitCode == 0 })
 }
 
-// fillDiskWithJobs enqueues jobs that wait until the gate file exists and then print output. After each job it extends
-// the filler file, until the service refuses a job for lack of space. Then it fills the rest of the disk. It returns
-// the ids of the acknowledged jobs.
+// fillDiskWithJobs enqueues jobs that wait until the gate file exists and then print output. After each job, it makes
+// the file fillerPath longer, until the service refuses a job for lack of space. Then it fills the rest of the disk. It
+// returns the ids of the acknowledged jobs.
 func fillDiskWithJobs(q *testrig.Queue, fillerPath, gatePath string) (ackedJobIDs []string) {
 	f, err := os.Create(fillerPath)
 	if err != nil {

@@ -106,8 +106,8 @@ func runDiskWorkload(t testing.TB, binaryPath string, env ...string) *diskWorklo
 	return w
 }
 
-// sendJobRequests sends the requests for one job: usually one that enqueues it and one that waits for its end.
-// jobKind selects the kind of job.
+// sendJobRequests sends the requests for one job: usually one request that enqueues the job, and one that waits for the
+// job's end. jobKind selects the kind of job.
 func (w *diskWorkload) sendJobRequests(a *testrig.Requester, jobID string, jobKind int) error {
 	spec := testrig.JSONFields{"id": jobID, "max_retries": 0}
 	// This shell command stores the length of the disk's log when the job starts.

@@ -191,8 +191,8 @@ func (b *reservedBlock) stopWorkers() int {
 	return min(neverStarted, b.reservedJobCount)
 }
 
-// expireReservedJobs lets the jobs of a block expire after the runner has received them and before it starts
-// them. It returns their number.
+// expireReservedJobs lets the jobs of a block expire after the runner has received them and before it starts them. It
+// returns the number of these jobs.
 func (b *reservedBlock) expireReservedJobs() int {
 	b.Helper()
 	var expiry time.Time

@@ -41,8 +41,8 @@ func enqueueUntil(w *testrig.ServiceConn, timeLimit time.Duration, isDone func()
 	return requestCount, longestRequestTime
 }
 
-// If 100,000 jobs are due in the same millisecond, they delay no other client: its requests are served, and its
-// jobs run.
+// If 100,000 jobs are due in the same millisecond, these jobs delay no other client: the service still serves the
+// client's requests and runs the client's jobs.
 func TestManyDueJobsDelayNoOtherClient(t *testing.T) {
 	testrig.SkipIfShort(t)
 	const n = 100_000 / testrig.JobCountDivisor

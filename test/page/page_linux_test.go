@@ -96,8 +96,8 @@ func (w *browserWindow) waitForText(selector, text string) {
 	})
 }
 
-// Users open the page with a link and see changes as they happen: running jobs and their output, dependency
-// graphs, and a service that stops and restarts. On the page, they can retry dead jobs and pause a queue.
+// Users open the page with a link and see changes as they happen: running jobs and their output, dependency graphs, and
+// a service that stops and restarts. On the page, users can also retry dead jobs and pause a queue.
 func TestPageUpdatesLiveInBrowser(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	for _, id := range []string{"d1", "d2", "d3"} {

@@ -76,9 +76,9 @@ func TestOutputIsStoredByteForByte(t *testing.T) {
 	}
 }
 
-// If a job prints more than its output limit, the service stores the first and the last part of the output and
-// the size of the gap between them. Each part has half of the limit's size. The job can still finish, and the
-// service and the runner use little memory.
+// If a job prints more than its output limit, the service stores the first and the last part of the output and the size
+// of the gap between these parts. Each part has half of the limit's size. The job can still finish, and the service and
+// the runner use little memory.
 func TestOutputAboveLimitKeepsBothEnds(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")

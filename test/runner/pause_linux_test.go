@@ -115,8 +115,8 @@ type treeProcess struct {
 	cpuTicks string // CPU time of the process, in clock ticks
 }
 
-// jobTreeProcesses returns the processes of a job that have not ended. It recognises them by the job's id in their
-// environment.
+// jobTreeProcesses returns the processes of a job that have not ended. It recognises these processes by the job's id in
+// their environment.
 func jobTreeProcesses(q *testrig.Queue, id string) (processes []treeProcess) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

@@ -9,10 +9,10 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// If the directory of a runner is removed, no service can find the runner any more. So the runner ends itself
-// and its jobs. If a service is running, these jobs return to the queue; otherwise they are lost. The history
-// of each job shows which of the two happened. No process tree runs at the same time as the next attempt of
-// its job.
+// If the directory of a runner is removed, no service can find the runner any more. So the runner ends its jobs, and
+// then itself. If a service is running at that time, the jobs return to the queue. Otherwise, the jobs are lost. The
+// history of each job shows whether it returned or was lost. No process tree runs at the same time as the next attempt
+// of its job.
 func TestRunnerEndsWhenItsDirIsRemoved(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -130,8 +130,8 @@ func TestStopEndsProcessTrees(t *testing.T) {
 	}
 }
 
-// A job ends once its main process has ended and output_grace has passed, even if other processes still have
-// its output open. The runner ends and counts these processes, unless the job allows background processes.
+// A job ends once its main process has ended and output_grace has passed, even if other processes of the job still have
+// the job's output open. The runner ends and counts these other processes, unless the job allows background processes.
 func TestLeftoverProcessesAreEndedAndCounted(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")

@@ -322,8 +322,9 @@ func TestEachAttemptGetsNewTerminal(t *testing.T) {
 	s.WaitExit(130)
 }
 
-// A job with a terminal ends like any other job, together with its foreground and background processes, even if
-// its runner dies. A background process that may outlive its job does so, unless it uses the terminal.
+// A job with a terminal ends like any other job, together with its foreground and background processes, even if its
+// runner dies. A background process with the permission to outlive its job continues after the job, unless the process
+// uses the terminal.
 func TestTerminalJobsProcessTreesEnd(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.DialService()

@@ -163,8 +163,8 @@ func TestWorkspaceInUseIsRemoved(t *testing.T) {
 	waitUntilWorkspacesRemoved(q, "what it wrote is gone", 60*time.Second)
 }
 
-// If a runner is killed, the next runner removes the private directories of its jobs. It does so with the
-// rights of each job's user.
+// If a runner is killed, the next runner removes the private directories of its jobs. To remove a job's directory, the
+// runner uses only the rights of the job's user.
 func TestDeadRunnersWorkspacesAreRemoved(t *testing.T) {
 	for name, q := range map[string]*testrig.Queue{"runner of the service's user": testrig.NewQueue(t, ""),
 		"runner of root": nil} {
