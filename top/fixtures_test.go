@@ -82,7 +82,7 @@ func testSnapshot(accessRight control.Right) snapshot {
 	return s
 }
 
-// screenTest is a model in a window, and the effects that the model returned last.
+// screenTest is a model in a window, and the effects (requests to the shell) that the model returned last.
 type screenTest struct {
 	*testing.T
 	*model
@@ -95,7 +95,7 @@ func newScreenTest(t *testing.T, accessRight control.Right, width, height int) *
 	return s
 }
 
-// sendMessages sends messages to the model and returns all their effects.
+// sendMessages sends messages to the model. It returns all effects (requests to the shell) that the model has returned.
 func (s *screenTest) sendMessages(messages ...any) []effect {
 	s.effects = nil
 	for _, m := range messages {
@@ -104,7 +104,8 @@ func (s *screenTest) sendMessages(messages ...any) []effect {
 	return s.effects
 }
 
-// typeKeys presses the keys whose names are in keys, separated by spaces, and returns the effects.
+// typeKeys presses the keys whose names are in keys, separated by spaces, and returns the effects (requests of the
+// model to the shell).
 func (s *screenTest) typeKeys(keys string) []effect {
 	s.effects = nil
 	for name := range strings.FieldsSeq(keys) {
@@ -172,7 +173,7 @@ func (s *screenTest) wantNoText(texts ...string) {
 }
 
 // sendSnapshot sends the model a reply to its fetch: a testSnapshot that was changed by the given function. It returns
-// the effects.
+// the effects (requests of the model to the shell).
 func (s *screenTest) sendSnapshot(change func(*snapshot)) []effect {
 	got := testSnapshot(s.whoami.Right)
 	got.whoami, got.list = nil, s.currentList

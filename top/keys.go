@@ -55,7 +55,7 @@ func (q *question) displayText() string {
 // answerCursor marks the position in an answer at which typed text is inserted.
 const answerCursor = "▏"
 
-// handleKey handles a key and returns the effects that it causes.
+// handleKey handles a key and returns the effects (requests to the shell) that the key causes.
 func (m *model) handleKey(k keyPress) []effect {
 	switch k.name {
 	case "ctrl+c":

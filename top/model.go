@@ -70,7 +70,7 @@ type (
 	// followOutputEffect starts reading the output of a job and stops reading the previous output. With an
 	// empty id, it only stops.
 	followOutputEffect struct{ outputSource }
-	// actionEffect executes a verb on the objects with these ids.
+	// actionEffect executes a verb (an action of the user) on the objects whose ids are in objectIDs.
 	actionEffect struct {
 		verb        *verb
 		objectIDs   []string
@@ -141,7 +141,7 @@ func newModel(hostName string, now time.Time, s snapshot) *model {
 	return m
 }
 
-// update handles a message and returns the effects that it causes.
+// update handles a message and returns the effects (requests to the shell) that the message causes.
 func (m *model) update(msg any) []effect {
 	var effects []effect
 	switch msg := msg.(type) {

@@ -31,7 +31,8 @@ func (p *fullScreenPage) wrappedLines(m *model) (wrappedLines []string) {
 	return wrappedLines
 }
 
-// clampScroll replaces the page's job by its newest state and keeps the scroll position within the page.
+// clampScroll updates the job of the page, if the page shows one, to the job's newest state. It also keeps the scroll
+// position within the page.
 func (p *fullScreenPage) clampScroll(m *model) {
 	if p.job != nil {
 		if j := m.findJob(p.job.ID); j != nil {

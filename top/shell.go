@@ -121,7 +121,7 @@ func runProgram(ctx context.Context, o Options, extraOptions ...tea.ProgramOptio
 	return err
 }
 
-// shell executes the model's effects and sends it the results.
+// shell executes the effects that the model requests, and sends the results to the model.
 type shell struct {
 	ctx                context.Context
 	options            Options
@@ -184,7 +184,7 @@ func (s *shell) View() tea.View {
 	return v
 }
 
-// Update passes a message to the model and starts the effects that the model returns.
+// Update passes a message to the model and starts the effects (requests) that the model returns.
 func (s *shell) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	var commands []tea.Cmd
 	var message any = msg

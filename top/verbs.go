@@ -22,7 +22,7 @@ type verb struct {
 	execute          verbFunc
 }
 
-// verbFunc is a function that executes a verb on the objects whose ids are in a.
+// verbFunc is a function that executes a verb (an action of the user) on the objects whose ids a contains.
 type verbFunc func(ctx context.Context, c Client, a *actionEffect) (control.BulkResult, error)
 
 // verbs returns the table of actions. If several actions have the same key, the first one that applies to the

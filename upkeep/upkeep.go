@@ -16,12 +16,12 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// maxPassInterval is the maximum time between two passes of Run. Timers do not notice that the clock was set
-// or that the machine has slept, so a timer may fire too late. This interval limits the delay.
+// maxPassInterval is the maximum time between two passes of Run (a pass performs each duty once). Timers do not notice
+// that the clock was set or that the machine has slept, so a timer may fire too late. This interval limits the delay.
 const maxPassInterval = 30 * time.Second
 
 // retentionInterval is the minimum time between two calls of applyRetention, if the first call has left nothing to
-// remove. Without this limit, Run would call it in every pass, possibly many times a second.
+// remove. Without this limit, Run would call applyRetention in every pass, possibly many times a second.
 const retentionInterval = 5 * time.Second
 
 // maxPassDelayAfterChange is the maximum time until the next pass of Run after a job was enqueued, has ended or was

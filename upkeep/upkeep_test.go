@@ -161,8 +161,8 @@ func runUpkeepWithRetention(t *testing.T, k *fakeStore, retention Retention, act
 	return purgedFileCount, err
 }
 
-// Run makes a pass at least every 30 s, even if nothing is due earlier. So its work is at most 30 s late
-// after the clock was set or the machine has slept.
+// Run makes a pass (performs each duty once) at least every 30 s, even if nothing is due earlier. So its work is at
+// most 30 s late after the clock was set or the machine has slept.
 func TestRunPassesEvery30Seconds(t *testing.T) {
 	k := &fakeStore{untilNextDueJob: time.Hour}
 	if _, err := runUpkeep(t, k, func() { time.Sleep(95 * time.Second) }); err != nil {
@@ -173,8 +173,8 @@ func TestRunPassesEvery30Seconds(t *testing.T) {
 	}
 }
 
-// After jobs were enqueued, have ended or were removed, the next pass starts within 5 s. Such a change may make a
-// user exceed a limit, or files may have to be removed.
+// After jobs were enqueued, have ended or were removed, the next pass of Run starts within 5 s. Such a change may make
+// a user exceed a limit, or files may have to be removed.
 func TestJobChangesStartPassWithin5Seconds(t *testing.T) {
 	k := &fakeStore{untilNextDueJob: time.Hour}
 	_, err := runUpkeep(t, k, func() {
@@ -195,7 +195,7 @@ func TestOutputFilesAreDeletedOnFullDisk(t *testing.T) {
 	}
 }
 
-// Run makes a pass when something is due. It makes one immediately when the store signals that something is
+// Run makes a pass (performs each duty once) when a duty is due, and immediately when the store signals that one is
 // due.
 func TestRunPassesWhenDue(t *testing.T) {
 	k := &fakeStore{untilNextDueJob: 2 * time.Second}

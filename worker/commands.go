@@ -153,7 +153,7 @@ func (p *Pool) sendDropLocked(h *lease) {
 		h.advancePhaseLocked(eventWithdrawn)
 		p.wakeLoop() // makes Run return the job to the queue
 		return
-	case h.runnerConn == nil: // resendLeaseRequestsLocked will send the DropStart frame when the runner is connected
+	case h.runnerConn == nil: // resendLeaseRequestsLocked will send this request when the runner is connected
 		return
 	case h.phase == phaseSent:
 		h.advancePhaseLocked(eventDropSent)

@@ -21,8 +21,8 @@ import (
 
 // These constants are delays in connecting to runners and in replacing them. See docs/decisions/0076.
 const (
-	// jobAdoptionTimeout is how long a starting service waits until it has adopted the jobs of earlier services.
-	// After that, it serves requests and claims jobs. It adopts the remaining jobs when their runners answer.
+	// jobAdoptionTimeout is how long a starting service waits until it has adopted the jobs of earlier services. After
+	// that, the service serves requests and claims jobs. It adopts the remaining jobs when their runners answer.
 	jobAdoptionTimeout = time.Second
 	// unreachableRunnerTimeout is how long the runner for new jobs may be unreachable before the pool starts another one.
 	unreachableRunnerTimeout = 2 * time.Second
@@ -44,7 +44,7 @@ type runnerContact struct {
 	foundDead         bool      // the runner was found dead; guarded by the pool's mu
 }
 
-// contactOrigin says how the pool learned of a contact.
+// contactOrigin says how the pool learned of a contact (a runner to which it is trying to connect).
 type contactOrigin uint8
 
 const (
@@ -67,7 +67,7 @@ func (c *runnerContact) unreachableDeadline(limit time.Duration) deadline {
 	return deadlineAfter(c.tryingSince, limit)
 }
 
-// contactResult is the outcome of a contact. Exactly one field is set.
+// contactResult is the outcome of the tries to connect to a runner. Exactly one field is set.
 type contactResult struct {
 	client     *runner.Client // the runner is alive and connected
 	deadRunner *deadRunner    // the runner was dead, and its files were read
@@ -223,8 +223,8 @@ func (p *Pool) nextEpoch(ctx context.Context) (int64, error) {
 	}
 }
 
-// handleContactResult handles the result of a contact: the runner is connected, or its jobs were recovered. It runs in
-// Run's goroutine.
+// handleContactResult handles the result of the tries to connect to a runner: the runner is connected, or its jobs were
+// recovered. It runs in Run's goroutine.
 func (l *poolLoop) handleContactResult(c *runnerContact, result contactResult) error {
 	if result.err != nil {
 		return result.err
@@ -326,8 +326,8 @@ func (l *poolLoop) recordAttemptStartLocked(h *lease, a wire.Attempt) {
 	}
 }
 
-// receiveFrames passes the frames of a runner to Run until the connection ends. It then reports the end to
-// Run.
+// receiveFrames passes the frames of a runner to Run until the connection ends. It then reports the end of the
+// connection to Run.
 func (l *poolLoop) receiveFrames(conn *runnerConn) {
 	deliver := func(d frameDelivery) {
 		select {
@@ -370,7 +370,7 @@ func (l *poolLoop) handleConnectionEnd(conn *runnerConn) {
 	finished := conn.shutdownSent && !hasOpenLease // the runner ended because of the pool's Shutdown frame
 	l.mu.Unlock()
 	if finished {
-		// The next exchange with the store records the runner's results. Remove the directory only after
+		// The next call of ReportAndClaim records the runner's results in the store. Remove the runner's directory only after
 		// that.
 		l.storeSession.afterExchangeFuncs = append(l.storeSession.afterExchangeFuncs,
 			func() { l.removeDismissedDir(l.ctx, conn.RunnerDir) })

@@ -223,8 +223,8 @@ func TestRecoverySparesOtherRunnersJobProcesses(t *testing.T) {
 		receiveEvent(t, "the recovery of the dead runner", recovered), []wire.Attempt(nil))
 }
 
-// While a runner of root cleans up after a dead runner, it continues to send other frames. The pool receives the
-// RecoverReply of that runner even if many frames come before it.
+// While a runner of root cleans up after a dead runner, it continues to send other frames (messages). The pool receives
+// the RecoverReply of that runner even if many frames come before it.
 func TestPoolReceivesRecoverReplyAfterManyFrames(t *testing.T) {
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()

@@ -51,8 +51,8 @@ func receiveEvent[T any](t *testing.T, event string, c <-chan T) (v T) {
 	return v
 }
 
-// fakeRunner is the runner's end of a connection. It runs no commands. It records the frames that
-// it receives, and sends the frames that a test requests.
+// fakeRunner is the runner's end of a connection. It runs no commands. It records the frames (messages) that it
+// receives, and sends the frames that a test requests.
 type fakeRunner struct {
 	t               *testing.T
 	dir             string
@@ -61,7 +61,7 @@ type fakeRunner struct {
 	acceptLoopGroup sync.WaitGroup
 
 	mu                  sync.Mutex
-	helloReply          wire.HelloReply          // the answer to a Hello frame
+	helloReply          wire.HelloReply          // the answer to a Hello frame, with which a service connects
 	framesAfterHello    []wire.Frame             // frames that are sent after this answer
 	onRecover           func(*wire.Recover)      // called with each Recover frame; may be nil
 	onPause             func(*wire.PauseAttempt) // called with each PauseAttempt frame; may be nil
@@ -173,7 +173,7 @@ func (f *fakeRunner) acceptConnections() {
 	}
 }
 
-// serveConnection handles the frames that arrive on a connection.
+// serveConnection handles the frames (messages) that arrive on a connection.
 func (f *fakeRunner) serveConnection(conn net.Conn) {
 	defer conn.Close()
 	buf := make([]byte, 1<<16)

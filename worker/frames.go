@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// appendStartFramesLocked appends to frames the Start frame of a job. If a caller watches the job, it also
-// appends a frame that makes the runner send the job's result immediately.
+// appendStartFramesLocked appends to frames the Start frame (the message that starts a job) for job j. If a caller
+// watches the job, it also appends a frame that makes the runner send the job's result immediately.
 func (p *Pool) appendStartFramesLocked(frames []wire.Frame, j *queue.Job) []wire.Frame {
 	argv := j.Argv
 	if j.Command != "" {

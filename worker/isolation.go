@@ -18,15 +18,15 @@ import (
 // The start of a job can hang, for example because access to its program hangs, and thereby delay the jobs of other
 // users. If this has happened repeatedly to jobs of one user, all jobs of this user run in a separate runner.
 
-// isolationState contains what the pool knows about suspects and about users whose jobs need separate runners. Only
-// Run's goroutine uses it.
+// isolationState contains what the pool knows about suspects (jobs whose last runner died) and about users whose jobs
+// need separate runners. Only Run's goroutine uses it.
 type isolationState struct {
 	isolatedUsers      map[int]*isolatedUser // users whose starts have hung, by uid
 	spawningForSuspect bool                  // a separate runner for a suspect is being started
-	// spawnRetryDelay is how long suspects must wait after the next failed start of a separate runner. Each failure
-	// doubles this delay.
+	// spawnRetryDelay is how long suspects (jobs whose last runner died) must wait after the next failed start of a
+	// separate runner. Each failure doubles this delay.
 	spawnRetryDelay    time.Duration
-	nextSuspectAt      time.Time // earliest time at which the next suspect may start
+	nextSuspectAt      time.Time // earliest time at which the next suspect (see maxConcurrentSuspects) may start
 	lastPostponedUntil time.Time // time at which the job that was postponed last may be claimed again
 }
 
@@ -95,8 +95,8 @@ const (
 	minPostponeDelay = time.Second
 )
 
-// startSuspects starts a separate runner for each suspect, one after the other. It postpones suspects that
-// exceed maxConcurrentSuspects.
+// startSuspects starts a separate runner for each suspect (a job whose last runner died), one after the other. It
+// postpones suspects that exceed maxConcurrentSuspects.
 func (l *poolLoop) startSuspects(suspects []queue.Job) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,8 +110,8 @@ func (l *poolLoop) startSuspects(suspects []queue.Job) {
 	l.spawnForSuspectLocked()
 }
 
-// spawnForSuspectLocked starts a separate runner for the next waiting suspect. It does nothing while a
-// runner for another suspect is being started.
+// spawnForSuspectLocked starts a separate runner for the next waiting suspect (a job whose last runner died). It does
+// nothing while a runner for another suspect is being started.
 func (l *poolLoop) spawnForSuspectLocked() {
 	if l.isolation.spawningForSuspect {
 		return
@@ -130,8 +130,8 @@ func (l *poolLoop) spawnForSuspectLocked() {
 
 func isSuspect(j *queue.Job) bool { return j.NeedsIsolation }
 
-// suspectLimitErrorLocked returns the reason why no further suspect may start now, or nil if a further suspect may
-// start.
+// suspectLimitErrorLocked returns the reason why no further suspect (a job whose last runner died) may start now, or
+// nil if a further suspect may start.
 func (l *poolLoop) suspectLimitErrorLocked() error {
 	if time.Now().Before(l.isolation.nextSuspectAt) {
 		return errors.New("the job waits for a separate runner, because its last runner died; the service could " +
@@ -150,9 +150,10 @@ func (l *poolLoop) suspectLimitErrorLocked() error {
 	return nil
 }
 
-// handleSuspectRunnerSpawnedLocked sends a suspect to the runner that was started for it. If err is not nil, no runner
-// could be started. Then handleSuspectRunnerSpawnedLocked postpones all waiting suspects, and the pool claims no jobs
-// for a while. The suspects wait longer than the pool, so that the next claims get other jobs.
+// handleSuspectRunnerSpawnedLocked sends a suspect (a job whose last runner died) to the runner that was started for
+// it. If err is not nil, no runner could be started. Then handleSuspectRunnerSpawnedLocked postpones all waiting
+// suspects, and the pool claims no jobs for a while. The suspects wait longer than the pool, so that the next claims
+// get other jobs.
 func (l *poolLoop) handleSuspectRunnerSpawnedLocked(h *lease, conn *runnerConn, err error) {
 	l.isolation.spawningForSuspect = false
 	if err == nil {

@@ -145,8 +145,8 @@ func TestRunnerCannotTakeUnsentJob(t *testing.T) {
 	s.awaitJobState(1, queue.Completed)
 }
 
-// If a drain begins while a suspect's runner is starting, the suspects return to the queue and the
-// runner ends.
+// If a drain begins while a runner for a suspect (a job whose last runner died) is starting, the suspects return to the
+// queue and the runner ends.
 func TestDrainReturnsSuspectsToQueue(t *testing.T) {
 	s, _, p, root, tries := startPoolWithSpawns(t, 2, "2.alone", "go")
 	separate := newFakeRunner(t, root, "2.alone")

@@ -31,7 +31,7 @@ func (p *Pool) sendLeaseDeadlineLocked(conn *runnerConn) {
 	f := &wire.ExtendLeases{} // zero values mean that the leases never lapse
 	if !p.leaseDeadline.isNever() {
 		f.Duration = max(time.Nanosecond, time.Until(p.leaseDeadline.time))
-		// Send an absolute time in addition to the duration, because the frame may arrive late.
+		// Send an absolute time in addition to the duration, because the frame (message) may arrive late.
 		f.ExpiryBootMillis = (runner.TimeSinceBoot() + f.Duration).Milliseconds()
 	}
 	conn.Send(f)

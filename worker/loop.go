@@ -31,12 +31,12 @@ type poolLoop struct {
 type backgroundTasks struct {
 	ctx context.Context
 	sync.WaitGroup
-	deliveries          chan frameDelivery // frames from runners
+	deliveries          chan frameDelivery // frames (messages) from runners
 	pendingCalls        chan func() error  // functions for Run to execute
 	dependencyReadSlots chan struct{}      // semaphore that limits concurrent reads of dependencies
 }
 
-// frameDelivery contains frames that arrived together from one runner.
+// frameDelivery contains frames (messages) that arrived together from one runner.
 type frameDelivery struct {
 	conn   *runnerConn
 	frames []wire.Frame // nil means that the connection has ended
@@ -287,7 +287,7 @@ func (l *poolLoop) exchangeWithStore() error {
 		s.cancelClaim()
 	}
 	var lines []logLine
-	// If there is nothing to record, no exchange is needed: claimInBackground below claims the jobs.
+	// If there is nothing to record, do not call the store here: claimInBackground below claims the jobs.
 	if len(report.Starts)+len(report.Progress)+len(report.Settlements)+len(report.ReleasedLeases)+
 		len(report.LeasedJobChanges) > 0 {
 		if l.cfg.UserQuotaBytes != nil {
@@ -318,7 +318,7 @@ func (l *poolLoop) exchangeWithStore() error {
 	return nil
 }
 
-// handleDelivery handles frames from a runner, or the end of its connection.
+// handleDelivery handles frames (messages) from a runner, or the end of its connection.
 func (l *poolLoop) handleDelivery(d frameDelivery) {
 	if d.frames == nil {
 		l.handleConnectionEnd(d.conn)
@@ -380,7 +380,8 @@ func (l *poolLoop) settleLeaseResultLocked(h *lease, r *wire.Result, runnerDir s
 	}
 	s := l.resultSettlementLocked(h, r, runnerDir)
 	h.setEndedByLocked(&s)
-	// Remove the start from the pending report, because the settlement includes it.
+	// Remove the start from the pending report, because the settlement (the record of the attempt's end) includes the
+	// start.
 	started := &l.storeSession.pendingReport.Starts
 	*started = slices.DeleteFunc(*started, func(st store.AttemptStart) bool { return st.Lease == s.Lease })
 	l.updateCapacityFromResultLocked(h, r)

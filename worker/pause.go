@@ -13,8 +13,8 @@ import (
 )
 
 // This file pauses and resumes jobs. The store first records that a job is paused or resumed, and then the runner gets
-// the change. When the pool connects to a runner again, it sends the recorded state again, because a frame may have
-// been lost with the earlier connection.
+// the change. When the pool connects to a runner again, it sends the recorded state again, because a frame (message)
+// may have been lost with the earlier connection.
 
 // ErrAllPaused means that a job cannot be resumed, because all jobs are paused. See
 // docs/decisions/0049.
@@ -180,8 +180,8 @@ func (p *Pool) applyPauseState(ctx context.Context, h *lease) error {
 		running, err := conn.SetPaused(timeoutCtx, h.wireLease(), paused)
 		cancel()
 		p.mu.Lock()
-		// Another caller may have changed the pause state after this function read it. The runner may then have
-		// received the two frames in the wrong order, so send the current state again.
+		// Another caller may have changed the pause state after this function read it. The runner may then have received the
+		// frames of both callers in the wrong order, so send the current state again.
 		changed := p.isJobPausedLocked(h) != paused
 		p.mu.Unlock()
 		switch {

@@ -242,7 +242,7 @@ func TestResultIsStoredThenAcknowledged(t *testing.T) {
 	release := s.blockSettlements()
 	f.sendFrames(successResult(firstClaimLease(1), longRunTime))
 	waitUntil(t, "the settlement has begun", s.isExchangeBlocked)
-	// Frames arrive in order: when this Setup arrives, all frames that were sent before it have arrived.
+	// Frames (messages) arrive in order: when this Setup frame arrives, all frames that were sent before it have arrived.
 	n := len(framesOfType[*wire.Setup](f))
 	p.ResendRunnerSetup()
 	awaitFrame[*wire.Setup](t, f, n+1)

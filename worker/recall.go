@@ -39,8 +39,8 @@ func (p *Pool) recallJobsLocked(matches func(*lease) bool) {
 	p.dropUnstartedJobsLocked(matches)
 }
 
-// dropUnstartedJobsLocked sends a DropStart frame, which asks the runner to give a job back, for each of the selected
-// jobs that has not started. If no runner has the job yet, no frame is needed.
+// dropUnstartedJobsLocked takes back each of the selected jobs that has not started. It sends a DropStart frame, which
+// asks the runner to give the job back. If no runner has received the job yet, no frame is needed.
 func (p *Pool) dropUnstartedJobsLocked(matches func(*lease) bool) {
 	list := p.leases.selectLeasesLocked(func(h *lease) bool {
 		isSent := h.phase == phaseSent && h.runnerConn != nil

@@ -21,7 +21,7 @@ type recordingStore struct {
 	t *testing.T
 
 	mu              sync.Mutex
-	storedExchanges []store.LeaseReport // exchanges that were stored
+	storedExchanges []store.LeaseReport // reports of the exchanges that were stored
 	// number of jobs that the call of AwaitJobs in progress requests; 0 if no call is in progress
 	requestedJobCount int
 	refuseExchange    func(store.LeaseReport) error // see setExchangeRefusal; may be nil
@@ -45,7 +45,7 @@ func newStoreWithOrder(t *testing.T, order queue.RankOrder) *recordingStore {
 	return s
 }
 
-// intercept delays, refuses and records exchanges. It also delays reads of dependencies.
+// intercept delays, refuses and records exchanges (calls of ReportAndClaim). It also delays reads of dependencies.
 func (s *recordingStore) intercept(ctx context.Context, c faultstore.Call) error {
 	if c.Method == "ParentJobs" && !c.HasSucceeded && s.unblockParents != nil {
 		s.parentsReadStarted <- struct{}{}
@@ -75,7 +75,7 @@ func (s *recordingStore) intercept(ctx context.Context, c faultstore.Call) error
 	return nil
 }
 
-// interceptExchange may delay or refuse an exchange.
+// interceptExchange may delay or refuse an exchange (a call of ReportAndClaim).
 func (s *recordingStore) interceptExchange(report store.LeaseReport) error {
 	s.mu.Lock()
 	unblock, refuse := s.unblockSignal, s.refuseExchange
@@ -109,15 +109,16 @@ func (s *recordingStore) awaitedJobCount() int {
 	return s.requestedJobCount
 }
 
-// setExchangeRefusal sets a function that is called before each exchange. If it returns an error, the exchange fails
-// with this error.
+// setExchangeRefusal sets a function that is called before each exchange (call of ReportAndClaim). If the function
+// returns an error, the exchange fails with this error.
 func (s *recordingStore) setExchangeRefusal(refuse func(store.LeaseReport) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refuseExchange = refuse
 }
 
-// blockSettlements delays exchanges that record the end of an attempt, until the returned function is called.
+// blockSettlements delays exchanges (calls of ReportAndClaim) that record the end of an attempt, until the returned
+// function is called.
 func (s *recordingStore) blockSettlements() (release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +134,7 @@ func (s *recordingStore) blockSettlements() (release func()) {
 	return release
 }
 
-// isExchangeBlocked reports whether an exchange was delayed by blockSettlements.
+// isExchangeBlocked reports whether an exchange (a call of ReportAndClaim) is delayed by blockSettlements.
 func (s *recordingStore) isExchangeBlocked() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -252,8 +252,8 @@ func (l *poolLoop) leaseRunnerDirs() []string {
 	return l.runners.appendLeaseDirsLocked(slices.Clone(l.recovery.uncertainRunnerDirs))
 }
 
-// searchStrayProcesses searches for living processes of stray leases: leases that no known runner has. The
-// directory of their runner may be gone. Run calls searchStrayProcesses when the runners in all existing
+// searchStrayProcesses searches for living processes of stray leases: leases that no known runner has. The directory of
+// the runner that had such a lease may be gone. Run calls searchStrayProcesses when the runners in all existing
 // directories are connected or recovered.
 func (l *poolLoop) searchStrayProcesses() {
 	l.mu.Lock()
@@ -295,8 +295,8 @@ func (p *Pool) endStrayProcesses(ctx context.Context, leasedAttempts []wire.Atte
 	return nil, false
 }
 
-// settleStrayLeases settles the leases that no known runner has. aliveLeases lists the leases that had
-// processes. The attempts of these leases count as started.
+// settleStrayLeases settles the leases that no known runner has. aliveLeases lists the leases that had processes. The
+// attempts of the leases in aliveLeases count as started.
 func (l *poolLoop) settleStrayLeases(aliveLeases []wire.Lease) {
 	l.recovery.searchingStrayProcesses = false
 	l.mu.Lock()

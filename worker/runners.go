@@ -316,8 +316,8 @@ func (p *Pool) pingRunners(ctx context.Context, conns []*runnerConn) []bool {
 	return alive
 }
 
-// pingRunner checks that a runner is alive, and reports whether it answered. It sends a ReadOutput request for a
-// lease that does not exist, which has no effect.
+// pingRunner checks that a runner is alive, and reports whether it answered. It sends a ReadOutput request for a lease
+// that does not exist; apart from the answer, such a request has no effect.
 func (p *Pool) pingRunner(ctx context.Context, conn *runnerConn) bool {
 	_, err := conn.ReadOutput(ctx, wire.Lease{}, [2]int64{}, nil)
 	if err != nil {

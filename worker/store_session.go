@@ -38,8 +38,8 @@ func (s *storeSession) addSettlement(settlement store.Settlement) {
 	s.pendingReport.Settlements = append(s.pendingReport.Settlements, settlement)
 }
 
-// handleStoreError handles an error of the store. After a temporary error, it keeps the pending report for a
-// later exchange and returns nil. It returns all other errors.
+// handleStoreError handles an error of the store. After a temporary error, it keeps the pending report for a later
+// exchange with the store and returns nil. It returns all other errors.
 func (s *storeSession) handleStoreError(err error) error {
 	if isTemporaryStoreError(err) {
 		s.log.Warn("could not record the results of jobs; trying again", "error", err, "in_ms",

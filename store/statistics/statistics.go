@@ -118,8 +118,8 @@ func (w *Writer) hasOwnAllTimeRow(queueName string) (bool, error) {
 	return named[queueName], nil
 }
 
-// readSumsByQueue adds up the statistics of each queue over the periods of grain g that begin in
-// the range [from, until).
+// readSumsByQueue adds up the statistics of each queue over the periods of grain (length) g that begin in the range
+// [from, until).
 func (w *Writer) readSumsByQueue(g store.Granularity, from,
 	until queue.UnixMillis) (map[string]*store.AttemptStatistics, error) {
 	rows := map[string]*store.AttemptStatistics{}
@@ -215,12 +215,13 @@ func (w *Writer) addToPeriod(p *periodStatistics, measurements []rules.AttemptMe
 	return w.writeChangedRows(p)
 }
 
-// maxDeletedRowsPerGrain limits the rows of each grain that one call of RollUpAndDeleteOld deletes.
+// maxDeletedRowsPerGrain limits, for each grain (length of a period), the rows that one call of RollUpAndDeleteOld
+// deletes.
 const maxDeletedRowsPerGrain = 1000
 
 // RollUpAndDeleteOld adds up the minutes of past hours and the hours of past days, and deletes statistics that are too
-// old. Each call adds up at most one hour and one day. more reports whether RollUpAndDeleteOld must be called again.
-// Once more is false, calls do nothing until the next hour.
+// old. Each call adds up at most one hour and one day. more is true if there is more to do, so that RollUpAndDeleteOld
+// must be called again. Once more is false, calls do nothing until the next hour.
 func (w *Writer) RollUpAndDeleteOld() (more bool, err error) {
 	hour := store.PerHour.PeriodStart(w.TxTime)
 	if w.Progress.LastRollUpHour == hour {

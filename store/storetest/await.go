@@ -147,7 +147,7 @@ func cancelledAwaitLosesNoJob(r *storeTest) {
 		ctx, cancel := context.WithCancel(r.Context())
 		result := r.startAwait(ctx, 1)
 		for range i % 10 {
-			runtime.Gosched() // in some rounds, this lets AwaitJobs begin to wait before the cancellation
+			runtime.Gosched() // in some iterations, this lets AwaitJobs begin to wait before the cancellation
 		}
 		var goroutines sync.WaitGroup
 		goroutines.Go(cancel)

@@ -49,8 +49,8 @@ func startedJobIsProcessing(r *storeTest) {
 	checkEqual(r, "claimed", r.claimJobs(1), nil)
 }
 
-// expectedJobAfterSettle returns the leased job j in the state that the store must give it when it
-// records the settlement e.
+// expectedJobAfterSettle returns the leased job j in the state that the store must give it when it records the
+// settlement e (the end of the attempt).
 func (r *storeTest) expectedJobAfterSettle(j queue.Job, e store.Settlement) queue.Job {
 	d, a, ran := e.Decision, e.Attempt, j.State == queue.Processing
 	j.State, j.Reason, j.WorkerID, j.PID, j.UpdatedAt = d.NextState, d.Reason, "", 0, r.store.Now()

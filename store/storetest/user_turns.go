@@ -232,7 +232,7 @@ func claimReadsLanesOnce(r *storeTest) {
 	}
 }
 
-// Users take turns even if there are many other lanes with jobs that expire.
+// Users take turns even if there are many other lanes (lists of waiting jobs) with jobs that expire.
 func expiringJobsKeepUserTurns(r *storeTest) {
 	r.enqueueUserJobs(1, 40)
 	r.enqueueUserJobs(2, 40)
@@ -260,7 +260,7 @@ func releasedJobUsesUpNoTurn(r *storeTest) {
 		checkEqual(r, "users in turn", mapJobs(got, func(j *queue.Job) int { return j.UID }), []int{1, 2, 1, 2})
 		r.releaseClaimedJobs(got...)
 	}
-	for range 3 { // a job of user 2 that was given back does not use up the turn
+	for range 3 { // if a job is given back, its claim does not use up the turn of user 2
 		got := r.claimJobs(2)
 		r.releaseClaimedJobs(got[1])
 		checkEqual(r, "user of the next claimed job", r.claimOne().UID, 2)

@@ -210,7 +210,7 @@ func (q *Queue[O]) IsOfSlowUser(o O) bool {
 	return owner.Class != UrgentClass && q.slowUsers[owner.UID]
 }
 
-// CommitAlone makes the next call of TakeGroup return only operation o, unless it was withdrawn.
+// CommitAlone makes the next call of TakeGroup return only operation o, unless operation o was withdrawn.
 func (q *Queue[O]) CommitAlone(o O) { q.nextSolo = &o }
 
 // HasSeveralUsers reports whether operations of several users wait, or have waited recently.

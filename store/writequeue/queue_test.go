@@ -70,8 +70,8 @@ func TestTakeServesRecentAndSlowUsersLast(t *testing.T) {
 	}
 }
 
-// An operation that was passed to CommitAlone comes first, unless it was withdrawn. Operations that were put
-// back come before all others of their class.
+// An operation that was passed to CommitAlone comes first, unless it was withdrawn with Withdraw. Operations that were
+// put back come before all others of their class.
 func TestPutBackOperationsAreTakenFirst(t *testing.T) {
 	var q Queue[*testOp]
 	addOperations(t, &q, "1p-a 1p-b 1p-c")

@@ -393,9 +393,9 @@ func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
 	}
 }
 
-// If the watchdog of root's runner is killed, the runner starts another one. The new watchdog must not be a
-// child of the runner's main thread: while that thread has a child in /proc, the runner searches for orphans
-// after each job, which takes longer than a short job.
+// If the watchdog of root's runner is killed, the runner starts another one. The new watchdog must not be a child of
+// the runner's main thread: while /proc lists a child of that thread, the runner searches for orphaned processes after
+// each job, which takes longer than a short job.
 func TestRootRunnerRestartsKilledWatchdog(t *testing.T) {
 	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	runner := q.OnlyRunnerPID()

@@ -129,8 +129,9 @@ func openFileCount(t *testing.T, pid int) int {
 	return len(entries)
 }
 
-// A client can pass file descriptors over the socket. The service closes them, even if there are as many as the
-// kernel accepts. So the number of the service's descriptors does not grow, and the service continues to reply.
+// A client can pass file descriptors over the socket. The service closes these descriptors, even if the client passes
+// as many as the kernel accepts. So the number of the service's descriptors does not grow, and the service continues to
+// reply.
 func TestPassedDescriptorsAreClosed(t *testing.T) {
 	const perMessage, messages = 253, 1000
 	q := testrig.StartQueue(t, "--workers", "0")

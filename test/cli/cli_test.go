@@ -105,7 +105,7 @@ func TestJobFileIsStoredAtomically(t *testing.T) {
 		if i%2 == 0 {
 			cmd.Process.Kill()
 			cmd.Wait()
-			q.StopService() // stop the service normally, because this round has killed the client
+			q.StopService() // stop the service normally, because this iteration has killed the client
 		} else {
 			q.KillService()
 		}

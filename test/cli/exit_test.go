@@ -242,7 +242,7 @@ func TestMissingFilesAreNotRetried(t *testing.T) {
 		{"-- no-such-program x", "program: no-such-program is not in PATH", "cannot start no-such-program: "},
 		{"--env PATH=" + filepath.ToSlash(q.StateDir) + " -- no-such-program", "", "cannot start no-such-program: "},
 	}
-	if runtime.GOOS != "windows" { // credentials come from systemd
+	if runtime.GOOS != "windows" { // on Windows, there are no systemd credentials
 		cases = append(cases, missingFile{"--env-secret A=credential:none true", "", "env_secret A: credential none: "})
 	}
 	for _, c := range cases {

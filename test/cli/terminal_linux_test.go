@@ -100,7 +100,7 @@ func TestJobsCannotControlTheTerminal(t *testing.T) {
 	}
 }
 
-// While a client follows a job, no control sequence of the job takes effect on the terminal, even if the job
+// While a client follows a job, no control sequence of the job takes effect on the client's terminal, even if the job
 // writes the sequence in several pieces.
 func TestSplitSequencesCannotControlTheTerminal(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")

@@ -412,7 +412,8 @@ func TestOutputFollowerSurvivesLostNode(t *testing.T) {
 	}
 }
 
-// A service that restarts before its node lease expires adopts the running jobs and does not start them again.
+// A service that restarts before its node lease expires adopts (takes over) the running jobs and does not start them
+// again.
 func TestRestartedNodeAdoptsItsJobs(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()

@@ -58,8 +58,8 @@ func (c *campaign) checkRound() {
 	c.checkLeftovers()
 }
 
-// checkJobs checks every job that is in the queue, that has written to the ledger file, or that a client has
-// tried to enqueue.
+// checkJobs checks every job that is in the queue, that has written to the ledger (the file in which jobs note their
+// starts and ends), or that a client has tried to enqueue.
 func (c *campaign) checkJobs(trackedByTag map[string]*trackedJob, listedJobs []listedJob) {
 	byTag := map[string]*listedJob{}
 	for i := range listedJobs {
@@ -401,8 +401,8 @@ func (c *campaign) remainingProcesses(dir string, includePrograms bool) (remaini
 	return remaining
 }
 
-// isLockHeld reports whether a process holds the lock of the job with the given tag. It reads the kernel's list of
-// locks, because an attempt to take the lock could disturb the job.
+// isLockHeld reports whether a process holds the lock of the job with the given tag (the job's name in the campaign).
+// It reads the kernel's list of locks, because an attempt to take the lock could disturb the job.
 func (c *campaign) isLockHeld(jobTag string) bool {
 	var st syscall.Stat_t
 	if err := syscall.Stat(filepath.Join(c.recordDir, "locks", jobTag), &st); err != nil {

@@ -22,7 +22,7 @@ type campaignClient struct {
 	name            string
 	rng             *rand.Rand
 	requester       testrig.Requester
-	createdJobCount int // number of jobs that the client has created; each has a unique tag
+	createdJobCount int // number of jobs that the client has created; each job has a unique tag (name)
 }
 
 // clientOperations lists the operations of a client. It chooses operations with a higher weight more often.

@@ -30,7 +30,7 @@ type campaignEvents struct {
 	receiverGroup sync.WaitGroup
 
 	mu sync.Mutex
-	// firstEventSeq is the number of the first event in this round. mu guards it and the fields below.
+	// firstEventSeq is the number of the first event in this round. mu guards firstEventSeq and the fields below.
 	firstEventSeq     int64
 	lastEventSeq      int64                   // number of the newest received event
 	historyByJobSeq   map[int64]*eventHistory // by the number (seq) of the job

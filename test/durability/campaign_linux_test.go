@@ -67,7 +67,7 @@ func TestCampaign(t *testing.T) {
 // jobs.
 type campaign struct {
 	*testrig.Queue
-	recordDir        string // directory on another disk for the ledger, the locks and the logs
+	recordDir        string // directory on another disk for the ledger (notes of jobs), the locks and the logs
 	diskMount        string // mount point of the small disk; "" if there is no such disk
 	seed             uint64
 	outputSourceText string           // a long text of decimal numbers; the output of each job is a part of it
@@ -87,13 +87,13 @@ type campaign struct {
 	committedBatchTags    map[string][]string      // tags of the jobs of each batch whose commit was sent; guarded by mu
 	truncatedOutputSeqs   map[string]bool          // numbers of jobs with a truncated output; guarded by mu
 	operationCounts       map[string]int           // numbers of operations and faults, by kind; guarded by mu
-	maxReplyLatencies     map[string]time.Duration // longest time to a reply, by verb; guarded by mu
+	maxReplyLatencies     map[string]time.Duration // longest time to a reply, by API method; guarded by mu
 	replyLatencies        []time.Duration          // times to all replies; guarded by mu
 	serviceStartDurations []time.Duration          // times until a service was ready; guarded by mu
 	violationCounts       map[string]int           // number of violations, by kind; guarded by mu
 	firstViolationTexts   []string                 // texts of the first violations, shortened; guarded by mu
 
-	roundLedgerOffset int64 // byte offset in the ledger at which this round begins
+	roundLedgerOffset int64 // byte offset in the ledger (notes of jobs) at which this round begins
 	roundCount        int
 }
 
@@ -165,7 +165,7 @@ func newCampaign(t *testing.T, duration time.Duration) *campaign {
 	if err := os.Mkdir(c.StateDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// All jobs belong to one user. So turn off max_bytes_per_user, the quota that would keep this user from
+	// Without this setting, the quota of max_bytes_per_user would prevent the jobs, which all belong to one user, from
 	// filling the disk.
 	settings := "max_bytes_per_user = 0\nretention_output = \"12MiB\"\nretention_events = \"10m\"\nstop_timeout = " +
 		"\"2s\"\njob_retry_delay = \"1s\"\noutput_grace = \"100ms\"\n"

@@ -17,7 +17,8 @@ func runDespiteKills(q *testrig.Queue, args ...string) {
 	q.Helper()
 	for n := range 3 {
 		got := q.RunCLI(args...)
-		// If the first run has taken effect, the repeated command fails with one of these errors.
+		// If the earlier run of the command has had its effect before the kill, the repeated command fails with one of these
+		// errors.
 		done := n > 0 && (got.ExitCode == 5 && strings.Contains(got.Stderr, "another job has") || got.ExitCode == 4)
 		if got.ExitCode == 0 || done {
 			return

@@ -31,8 +31,8 @@ func delayStartsUntilNextService(t *testing.T, jobCount int, extraFailpoints str
 	// ms, the service returns the jobs to the queue and claims no more.
 	r.MustRunCLI("worker", "scale", fmt.Sprint(2*jobCount))
 	r.WaitUntil("all jobs are claimed", 5*time.Second, func() bool { return r.CountReservedJobs() == jobCount })
-	// The service sends the START frames immediately after the claim. The test cannot see when they arrive, so
-	// it waits.
+	// The service sends the START frames (messages that start jobs) immediately after the claim. The test cannot see when
+	// they arrive, so it waits.
 	time.Sleep(100 * time.Millisecond)
 	r.KillService()
 	r.Start("--workers", fmt.Sprint(2*jobCount))
@@ -65,7 +65,7 @@ func TestFenceRejectsStaleStarts(t *testing.T) {
 	})
 	t.Run("without the fence", func(t *testing.T) {
 		if !testrig.SentDataSurvivesClose {
-			return // on this system, a frame is lost when its sender dies
+			return // on this system, a frame (message) is lost when its sender dies
 		}
 		r := delayStartsUntilNextService(t, jobs, ",nofence")
 		r.WaitUntil("the saboteur was caught", 10*time.Second, func() bool {

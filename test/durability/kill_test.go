@@ -24,7 +24,7 @@ var killFailpoints = []string{"claimed", "", "start-sent", "commit", "result-rec
 // killTest runs jobs while the service is killed again and again.
 type killTest struct {
 	*testrig.Rig
-	killsByFailpoint      map[string]int  // number of kills, by failpoint
+	killsByFailpoint      map[string]int  // number of kills, by failpoint (place in the program)
 	adoptedJobCount       int             // number of times that a new service found a running long job with its pid
 	serviceStartDurations []time.Duration // times until a new service was ready
 	stopRequested         atomic.Bool
@@ -180,7 +180,7 @@ func (l *killTest) killServiceAt(failpoint string, killNumber int) {
 	l.serviceStartDurations = append(l.serviceStartDurations, time.Since(started))
 	l.checkLongJobsAdopted(before)
 	if failpoint == "" {
-		time.Sleep(time.Duration(5+37*killNumber%140) * time.Millisecond) // the time of the kill differs from round to round
+		time.Sleep(time.Duration(5+37*killNumber%140) * time.Millisecond) // the time of the kill differs between the services
 		l.KillService()
 	} else if !l.WaitKilledByFailpoint(3 * time.Second) {
 		l.KillService()

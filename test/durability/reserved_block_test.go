@@ -64,12 +64,12 @@ func newReservedBlock(t *testing.T) *reservedBlock {
 	return b
 }
 
-// releaseStartFrames lets the runner read all START frames.
+// releaseStartFrames lets the runner read all START frames (messages that start jobs).
 func (b *reservedBlock) releaseStartFrames() { b.WriteFile("go", "") }
 
 // reserveJobs enqueues the given jobs and 64 more, whose parameters editJobParams may change. If delayStart is true,
-// the runner delays their START frames. reserveJobs repeats this until at least 32 jobs are reserved: the runner has
-// received but not started them.
+// the runner delays the START frames (messages) that start these jobs. reserveJobs repeats this until at least 32 jobs
+// are reserved: the runner has received but not started them.
 func (b *reservedBlock) reserveJobs(delayStart bool, editJobParams func(map[string]any), firstJobs ...map[string]any) {
 	b.Helper()
 	for range 5 {

@@ -23,8 +23,9 @@ var stubbornTreeCommands = map[string]string{
 	"pipe held":        `sh -c 'trap "" TERM; sleep WORD; true' & echo up; sleep WORD; true`,
 }
 
-// newTreeJob returns a job that takes a lock and then runs commandTemplate with WORD replaced by a marker. It also
-// returns the path of the lock, and the marker, which occurs in the command line of each process of the job.
+// newTreeJob returns a job that takes a lock and then runs commandTemplate. In commandTemplate, a unique marker
+// replaces WORD. newTreeJob also returns the path of the lock, and the marker, which occurs in the command line of each
+// process of the job.
 func newTreeJob(q *testrig.Queue, jobNumber int, commandTemplate string) (spec testrig.JSONFields, lockPath,
 	commandMarker string) {
 	commandMarker = fmt.Sprintf("6%d.%d", jobNumber, time.Now().UnixNano())
