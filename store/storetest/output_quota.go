@@ -139,7 +139,7 @@ func attemptOutputsStayWithinQuota(r *storeTest) {
 	other := r.endWithOutput(r.enqueueAndClaim(2), exitOutcome(0), 9000, 0)
 	old := r.endWithOutput(r.enqueueAndClaim(1), exitOutcome(0), 2000, 0)
 	j := r.enqueueAndClaim(1, withMaxAttempts(9))
-	// the quota of one output and the records of all attempts
+	// the quota has space for one output and for the records of all attempts
 	limit := r.countedUserBytes(1) + 1500 + 6*(store.QuotaBytesPerAttempt+16)
 	for n := range 6 {
 		j = r.failWithOutput(j, 1000, limit)

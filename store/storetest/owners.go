@@ -38,7 +38,7 @@ func (r *storeTest) ownerNamesByUID() map[int]string {
 	return names
 }
 
-// disownUntilDone calls DisownJobs repeatedly, until it has handled all jobs of the user to whom the uid belongs now.
+// disownUntilDone calls DisownJobs repeatedly, until it has handled all jobs of the present owner of the uid.
 func (r *storeTest) disownUntilDone(uid int) {
 	r.Helper()
 	name := r.ownerNamesByUID()[uid]

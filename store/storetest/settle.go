@@ -234,7 +234,8 @@ func disownedJobDoesNotStart(r *storeTest) {
 
 // An attempt may be unable to start because the machine is short of something, such as memory. Each such shortage makes
 // the job wait longer. The store counts how many shortages in a row a job has had. After queue.MaxShortagesInRow of
-// them, the next one counts as a failure. The count returns to zero when an attempt starts or a user retries the job.
+// them, the next one counts as a failure. The count returns to zero after such a failure, when an attempt starts, and
+// when a user retries the job.
 func consecutiveShortagesAreCounted(r *storeTest) {
 	j := r.enqueueOne(withMaxAttempts(2))
 	short := func(want int) {

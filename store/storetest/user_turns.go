@@ -156,8 +156,8 @@ func usersTakeTurnsWithinPriority(r *storeTest) {
 	checkEqual(r, "users", r.claimAndListUIDs(8), []int{1, 3, 1, 3, 1, 2, 2, 2})
 }
 
-// A job's rank can improve so much by waiting that it starts before jobs of other users, even if these users are next
-// in turn.
+// A job that has waited for long enough starts before jobs of other users, even if these users are next in turn,
+// because its rank has improved by waiting.
 func ageingOverridesUserTurns(r *storeTest) {
 	old := r.enqueueUserJobs(3, 1, withPriority(4))
 	// two minutes of waiting are worth two points of priority, so the old job now ranks first
@@ -170,7 +170,7 @@ func ageingOverridesUserTurns(r *storeTest) {
 	checkEqual(r, "users in turn", r.claimAndListUIDs(4), []int{1, 2, 1, 2})
 }
 
-// A user who had no waiting jobs for a while does not get several turns in a row as compensation.
+// If a user has no waiting jobs for a while, the user does not get several turns in a row afterwards as compensation.
 func idleUserSavesNoTurns(r *storeTest) {
 	r.enqueueUserJobs(1, 30)
 	r.enqueueUserJobs(2, 30)

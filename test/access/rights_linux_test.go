@@ -19,7 +19,7 @@ import (
 
 // jobCommandCase is a command on one job, together with a function that prepares a job for the command.
 type jobCommandCase struct {
-	commandLine       string // the command, with %s in place of the job's id
+	commandLine       string // the command, with %s where the job id must be
 	prepareJob        func(q *testrig.Queue, owner testrig.Person) (id string)
 	rightOnOthersJobs string // right that a user needs to run the command on another user's job
 }

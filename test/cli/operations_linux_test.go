@@ -94,8 +94,8 @@ func TestSecondCtrlCEndsUnreadRun(t *testing.T) {
 	}
 }
 
-// `queuectl run` prints all output of a job immediately, even if the output is so long that the service stores only a
-// part of it. If the output exceeds --output-limit, the command reports that.
+// `queuectl run` prints all output of a job immediately, even output that exceeds the limit for jobs of other commands:
+// jobs of run have a higher default limit. If the output exceeds --output-limit, the command reports that.
 func TestRunShowsAllOfALargeOutput(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	const lines = 1_000_000

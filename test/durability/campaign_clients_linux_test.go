@@ -178,7 +178,7 @@ func (c *campaign) isBacklogFull() bool {
 const maxResends = 40
 
 // callUntilReply repeats a request with an idempotency key until it gets a reply. It ignores an error if the service
-// may have executed an earlier copy of the request. ok is false if the client gives up.
+// may have executed an earlier copy of the request. ok is true if the request succeeded.
 func (a *campaignClient) callUntilReply(method string, params testrig.JSONFields) (reply testrig.ServiceMessage,
 	ok bool) {
 	lost := false
