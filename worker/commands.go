@@ -97,9 +97,9 @@ type pendingChange struct {
 	answer chan error // receives the error, or nil; has a buffer of one, so that sending does not block
 }
 
-// endLeasedAttempt ends the attempt of a leased job (a job that this pool has claimed). cause says how.
-// endLeasedAttempt waits until the attempt's end, or the job's return to the queue, is recorded. It returns the lease,
-// or nil if the job is not leased.
+// endLeasedAttempt ends the attempt of a leased job (a job that this pool has claimed) for the given cause. It waits
+// until the attempt's end, or the job's return to the queue, is recorded. It returns the lease, or nil if the job is
+// not leased.
 func (p *Pool) endLeasedAttempt(ctx context.Context, jobSeq int64, cause queue.EndCause, requesterUID int,
 	auditVerb string) (*lease, error) {
 	p.mu.Lock()

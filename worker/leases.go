@@ -115,7 +115,7 @@ func (s *leases) anyLeaseOnRunnerLocked(conn *runnerConn) bool {
 
 // orphanAttemptsOfRunnerLocked returns the attempts that may belong to the dead runner in the directory runnerDir.
 // knownAttempts lists the attempts that were certainly sent to this runner. possibleAttempts lists these attempts and,
-// in addition, all attempts whose runner is unknown; a living runner may be running some of the latter.
+// in addition, all attempts whose runner is unknown; a living runner may be running some of these additional attempts.
 func (s *leases) orphanAttemptsOfRunnerLocked(runnerDir string) (possibleAttempts, knownAttempts []wire.Attempt) {
 	for _, h := range s.byID {
 		isKnown := h.isOrphanOfRunnerLocked(runnerDir)

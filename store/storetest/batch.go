@@ -254,7 +254,7 @@ func openBatchesPerUserAreLimited(r *storeTest) {
 	}
 }
 
-// The store records an audit event when a user starts or aborts a batch, or that a batch is discarded.
+// The store records an audit event when a user starts or aborts a batch, and when a batch is discarded.
 func batchActionsAreAudited(r *storeTest) {
 	wantAudit := func(target string) {
 		r.Helper()

@@ -359,7 +359,7 @@ func retryRemovesExpiry(r *storeTest) {
 }
 
 // checkPromoteRequestedWithin performs an action. Then it checks that the store requests a call of ApplyDueChanges
-// within maxDelay: by the duration that ApplyDueChanges last returned,, or by a value on DueChangeHints.
+// within maxDelay: by the duration that ApplyDueChanges last returned, or by a value on DueChangeHints.
 func (r *storeTest) checkPromoteRequestedWithin(maxDelay time.Duration, action func()) {
 	r.Helper()
 	said := r.promoteUntilDone()

@@ -155,7 +155,7 @@ type serviceMeasurement struct {
 
 	mu                   sync.Mutex
 	runTimes, showTimes  []time.Duration          // durations of runs and of "show" requests; guarded by mu
-	runPartTimes         [4][]time.Duration       // durations of the parts of a run, by index in runPartNames; guarded by mu
+	runPartTimes         [4][]time.Duration       // durations of parts of runs, by index in runPartNames; guarded by mu
 	slowestOtherRequests map[string]time.Duration // the slowest reply to any other request, by method; guarded by mu
 	refusals             []error                  // errors of requests that the service refused; guarded by mu
 	peakMemory           map[int]int64            // most resident bytes, by pid; guarded by mu

@@ -132,8 +132,8 @@ func TestSplitSequencesCannotControlTheTerminal(t *testing.T) {
 	}
 }
 
-// Output that does not go to a terminal is unchanged, even if only one of stdout and stderr goes to a terminal: the
-// other one is unchanged. JSON is the same on a terminal.
+// Output to a pipe is unchanged, even if the second of the streams stdout and stderr goes to a terminal. JSON is the
+// same on a terminal.
 func TestPipedOutputIsUnchanged(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	loud, _ := enqueueControlJobs(t, q, q.DialService())
