@@ -145,7 +145,7 @@ func TestRequestLineLengthIsBounded(t *testing.T) {
 }
 
 // If an answer does not fit into a line, the client gets the error too_large.
-func TestTooLongAnswersBecomeTooLargeErrors(t *testing.T) {
+func TestTooLongAnswerCausesTooLargeError(t *testing.T) {
 	line := encodeAnswerLine(json.RawMessage("1"), strings.Repeat("x", MaxLineBytes), nil)
 	if len(line) > 1000 || !bytes.Contains(line, []byte(`"too_large"`)) {
 		t.Errorf("got %.200s", line)

@@ -168,7 +168,7 @@ func TestDiscardWakesReaders(t *testing.T) {
 }
 
 // Bytes that cannot be stored leave a gap of the exact size. Earlier bytes are kept.
-func TestUnstorableBytesBecomeGap(t *testing.T) {
+func TestUnstorableBytesLeaveGap(t *testing.T) {
 	l := output.NewLog(1<<20, func() (*os.File, error) { return nil, errors.New("no space") })
 	l.Append(output.Stdout, 1, []byte("kept"))
 	l.Append(output.Stdout, 2, bytes.Repeat([]byte("x"), 100_000))

@@ -163,7 +163,7 @@ func TestDomainLookupsAreCached(t *testing.T) {
 
 // An error that means "no such account" is a result, not a timeout. So it does not prevent later lookups from querying
 // the domain.
-func TestUnknownAccountIsNoLookupTimeout(t *testing.T) {
+func TestUnknownAccountDiffersFromLookupTimeout(t *testing.T) {
 	var d Resolver
 	for _, err := range noAccountErrors {
 		if e, err := d.lookupWindowsAccount(err.Error(), func() (WindowsAccount, error) {

@@ -164,10 +164,10 @@ func addJobsOverQuota(t testing.TB, s *Store, n int) {
 	}
 }
 
-// BenchmarkClaimsBesideUnstartableJobs measures how long it takes to enqueue, claim and end 8 jobs. It does so in an
+// BenchmarkClaimsAmongUnstartableJobs measures how long it takes to enqueue, claim and end 8 jobs. It does so in an
 // empty store, in a store with 990,000 jobs that cannot start, and in a store with a million jobs of a user
 // with the maximum number of running jobs.
-func BenchmarkClaimsBesideUnstartableJobs(b *testing.B) {
+func BenchmarkClaimsAmongUnstartableJobs(b *testing.B) {
 	for _, c := range []struct {
 		name string
 		fill func(*Store)

@@ -25,8 +25,8 @@ type Tx interface {
 	rules.Clock
 }
 
-// CachedState is what the engine keeps in memory about gates (locks, rates and resources). If a transaction is rolled
-// back, the engine restores the state.
+// CachedState is the part of the state of gates (locks, rates and resources) that the engine keeps in memory. If a
+// transaction is rolled back, the engine restores the state.
 type CachedState struct {
 	HasGates        bool    // the database contains gates (locks, rates or resources); if not, no job needs one
 	ResourceGateIDs []int64 // ids of the gates that are resources; to change it, a transaction assigns a new list

@@ -102,8 +102,7 @@ func (s *Store) tryToJoin(ctx context.Context, node NodeConfig) (remainingLeaseT
 		if err != nil {
 			return err
 		}
-		// An earlier service of this node may have taken requests without answering them. Let this service take these
-		// requests again.
+		// Let this service take requests again that an earlier service of this node has taken but not answered.
 		if err := t.Exec(`UPDATE asks SET taken = 0 WHERE node = ?`, id); err != nil {
 			return err
 		}

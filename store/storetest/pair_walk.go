@@ -27,7 +27,7 @@ type EngineUnderTest struct {
 	CheckCaches func() error
 }
 
-// These environment variables change what RunComparisonWalks does: QUEUECTL_WALKS sets the number of walks;
+// These environment variables configure RunComparisonWalks: QUEUECTL_WALKS sets the number of walks;
 // QUEUECTL_WALK sets the seed of a single walk.
 const (
 	walkCountVariable = "QUEUECTL_WALKS"

@@ -70,7 +70,7 @@ func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
 					t.Errorf("the copy's job %s: %+v", id, j)
 				}
 			}
-			// In the copy, both jobs count as lost. Either job may have killed its runner, as far as the copy can see. So the
+			// In the copy, both jobs count as lost, and the copy cannot know which of them has killed its runner. So the
 			// service of the copy runs each of the two jobs in a separate runner, in addition to the shared runner.
 			c.WaitUntil("the copy has three runners", 20*time.Second, func() bool { return len(c.RunnerPIDs()) == 3 })
 			if runners := q.RunnerPIDs(); len(runners) != 1 || slices.Contains(c.RunnerPIDs(), runners[0]) {

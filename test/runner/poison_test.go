@@ -13,7 +13,7 @@ import (
 // If a job kills its runner in each attempt, the job runs alone in a runner from the second attempt on. Once it has
 // killed three runners in which it ran alone, it is dead with the reason "poison", whatever its number of retries.
 // Other jobs of the first killed runner run alone once and complete. A runner for a single job ends with its job.
-func TestJobThatKillsRunnersBecomesDead(t *testing.T) {
+func TestJobThatKillsRunnersIsDead(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "8")
 	w := q.DialService()
 	var neighbours []string

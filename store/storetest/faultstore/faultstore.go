@@ -114,12 +114,18 @@ func (s *Store) ReportAndClaim(ctx context.Context, t store.LeaseReport) (store.
 
 // AwaitJobs implements store.Store.
 func (s *Store) AwaitJobs(ctx context.Context, maxJobs int) ([]queue.Job, error) {
-	return callWithHook(ctx, s, "AwaitJobs", maxJobs, func() ([]queue.Job, error) { return s.Store.AwaitJobs(ctx, maxJobs) })
+	return callWithHook(ctx, s, "AwaitJobs", maxJobs, func() ([]queue.Job,
+		error) {
+		return s.Store.AwaitJobs(ctx, maxJobs)
+	})
 }
 
 // ParentJobs implements store.Store.
 func (s *Store) ParentJobs(ctx context.Context, seq int64) ([]store.ParentJob, error) {
-	return callWithHook(ctx, s, "ParentJobs", seq, func() ([]store.ParentJob, error) { return s.Store.ParentJobs(ctx, seq) })
+	return callWithHook(ctx, s, "ParentJobs", seq, func() ([]store.ParentJob,
+		error) {
+		return s.Store.ParentJobs(ctx, seq)
+	})
 }
 
 // PreviousSession implements store.Store.
@@ -146,7 +152,10 @@ func (s *Store) Get(ctx context.Context, id string) (queue.Job, error) {
 
 // GetWithEnvAndStdin implements store.Store.
 func (s *Store) GetWithEnvAndStdin(ctx context.Context, id string) (queue.Job, error) {
-	return callWithHook(ctx, s, "GetWithEnvAndStdin", id, func() (queue.Job, error) { return s.Store.GetWithEnvAndStdin(ctx, id) })
+	return callWithHook(ctx, s, "GetWithEnvAndStdin", id, func() (queue.Job,
+		error) {
+		return s.Store.GetWithEnvAndStdin(ctx, id)
+	})
 }
 
 // AttemptHistory implements store.Store.
@@ -292,7 +301,10 @@ func (s *Store) SetMaxRunningPerUser(ctx context.Context, n int) error {
 
 // ApplyDueChanges implements store.Store.
 func (s *Store) ApplyDueChanges(ctx context.Context) (time.Duration, error) {
-	return callWithHook(ctx, s, "ApplyDueChanges", nil, func() (time.Duration, error) { return s.Store.ApplyDueChanges(ctx) })
+	return callWithHook(ctx, s, "ApplyDueChanges", nil, func() (time.Duration,
+		error) {
+		return s.Store.ApplyDueChanges(ctx)
+	})
 }
 
 // PurgeEndedJobs implements store.Store.
