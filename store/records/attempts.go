@@ -1,7 +1,6 @@
 package records
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -23,7 +22,11 @@ func EncodeAttemptForJobRow(settlement *store.Settlement) string {
 		strings.Contains(a.Worker, " ") {
 		return ""
 	}
-	return fmt.Sprintf("%s %d %d %d %s", a.Worker, a.PID, a.CPUTime.Microseconds(), a.PeakRSSBytes, a.Node)
+	b := append(make([]byte, 0, 64), a.Worker...)
+	for _, n := range [...]int64{int64(a.PID), a.CPUTime.Microseconds(), a.PeakRSSBytes} {
+		b = strconv.AppendInt(append(b, ' '), n, 10)
+	}
+	return string(append(append(b, ' '), a.Node...))
 }
 
 // LastAttemptColumns are the columns of a job's row that describe its last attempt, in the order of
