@@ -118,7 +118,8 @@ func (r *Rules) settle(settlement *store.Settlement, maxBytes int64, reportStale
 	if settlement.DeletableOutputFile != "" {
 		r.recordErr(r.tx.AddDeletableOutput(settlement.DeletableOutputFile, settlement.Attempt.Node))
 	}
-	j, d, a := new(l.Job), &settlement.Decision, &settlement.Attempt
+	r.settledJob = l.Job
+	j, d, a := &r.settledJob, &settlement.Decision, &settlement.Attempt
 	clearRunningFields(j, settlement)
 	if d.NextState.IsRunnable() {
 		j.DueAt = r.tx.Now().Add(max(0, d.StartDelay))

@@ -24,8 +24,9 @@ type Rules struct {
 	uniqueKeyChecker
 	userQuotaRoomMaker
 
-	// HookBytesUsed is the number of bytes that the transaction has read and written to create hook jobs. These bytes are
-	// counted separately, because an operation on a small job may have to read large jobs to create their hooks.
+	settledJob Job // memory that settle reuses for the job whose lease ends; jobs are large, and a report ends many leases
+	// HookBytesUsed is the number of bytes that the transaction has read and written to create hook jobs. They are
+	// counted separately because an operation on a small job may have to read large jobs to create their hooks.
 	HookBytesUsed int
 }
 
