@@ -349,9 +349,17 @@ const foreignTimerGrace = time.Second
 // needed. loadFullLease reads the other fields.
 func (t *Tx) applyDeltaLeases(leases *deltaLeases) {
 	m := &t.engine.memory
+	var block []rules.Lease
 	for k, seq := range leases.JobSeqs {
 		old := m.leases[seq]
-		l := &rules.Lease{AttemptStarted: leases.Running, HeldGateUnits: leases.Needs}
+		if len(block) == 0 {
+			// Allocate up to 16 leases together: this needs few allocations, and one remaining lease keeps little memory
+			// in use.
+			block = make([]rules.Lease, min(16, len(leases.JobSeqs)-k))
+		}
+		l := &block[0]
+		block = block[1:]
+		l.AttemptStarted, l.HeldGateUnits = leases.Running, leases.Needs
 		l.Job.Seq, l.Job.Queue, l.Job.UID, l.Job.LaneID, l.Job.LastNode, l.Job.Fence = seq, leases.Queue, leases.UID,
 			leases.LaneID,
 			leases.NodeID, leases.Fences[k]
