@@ -86,7 +86,9 @@ type thresholds struct {
 type txCarryover struct {
 	lastClaimQueue  string // name of the queue that was last claimed from
 	typicalJobBytes int    // moving average of the sizes of claimed jobs, in bytes
-	prewriteFailed  bool   // the last transaction failed because of rows that were written before the lock was held
+	// claimBuffer is memory that claims reuse for the jobs that they read from a lane. Between transactions, it is empty.
+	claimBuffer    []rules.Job
+	prewriteFailed bool // the last transaction failed because of rows that were written before the lock was held
 }
 
 // statisticsCaches holds cached statistics of attempts and run times.

@@ -136,7 +136,8 @@ func (e *Engine) loadMemory() error {
 	reserved := ""
 	e.addMetaQuery(&queries, &reserved)
 	leased := func(r database.Row) {
-		j := records.ReadRulesJob(r, records.ShortJobColumns)
+		var j rules.Job
+		records.ReadRulesJob(r, records.ShortJobColumns, &j)
 		e.memory.leases[j.Seq] = &rules.Lease{Job: j, AttemptStarted: j.Slot == rules.SlotRunning}
 	}
 	queries.AddEach(leased, `SELECT `+records.ShortJobColumns+` FROM jobs INDEXED BY jobs_running WHERE place = 3`)

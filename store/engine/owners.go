@@ -167,7 +167,8 @@ func (t *Tx) disownStep(d *disownment) error {
 		scanned++
 		canMove := m.leases[r.Int64(0)] == nil && r.Int64(records.UIDColumnIndex) == int64(d.uid)
 		if canMove || r.Int64(records.HookUIDColumnIndex) == int64(d.uid) {
-			jobs = append(jobs, records.ReadRulesJob(r, records.ShortJobColumns))
+			jobs = append(jobs, rules.Job{})
+			records.ReadRulesJob(r, records.ShortJobColumns, &jobs[len(jobs)-1])
 		}
 		return true, nil
 	}, `SELECT `+records.ShortJobColumns+` FROM jobs WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT ?`, d.jobsMovedUpToSeq,

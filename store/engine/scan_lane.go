@@ -31,15 +31,14 @@ func (t *Tx) ScanLane(l *rules.LaneScan) error {
 		if leased {
 			return true, nil
 		}
-		j := records.ReadRulesJob(r, records.JobColumnsFor(l.JobReadScope))
+		l.Jobs = append(l.Jobs, rules.Job{})
+		j := &l.Jobs[len(l.Jobs)-1]
+		records.ReadRulesJob(r, records.JobColumnsFor(l.JobReadScope), j)
 		if j.IsDamaged || !j.State.IsRunnable() {
-			l.DamagedJobs = append(l.DamagedJobs, j)
+			l.DamagedJobs = append(l.DamagedJobs, *j)
+			l.Jobs = l.Jobs[:len(l.Jobs)-1]
 			return len(l.DamagedJobs) < l.MaxDamagedJobs || more(), nil
 		}
-		if l.Jobs == nil {
-			l.Jobs = make([]rules.Job, 0, min(l.WantedJobs, maxPreallocatedJobs))
-		}
-		l.Jobs = append(l.Jobs, j)
 		taken := estimateJobBytes(&j.Job)
 		l.ClaimBytesRead += taken
 		t.engine.typicalJobBytes += (taken - t.engine.typicalJobBytes) / 8
@@ -48,6 +47,10 @@ func (t *Tx) ScanLane(l *rules.LaneScan) error {
 	}
 	if l.JobReadScope == rules.ReadFull {
 		t.engine.lastClaimQueue = l.Lane.Queue
+		// Only claims read jobs in full. A claim uses the jobs of one lane before it reads the next lane.
+		t.engine.emptyClaimBuffer()
+		l.Jobs = t.engine.claimBuffer
+		defer func() { t.engine.claimBuffer = l.Jobs }()
 	}
 	for all := false; !all && !enough; {
 		var err error
@@ -59,6 +62,17 @@ func (t *Tx) ScanLane(l *rules.LaneScan) error {
 		return nil
 	}
 	return t.peekNextPriority(l)
+}
+
+// maxClaimBufferJobs is the largest capacity, in jobs, with which the claim buffer is kept between transactions.
+const maxClaimBufferJobs = 2048
+
+// emptyClaimBuffer removes the jobs from the claim buffer, so that they do not stay in memory.
+func (e *Engine) emptyClaimBuffer() {
+	clear(e.claimBuffer)
+	if e.claimBuffer = e.claimBuffer[:0]; cap(e.claimBuffer) > maxClaimBufferJobs {
+		e.claimBuffer = nil
+	}
 }
 
 // peekNextPriority finds the first job of the lane that is not leased and that ScanLane has not returned. It

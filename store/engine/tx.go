@@ -66,7 +66,7 @@ func (t *Tx) Job(seq int64, scope rules.ReadScope) (j rules.Job, err error) {
 	found, err := database.ReadFirstRow(t, func(r database.Row) {
 		// Count the whole row, because SQLite moves the whole row when the row changes.
 		t.readJobBytes += int(r.Int64(records.ColumnCount(columns)))
-		j = records.ReadRulesJob(r, columns)
+		records.ReadRulesJob(r, columns, &j)
 	}, `SELECT `+columns+`, octet_length(labels) + octet_length(terms) FROM jobs WHERE seq = ?`, seq)
 	if err == nil && !found {
 		err = reads.MissingJobError(t.Conn, seq)
@@ -77,8 +77,12 @@ func (t *Tx) Job(seq int64, scope rules.ReadScope) (j rules.Job, err error) {
 // readJobs reads up to limit jobs, without their settings. fromClause is the part of the query that follows FROM:
 // the table, the condition and the order.
 func (t *Tx) readJobs(limit int, fromClause string, args ...any) ([]rules.Job, error) {
-	return database.ReadRows(t, func(r database.Row) rules.Job { return records.ReadRulesJob(r, records.ShortJobColumns) },
-		`SELECT `+records.ShortJobColumns+` FROM `+fromClause+` LIMIT ?`, append(slices.Clip(args), int64(limit))...)
+	readJob := func(r database.Row) (j rules.Job) {
+		records.ReadRulesJob(r, records.ShortJobColumns, &j)
+		return j
+	}
+	return database.ReadRows(t, readJob, `SELECT `+records.ShortJobColumns+` FROM `+fromClause+` LIMIT ?`,
+		append(slices.Clip(args), int64(limit))...)
 }
 
 // InsertJob implements rules.Jobs. It stores a new job. draftNumber is the job's index in t.draftTexts, which holds the
@@ -374,9 +378,6 @@ func (t *Tx) adjustUsedUnits(l *rules.Lease, sign int) {
 		t.undoFuncs = append(t.undoFuncs, func() { put(old) })
 	}
 }
-
-// maxPreallocatedJobs is the largest number of jobs for which a claim allocates memory in advance.
-const maxPreallocatedJobs = 64
 
 // estimateJobBytes estimates how many bytes of memory a job takes when it is read.
 func estimateJobBytes(j *queue.Job) int {

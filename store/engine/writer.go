@@ -246,6 +246,7 @@ func (e *Engine) tryGroup(group []*queuedOperation) (n int, grant *claimResult, 
 	t.gateTables, t.edgeTables = gates.New(t, &e.memory.gates), dependencies.New(t, &e.memory.dependencies)
 	t.rules.Init(t, &e.gateRechecks)
 	defer func() {
+		e.emptyClaimBuffer()
 		if err != nil {
 			t.rollback()
 		}

@@ -20,7 +20,7 @@ import (
 func (r *ReadSnapshot) selectJob(reservedFences map[int64]int64, columns, whereClause string, args ...any) (
 	j queue.Job, found bool, err error) {
 	found, err = database.ReadFirstRow(r, func(r database.Row) {
-		j, _ = records.ReadJob(r, columns) // the Error of a damaged job describes the damage
+		records.ReadJob(r, columns, &j) // the Error of a damaged job describes the damage
 	}, `SELECT `+columns+` FROM jobs `+whereClause, args...)
 	if j.State.IsRunnable() {
 		j.Fence = max(j.Fence, reservedFences[j.Seq])

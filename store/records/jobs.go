@@ -215,34 +215,33 @@ func DecodeDemands(text []byte) (demands []queue.Demand) {
 	return demands
 }
 
-// ReadJob reads a job from a row of columns that begin with ShortJobColumns. If the settings are damaged, it
-// returns an error, and the job without its settings. The job's field Error then contains the message of this
-// error.
-func ReadJob(r database.Row, columns string) (queue.Job, error) {
-	j := readShortJobColumns(r)
+// ReadJob reads a job from a row of columns that begin with ShortJobColumns, and stores it in *j. If the settings
+// are damaged, it returns an error, and stores the job without its settings. The job's field Error then contains the
+// message of this error.
+func ReadJob(r database.Row, columns string, j *queue.Job) error {
+	*j = readShortJobColumns(r)
 	if columns == ShortJobColumns {
-		return j, nil
+		return nil
 	}
 	j.Error = r.Text(shortJobColumnCount + 1)
 	if err := readTexts(r, columns == AllJobColumns, &j.Execution); err != nil {
 		j.Execution = queue.Execution{}
 		err = fmt.Errorf("the settings of job %s are %w: %w; enqueue the job again", j.ID, errDamagedText, err)
 		j.Error = err.Error()
-		return j, err
+		return err
 	}
-	return j, nil
+	return nil
 }
 
-// ReadRulesJob reads a job for the package rules, with its slot and its lane, from a row of columns that begin with
-// ShortJobColumns. If the settings are damaged, it sets the field IsDamaged.
-func ReadRulesJob(r database.Row, columns string) rules.Job {
-	j, err := ReadJob(r, columns)
+// ReadRulesJob reads a job for the package rules, with its slot and its lane, from a row of columns that
+// begin with ShortJobColumns, and stores it in *j. If the settings are damaged, it sets the field IsDamaged.
+func ReadRulesJob(r database.Row, columns string, j *rules.Job) {
+	err := ReadJob(r, columns, &j.Job)
 	j.Rank = r.Int64(RankColumnIndex)
-	return rules.Job{
-		Job: j, Slot: rules.Slot(r.Int64(slotColumnIndex)), LaneID: r.Int64(LaneColumnIndex),
-		LastNode:           r.Int64(LaneColumnIndex + 14),
-		EncodedLastAttempt: r.Text(LaneColumnIndex + 15), StoredBytes: r.Int64(LaneColumnIndex + 16), IsDamaged: err != nil,
-	}
+	j.Slot, j.LaneID = rules.Slot(r.Int64(slotColumnIndex)), r.Int64(LaneColumnIndex)
+	j.LastNode, j.EncodedLastAttempt = r.Int64(LaneColumnIndex+14), r.Text(LaneColumnIndex+15)
+	j.StoredBytes, j.IsDamaged = r.Int64(LaneColumnIndex+16), err != nil
+	j.NewError, j.WriteScope = nil, rules.WriteRowOnly
 }
 
 // AttemptColumns are the columns of an attempt, in the order in which ReadAttempt reads them.
