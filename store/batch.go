@@ -71,3 +71,24 @@ var ErrBatchDiscarded = queue.Errorf(queue.CodeWrongState,
 	"the batch was discarded, because the service was restarted "+
 		"or no request for the batch came for %v; send the batch again from the beginning under another name",
 	BatchStagingTimeout)
+
+// StagedIDError returns the error for a draft whose id belongs to a job of a staged batch, that is, of a batch that is
+// not committed yet. batchName is "" if the batch belongs to another user than the draft.
+func StagedIDError(id, batchName string) *queue.Error {
+	e := queue.Errorf(queue.CodeExists, "the id %q belongs to a job of another user's batch, which is not committed yet; "+
+		"choose another id, or try again in %v", id, BatchStagingTimeout)
+	if batchName != "" {
+		e = queue.Errorf(queue.CodeExists, "the id %q belongs to a job of your batch %q, which is not committed yet; commit "+
+			"or abort the batch, or choose another id; the service discards an abandoned batch after %v", id, batchName,
+			BatchStagingTimeout)
+	}
+	e.Field = "id"
+	return e
+}
+
+// StagedParentError returns the error for a job that depends on a job of a staged batch, that is, of a batch that is
+// not committed yet. Only later jobs of the same batch can depend on that job.
+func StagedParentError(parentID, batchName string) *queue.Error {
+	return queue.InvalidField("depends_on", "job %q is in the batch %q, which is not committed yet; commit the batch "+
+		"first, or add this job to the batch", parentID, batchName)
+}

@@ -139,7 +139,9 @@ func (t *Tx) stageFrame(r store.EnqueueRequest, texts []records.EncodedTexts) (r
 	if err := t.checkQueueLimits(r.UID, b.jobsPerQueue); err != nil {
 		return receipt, err
 	}
-	if receipt, err = t.admitDrafts(r.Drafts, r.UID); err != nil {
+	t.stagedBatchNumber = b.number
+	receipt, err = t.admitDrafts(r.Drafts, r.UID)
+	if t.stagedBatchNumber = 0; err != nil {
 		return receipt, err
 	}
 	switch {

@@ -114,6 +114,13 @@ func useQueuesAndDependencies(t *testing.T, s *Store) {
 		_, err = s.StageBatch(ctx, store.EnqueueRequest{BatchName: "e", Drafts: []queue.Job{draft(after("pp"))}})
 	}
 	if err == nil {
+		taken := draft(func(j *queue.Job) { j.ID = "pp" })
+		if _, rejected := s.Enqueue(ctx, store.EnqueueRequest{Drafts: []queue.Job{taken}}); !errors.Is(rejected,
+			queue.ErrExists) {
+			err = fmt.Errorf("enqueue with the id of a batch: %w", rejected)
+		}
+	}
+	if err == nil {
 		err = s.AbortBatch(ctx, 0, "e")
 	}
 	var waits store.Receipt

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 
 	"github.com/queuectl/queuectl/queue"
@@ -36,13 +37,58 @@ func (t *Tx) assignIDs(drafts []queue.Job) (r store.Receipt, err error) {
 	if r.IDs, r.Seqs, nextSeq, err = ids.AssignIDs(drafts, t.engine.memory.nextJobSeq, t.engine.rng,
 		t.takenIDs); err == nil {
 		t.engine.memory.nextJobSeq = nextSeq
+		return r, nil
+	}
+	var taken *queue.Error
+	if errors.As(err, &taken) && taken.Code == queue.CodeExists {
+		err = t.takenIDError(drafts, taken)
 	}
 	return r, err
 }
 
+// takenIDError returns the error for a draft whose id is taken. It is taken itself, unless a job of a batch that is not
+// committed yet has the id.
+func (t *Tx) takenIDError(drafts []queue.Job, taken *queue.Error) error {
+	draft := &drafts[max(taken.BatchIndex, 1)-1]
+	holder := t.engine.memory.batches[t.batchNumberOfID(draft.ID)]
+	switch {
+	case t.statementErr != nil:
+		return t.statementErr
+	case !holder.acceptsFrames() || holder.number == 0 || holder.number == t.stagedBatchNumber:
+		return taken
+	case holder.uid != draft.UID:
+		return store.StagedIDError(draft.ID, "").WithBatchIndex(taken.BatchIndex)
+	}
+	return store.StagedIDError(draft.ID, holder.name).WithBatchIndex(taken.BatchIndex)
+}
+
+// batchNumberOfID returns the number of the batch with a job that has this id and is not in the queue yet, or 0.
+func (t *Tx) batchNumberOfID(id string) int64 {
+	if n := t.queryInt(`SELECT batch FROM staged_ids WHERE id = ?`, id); n != 0 {
+		return n
+	}
+	n, err := t.batchNumberOfStagedSeq(reads.SeqOfNumericID(id))
+	t.statementErr = cmp.Or(t.statementErr, err)
+	return n
+}
+
+// batchNumberOfStagedSeq returns the number of the batch with a frame that contains the job with this seq, or 0. Frames
+// have disjoint ranges of seqs.
+func (t *Tx) batchNumberOfStagedSeq(seq int64) (batchNumber int64, err error) {
+	var last, number int64
+	_, err = database.ReadFirstRow(t, func(r database.Row) { last, number = r.Int64(0), r.Int64(1) },
+		`SELECT last, batch FROM frames INDEXED BY frames_first WHERE batch > 0 AND first <= ? ORDER BY first DESC LIMIT 1`,
+		seq)
+	if seq > last {
+		return 0, err
+	}
+	return number, err
+}
+
 // FindByID implements rules.Jobs. It returns the seq of the job with an id, or 0 if no job is found. It finds
-// a job of a batch that is not in the queue yet only if the user chose the id. It finds a hook of the
-// settings only if the hook runs as the given user.
+// a job of a batch that is not in the queue yet only if the user chose the id. It returns an error if this batch is not
+// committed yet, unless the transaction adds jobs to the same batch. It finds a hook of the settings only if the hook
+// runs as the given user.
 func (t *Tx) FindByID(uid int, id string) (seq int64, err error) {
 	hidden := false
 	t.Query(func(r database.Row) (bool, error) {
@@ -53,9 +99,15 @@ func (t *Tx) FindByID(uid int, id string) (seq int64, err error) {
 	}, `SELECT seq, CASE WHEN hooks & ? = 0 OR uid = ? THEN 1 ELSE 0 END FROM jobs WHERE `+reads.JobWithIDCondition,
 		append([]any{int64(queue.HookFromSettings), int64(uid)}, reads.JobWithIDArgs(id)...)...)
 	if seq == 0 && len(t.engine.memory.batches) > 0 {
-		seq = t.queryInt(
-			`SELECT seq FROM staged_ids JOIN batches ON n = batch WHERE id = ? AND uid = ? AND stage < 2`, id,
+		var b batch
+		t.Query(func(r database.Row) (bool, error) {
+			seq, b = r.Int64(0), t.engine.memory.batches[r.Int64(1)]
+			return false, nil
+		}, `SELECT seq, batch FROM staged_ids JOIN batches ON n = batch WHERE id = ? AND uid = ? AND stage < 2`, id,
 			int64(uid))
+		if seq != 0 && b.acceptsFrames() && b.number != t.stagedBatchNumber {
+			return 0, store.StagedParentError(id, b.name)
+		}
 	}
 	if seq == 0 && t.statementErr == nil && !hidden {
 		err = reads.CheckJobIsMissing(t.Conn, id)
@@ -63,18 +115,15 @@ func (t *Tx) FindByID(uid int, id string) (seq int64, err error) {
 	return seq, cmp.Or(t.statementErr, err)
 }
 
-// IsInCommittedFrame implements rules.Jobs. It reports whether a job that is not in the queue is in a frame (the jobs
-// of one request) of a committed batch. Frames have disjoint ranges of seqs.
+// IsInCommittedFrame implements rules.Jobs. It reports whether a job that is not in the queue is in a frame of a
+// committed batch.
 func (t *Tx) IsInCommittedFrame(seq int64) (bool, error) {
 	m := &t.engine.memory
 	if _, found := m.firstBatch(func(b *batch) bool { return b.isCommitted }); !found {
 		return false, nil
 	}
-	var last, batchNumber int64
-	_, err := database.ReadFirstRow(t, func(r database.Row) { last, batchNumber = r.Int64(0), r.Int64(1) },
-		`SELECT last, batch FROM frames INDEXED BY frames_first WHERE batch > 0 AND first <= ? ORDER BY first DESC LIMIT 1`,
-		seq)
-	return seq <= last && m.batches[batchNumber].isCommitted, err
+	batchNumber, err := t.batchNumberOfStagedSeq(seq)
+	return m.batches[batchNumber].isCommitted, err
 }
 
 // UniqueKeyHolder implements rules.Jobs. It returns the job that has a unique key of a user.

@@ -47,7 +47,6 @@ type Tx struct {
 	earliestTimer     queue.UnixMillis       // earliest time passed to WakeServiceAt; 0 if none
 	statementErr      error                  // first error of a statement; the transaction is rolled back if there is one
 	interruptedWaiter *claimWaiter           // waiter that must claim again, because its claim was cut short
-	submissionNumber  int64                  // number of the submission that is being enqueued
 
 	changedJobSeqs []int64 // jobs that changed
 	// attemptMeasurements lists the starts and ends of attempts, for the statistics.
@@ -56,6 +55,7 @@ type Tx struct {
 	queueCountsBefore      map[*lanes.Queue]records.QueueCounts // counts of changed queues before the transaction
 	queuesWithChangedTurns []*lanes.Queue                       // queues in which the turns of users have changed
 
+	draftOrigin
 	gateTables
 	edgeTables
 	leaseChanges
@@ -63,6 +63,12 @@ type Tx struct {
 	txWork
 	laneCache
 	serverTx
+}
+
+// draftOrigin says where the jobs come from that are being enqueued.
+type draftOrigin struct {
+	submissionNumber  int64 // number of the submission that is being enqueued
+	stagedBatchNumber int64 // number of the batch to which stageFrame is adding jobs; 0 if none or new
 }
 
 // gateTables and edgeTables are the names under which a Tx embeds the tables of the packages gates and

@@ -149,10 +149,10 @@ func (s *Store) stageFrame(r store.EnqueueRequest, now queue.UnixMillis) (store.
 	if err := s.checkNewQueueLimit(r.UID, countJobsByQueue(all)); err != nil {
 		return store.Receipt{}, err
 	}
-	if err := s.checkDependencies(r.Drafts, r.UID); err != nil {
+	if err := s.checkDependencies(r.Drafts, r.UID, b); err != nil {
 		return store.Receipt{}, err
 	}
-	receipt, err := s.assignIDs(r.Drafts)
+	receipt, err := s.assignIDs(r.Drafts, b)
 	if err != nil {
 		return store.Receipt{}, err
 	}
@@ -196,7 +196,17 @@ func (s *Store) commitBatch(b *batch, r store.EnqueueRequest, now queue.UnixMill
 	return receipt, nil
 }
 
-// isInCommittedFrame reports whether a job that is not in the queue is in a committed batch.
+// uncommittedBatchWithID returns the uncommitted batch that contains a job with this id, or nil.
+func (s *Store) uncommittedBatchWithID(id string) *batch {
+	for _, b := range s.batches {
+		if !b.isCommitted && slices.ContainsFunc(slices.Concat(b.frames...), func(j queue.Job) bool { return j.ID == id }) {
+			return b
+		}
+	}
+	return nil
+}
+
+// isInCommittedFrame reports whether a job that is not in the queue is in a frame of a committed batch.
 func (s *Store) isInCommittedFrame(seq int64) bool {
 	return slices.ContainsFunc(s.batches, func(b *batch) bool {
 		return b.isCommitted && slices.ContainsFunc(b.frames, func(frame []queue.Job) bool {

@@ -30,7 +30,7 @@ func (s *Store) createHookJobs(j *job, events queue.HookEvents, now queue.UnixMi
 			s.addEvent(j, queue.EventHookDropped, queue.EventDetail{}, now)
 			continue
 		}
-		receipt, err := s.assignIDs([]queue.Job{draft})
+		receipt, err := s.assignIDs([]queue.Job{draft}, nil)
 		if err != nil {
 			panic("memstore: cannot assign an id to a hook: " + err.Error())
 		}

@@ -52,9 +52,10 @@ func (s *Store) newDependencyLinks(dependencies []queue.Dependency, jobSeq int64
 }
 
 // checkDependencies returns an error if a draft depends on itself or on a job that does not exist. It also
-// returns an error if a draft demands more of a gate than the gate can ever provide.
-func (s *Store) checkDependencies(drafts []queue.Job, uid int) error {
-	if err := s.resolveParents(drafts, uid); err != nil {
+// returns an error if a draft demands more of a gate than the gate can ever provide. into is the uncommitted batch to
+// which the drafts are added, or nil.
+func (s *Store) checkDependencies(drafts []queue.Job, uid int, into *batch) error {
+	if err := s.resolveParents(drafts, uid, into); err != nil {
 		return err
 	}
 	var dependsOn func(fromDraft, toDraft, depth int) bool
@@ -90,7 +91,7 @@ func (s *Store) checkDependencies(drafts []queue.Job, uid int) error {
 func (s *Store) replaceDependencies(j *job, edited *queue.Job) error {
 	drafts := []queue.Job{*edited}
 	drafts[0].ID = ""
-	if err := s.resolveParents(drafts, j.UID); err != nil {
+	if err := s.resolveParents(drafts, j.UID, nil); err != nil {
 		return err
 	}
 	// Whether a job in a batch depends on j is not known, because its dependencies are not stored yet. So it counts as
@@ -120,8 +121,8 @@ func (s *Store) replaceDependencies(j *job, edited *queue.Job) error {
 }
 
 // resolveParents finds, by their ids, the jobs on which drafts depend. It stores the seqs of these jobs in the
-// drafts.
-func (s *Store) resolveParents(drafts []queue.Job, uid int) error {
+// drafts. into is the uncommitted batch to which the drafts are added, or nil.
+func (s *Store) resolveParents(drafts []queue.Job, uid int, into *batch) error {
 	for i := range drafts {
 		for k := range drafts[i].DependsOn {
 			d := &drafts[i].DependsOn[k]
@@ -130,8 +131,14 @@ func (s *Store) resolveParents(drafts []queue.Job, uid int) error {
 			}
 			if index := slices.IndexFunc(drafts, func(j queue.Job) bool { return j.ID == d.ParentID }); index >= 0 {
 				d.ParentDraftNumber = index + 1
-			} else if d.ParentSeq = s.findSeqByID(uid, d.ParentID); d.ParentSeq == 0 {
+				continue
+			}
+			d.ParentSeq = s.findSeqByID(uid, d.ParentID)
+			if d.ParentSeq == 0 {
 				return queue.InvalidField("depends_on", "there is no job %q", d.ParentID)
+			}
+			if b := s.uncommittedBatchWithID(d.ParentID); b != nil && b != into {
+				return store.StagedParentError(d.ParentID, b.name)
 			}
 		}
 	}

@@ -58,7 +58,7 @@ func (s *Store) enqueueDrafts(r store.EnqueueRequest, now queue.UnixMillis) (sto
 	if err := s.checkLimitsAndDependencies(r); err != nil {
 		return store.Receipt{}, err
 	}
-	receipt, err := s.assignIDs(r.Drafts)
+	receipt, err := s.assignIDs(r.Drafts, nil)
 	if err != nil {
 		return store.Receipt{}, err
 	}
@@ -106,7 +106,7 @@ func (s *Store) checkLimitsAndDependencies(r store.EnqueueRequest) error {
 	if err := s.checkNewQueueLimit(r.UID, countJobsByQueue(r.Drafts)); err != nil {
 		return err
 	}
-	return s.checkDependencies(r.Drafts, r.UID)
+	return s.checkDependencies(r.Drafts, r.UID, nil)
 }
 
 // findUniqueKeyConflicts finds the drafts whose unique key another job has. For each, it sets receipt.IsExisting
@@ -163,8 +163,9 @@ func draftCountError(draftCount int) error {
 	return queue.InvalidField("jobs", "%d jobs given; a request may have 1 to %d", draftCount, queue.MaxJobsPerRequest)
 }
 
-// assignIDs chooses a seq and an id for each draft. It does not store the drafts.
-func (s *Store) assignIDs(drafts []queue.Job) (store.Receipt, error) {
+// assignIDs chooses a seq and an id for each draft. It does not store the drafts. into is the uncommitted batch to
+// which the drafts are added, or nil.
+func (s *Store) assignIDs(drafts []queue.Job, into *batch) (store.Receipt, error) {
 	var r store.Receipt
 	taken := map[string]bool{}
 	for _, j := range s.jobs {
@@ -187,6 +188,13 @@ func (s *Store) assignIDs(drafts []queue.Job) (store.Receipt, error) {
 			}
 			id = strconv.FormatInt(seq, 10)
 		}
+		if b := s.uncommittedBatchWithID(id); b != nil && b != into {
+			name := ""
+			if b.uid == draft.UID {
+				name = b.name
+			}
+			return store.Receipt{}, errorAtDraft(store.StagedIDError(id, name), i, len(drafts))
+		}
 		if taken[id] {
 			return store.Receipt{}, idTakenError(id, i, len(drafts))
 		}
@@ -199,6 +207,11 @@ func (s *Store) assignIDs(drafts []queue.Job) (store.Receipt, error) {
 func idTakenError(id string, draftIndex, draftCount int) error {
 	e := queue.Errorf(queue.CodeExists, "another job has the id %q; choose another id, or leave the id out", id)
 	e.Field = "id"
+	return errorAtDraft(e, draftIndex, draftCount)
+}
+
+// errorAtDraft adds the number of a draft to an error, if the request has several drafts.
+func errorAtDraft(e *queue.Error, draftIndex, draftCount int) error {
 	if draftCount > 1 {
 		return e.WithBatchIndex(draftIndex + 1)
 	}

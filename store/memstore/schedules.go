@@ -47,7 +47,7 @@ func (s *Store) PutSchedule(ctx context.Context, request store.SchedulePutReques
 			return err
 		}
 		first := copyJob(request.JobDraft)
-		if err := s.checkDependencies([]queue.Job{first}, request.OwnerUID); err != nil {
+		if err := s.checkDependencies([]queue.Job{first}, request.OwnerUID, nil); err != nil {
 			return err
 		}
 		s.scheduleVersionCount++
@@ -322,7 +322,7 @@ func (s *Store) checkJobCreation(storedSchedule *schedule, request *store.Occurr
 		s.checkUserByteLimit(storedSchedule.OwnerUID, estimateJobBytes(&draft), request.MaxBytesPerUser),
 		s.checkQueueWaitingLimits(counts),
 		s.checkNewQueueLimit(storedSchedule.OwnerUID, counts),
-		s.checkDependencies([]queue.Job{draft}, storedSchedule.OwnerUID)); err != nil {
+		s.checkDependencies([]queue.Job{draft}, storedSchedule.OwnerUID, nil)); err != nil {
 		return err
 	}
 	holder, err := s.resolveUniqueKeyConflict(&draft, now)
@@ -378,12 +378,12 @@ func (s *Store) runOccurrence(storedSchedule *schedule, request *store.Occurrenc
 	if err := checkJobCreation(); err != nil {
 		return refuse(store.OutcomeRefused, err.Error())
 	}
-	if err := s.resolveParents([]queue.Job{draft}, storedSchedule.OwnerUID); err != nil {
+	if err := s.resolveParents([]queue.Job{draft}, storedSchedule.OwnerUID, nil); err != nil {
 		return refuse(store.OutcomeRefused, err.Error())
 	}
 	for n := 1; n <= store.MaxCandidateJobIDs; n++ {
 		draft.ID = request.CandidateJobID(plannedAt, n)
-		receipt, err := s.assignIDs([]queue.Job{draft})
+		receipt, err := s.assignIDs([]queue.Job{draft}, nil)
 		if err != nil {
 			continue // the id is taken, so try the next one
 		}

@@ -73,7 +73,11 @@ func (p *parentChecker) resolveParents(drafts []queue.Job, uid int) error {
 				continue
 			}
 			seq, err := p.jobs.FindByID(uid, d.ParentID)
-			if err != nil {
+			var rejected *queue.Error
+			switch {
+			case errors.As(err, &rejected) && rejected.Field == "depends_on":
+				return errorAtDraft(rejected, i, len(drafts))
+			case err != nil:
 				return err
 			}
 			if d.ParentSeq = seq; seq == 0 {

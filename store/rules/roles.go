@@ -59,8 +59,9 @@ type Jobs interface {
 	// Job reads a job. It returns queue.ErrNotFound if the job does not exist.
 	Job(seq int64, scope ReadScope) (Job, error)
 	// FindByID returns the seq of the job with the given id, or 0 if none exists. It also finds jobs in the
-	// batches of this user. It does not find hooks that the settings have created and that run as another
-	// user.
+	// batches of this user. It returns store.StagedParentError for a job of a batch that is not committed yet, unless the
+	// transaction adds jobs to this batch. It does not find hooks that the settings have created and that run as
+	// another user.
 	FindByID(uid int, id string) (seq int64, err error)
 	// IsInCommittedFrame reports whether a job that is not in the queue is in a frame (the jobs of one request) of a
 	// committed batch. Such a job comes into the queue later.

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -11,6 +12,8 @@ import (
 var batchTests = []contractTest{
 	{name: "jobs of a staged batch are visible only after the commit", run: stagedBatchIsHidden},
 	{name: "ids of staged jobs are reserved", run: stagedIDsAreReserved},
+	{name: "the error for a staged id names its batch", run: stagedIDErrorNamesBatch},
+	{name: "a job cannot depend on a job of an uncommitted batch", run: uncommittedParentIsRejected},
 	{name: "an abandoned batch is discarded after StagingTimeout", run: abandonedBatchIsDiscarded},
 	{name: "a repeated commit returns the same receipt", run: repeatedCommitReturnsSameReceipt},
 	{name: "batches with different names or users are separate", run: batchesCommitIndependently},
@@ -105,6 +108,69 @@ func stagedIDsAreReserved(r *storeTest) {
 	}
 	_, err := r.store.Get(r.Context(), "mine")
 	r.checkErrorCode("get of a staged job", err, queue.CodeNotFound)
+}
+
+// The error for an id of an uncommitted batch names the batch, but not to other users. It says when the id gets free.
+func stagedIDErrorNamesBatch(r *storeTest) {
+	receipt := r.stageBatchJobs("nightly", 1)
+	r.stageBatchJobs("nightly", 1, withID("mine"))
+	check := func(id string, uid int, want string) {
+		r.Helper()
+		_, err := r.store.Enqueue(r.Context(), store.EnqueueRequest{UID: uid,
+			Drafts: []queue.Job{newDraft(withID(id), func(j *queue.Job) { j.UID = uid })}})
+		r.checkError("enqueue of a staged id", err, queue.CodeExists, "id")
+		if err != nil && !strings.Contains(err.Error(), want) {
+			r.Errorf("enqueue of the id %q by uid %d: got %q, want %q", id, uid, err, want)
+		}
+	}
+	for _, id := range []string{"mine", receipt.IDs[0]} {
+		check(id, testUID, `your batch "nightly", which is not committed yet; commit or abort the batch, or choose`)
+		check(id, testUID+1, `another user's batch, which is not committed yet; choose another id, or try again in 10m`)
+	}
+	_, err := r.store.StageBatch(r.Context(), store.EnqueueRequest{UID: testUID, BatchName: "nightly",
+		Drafts: []queue.Job{newDraft(withID("mine"))}})
+	r.checkError("the same id again in the batch", err, queue.CodeExists, "id")
+	if err != nil && !strings.Contains(err.Error(), "another job has the id") {
+		r.Errorf("the same id again in the batch: %v", err)
+	}
+}
+
+// Only jobs of the same batch can depend on a job of a batch that is not committed. The batch may still be discarded.
+func uncommittedParentIsRejected(r *storeTest) {
+	stage := func(batchName string, set ...func(*queue.Job)) error {
+		_, err := r.store.StageBatch(r.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft(set...)}, UID: testUID,
+			BatchName: batchName})
+		return err
+	}
+	r.must(stage("b", withID("parent")))
+	child := withParentIDs(queue.ParentCompleted, "parent")
+	check := func(subject string, err error) {
+		r.Helper()
+		r.checkError(subject, err, queue.CodeInvalid, "depends_on")
+		if want := `job "parent" is in the batch "b", which is not committed yet`; err != nil &&
+			!strings.Contains(err.Error(), want) {
+			r.Errorf("%s: got %q, want %q", subject, err, want)
+		}
+	}
+	r.checkStoreUnchanged(func() {
+		_, err := r.store.Enqueue(r.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft(child)}, UID: testUID})
+		check("a job outside the batch", err)
+		check("a job of a new batch", stage("other", child))
+	})
+	r.must(stage("other"))
+	check("a job of another batch", stage("other", child))
+	edited := r.enqueueOne()
+	check("an edit", r.editJob(edited, func(j *queue.Job) error {
+		j.DependsOn = []queue.Dependency{{ParentID: "parent", Condition: queue.ParentEnded}}
+		return nil
+	}))
+	r.must(stage("b", child))
+	committed, err := r.store.Enqueue(r.Context(), store.EnqueueRequest{UID: testUID, BatchName: "b"})
+	r.must(err)
+	outside := r.enqueueOne(child)
+	r.applyBatchUntilDone(committed)
+	r.checkJobState("after the commit", outside, queue.Blocked, "")
+	checkEqual(r, "cancelled jobs", r.store.Counts().JobsByState[queue.Cancelled], int64(0))
 }
 
 // An uncommitted batch that gets no more jobs is discarded after store.BatchStagingTimeout.
