@@ -43,6 +43,9 @@ type EndedJobFilter struct {
 	// is "", it selects the jobs of all queues that ended while their queue had no retention settings. Nil selects all
 	// jobs.
 	RetentionQueue *string
+	// KeptJobs is the number of jobs in States that PurgeEndedJobs leaves, at least. Other methods ignore it. It cannot be
+	// combined with RetentionQueue.
+	KeptJobs int64
 }
 
 // OwnRetentionQueue is a queue with jobs that ended while the queue had its own retention settings.

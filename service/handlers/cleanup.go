@@ -28,7 +28,8 @@ func (h *API) RemoveOldJobs(ctx context.Context, p control.CleanupParams,
 		states = []queue.State{queue.Completed, queue.Cancelled}
 	}
 	ended := store.EndedJobFilter{States: states,
-		EndedBefore: h.Store.Now().Add(-time.Duration(days*24*float64(time.Hour)) + time.Millisecond)}
+		EndedBefore: h.Store.Now().Add(-time.Duration(days*24*float64(time.Hour)) + time.Millisecond),
+		KeptJobs:    p.KeepNewestJobs}
 	old, err := withReadSlot(ctx, h.UserLimits, control.ClassManyJobsRead,
 		func() (int64, error) { return h.Store.CountEndedJobs(ctx, ended) })
 	if err != nil {

@@ -30,7 +30,13 @@ func (s *Store) PurgeEndedJobs(
 ) (removedJobs int, err error) {
 	err = s.runUpdateTx(ctx, func(now queue.UnixMillis) error {
 		list := s.endedJobs(filter)
-		for _, j := range list[:min(limit, len(list))] {
+		removable := -filter.KeptJobs
+		for _, j := range s.jobs {
+			if slices.Contains(filter.States, j.State) {
+				removable++
+			}
+		}
+		for _, j := range list[:max(0, min(limit, len(list), int(removable)))] {
 			s.removeEndedJob(j, queue.EventDetail{CausedByUID: byUID}, now)
 			removedJobs++
 		}

@@ -13,8 +13,27 @@ var retentionTests = []contractTest{
 	{name: "TrimJobs removes the jobs that ended first", run: trimJobsStartsWithOldest},
 	{name: "Purge removes the jobs that ended first", run: purgeStartsWithOldest},
 	{name: "Purge removes only ended jobs", run: purgeRemovesOnlyEndedJobs},
+	{name: "Purge leaves the number of jobs that the filter keeps", run: purgeKeepsJobs},
 	{name: "TrimOutputs removes the oldest outputs", run: trimOutputsStartsWithOldest},
 	{name: "events are trimmed by age and number", run: eventsAreTrimmedByAgeAndNumber},
+}
+
+// Purge counts the jobs in the transaction that removes them. So several callers together leave KeptJobs jobs.
+func purgeKeepsJobs(r *storeTest) {
+	for range 3 {
+		r.runJob(exitOutcome(0))
+	}
+	r.runJob(outcomeOfCause(queue.EndKilled))
+	purge := func(keptJobs int64, limit int, states ...queue.State) int {
+		n, err := r.store.PurgeEndedJobs(r.Context(), store.EndedJobFilter{States: states,
+			EndedBefore: r.store.Now() + 1, KeptJobs: keptJobs}, limit, nil)
+		r.must(err)
+		return n
+	}
+	both := []queue.State{queue.Completed, queue.Cancelled}
+	got := []int{purge(4, 9, both...), purge(9, 9, both...), purge(3, 9, queue.Completed), purge(3, 9, both...),
+		purge(2, 9, both...), purge(2, 9, both...), purge(1, 9, queue.Cancelled), purge(0, 9, both...)}
+	checkEqual(r, "purged jobs", got, []int{0, 0, 0, 1, 1, 0, 0, 2})
 }
 
 func purgeStartsWithOldest(r *storeTest) {
