@@ -218,21 +218,24 @@ func (p *Pool) WatchJobEnd(jobSeq int64) (stopWatching func()) {
 // waitForOutput is true, ReadOutput waits until there is output or the lease ends. If waitForOutput is false and the
 // runner does not answer, ReadOutput returns an error that names the runner.
 //
-// ok is false if the job's runner is not connected, or if the attempt's lease has ended. If the lease has ended, either
-// the output is or will be in the store, or the job runs under another lease.
+// If the job has started and its runner is not connected, for example because the service has just started, a call
+// without wait first waits for the connection. It returns the same error if the runner does not accept it.
+//
+// ok is false if the job's runner is not connected, or if the attempt's lease has ended. If the lease has ended,
+// the store has the output or will get it, or the job runs under another lease.
 func (p *Pool) ReadOutput(ctx context.Context, jobSeq int64, attemptNumber int, streamOffsets [2]int64,
 	waitForOutput bool) (
 	chunk *wire.ReadOutputReply, ok bool, err error,
 ) {
 	p.mu.Lock()
 	h := p.leases.byJobSeq[jobSeq]
-	var conn *runnerConn
-	if h != nil && (attemptNumber == 0 || attemptNumber == h.job.StartedAttempts+1) {
-		conn = h.runnerConn
-	}
 	p.mu.Unlock()
-	if conn == nil {
+	if h == nil || attemptNumber != 0 && attemptNumber != h.job.StartedAttempts+1 {
 		return nil, false, nil
+	}
+	conn, err := p.leaseConn(ctx, h, waitForOutput)
+	if err != nil || conn == nil {
+		return nil, false, err
 	}
 	readCtx, cancel, leaseDone := ctx, func() {}, h.endStoredSignal
 	if !waitForOutput {
@@ -252,6 +255,30 @@ func (p *Pool) ReadOutput(ctx context.Context, jobSeq int64, attemptNumber int, 
 		return nil, false, err
 	}
 	return chunk, true, nil
+}
+
+// leaseConn returns the connection to the runner of a lease, or nil if there is none. Unless mayBeMissing is set, it
+// waits up to livenessCheckTimeout for the runner of an attempt that has started. If the runner does not accept the
+// connection in this time, leaseConn returns an error that names the runner.
+func (p *Pool) leaseConn(ctx context.Context, h *lease, mayBeMissing bool) (*runnerConn, error) {
+	timeout := time.After(livenessCheckTimeout)
+	for {
+		p.mu.Lock()
+		conn, connected := h.runnerConn, p.runners.connectSignal
+		p.mu.Unlock()
+		if conn != nil || mayBeMissing || !h.hasStarted() {
+			return conn, nil
+		}
+		select {
+		case <-connected:
+		case <-h.endStoredSignal:
+			return nil, nil
+		case <-timeout:
+			return nil, p.checkLeaseRunner(ctx, h)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 }
 
 // LeasedAttemptNumber returns the number of a job's current attempt, or 0 if this pool has not claimed the

@@ -3,10 +3,12 @@ package worker_test
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/queuectl/queuectl/queue"
@@ -37,6 +39,36 @@ func TestJobEndWatchSurvivesReconnect(t *testing.T) {
 	f.reconnect(runningAttempt(firstClaimLease(1)))
 	f.waitUntilFramesHandled()
 	checkEqual(t, "number of watches", len(framesOfType[*wire.ReportImmediately](f)), 2)
+}
+
+// While the pool is not connected to the runner of a running job, for example after a restart of the service, a read of
+// the job's output waits for the connection. If the runner does not accept it, the read returns an error.
+func TestReadOutputWaitsForRunnerConnection(t *testing.T) {
+	s, f, p := startPool(t, 1, 0)
+	s.awaitJobState(1, queue.Processing)
+	f.mu.Lock()
+	f.ignoresHello = true
+	before := len(f.acceptedConns)
+	f.mu.Unlock()
+	f.disconnect()
+	waitUntil(t, "the pool tries to connect", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return len(f.acceptedConns) > before
+	})
+	_, _, err := p.ReadOutput(t.Context(), 1, 1, [2]int64{}, false)
+	if !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "does not answer, so job 1 cannot be") {
+		t.Errorf("the read returned %v, want an error that says that the runner does not answer", err)
+	}
+	f.mu.Lock()
+	f.ignoresHello, f.helloReply.UnendedAttempts = false, []wire.Attempt{runningAttempt(firstClaimLease(1))}
+	for _, conn := range f.acceptedConns {
+		conn.Close()
+	}
+	f.mu.Unlock()
+	_, _, err = p.ReadOutput(t.Context(), 1, 1, [2]int64{}, false)
+	checkEqual(t, "error after the runner has accepted the connection", err, nil)
+	awaitFrame[*wire.ReadOutput](t, f, 1)
 }
 
 // A cancellation that is not recorded yet is recorded even if the connection to the runner breaks.

@@ -60,7 +60,6 @@ func TestHungRunnerDelaysOnlyItsJobs(t *testing.T) {
 	if j := w.ShowJob(waiting); j.State != "cancelled" {
 		t.Errorf("the job that never started: %+v", j)
 	}
-
 	if got := q.RunCLIWithin(5*time.Second, "show", id); got.ExitCode != 0 || !strings.Contains(got.Stdout, "processing") {
 		t.Errorf("show: %+v", got)
 	}
@@ -78,12 +77,13 @@ func TestHungRunnerDelaysOnlyItsJobs(t *testing.T) {
 	if !strings.Contains(q.MustRunCLI("status"), names) {
 		t.Errorf("status does not name the runner: %s", q.MustRunCLI("status"))
 	}
-
 	q.KillService()
 	started := time.Now()
-	q.Start("--workers", "2")
-	if elapsed := time.Since(started); elapsed > 3*time.Second {
-		t.Errorf("the next service was ready after %v", elapsed)
+	if q.Start("--workers", "2"); time.Since(started) > 3*time.Second {
+		t.Errorf("the next service was ready after %v", time.Since(started))
+	}
+	if got := q.RunCLIWithin(10*time.Second, "logs", id); got.ExitCode != 3 || !strings.Contains(got.Stderr, names) {
+		t.Errorf("logs after the restart: %+v; want an error that names the runner", got)
 	}
 	w = q.DialService()
 	if j := w.WaitJobEnded(w.Enqueue(testrig.JSONFields{"command": "echo again"})); j.Output != "again\n" {
