@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"strings"
 	"testing"
 	"time"
 )
@@ -41,6 +42,22 @@ func TestTimesMustBeStrictRFC3339(t *testing.T) {
 	} {
 		if _, err := ParseTime(text); (err == nil) != want {
 			t.Errorf("%s: got %v, want it accepted: %t", text, err, want)
+		}
+	}
+}
+
+// The first moment of 1970 is the zero value, which means no time. The error for it and for other times out of range
+// names the allowed times.
+func TestTimesOutOfRangeAreNamed(t *testing.T) {
+	for text, inRange := range map[string]bool{
+		"1970-01-01T00:00:00.001Z": true, "9999-12-31T23:59:59.999Z": true, "1970-01-01T00:00:01+00:00": true,
+		"1970-01-01T00:00:00Z": false, "1970-01-01T00:00:00.000999Z": false, "1970-01-01T00:30:00+01:00": false,
+		"1969-12-31T23:00:00-02:00": true, "9999-12-31T23:59:59-01:00": false, "1969-01-01T00:00:00Z": false,
+	} {
+		_, err := ParseTime(text)
+		const want = "is out of range; use a time after 1970-01-01T00:00:00Z and before the year 10000"
+		if (err == nil) != inRange || err != nil && !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("ParseTime(%q) returned %v, want in range: %t", text, err, inRange)
 		}
 	}
 }

@@ -240,7 +240,7 @@ func (m UnixMillis) Add(d time.Duration) UnixMillis {
 	return m + UnixMillis((d+time.Millisecond-1)/time.Millisecond)
 }
 
-// ParseTime parses an RFC 3339 time between the years 1970 and 9999.
+// ParseTime parses an RFC 3339 time after 1970-01-01T00:00:00Z and before the year 10000.
 func ParseTime(text string) (UnixMillis, error) {
 	t, err := time.Parse(time.RFC3339Nano, text)
 	_, offset := t.Zone()
@@ -250,8 +250,15 @@ func ParseTime(text string) (UnixMillis, error) {
 		offset <= -daySeconds || offset >= daySeconds {
 		return 0, fmt.Errorf("%q is not an RFC 3339 time; write it like 2026-03-01T15:04:05Z", ClipForMessage(text))
 	}
-	if t.Year() < 1970 || t.Year() > 9999 || t.UnixMilli() <= 0 {
-		return 0, fmt.Errorf("%q is out of range; use a year from 1970 to 9999", ClipForMessage(text))
+	return UnixMillisInRange(t, text)
+}
+
+// UnixMillisInRange converts a time that was parsed from text. It returns an error if the time is 1970-01-01T00:00:00Z,
+// which would mean no time, or earlier, or if its year in UTC has more than four digits.
+func UnixMillisInRange(t time.Time, text string) (UnixMillis, error) {
+	if t.UnixMilli() <= 0 || t.UTC().Year() > 9999 {
+		return 0, fmt.Errorf("%q is out of range; use a time after 1970-01-01T00:00:00Z and before the year 10000",
+			ClipForMessage(text))
 	}
 	return UnixMillisOf(t), nil
 }

@@ -124,11 +124,7 @@ func queuePauseVerb(a adminCommands) *cobra.Command {
 	f.BoolVar(&p.FreezeRunningJobs, "freeze", false, "also freeze running jobs until the queue is resumed")
 	input.DurationVar(f, "for", "resume the queue after `DURATION`",
 		func(d time.Duration) { p.PauseDuration = control.Duration(d) })
-	f.Func("until", "resume the queue at `TIME`", func(text string) error {
-		at, err := when.ParseTime(text, time.Now(), when.Forward)
-		p.PauseUntil = control.Time(queue.UnixMillisOf(at))
-		return err
-	})
+	input.FutureTimeVar(f, &p.PauseUntil, "until", "resume the queue at `TIME`")
 	return cmd
 }
 

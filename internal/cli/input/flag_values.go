@@ -22,6 +22,24 @@ func PastTimeVar(f *pflag.FlagSet, target *control.Time, name, doc string) {
 	})
 }
 
+// FutureTimeVar adds a flag for a time in the future, like --until of the command that pauses a queue.
+func FutureTimeVar(f *pflag.FlagSet, target *control.Time, name, doc string) {
+	f.Func(name, doc, func(text string) error {
+		at, err := parseFutureTime(text)
+		*target = control.Time(at)
+		return err
+	})
+}
+
+// parseFutureTime parses a time, which is in the future if the text is incomplete.
+func parseFutureTime(text string) (queue.UnixMillis, error) {
+	t, err := when.ParseTime(text, time.Now(), when.Forward)
+	if err != nil {
+		return 0, err
+	}
+	return queue.UnixMillisInRange(t, text)
+}
+
 // ParseSince parses the value of --since: a time, or a duration before now.
 func ParseSince(text string) (control.Time, error) {
 	if text == "" {
@@ -29,10 +47,15 @@ func ParseSince(text string) (control.Time, error) {
 	}
 	now := time.Now()
 	if s, err := when.ParseCalendarStep(text); err == nil {
-		return control.Time(queue.UnixMillisOf(s.FromNow(now, when.Backward))), nil
+		at, err := queue.UnixMillisInRange(s.FromNow(now, when.Backward), text)
+		return control.Time(at), err
 	}
 	t, err := when.ParseTime(text, now, when.Backward)
-	return control.Time(queue.UnixMillisOf(t)), err
+	if err != nil {
+		return 0, err
+	}
+	at, err := queue.UnixMillisInRange(t, text)
+	return control.Time(at), err
 }
 
 // NewFieldFlag returns the value of a flag that sets the field fieldName of s.

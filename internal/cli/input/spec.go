@@ -171,11 +171,11 @@ func (f *fieldFlag) Set(text string) error {
 		}
 		text = queue.FormatDuration(d)
 	case queue.KindTime:
-		t, err := when.ParseTime(text, time.Now(), when.Forward)
+		at, err := parseFutureTime(text)
 		if err != nil {
 			return err
 		}
-		text = queue.UnixMillisOf(t).String()
+		text = at.String()
 	}
 	return f.spec.SetFieldText(f.field.Name, text)
 }
