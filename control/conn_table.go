@@ -18,14 +18,14 @@ type connTable struct {
 	openCount atomic.Int64 // number of connections
 
 	mu         sync.Mutex
-	connsByUID map[int]map[*serverConn]bool // connections by uid; contains only users with connections; guarded by mu
-	// connsWithoutAccess is the number of connections whose users had no access when they connected; guarded by
-	// mu.
-	connsWithoutAccess int
+	connsByUID map[int]map[*serverConn]bool // by uid; contains only users with connections; guarded by mu
+	// connsWithoutAccess contains the connections whose users had no access when they connected, at most
+	// maxConnsWithoutAccess; guarded by mu.
+	connsWithoutAccess map[*serverConn]bool
 }
 
-// errTooManyConnsWithoutAccess rejects a connection of a user without access, because the limit for such connections or
-// the limit for all connections is reached.
+// errTooManyConnsWithoutAccess rejects a connection of a user without access. The limit for all connections is reached,
+// or the limit for such connections is reached and the user has a fair share of them.
 var errTooManyConnsWithoutAccess = errors.New("too many connections from users without access")
 
 // add adds a connection to the table. If a limit is reached, add removes an idle connection to make room, or returns an
@@ -37,20 +37,23 @@ func (t *connTable) add(c *serverConn, limits ConnectionLimits) (evictedConns []
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	evict := func(candidates iter.Seq[*serverConn]) bool {
-		o := t.evictIdlestLocked(candidates)
+	noteEvicted := func(o *serverConn) bool {
 		if o != nil {
 			evictedConns = append(evictedConns, o)
 		}
 		return o != nil
 	}
+	evict := func(candidates iter.Seq[*serverConn]) bool { return noteEvicted(t.evictIdlestLocked(candidates)) }
+	evictWithoutAccess := func() bool { return noteEvicted(t.evictWithoutAccessLocked(c.peer.UID)) }
 	full := func() bool { return t.openCount.Load() >= int64(limit) }
 	own := t.connsByUID[c.peer.UID]
 	if own == nil {
 		own = map[*serverConn]bool{}
 	}
 	switch {
-	case c.lacksAccess() && (t.connsWithoutAccess >= maxConnsWithoutAccess || full()):
+	case c.lacksAccess() && full():
+		return nil, errTooManyConnsWithoutAccess
+	case c.lacksAccess() && len(t.connsWithoutAccess) >= maxConnsWithoutAccess && !evictWithoutAccess():
 		return nil, errTooManyConnsWithoutAccess
 	case len(own) >= userLimit && !evict(maps.Keys(own)):
 		return nil, queue.Errorf(queue.CodeUnavailable,
@@ -66,7 +69,13 @@ func (t *connTable) add(c *serverConn, limits ConnectionLimits) (evictedConns []
 	}
 	t.connsByUID[c.peer.UID] = own
 	own[c] = true
-	t.adjustCountsLocked(c, 1)
+	t.openCount.Add(1)
+	if c.lacksAccess() {
+		if t.connsWithoutAccess == nil {
+			t.connsWithoutAccess = map[*serverConn]bool{}
+		}
+		t.connsWithoutAccess[c] = true
+	}
 	return evictedConns, nil
 }
 
@@ -80,13 +89,43 @@ func (t *connTable) evictIdlestLocked(candidates iter.Seq[*serverConn]) *serverC
 			longestIdle, longestIdleSince = o, at
 		}
 	}
-	if longestIdle != nil {
-		longestIdle.mu.Lock()
-		longestIdle.evicted = true
-		longestIdle.mu.Unlock()
-		t.removeLocked(longestIdle)
-	}
+	t.evictLocked(longestIdle)
 	return longestIdle
+}
+
+// evictLocked removes a connection from the table, unless it is nil. The caller closes the connection.
+func (t *connTable) evictLocked(c *serverConn) {
+	if c != nil {
+		c.mu.Lock()
+		c.evicted = true
+		c.mu.Unlock()
+		t.removeLocked(c)
+	}
+}
+
+// evictWithoutAccessLocked makes room for a connection of a user without access. If another user without access has at
+// least two connections more, evictWithoutAccessLocked removes the oldest connection of the user who has most, even if
+// it has a request in progress. Otherwise it returns nil. So no user can keep the others from sending whoami.
+func (t *connTable) evictWithoutAccessLocked(uid int) (evicted *serverConn) {
+	counts := map[int]int{}
+	for c := range t.connsWithoutAccess {
+		counts[c.peer.UID]++
+	}
+	var evictedSince time.Time
+	for c := range t.connsWithoutAccess {
+		n := counts[c.peer.UID]
+		if n < counts[uid]+2 || evicted != nil && n < counts[evicted.peer.UID] {
+			continue
+		}
+		c.mu.Lock()
+		since := c.activeRequestsChangedAt
+		c.mu.Unlock()
+		if evicted == nil || n > counts[evicted.peer.UID] || since.Before(evictedSince) {
+			evicted, evictedSince = c, since
+		}
+	}
+	t.evictLocked(evicted)
+	return evicted
 }
 
 // remove removes a connection from the table. It does nothing if the connection was evicted.
@@ -105,15 +144,8 @@ func (t *connTable) removeLocked(c *serverConn) {
 	if len(own) == 0 {
 		delete(t.connsByUID, c.peer.UID)
 	}
-	t.adjustCountsLocked(c, -1)
-}
-
-// adjustCountsLocked adds delta to openCount and, if the peer of c lacks access, to connsWithoutAccess.
-func (t *connTable) adjustCountsLocked(c *serverConn, delta int) {
-	t.openCount.Add(int64(delta))
-	if c.lacksAccess() {
-		t.connsWithoutAccess += delta
-	}
+	t.openCount.Add(-1)
+	delete(t.connsWithoutAccess, c)
 }
 
 func (t *connTable) allConnsLocked() iter.Seq[*serverConn] {

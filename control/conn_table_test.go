@@ -4,8 +4,10 @@ package control
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"strings"
 	"sync"
@@ -133,4 +135,41 @@ func TestOnlyIdleConnectionsAreEvicted(t *testing.T) {
 	third.endRequest()
 	fifth.beginRequest()
 	add(conn(), third, true)
+}
+
+// A user without access who has all connections that such users may have does not keep the others out. Each new user
+// gets the connection of the user who has most, until all have the same number. Connections in use count too.
+func TestUsersWithoutAccessShareConnections(t *testing.T) {
+	limits := ConnectionLimits{MaxConnections: func() (total, perUser int) { return 100, 50 }}
+	var table connTable
+	evictedOfUID := map[int]int{}
+	add := func(uid int) error {
+		t.Helper()
+		c := &serverConn{peer: Peer{UID: uid, Right: RightNone}, activeRequestsChangedAt: time.Now()}
+		c.addActiveRequests(uid % 2) // the connections of odd uids are in use
+		evicted, err := table.add(c, limits)
+		for _, o := range evicted {
+			evictedOfUID[o.peer.UID]++
+		}
+		return err
+	}
+	for range maxConnsWithoutAccess {
+		if err := add(1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, uid := range []int{2, 2, 2, 3, 3} {
+		if err := add(uid); err != nil {
+			t.Errorf("a connection of user %d: %v", uid, err)
+		}
+	}
+	for _, uid := range []int{1, 2, 3} {
+		if err := add(uid); !errors.Is(err, errTooManyConnsWithoutAccess) {
+			t.Errorf("a connection of user %d beyond its share: got %v, want a refusal", uid, err)
+		}
+	}
+	want, open := map[int]int{1: 5}, len(table.connsWithoutAccess)
+	if !maps.Equal(evictedOfUID, want) || open != maxConnsWithoutAccess {
+		t.Errorf("evicted connections by user: got %v, want %v; %d connections are open", evictedOfUID, want, open)
+	}
 }
