@@ -101,16 +101,29 @@ func (l *attributeDescriptions) addRestrictions(ownStatus, initStatus procStatus
 		"jobs that run as root lack capabilities, because the bounding set is %s instead of %s",
 		ownStatus["CapBnd"], initStatus["CapBnd"])
 	securebits, err := unix.PrctlRetInt(unix.PR_GET_SECUREBITS, 0, 0, 0, 0)
-	l.addIfInherited(err == nil && securebits != 0,
-		"jobs that run as root can lack capabilities, because securebits is %#x instead of 0", securebits)
+	if err == nil {
+		l.addSecurebits(securebits, initStatus)
+	}
 	mdwe, err := unix.PrctlRetInt(unix.PR_GET_MDWE, 0, 0, 0, 0)
 	l.addIfInherited(err == nil && mdwe != 0,
 		"programs with a just-in-time compiler fail in jobs, because writable memory "+
 			"cannot be made executable (PR_SET_MDWE)")
 }
 
-// addGroupDifferences adds descriptions of the differences between the groups of this process and the groups that
-// /etc/passwd and /etc/group list for its account. It ignores accounts and groups from other sources.
+// addSecurebits adds the securebit SECBIT_NOROOT, with which no program gets capabilities because it runs as root. The
+// securebits of process 1 cannot be read. If process 1 runs as root and lacks capabilities itself, the bit probably
+// applies to the whole container, so addSecurebits does not report it.
+func (l *attributeDescriptions) addSecurebits(securebits int, initStatus procStatus) {
+	const secbitNoRoot = 1                       // from linux/securebits.h
+	initIDs := strings.Fields(initStatus["Uid"]) // the real and effective uids, and others
+	initLacksCapabilities := len(initIDs) > 1 && initIDs[1] == "0" &&
+		initStatus.countMaskBits("CapPrm") < initStatus.countMaskBits("CapBnd")
+	l.addIfInherited(securebits&secbitNoRoot != 0 && !initLacksCapabilities,
+		"jobs that run as root lack capabilities, because the securebit SECBIT_NOROOT is set (securebits is %#x)", securebits)
+}
+
+// addGroupDifferences adds the differences between the groups of this process and those that /etc/passwd and /etc/group
+// list for the account. It ignores accounts and groups from other sources.
 func (l *attributeDescriptions) addGroupDifferences() {
 	account, err := user.LookupId(strconv.Itoa(os.Getuid()))
 	if err != nil {

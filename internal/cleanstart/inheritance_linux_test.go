@@ -46,3 +46,30 @@ func TestSoftLimitNeverExceedsHardLimit(t *testing.T) {
 		}
 	}
 }
+
+// SECBIT_NOROOT is reported if the process has inherited it from its caller, but not if it applies to the whole
+// container. Other securebits take no capabilities from jobs.
+func TestContainersSecurebitsAreNotReported(t *testing.T) {
+	machine := procStatus{"Uid": "0\t0\t0\t0", "CapPrm": "000001ffffffffff", "CapBnd": "000001ffffffffff"}
+	noRootContainer := procStatus{"Uid": "0\t0\t0\t0", "CapPrm": "0000000000000000", "CapBnd": "00000000a80425fb"}
+	userContainer := procStatus{"Uid": "1000\t1000\t1000\t1000", "CapPrm": "0", "CapBnd": "00000000a80425fb"}
+	const noRoot, noRootLocked, keepCapsLocked = 0x1, 0x2, 0x20
+	for _, c := range []struct {
+		securebits int
+		initStatus procStatus
+		reported   bool
+	}{
+		{0, machine, false},
+		{keepCapsLocked, machine, false},
+		{noRoot, machine, true},
+		{noRoot | noRootLocked, nil, true},
+		{noRoot | noRootLocked, userContainer, true},
+		{noRoot | noRootLocked, noRootContainer, false},
+	} {
+		var list attributeDescriptions
+		list.addSecurebits(c.securebits, c.initStatus)
+		if reported := len(list) > 0; reported != c.reported {
+			t.Errorf("securebits %#x, process 1 %v: got %q, want a report: %t", c.securebits, c.initStatus, list, c.reported)
+		}
+	}
+}
