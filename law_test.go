@@ -162,7 +162,7 @@ var allowedImports = map[string][]string{
 	"internal/cli/admin": {"config", "config/tomlfile", "control", "queue", "internal/atomicfile", "internal/cli",
 		"internal/cli/enqueue", "internal/cli/fault", "internal/cli/files", "internal/cli/hints",
 		"internal/cli/input", "internal/cli/term", "internal/cli/when", "internal/present", "internal/termtext",
-		"internal/zone"},
+		"internal/zone", "schedule"},
 	"internal/cli/connect": {"config", "control", "control/socket", "queue", "internal/cleanstart",
 		"internal/cli/fault", "internal/cli/files", "internal/cli/term", "internal/logs", "internal/osservice"},
 	"internal/cli/enqueue": {"control", "queue", "internal/cli/connect", "internal/cli/fault",

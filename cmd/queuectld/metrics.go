@@ -27,7 +27,6 @@ func metricsVerb(a *app) *cobra.Command {
 			if file != "" {
 				return writeMetricsFile(cmd.Context(), a, file)
 			}
-			a.MissingQueueIsEmpty = true
 			c, err := a.ReadOnlyClient(cmd.Context())
 			if err != nil {
 				return err

@@ -72,6 +72,7 @@ func (a *App) selectionCommand(use, short string, s *SelectionFlags, outcomeText
 			return a.ActOnSelection(cmd, s, ids, outcomeText, method)
 		},
 	}
+	a.NoteRequestedObjects(cmd, "job")
 	stateShort := "s"
 	if cmd.Name() == "kill" {
 		stateShort = "" // in "queuectl kill", -s is short for --signal, as in kill(1)
@@ -313,6 +314,7 @@ func (a *App) dlqRetryVerb() *cobra.Command {
 		},
 	}
 	cmd.ValidArgsFunction = a.CompleteJobIDs(queue.Dead.String())
+	a.NoteRequestedObjects(cmd, "job")
 	f := cmd.Flags()
 	f.BoolVar(&p.AllDeadJobs, "all", false, "retry all dead jobs")
 	f.Var(input.OnceOnlyValue(&p.Batch), "batch", "retry your dead jobs in the batch `NAME`")

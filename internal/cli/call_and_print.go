@@ -178,7 +178,6 @@ func ListVerb[T any](a *App, short, emptyText string, headings []string, worksOf
 // run ("queuectl run --private") whose service does not run.
 func ReadAndPrint[P, R any](ctx context.Context, a *App, method ClientMethod[P, R], p P,
 	printReply func(R) error) error {
-	a.MissingQueueIsEmpty = true
 	return a.WithReadOnlyClient(ctx, false, func(c *control.Client) error {
 		return CallClientAndPrint(ctx, a, c, method, p, printReply)
 	})

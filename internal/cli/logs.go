@@ -25,7 +25,6 @@ func logsVerb(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "logs ID… | --state STATE …", Short: "Print the output of jobs", ValidArgsFunction: a.CompleteJobIDs(),
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			a.MissingQueueIsEmpty = !p.Follow
 			if cmd.Flags().Changed("attempt") && p.Attempt < 1 {
 				return fault.Usagef("--attempt: %d is too small; give 1 for the first attempt, or leave out "+
 					"--attempt for the last one", p.Attempt)
@@ -58,6 +57,7 @@ func logsVerb(a *App) *cobra.Command {
 			})
 		},
 	}
+	a.NoteRequestedObjects(cmd, "job")
 	s.AddFlags(cmd, "s")
 	f := cmd.Flags()
 	f.BoolVarP(&p.Follow, "follow", "f", false, "follow the output until the jobs have ended; with --queue, follow new "+

@@ -47,6 +47,7 @@ type App struct {
 	// MissingQueueIsEmpty says that the command only lists things. If no queue exists yet, such a command
 	// prints an empty list instead of an error.
 	MissingQueueIsEmpty bool
+	requested           requestedObjects // objects that the command's arguments name; zero if they name none
 
 	// These fields hold flags that several commands have.
 	RequireEnforcedLimits bool // --require-limits: reject jobs with limits that the service cannot enforce
@@ -95,12 +96,15 @@ func (a *App) main(ctx context.Context, args []string) int {
 	if err == nil || term.IsClosedPipeError(err) || errors.Is(err, errExecutedDaemon) {
 		return a.ExitCode
 	}
-	if own, ok := errors.AsType[*queue.Error](err); ok && own == connect.ErrNoQueue && a.MissingQueueIsEmpty {
-		a.PrintMessage("%v", connect.ErrNoQueue)
-		if a.JSON && !a.JSONL {
-			a.Println("[]")
+	if own, ok := errors.AsType[*queue.Error](err); ok && own == connect.ErrNoQueue {
+		if a.MissingQueueIsEmpty {
+			a.PrintMessage("%v", connect.ErrNoQueue)
+			if a.JSON && !a.JSONL {
+				a.Println("[]")
+			}
+			return 0
 		}
-		return 0
+		err = a.requested.explainMissingQueue()
 	}
 	code := cmp.Or(a.FailureExitCode, fault.ExitCode(err))
 	// A message may list several errors, one per line.
@@ -158,7 +162,6 @@ func (a *App) Root(args []string) *cobra.Command {
 		if asksVersion {
 			return versionVerb(a).RunE(cmd, nil)
 		}
-		a.MissingQueueIsEmpty = true
 		return a.printStatus(cmd.Context(), statusOptions{})
 	}
 	root.CompletionOptions.DisableDefaultCmd = true

@@ -196,7 +196,7 @@ func (a *App) followOrDetach(ctx context.Context, c *control.Client, f *followed
 }
 
 func attachVerb(a *App) *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use: "attach ID", Short: "Follow a job or join its terminal; exit with its exit code",
 		Args: ExactArgs(1, "the id of a job"), ValidArgsFunction: a.CompleteJobIDs("processing", "waiting"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -211,6 +211,8 @@ func attachVerb(a *App) *cobra.Command {
 			})
 		},
 	}
+	a.NoteRequestedObjects(cmd, "job")
+	return cmd
 }
 
 // jobContinuesText returns a message that says that a job continues to run, and names the command that follows the job

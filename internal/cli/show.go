@@ -25,7 +25,7 @@ func showVerb(a *App) *cobra.Command {
 		Use: "show ID… | --state STATE …", Short: "Show jobs with their attempts and last lines of output",
 		ValidArgsFunction: a.CompleteJobIDs(),
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			a.MissingQueueIsEmpty = true
+			a.MissingQueueIsEmpty = len(ids) == 0 // if no queue exists yet, the flags select no jobs
 			return a.WithReadOnlyClient(cmd.Context(), false, func(c *control.Client) error {
 				ids = UniqueIDs(ids)
 				named, err := s.ResolveJobs(cmd, c, ids)
@@ -36,6 +36,7 @@ func showVerb(a *App) *cobra.Command {
 			})
 		},
 	}
+	a.NoteRequestedObjects(cmd, "job")
 	s.AddFlags(cmd, "s")
 	cmd.Flags().BoolVar(&a.PrintJobEnvironments, "full", false, "with --json: include the environment")
 	cmd.Flags().IntVar(&beforeAttempt, "history-before", 0, "show the attempts before attempt `N`")
@@ -171,7 +172,7 @@ func (a *App) ttyToPlainText(j *control.JobDetail, text string) string {
 }
 
 func whyVerb(a *App) *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use: "why ID", Short: "Explain why a job is not running", Args: ExactArgs(1, "the id of a job"),
 		ValidArgsFunction: a.CompleteJobIDs("waiting"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -180,6 +181,8 @@ func whyVerb(a *App) *cobra.Command {
 				a.printWhy)
 		},
 	}
+	a.NoteRequestedObjects(cmd, "job")
+	return cmd
 }
 
 // printWhy prints the reasons why a job does not run, one per line, and what the user can do about each reason.

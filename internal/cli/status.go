@@ -27,7 +27,6 @@ func statusVerb(a *App) *cobra.Command {
 			if check && watch {
 				return fault.Usagef("--check: cannot be combined with --watch; use one of them")
 			}
-			a.MissingQueueIsEmpty = !check
 			if watch {
 				return a.RunUntilReaderGone(cmd.Context(), func(ctx context.Context) error {
 					return a.redrawOnChanges(ctx, func() error {

@@ -35,6 +35,7 @@ func waitVerb(a *App) *cobra.Command {
 		},
 	}
 	cmd.ValidArgsFunction = a.CompleteJobIDs("waiting", "processing")
+	a.NoteRequestedObjects(cmd, "job")
 	s.AddFlags(cmd, "s")
 	cmd.Flags().BoolVar(&f.untilAnyJobEnds, "any", false, "return when the first of the jobs has ended")
 	cmd.Flags().BoolVar(&f.showProgress, "progress", false, "show a progress bar, each failed job and a summary")

@@ -23,9 +23,11 @@ func ConfigVerb(app *cli.App) *cobra.Command {
 		Use: "get [KEY]", ValidArgsFunction: completeSettingKeys, Short: "Print the value of one setting, or all settings",
 		Args: cli.AtMostOneArg("the name of a setting"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			a.MissingQueueIsEmpty = true
 			if len(args) == 0 {
 				return a.printSettings(cmd)
+			}
+			if err := checkSettingName(args[0]); err != nil {
+				return err
 			}
 			return cli.CallAndPrint(cmd.Context(), a.App, (*control.Client).ConfigGet,
 				control.SettingNameParams{SettingName: args[0]},
@@ -51,6 +53,8 @@ func ConfigVerb(app *cli.App) *cobra.Command {
 		&p.SettingName,
 		(*control.Client).ConfigUnset, &p, a.printChangedSetting)
 	unset.ValidArgsFunction = completeSettingKeys
+	set.PreRunE = func(_ *cobra.Command, args []string) error { return checkSettingName(args[0]) }
+	unset.PreRunE = set.PreRunE
 	list := &cobra.Command{
 		Use: "list", Short: "List all settings and where their values come from", Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.printSettings(cmd) },
@@ -60,6 +64,13 @@ func ConfigVerb(app *cli.App) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error { return a.validateSettings(cmd, args) },
 	}
 	return cli.GroupCommand("config", "Show and change the settings of the service", get, set, unset, list, validate)
+}
+
+// checkSettingName returns an error if no setting has the given name or alias. The service makes the same check, but
+// the user should get this error even if there is no queue yet.
+func checkSettingName(nameOrAlias string) error {
+	_, _, err := config.FindSetting(nameOrAlias, "")
+	return err
 }
 
 // normalizeSettingValue converts the value of a setting to the form that the service accepts. It converts a duration in
@@ -93,7 +104,6 @@ func (a adminCommands) printChangedSetting(v control.ConfigValue) error {
 }
 
 func (a adminCommands) printSettings(cmd *cobra.Command) error {
-	a.MissingQueueIsEmpty = true
 	return a.WithClient(func(c *control.Client) error {
 		got, err := c.ConfigList(cmd.Context(), control.NoParams{})
 		if err != nil {

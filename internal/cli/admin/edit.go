@@ -114,6 +114,7 @@ func EditVerb(app *cli.App) *cobra.Command {
 	s.AddFlags(cmd, "s")
 	s.AddActionFlags(cmd)
 	cmd.ValidArgsFunction = a.CompleteJobIDs("waiting")
+	a.NoteRequestedObjects(cmd, "job")
 	return cmd
 }
 

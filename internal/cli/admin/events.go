@@ -23,9 +23,9 @@ func EventsVerb(app *cli.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "events [ID…]", Short: "Print past events, or follow new ones with -f",
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			// If no queue exists yet, there are no past events and no batches. In this case the command prints nothing and
-			// succeeds. But if it waits for future events of the whole queue, it fails.
-			p.JobIDs, a.MissingQueueIsEmpty = ids, !p.Follow || s.Batch != ""
+			// If no queue exists yet, there are no past events and no batches. In this case the command
+			// prints nothing and succeeds, unless it waits for future events of the whole queue, or names jobs.
+			p.JobIDs, a.MissingQueueIsEmpty = ids, len(ids) == 0 && (!p.Follow || s.Batch != "")
 			if seq, err := strconv.ParseInt(since, 10, 64); err == nil {
 				p.AfterSeq = &seq
 			} else if since != "" {
@@ -42,6 +42,7 @@ func EventsVerb(app *cli.App) *cobra.Command {
 		},
 	}
 	cmd.ValidArgsFunction = a.CompleteJobIDs()
+	a.NoteRequestedObjects(cmd, "job")
 	cmd.Flags().BoolVar(&p.WithAuditFields, "audit", false,
 		"print the audit log: which user ran which command on which job or setting (for admins)")
 	cmd.Flags().BoolVarP(&p.Follow, "follow", "f", false,

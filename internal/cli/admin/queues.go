@@ -118,6 +118,7 @@ func queuePauseVerb(a adminCommands) *cobra.Command {
 			})
 		},
 	}
+	a.NoteRequestedObjects(cmd, "queue")
 	f := cmd.Flags()
 	f.BoolVar(&p.AllQueues, "all", false, "pause all queues")
 	f.Var(input.NonEmptyValue(&p.Reason), "reason", "`REASON` to show for the pause")
@@ -139,12 +140,13 @@ func queueResumeVerb(a adminCommands) *cobra.Command {
 			})
 		},
 	}
+	a.NoteRequestedObjects(cmd, "queue")
 	cmd.Flags().BoolVar(&all, "all", false, "resume all queues")
 	return cmd
 }
 
 func queueRmVerb(a adminCommands) *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use: "rm NAME…", Short: "Remove the configuration of an empty queue", ValidArgsFunction: a.CompleteQueues(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.applyToQueues(cmd, args, false, func(c *control.Client, ctx context.Context,
@@ -154,6 +156,8 @@ func queueRmVerb(a adminCommands) *cobra.Command {
 			})
 		},
 	}
+	a.NoteRequestedObjects(cmd, "queue")
+	return cmd
 }
 
 // applyToQueues calls method once for each named queue and prints the results. If allQueues is true, it calls method

@@ -20,6 +20,7 @@ import (
 	"github.com/queuectl/queuectl/internal/termtext"
 	"github.com/queuectl/queuectl/internal/zone"
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/schedule"
 )
 
 // ScheduleVerb returns the command "queuectl schedule".
@@ -126,6 +127,9 @@ func (a adminCommands) addSchedule(ctx context.Context, p *control.ScheduleAddPa
 		}
 		p.TimeZone = name
 	}
+	if _, err := schedule.Parse(p.Cron); err != nil {
+		return err // name the bad field even if there is no queue yet
+	}
 	p.RequireEnforceableLimits = a.RequireEnforcedLimits
 	add := func(c *control.Client, ctx context.Context, p control.ScheduleAddParams) (control.ScheduleDetail, error) {
 		d, err := c.ScheduleAdd(ctx, p)
@@ -166,6 +170,7 @@ func scheduleShowVerb(a adminCommands) *cobra.Command {
 			return cli.ReadAndPrint(cmd.Context(), a.App, show, control.ScheduleNameParams{Name: args[0]}, a.showSchedule)
 		},
 	}
+	a.NoteRequestedObjects(cmd, "schedule")
 	cmd.Flags().BoolVar(&a.PrintJobEnvironments, "full", false, "with --json: include the environment")
 	return cmd
 }
@@ -204,7 +209,7 @@ func (a adminCommands) showSchedule(d control.ScheduleDetail) error {
 // outcome. outcomeText describes the outcome, for example "is paused".
 func (a adminCommands) scheduleCommand(name, short, outcomeText string,
 	method cli.ClientMethod[control.ScheduleNameParams, control.Schedule]) *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use: name + " NAME…", Short: short, Args: cli.AtLeastOneArg("schedule names"),
 		ValidArgsFunction: a.completeSchedules(),
 		RunE: func(cmd *cobra.Command, names []string) error {
@@ -227,6 +232,8 @@ func (a adminCommands) scheduleCommand(name, short, outcomeText string,
 			})
 		},
 	}
+	a.NoteRequestedObjects(cmd, "schedule")
+	return cmd
 }
 
 func scheduleRunVerb(a adminCommands) *cobra.Command {
@@ -237,6 +244,7 @@ func scheduleRunVerb(a adminCommands) *cobra.Command {
 			return a.Println(reply.JobID)
 		})
 	cmd.ValidArgsFunction = a.completeSchedules()
+	a.NoteRequestedObjects(cmd, "schedule")
 	return cmd
 }
 

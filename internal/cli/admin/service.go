@@ -120,6 +120,7 @@ func nodeDrainVerb(a *cli.App) *cobra.Command {
 			return a.PrintInfo("node %s is draining; %s still running", n.Name, present.JobCountText(n.RunningJobs))
 		})
 	cmd.ValidArgsFunction = a.CompleteNodes()
+	a.NoteRequestedObjects(cmd, "node")
 	cmd.Flags().BoolVar(&p.WaitUntilIdle, "wait", false, "wait until no job is running on the node")
 	cmd.Flags().BoolVar(&p.EndDrain, "off", false, "end the drain: let the node start jobs again")
 	return cmd
@@ -131,6 +132,7 @@ func nodeRemoveVerb(a *cli.App) *cobra.Command {
 		"the name of a node", &p.Name, (*control.Client).NodeRemove, &p,
 		func(n control.NodeView) error { return a.PrintInfo("node %s was removed", n.Name) })
 	cmd.ValidArgsFunction = a.CompleteNodes()
+	a.NoteRequestedObjects(cmd, "node")
 	return cmd
 }
 
@@ -160,7 +162,6 @@ func WhoamiVerb(a *cli.App) *cobra.Command {
 	return &cobra.Command{
 		Use: "whoami", Short: "Show your identity and rights", Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			a.MissingQueueIsEmpty = true
 			return cli.CallAndPrint(cmd.Context(), a, (*control.Client).Whoami, control.NoParams{},
 				func(w control.Whoami) error { return a.PrintPairs(13, present.WhoamiRows(&w)) })
 		},

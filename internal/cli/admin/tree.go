@@ -67,6 +67,7 @@ func TreeVerb(app *cli.App) *cobra.Command {
 				})
 		},
 	}
+	a.NoteRequestedObjects(cmd, "job")
 	cmd.Flags().BoolVar(&asDot, "dot", false, "print the graph in the DOT language of Graphviz")
 	return cmd
 }

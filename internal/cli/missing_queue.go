@@ -1,0 +1,44 @@
+package cli
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/internal/cli/connect"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// requestedObjects are the objects that the arguments of a command name, such as two jobs.
+type requestedObjects struct {
+	kind  string // kind of the objects, such as "job"
+	names []string
+}
+
+// NoteRequestedObjects makes cmd remember that its arguments are names of objects of one kind, such as "job". If no
+// queue exists yet, the error of cmd then says that these objects do not exist.
+func (a *App) NoteRequestedObjects(cmd *cobra.Command, kind string) {
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, names []string) error {
+		a.requested = requestedObjects{kind, names}
+		return run(cmd, names)
+	}
+}
+
+// explainMissingQueue returns the error of a command that needs a queue, if no queue exists yet. If the command
+// names objects, they do not exist, so the error has the same code as in a queue without these objects.
+func (r requestedObjects) explainMissingQueue() error {
+	if len(r.names) == 0 {
+		return connect.ErrNoQueue
+	}
+	var quotedNames []string
+	for _, name := range UniqueIDs(r.names) {
+		quotedNames = append(quotedNames, fmt.Sprintf("%q", queue.ClipForMessage(name)))
+	}
+	subject := "is no " + r.kind
+	if len(quotedNames) > 1 {
+		subject = "are no " + r.kind + "s"
+	}
+	return queue.Errorf(queue.CodeNotFound, "there %s %s, because %s", subject,
+		firstIDsText(quotedNames), connect.ErrNoQueue.Message)
+}
