@@ -87,6 +87,18 @@ func jobLimitRows(j *control.JobDetail) (rows [][2]string) {
 	return rows
 }
 
+// dependenciesText returns the dependencies of a job with a note at each removed parent. The service names a removed
+// parent by its number, such as #3. Other parents have an id, which cannot begin with #.
+func dependenciesText(namesWithCommas string) string {
+	names := strings.Split(namesWithCommas, ", ")
+	for i, name := range names {
+		if strings.HasPrefix(name, "#") {
+			names[i] += " (removed)"
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
 // jobSettingRows returns the settings of a job that differ from the defaults and that no other row shows.
 func jobSettingRows(j *control.JobDetail) (rows [][2]string) {
 	add := func(name, field, prefix, suffix string, defaultTexts ...string) {
@@ -96,6 +108,9 @@ func jobSettingRows(j *control.JobDetail) (rows [][2]string) {
 		}
 		if n, ok := j.Spec[field].(float64); ok && field == "output_limit" {
 			text = SizeText(int64(n))
+		}
+		if field == "depends_on" {
+			text = dependenciesText(text)
 		}
 		rows = append(rows, [2]string{name, prefix + text + suffix})
 	}

@@ -35,25 +35,7 @@ func (f *Finder) EndedJobReasons(ctx context.Context, j *queue.Job) (reasons []c
 				continue
 			}
 			failed = true
-			id := parentIDOrNumber(l.OtherJobSeq, l.OtherJobID)
-			r := control.WaitReason{Kind: "dependency", CauseKey: id,
-				Text: fmt.Sprintf("the job is %s, because job %s %s first, but is %s", j.State, id,
-					requiredParentEndText(l.Condition),
-					l.OtherJobState),
-				Advice: "queuectl retry " + id}
-			switch {
-			case l.OtherJobState == queue.Cancelled:
-				r.Advice = "queuectl why " + id
-			case l.OtherJobState == 0:
-				r.Text, r.Advice = fmt.Sprintf("the job is %s, because it depended on job %s, which was removed; a retry "+
-					"runs the job without this dependency", j.State, id), "queuectl retry "+j.ID
-			// the parent was retried without this job
-			case !l.OtherJobState.HasEnded() || l.Condition.SatisfiedBy(l.OtherJobState):
-				r.Text, r.Advice = fmt.Sprintf("the job is %s, because job %s %s first, but ended otherwise; job %[2]s was then "+
-					"retried without this job, and is %[4]s now", j.State, id, requiredParentEndText(l.Condition),
-					l.OtherJobState), "queuectl retry "+j.ID
-			}
-			reasons = append(reasons, r)
+			reasons = append(reasons, brokenDependencyReason(j, &l))
 		}
 		if err == nil && !failed && len(parents) < MaxDependencyLinks && j.State == queue.Cancelled && j.InputRemoved == 0 {
 			// The job was cancelled because of its dependencies, but none of them has failed now. So the dependencies were
@@ -65,6 +47,34 @@ func (f *Finder) EndedJobReasons(ctx context.Context, j *queue.Job) (reasons []c
 		return err
 	})
 	return reasons, err
+}
+
+// brokenDependencyReason returns the reason for a job that is cancelled or held because of a dependency that can no
+// longer be satisfied. A retry of the parent also retries cancelled dependants, but held ones stay held.
+func brokenDependencyReason(j *queue.Job, l *store.DependencyLink) control.WaitReason {
+	id := parentIDOrNumber(l.OtherJobSeq, l.OtherJobID)
+	adviceForParent, adviceForJob, runsAnyway := "queuectl retry "+id, "queuectl retry "+j.ID, "a retry runs"
+	if j.State == queue.Held {
+		adviceForJob, runsAnyway = "queuectl release "+j.ID, "a release runs"
+		adviceForParent = adviceForJob
+	} else if l.OtherJobState == queue.Cancelled {
+		adviceForParent = "queuectl why " + id
+	}
+	r := control.WaitReason{Kind: "dependency", CauseKey: id, Advice: adviceForJob}
+	required := requiredParentEndText(l.Condition)
+	switch {
+	case l.OtherJobState == 0:
+		r.Text = fmt.Sprintf("the job is %s, because it depended on job number %d, which was removed; %s the job "+
+			"without this dependency", j.State, l.OtherJobSeq, runsAnyway)
+	// the parent was retried without this job
+	case !l.OtherJobState.HasEnded() || l.Condition.SatisfiedBy(l.OtherJobState):
+		r.Text = fmt.Sprintf("the job is %s, because job %s %s first, but ended otherwise; job %[2]s was then "+
+			"retried without this job, and is %[4]s now", j.State, id, required, l.OtherJobState)
+	default:
+		r.Advice = adviceForParent
+		r.Text = fmt.Sprintf("the job is %s, because job %s %s first, but is %s", j.State, id, required, l.OtherJobState)
+	}
+	return r
 }
 
 // UnresolvedDependencyReasons returns one reason for each dependency that the job still waits for.

@@ -213,3 +213,53 @@ func TestListsGiveTheReasonOfWhy(t *testing.T) {
 		t.Errorf("during a drain, the job waits for %+v", got)
 	}
 }
+
+// If a dependency of a job has failed, the next step in the last line of `queuectl why` frees the job. This holds
+// whether the service cancels or holds the job, and whether the parent is dead, was removed, or was retried without the
+// job.
+func TestWhyAfterFailedDependencyNamesStepThatFreesJob(t *testing.T) {
+	q := testrig.StartQueue(t, "--workers", "2")
+	fixed := filepath.ToSlash(filepath.Join(t.TempDir(), "fixed"))
+	endParent := map[string]func(parent string){
+		"dead":      func(string) {},
+		"retried":   func(parent string) { q.MustRunCLI("retry", "--only", parent); q.MustRunCLI("wait", parent) },
+		"cancelled": func(parent string) { q.MustRunCLI("cancel", parent) },
+		"removed":   func(parent string) { q.MustRunCLI("rm", parent) },
+	}
+	for _, action := range []string{"cancel", "hold"} {
+		for name := range endParent {
+			parent, child := name+"-"+action+"-parent", name+"-"+action
+			if name == "cancelled" || name == "removed" {
+				q.MustRunCLI("enqueue", "--id", parent, "--in", "1h", "true")
+			} else {
+				q.MustRunCLI("enqueue", "--id", parent, "--max-retries", "0", "--command", "[ -e '"+fixed+"' ] || exit 3")
+				q.RunCLI("wait", parent)
+			}
+			q.MustRunCLI("enqueue", "--id", child, "--after", parent, "--on-dependency-failure", action, "true")
+		}
+	}
+	if err := os.WriteFile(fixed, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, action := range []string{"cancel", "hold"} {
+		for name, end := range endParent {
+			parent, child := name+"-"+action+"-parent", name+"-"+action
+			end(parent)
+			explanation := q.MustRunCLI("why", child)
+			if strings.Contains(explanation, "which was removed") != (name == "removed") {
+				t.Errorf("why %s: %s", child, explanation)
+			}
+			lines := strings.Split(strings.TrimSpace(explanation), "\n")
+			_, advice, _ := strings.Cut(lines[len(lines)-1], "; next step: queuectl ")
+			if advice == "why "+parent { // the parent was cancelled, and so was the job
+				continue
+			}
+			q.MustRunCLI(strings.Fields(advice)...)
+			q.MustRunCLI("wait", child, "--timeout", "20s")
+		}
+	}
+	removedParent := regexp.MustCompile(`Depends on: +#\d+ \(removed\)`)
+	if shown := q.MustRunCLI("show", "removed-hold"); !removedParent.MatchString(shown) {
+		t.Errorf("show does not say that the parent was removed:\n%s", shown)
+	}
+}
