@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/queuectl/queuectl/queue"
 )
@@ -50,7 +51,7 @@ func constraintsByRule() map[string]queue.Constraint {
 		"glob":     {NotEmpty: true, TextFormat: queue.GlobFormat, MaxBytes: queue.MaxGlobBytes},
 		"key":      {MaxBytes: queue.MaxKeyBytes},
 		"batchKey": {NotEmpty: true, MaxBytes: queue.MaxKeyBytes}, // "" counts as given, so it is not allowed
-		"reason":   {MaxBytes: queue.MaxLabelBytes},
+		"reason":   {TextFormat: reasonFormat, MaxBytes: queue.MaxLabelBytes},
 		"typed":    {MaxBytes: MaxTypedBytes},
 		"setting": {NotEmpty: true, MaxBytes: MaxSettingValueBytes,
 			MessageSuffix: "; use config.unset to restore the default"},
@@ -98,6 +99,13 @@ func constraintsByRule() map[string]queue.Constraint {
 	}
 }
 
+// CheckParamText returns an error about a parameter if its text violates the constraint that the tag "rule" names. The
+// service makes the same check.
+func CheckParamText(rule, param, text string) error {
+	c := constraintsByRule()[rule]
+	return c.CheckText(param, text)
+}
+
 // These are text formats of parameters.
 var (
 	jobCursorFormat = &queue.TextFormat{Pattern: `^[1-9][0-9]{0,17}$`, IsValid: isJobCursor,
@@ -113,6 +121,11 @@ var (
 		Description: "a valid schedule name; use 1 to 100 characters from A-Z a-z 0-9 . _ @ / -, the " +
 			"first a letter or digit"}
 )
+
+// reasonFormat is the format of the reason of a pause, which is printed within a line.
+var reasonFormat = &queue.TextFormat{Pattern: `^[^\x00-\x1f\x7f-\x9f]*$`,
+	IsValid:     func(text string) bool { return !strings.ContainsFunc(text, unicode.IsControl) },
+	Description: "one line of text; replace line breaks, tabs and other control characters with spaces"}
 
 func signalFormat() *queue.TextFormat {
 	return &queue.TextFormat{Pattern: queue.SignalPattern(), CheckText: func(text string) error {

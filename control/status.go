@@ -39,6 +39,8 @@ type Status struct {
 	// has done so, or if the pause has ended.
 	PausedAt Time    `json:"paused_at"`
 	PausedBy *string `json:"paused_by"`
+	// PausedQueues lists the names of the paused queues, sorted: at most the first MaxListedPausedQueues.
+	PausedQueues []string `json:"paused_queues,omitempty"`
 	// RerankingInProgress is true while the service recomputes the order of the waiting jobs, after a change of a setting
 	// that affects the order.
 	RerankingInProgress bool `json:"reranking"`
@@ -47,6 +49,9 @@ type Status struct {
 	StoreError string `json:"away,omitempty"`
 	Health     string `json:"health"` // ok; or degraded or failing, followed by the reason
 }
+
+// MaxListedPausedQueues is the maximum number of paused queues that a status lists.
+const MaxListedPausedQueues = 20
 
 // Storage describes where the queue is stored, and how many bytes it uses. It is part of Status.
 type Storage struct {

@@ -76,6 +76,10 @@ func (a *App) printStatus(ctx context.Context, o statusOptions) error {
 		if a.WantsJSON() {
 			return a.PrintJSON(st)
 		}
+		if len(st.PausedQueues) > 0 {
+			a.PrintMessage("%s: %s; resume a queue with: queuectl queue resume NAME", present.PausedQueuesText(&st),
+				strings.Join(st.PausedQueues, ", "))
+		}
 		return a.Println(a.EscapeForFile(a.Stdout, st.Health))
 	}
 	rows := a.rowsPerScreenSection()

@@ -139,7 +139,19 @@ func StatusLineFacts(st *control.Status, formatJobCount func(int64) string) []st
 	if n := st.Jobs[queue.Held.String()]; n > 0 {
 		facts = append(facts, formatJobCount(n)+" held")
 	}
+	if n := len(st.PausedQueues); n > 0 {
+		facts = append(facts, PausedQueuesText(st))
+	}
 	return facts
+}
+
+// PausedQueuesText returns how many queues are paused, like "2 queues paused".
+func PausedQueuesText(st *control.Status) string {
+	text := Plural(len(st.PausedQueues), "queue") + " paused"
+	if len(st.PausedQueues) == control.MaxListedPausedQueues { // the list may be incomplete
+		text = "at least " + text
+	}
+	return text
 }
 
 // BusyWorkersText returns how many workers run jobs, like "1 of 2 workers busy".

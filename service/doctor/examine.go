@@ -48,6 +48,7 @@ func (x *Examiner) Doctor(ctx context.Context, p control.DoctorParams,
 	}
 	findings = slices.Concat(findings, ExaminePathPermissions(x.Paths, mode), x.ExamineAccessSettings(),
 		ExamineDatabaseURLFile(x.Settings.CurrentConfig().StoreFile), x.ExamineFormerOwners(ctx), x.examineUserQuotas(),
+		x.examinePausedQueues(),
 		x.examineChangedPrograms(),
 		x.examineRunners(), x.examineLauncher(), x.examineLimitEnforcement(ctx),
 		examineResourceLimits(x.Settings.CurrentConfig()),
@@ -258,6 +259,21 @@ func (x *Examiner) ExamineFormerOwners(ctx context.Context) []store.Finding {
 		Advice: "these jobs are held; to list them: queuectl list --user NAME; to let another user run one: queuectl edit " +
 			"ID '{\"user\":\"ANOTHER\"}', then queuectl release ID; to remove one: queuectl rm ID",
 	}}
+}
+
+// examinePausedQueues returns a finding if queues are paused.
+func (x *Examiner) examinePausedQueues() []store.Finding {
+	names := x.QueueRules.PausedQueueNames(x.Store.Now())
+	if len(names) == 0 {
+		return nil
+	}
+	listed := strings.Join(names[:min(len(names), control.MaxListedPausedQueues)], " ")
+	if more := len(names) - control.MaxListedPausedQueues; more > 0 {
+		listed += fmt.Sprintf(" (and %d more)", more)
+	}
+	return []store.Finding{{CheckName: "queues", Level: store.LevelWarning,
+		Message: "no jobs of these queues start, because the queues are paused: " + listed,
+		Advice:  "resume a queue with: queuectl queue resume NAME"}}
 }
 
 // examineUserQuotas returns a finding for each user whose jobs have almost used up the user's quota of bytes.

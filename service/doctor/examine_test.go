@@ -75,6 +75,7 @@ func newExaminer(t *testing.T, s *fakeStore) *Examiner {
 			},
 			SettingsParts: parts.SettingsParts{
 				PauseOfAllJobs: &settings.PauseOfAllJobs{}, Settings: k, UserQuota: &settings.UserQuota{Store: s, Settings: k},
+				QueueRules: &settings.QueueRules{Store: s, Settings: k},
 			},
 			AccessParts: parts.AccessParts{Owners: owners, Rights: rights},
 			NodeParts: parts.NodeParts{

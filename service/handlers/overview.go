@@ -44,6 +44,8 @@ func (h *API) Status(ctx context.Context, _ control.NoParams) (control.Status, e
 	if h.Cluster != nil {
 		st.Node, st.StoreLocation = h.NodeName, h.StoreLocation.String()
 	}
+	pausedQueues := h.QueueRules.PausedQueueNames(h.Store.Now())
+	st.PausedQueues = pausedQueues[:min(len(pausedQueues), control.MaxListedPausedQueues)]
 	if all := h.PauseOfAllJobs.Load(); all != nil {
 		st.PausedAt, st.PausedBy = control.Time(all.SetAt), new(h.Owners.UserName(all.SetByUID))
 	}

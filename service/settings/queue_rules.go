@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/queuectl/queuectl/queue"
@@ -17,8 +18,8 @@ type QueueRules struct {
 	Store    store.Store
 	Settings *Keeper
 
-	// cachedRules holds the settings of each queue that has job defaults or its own retention, or whose running jobs are
-	// paused. It is nil before the first LoadQueueRules.
+	// cachedRules holds the settings of each queue that is paused or has job defaults or a retention. It is nil
+	// before the first LoadQueueRules.
 	cachedRules atomic.Pointer[map[string]store.QueueRule]
 }
 
@@ -30,7 +31,7 @@ func (r *QueueRules) LoadQueueRules(ctx context.Context) error {
 	}
 	rules := map[string]store.QueueRule{}
 	for _, q := range list {
-		if q.Rule.JobDefaults != "" || q.Rule.RunningJobsPaused || q.Rule.Retention != (store.Retention{}) {
+		if q.Rule.JobDefaults != "" || q.Rule.Paused || q.Rule.RunningJobsPaused || q.Rule.Retention != (store.Retention{}) {
 			rules[q.Name] = q.Rule
 		}
 	}
@@ -55,6 +56,22 @@ func (r *QueueRules) Retention(queueName string) store.Retention {
 // RunningJobsPaused reports whether a queue is frozen, so that its running jobs are paused too.
 func (r *QueueRules) RunningJobsPaused(queueName string) bool {
 	return r.cachedRule(queueName).RunningJobsPaused
+}
+
+// PausedQueueNames returns the names of the queues that are paused at the given time, sorted.
+func (r *QueueRules) PausedQueueNames(now queue.UnixMillis) (names []string) {
+	rules := r.cachedRules.Load()
+	if rules == nil {
+		return nil
+	}
+	for name, rule := range *rules {
+		// The store ends a pause at its time, but does not notify the cache.
+		if rule.Paused && (rule.PausedUntil == 0 || rule.PausedUntil > now) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // WithQueueDefaults returns a spec in which the defaults of its queue fill the fields that the spec does not set.

@@ -32,6 +32,9 @@ func gateSetVerb(a *cli.App) *cobra.Command {
 		Short: "Set a lock or rate limit that all users share", Args: cli.ExactArgs(1, "a key that begins with @"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.Key = args[0]
+			if err := control.CheckParamText("sharedKey", "key", p.Key); err != nil {
+				return err
+			}
 			if noCommandFlagSet(cmd) {
 				return fault.Usagef("%s: no limit given; use --lock N, --rate N/PERIOD or --unset lock|rate; example: queuectl "+
 					"gate set %s --lock 3", cmd.CommandPath(), queue.QuoteShellWord(queue.ClipForMessage(p.Key)))

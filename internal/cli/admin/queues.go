@@ -44,6 +44,9 @@ func queueSetVerb(a adminCommands) *cobra.Command {
 		ValidArgsFunction: a.CompleteQueues(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.Name = args[0]
+			if err := control.CheckParamText("queue", "name", p.Name); err != nil {
+				return err
+			}
 			if noCommandFlagSet(cmd) {
 				return fault.Usagef("%s: no changes given; use flags such as --concurrency N, --weight N or --default "+
 					"FIELD=VALUE; example: queuectl queue set %s --concurrency 1", cmd.CommandPath(),
@@ -76,8 +79,7 @@ func queueSetVerb(a adminCommands) *cobra.Command {
 	input.OptionalVar(f, &p.Concurrency, input.ParseInt, "concurrency", "",
 		"run at most `N` jobs of the queue at the same time; 0 means no limit")
 	input.OptionalVar(f, &p.Weight, input.ParseInt, "weight", "",
-		"weight of the queue: with weight 2 it starts twice as many jobs as with 1; "+
-			"`N` from 1 to 1000 (default 1)")
+		"weight of the queue: with weight 2 it starts twice as many jobs as with 1; `N` from 1 to 1000 (default 1)")
 	input.OptionalVar(f, &p.MaxWaitingJobs, queue.ParseInteger, "max-pending", "",
 		"reject new jobs while `N` jobs of the queue are waiting; 0 means no limit")
 	f.Func("default", "set the default `FIELD=VALUE` for jobs of the queue that do not set FIELD, such as timeout=2h",
@@ -120,7 +122,7 @@ func queuePauseVerb(a adminCommands) *cobra.Command {
 	}
 	a.NoteRequestedObjects(cmd, "queue")
 	f := cmd.Flags()
-	f.BoolVar(&p.AllQueues, "all", false, "pause all queues")
+	f.BoolVar(&p.AllQueues, "all", false, "pause all queues that exist now; to pause new queues too, use queuectl drain")
 	f.Var(input.NonEmptyValue(&p.Reason), "reason", "`REASON` to show for the pause")
 	f.BoolVar(&p.FreezeRunningJobs, "freeze", false, "also freeze running jobs until the queue is resumed")
 	input.DurationVar(f, "for", "resume the queue after `DURATION`",

@@ -109,6 +109,13 @@ func (a adminCommands) parseScheduleArgs(
 		return nil, fault.Usagef("too many words (%d); quote the cron expression, for example: %s", len(words), correctUsage)
 	}
 	p.Name, p.Cron = words[0], words[1]
+	// The service makes the same checks. But without a queue, there may be no service.
+	if err := control.CheckParamText("scheduleName", "name", p.Name); err != nil {
+		return nil, err
+	}
+	if _, err := schedule.Parse(p.Cron); err != nil {
+		return nil, err
+	}
 	if argsBeforeDash >= 0 {
 		argsBeforeDash = 0
 	}
@@ -126,9 +133,6 @@ func (a adminCommands) addSchedule(ctx context.Context, p *control.ScheduleAddPa
 			return fault.Usagef("%v", err)
 		}
 		p.TimeZone = name
-	}
-	if _, err := schedule.Parse(p.Cron); err != nil {
-		return err // name the bad field even if there is no queue yet
 	}
 	p.RequireEnforceableLimits = a.RequireEnforcedLimits
 	add := func(c *control.Client, ctx context.Context, p control.ScheduleAddParams) (control.ScheduleDetail, error) {
