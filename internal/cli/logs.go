@@ -65,7 +65,8 @@ func logsVerb(a *App) *cobra.Command {
 	f.IntVar(&p.Attempt, "attempt", 0, "print the output of attempt `N` (default: the last one)")
 	f.BoolVar(&p.StdoutOnly, "stdout", false, "print only standard output")
 	f.BoolVar(&p.StderrOnly, "stderr", false, "print only standard error")
-	input.OptionalVar(f, &p.LastLines, input.ParseInt, "lines", "n", "print only the last `N` lines")
+	input.OptionalVar(f, &p.LastLines, input.ParseInt, "lines", "n", "print only the last `N` lines; a note about "+
+		"missing output is one line")
 	input.AnnotateField(f, "lines", "n")
 	input.PastTimeVar(f, &p.PrintedSince, "since", "only lines printed since `TIME`; 2h means 2 hours ago")
 	input.PastTimeVar(f, &p.PrintedBefore, "until", "only lines printed before `TIME`; 2h means 2 hours ago")

@@ -27,7 +27,7 @@ func readLogs(t *testing.T, s *testAPI, p control.LogsParams) string {
 		if b := piece.Bytes(); len(b) > maxOutputPieceBytes || piece.Text != "" && !utf8.ValidString(piece.Text) {
 			t.Errorf("a piece of %d bytes", len(b))
 		}
-		got = append(got, piece.Bytes()...)
+		got = piece.AppendTo(got)
 		return nil
 	})
 	if err != nil {
@@ -42,7 +42,11 @@ func lastLinesOf(chunks []output.Chunk, n int, wanted func(output.Chunk) bool) s
 	var text []byte
 	for _, c := range chunks {
 		if wanted(c) {
-			text = append(text, c.Data...)
+			p := control.OutputPiece{Stream: "stdout", Text: string(c.Data), DroppedBytes: c.DroppedBytes}
+			if c.Stream == output.Stderr {
+				p.Stream = "stderr"
+			}
+			text = p.AppendTo(text)
 		}
 	}
 	lines := bytes.SplitAfter(text, []byte("\n"))
@@ -52,8 +56,9 @@ func lastLinesOf(chunks []output.Chunk, n int, wanted func(output.Chunk) bool) s
 	return string(bytes.Join(lines[max(0, len(lines)-n):], nil))
 }
 
-// The method "logs" sends exactly the last lines of an output, as many as requested. It makes no difference to which
-// streams the lines belong, and how the output was split into chunks.
+// The method "logs" sends exactly the last n lines of an output. It makes no difference to which streams the
+// lines belong, and how the output was split into chunks. A gap in the output counts as one line, because it is shown
+// as one line.
 func TestLogsSendsTheLastLines(t *testing.T) {
 	words := []string{"a", "bc\n", "\n", "d\ne\n", "é\n", strings.Repeat("long ", 9000), strings.Repeat("x\n", 500),
 		"\xff\n"}
@@ -64,8 +69,13 @@ func TestLogsSendsTheLastLines(t *testing.T) {
 		at := int64(100)
 		for range r.IntN(30) {
 			at += r.Int64N(3)
-			chunks = append(chunks, output.Chunk{Stream: output.Stream(r.IntN(2)), ReadTimeMillis: at,
-				Data: []byte(words[r.IntN(len(words))])})
+			c := output.Chunk{Stream: output.Stream(r.IntN(2)), ReadTimeMillis: at}
+			if seed%2 == 1 && r.IntN(8) == 0 {
+				c.DroppedBytes = 1 + r.Int64N(9)
+			} else {
+				c.Data = []byte(words[r.IntN(len(words))])
+			}
+			chunks = append(chunks, c)
 		}
 		out := queue.Attempt{}
 		if out.Output, _ = output.AppendEncodedChunks(nil, 0, chunks); len(out.Output) > 4096 {

@@ -120,15 +120,24 @@ func (l *logSender) searchLastLines(ctx context.Context, lineCount int, searchSt
 		begins.add(searchStart)
 	}
 	unseen := cut
+	atLineStart := cut == [2]bool{}
 	err = readOutput(func(c output.Chunk) error {
 		if unseen[c.Stream] {
 			unseen[c.Stream] = false
 			begins.clear()
+			atLineStart = false
 		}
-		wanted, from := l.selectsChunk(c), searchStart[c.Stream]
+		wanted, from, chunkStart := l.selectsChunk(c), searchStart[c.Stream], searchStart
 		searchStart[c.Stream] += c.ByteLength()
-		if !wanted {
+		if !wanted || c.ByteLength() == 0 {
 			return nil
+		}
+		isGap := len(c.Data) == 0
+		if isGap { // clients print a line about a gap
+			if !atLineStart {
+				begins.add(chunkStart)
+			}
+			begins.add(searchStart)
 		}
 		for k, b := range c.Data {
 			if b == '\n' {
@@ -137,6 +146,7 @@ func (l *logSender) searchLastLines(ctx context.Context, lineCount int, searchSt
 				begins.add(line)
 			}
 		}
+		atLineStart = isGap || bytes.HasSuffix(c.Data, []byte("\n"))
 		last = searchStart
 		return nil
 	})
