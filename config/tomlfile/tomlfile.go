@@ -3,6 +3,7 @@
 package tomlfile
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -33,15 +34,27 @@ func ParseTables(path string, tomlText []byte) (tables map[string]any, err error
 	var parseErr toml.ParseError
 	switch {
 	case errors.As(err, &parseErr):
-		return nil, queue.Errorf(queue.CodeInvalid, "%s:%d: %s", path, parseErr.Position.Line, parseErr.Message)
+		return nil, queue.Errorf(queue.CodeInvalid, "%s:%d: %s", path, lineOfParseError(tomlText, &parseErr),
+			strings.Replace(parseErr.Message, `but got '\x00' instead`, "but the file ends", 1))
 	case err != nil:
 		return nil, queue.Errorf(queue.CodeInvalid, "%s: %v", path, err)
 	}
 	return tables, nil
 }
 
-// tableSetters maps the name of a table to the function that stores the table as the text of a setting. It contains the
-// tables whose inner tables have names that the user chooses, such as [webhooks.NAME].
+// lineOfParseError returns the number of the line with a syntax error. If a line ends too early, the library reports
+// the next line for some errors, because it has already read the newline. Otherwise, the reported line is correct.
+func lineOfParseError(tomlText []byte, e *toml.ParseError) int {
+	unexpected := strings.TrimRight(strings.TrimSuffix(e.Message, " instead"), `'"`)
+	tokenLine := 1 + bytes.Count(tomlText[:min(e.Position.Start, len(tomlText))], []byte("\n"))
+	if strings.HasSuffix(unexpected, `\n`) && tokenLine < e.Position.Line {
+		return e.Position.Line - 1
+	}
+	return e.Position.Line
+}
+
+// tableSetters contains the tables whose inner tables have names that the user chooses, such as
+// [webhooks.NAME]. The value is the function that stores such a table as the text of a setting.
 var tableSetters = map[string]func(*config.Layer, map[string]any) error{"resources": (*config.Layer).SetResources,
 	"webhooks": (*config.Layer).SetWebhooks}
 
