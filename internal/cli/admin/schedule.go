@@ -52,6 +52,13 @@ func scheduleAddVerb(a adminCommands) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			// The service makes the same checks. But without a queue, no service may be running.
+			if err := control.CheckParamText("scheduleName", "name", p.Name); err != nil {
+				return err
+			}
+			if _, err := schedule.Parse(p.Cron); err != nil {
+				return err
+			}
 			if list != nil {
 				return fault.Usagef("a schedule takes one job definition; give a JSON object, not an array")
 			}
@@ -109,13 +116,6 @@ func (a adminCommands) parseScheduleArgs(
 		return nil, fault.Usagef("too many words (%d); quote the cron expression, for example: %s", len(words), correctUsage)
 	}
 	p.Name, p.Cron = words[0], words[1]
-	// The service makes the same checks. But without a queue, there may be no service.
-	if err := control.CheckParamText("scheduleName", "name", p.Name); err != nil {
-		return nil, err
-	}
-	if _, err := schedule.Parse(p.Cron); err != nil {
-		return nil, err
-	}
 	if argsBeforeDash >= 0 {
 		argsBeforeDash = 0
 	}
