@@ -15,12 +15,12 @@ import (
 	"testing"
 )
 
-const module = "github.com/queuectl/queuectl/"
+const modulePathPrefix = "github.com/queuectl/queuectl/"
 
-// allowedImports lists the packages of this module that each package may import. All tests may also import
+// allowedImportsByPackage lists the packages of this module that each package may import. All tests may also import
 // store/storetest and packages below it, store/memstore, internal/skip, and the packages in allowedTestImports. The
 // tests in the directory test/ may also import internal/testrig.
-var allowedImports = map[string][]string{
+var allowedImportsByPackage = map[string][]string{
 	"internal/accounts":   {},
 	"internal/atomicfile": {},
 	"internal/cleanstart": {},
@@ -182,7 +182,7 @@ var allowedImports = map[string][]string{
 }
 
 // allowedTestImports lists the packages that the tests of a package may import in addition to the packages in
-// allowedImports.
+// allowedImportsByPackage.
 var allowedTestImports = map[string][]string{
 	// the tests implement a fake runner
 	"worker": {"runner/process", "runner/rundir", "internal/lockfile", "internal/pipe"},
@@ -209,7 +209,7 @@ var allowedTestImports = map[string][]string{
 // object on the heap: a variable or a literal could be on the stack.
 func TestWindowsOverlappedIsOnlyAField(t *testing.T) {
 	local := regexp.MustCompile(`&windows\.Overlapped\{|:= *windows\.Overlapped\{|var \w+ windows\.Overlapped`)
-	for file := range goFileImports(t) {
+	for file := range importsByGoFile(t) {
 		raw, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -221,16 +221,16 @@ func TestWindowsOverlappedIsOnlyAField(t *testing.T) {
 	}
 }
 
-// Each package imports only the packages of this module that the table allowedImports lists for it.
+// Each package imports only the packages of this module that the table allowedImportsByPackage lists for it.
 func TestPackagesImportOnlyAllowedPackages(t *testing.T) {
-	for file, imports := range goFileImports(t) {
+	for file, imports := range importsByGoFile(t) {
 		pkg := filepath.ToSlash(filepath.Dir(file))
-		allowed, known := allowedImports[pkg]
+		allowed, known := allowedImportsByPackage[pkg]
 		if !known && pkg != "." {
 			t.Errorf("%s: the table law lacks the package %s", file, pkg)
 		}
 		for _, imported := range imports {
-			ours, found := strings.CutPrefix(imported, module)
+			ours, found := strings.CutPrefix(imported, modulePathPrefix)
 			if !found || slices.Contains(allowed, ours) {
 				continue
 			}
@@ -246,7 +246,7 @@ func TestPackagesImportOnlyAllowedPackages(t *testing.T) {
 }
 
 // Only the store uses database drivers, and only a few packages start programs.
-func TestOnlyFewPackagesImportDrivers(t *testing.T) {
+func TestFewPackagesImportDatabaseDriversOrExec(t *testing.T) {
 	importers := map[string][]string{
 		"modernc.org/sqlite": {"store/sqlitedb", "store/sqlite", "internal/testrig", "bench"},
 		"database/sql":       {"internal/testrig", "bench"},
@@ -255,7 +255,7 @@ func TestOnlyFewPackagesImportDrivers(t *testing.T) {
 			"internal/skip", "internal/testrig", "bench", "test/demo", "test/posix", "test/pgserver", "internal/pages"},
 		"github.com/jackc/pgx/v5/pgconn": {"store/pgdb", "store/postgres"},
 	}
-	for file, imports := range goFileImports(t) {
+	for file, imports := range importsByGoFile(t) {
 		pkg := filepath.ToSlash(filepath.Dir(file))
 		for _, imported := range imports {
 			if allowed, guarded := importers[imported]; guarded && !slices.Contains(allowed, pkg) &&
@@ -269,14 +269,15 @@ func TestOnlyFewPackagesImportDrivers(t *testing.T) {
 // Outside the store, only one file imports the SQL engine and its databases. All other code uses the interface
 // store.Store. Only two files write to the table jobs: each such write must also update data that is derived from the
 // jobs, such as counts.
-func TestFewFilesImportEngineOrWriteJobs(t *testing.T) {
-	for file, imports := range goFileImports(t) {
+func TestFewFilesImportSQLEngineOrWriteJobs(t *testing.T) {
+	for file, imports := range importsByGoFile(t) {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
 		for _, engine := range []string{"store/engine", "store/sqlite", "store/postgres", "store/sqlitedb", "store/pgdb",
 			"store/integrity", "store/move"} {
-			if slices.Contains(imports, module+engine) && file != "service/engine.go" && !strings.HasPrefix(file, "store/") {
+			if slices.Contains(imports, modulePathPrefix+engine) && file != "service/engine.go" &&
+				!strings.HasPrefix(file, "store/") {
 				t.Errorf("%s imports a package of the SQL engine; use store.Store", file)
 			}
 		}
@@ -301,13 +302,13 @@ func TestArchitecturePageNamesExistingCode(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(raw)
-	for name := range allowedImports {
+	for name := range allowedImportsByPackage {
 		if !regexp.MustCompile("(?m)^\\| `" + name + "` \\| [^|]+ \\|$").MatchString(text) {
 			t.Errorf("%s: no table row describes the package %s", page, name)
 		}
 	}
 	code := map[string]string{} // source text by package
-	for file := range goFileImports(t) {
+	for file := range importsByGoFile(t) {
 		raw, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -319,7 +320,7 @@ func TestArchitecturePageNamesExistingCode(t *testing.T) {
 	names := regexp.MustCompile("`((?:[a-z]+/)*[a-z]+)\\.([A-Za-z]+)`").FindAllStringSubmatch(text, -1)
 	checked := 0
 	for _, name := range names {
-		if _, known := allowedImports[name[1]]; !known {
+		if _, known := allowedImportsByPackage[name[1]]; !known {
 			continue // the text names something else, for example a table of the database
 		}
 		checked++
@@ -355,7 +356,7 @@ func TestOnlyFewFilesOpenFilesOrRunShells(t *testing.T) {
 		"store/sqlitedb/fs_windows.go": "a directory",
 		"store/sqlite/sqlite.go":       "a database that does not exist yet",
 	}
-	for file := range goFileImports(t) {
+	for file := range importsByGoFile(t) {
 		if strings.HasSuffix(file, "_test.go") || strings.HasPrefix(file, "bench/") ||
 			strings.HasPrefix(file, "test/") || strings.HasPrefix(file, "internal/testrig/") {
 			continue
@@ -389,7 +390,7 @@ func TestEveryUnixOnlyTestHasAReason(t *testing.T) {
 	onWindows, onLinux := build.Default, build.Default
 	onWindows.GOOS, onLinux.GOOS = "windows", "linux"
 	name := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
-	for file := range goFileImports(t) {
+	for file := range importsByGoFile(t) {
 		if !strings.HasSuffix(file, "_test.go") {
 			continue
 		}
@@ -427,8 +428,8 @@ func TestEveryUnixOnlyTestHasAReason(t *testing.T) {
 	}
 }
 
-// goFileImports returns the imports of each Go file, by path.
-func goFileImports(t *testing.T) map[string][]string {
+// importsByGoFile returns the imports of each Go file, by path.
+func importsByGoFile(t *testing.T) map[string][]string {
 	files := map[string][]string{}
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() && (strings.HasPrefix(d.Name(), ".") && path != "." || d.Name() == "tools") {

@@ -16,9 +16,9 @@ import (
 	"unicode/utf8"
 )
 
-// sizeLimits contains the maximum sizes. testdata/sizes.tsv lists exceptions; a row of that file may be
+// maxCodeSizeByKind contains the maximum sizes. testdata/sizes.tsv lists exceptions; a row of that file may be
 // lowered or removed, but not raised or added.
-var sizeLimits = map[string]int{
+var maxCodeSizeByKind = map[string]int{
 	"interface": 15,   // methods, including those of embedded interfaces
 	"struct":    25,   // fields
 	"function":  70,   // lines of product code, including comments inside the function
@@ -27,20 +27,20 @@ var sizeLimits = map[string]int{
 	"columns":   120,  // maximum per line; a tab counts as one. sizes.tsv contains the number of longer lines in a file
 }
 
-// plainRecords contains structs that may have any number of fields, because they list the settings or the data
-// of one object.
-var plainRecords = map[string]bool{
+// structsWithoutFieldLimit contains structs that may have any number of fields, because they list the settings or the
+// data of one object.
+var structsWithoutFieldLimit = map[string]bool{
 	"config.Settings": true, "queue.Spec": true, "queue.Job": true, "control.Spec": true, "control.Job": true,
 }
 
-// composedInterfaces contains interfaces that consist of smaller interfaces. A composed interface may have any number
-// of methods, because the sizes of the smaller interfaces are checked.
-var composedInterfaces = map[string]bool{"control.API": true, "store.Store": true, "store/rules.Tx": true}
+// interfacesWithoutMethodLimit contains interfaces that consist of smaller interfaces. A composed interface may have
+// any number of methods, because the sizes of the smaller interfaces are checked.
+var interfacesWithoutMethodLimit = map[string]bool{"control.API": true, "store.Store": true, "store/rules.Tx": true}
 
-var lowerSizes = flag.Bool("lower", false, "lower the sizes in testdata/sizes.tsv to the present ones")
+var lowerRecordedSizesFlag = flag.Bool("lower", false, "lower the sizes in testdata/sizes.tsv to the present ones")
 
-// No interface, struct, function, package, file or line exceeds sizeLimits, unless testdata/sizes.tsv lists it with a
-// larger size.
+// No interface, struct, function, package, file or line exceeds maxCodeSizeByKind, unless testdata/sizes.tsv lists it
+// with a larger size.
 func TestCodeSizesStayWithinLimits(t *testing.T) {
 	t.Parallel()
 	const table = "testdata/sizes.tsv"
@@ -56,7 +56,7 @@ func TestCodeSizesStayWithinLimits(t *testing.T) {
 			t.Fatalf("%s: %q does not end in a size", table, line)
 		}
 	}
-	if *lowerSizes {
+	if *lowerRecordedSizesFlag {
 		var out strings.Builder
 		for _, name := range slices.Sorted(maps.Keys(listed)) {
 			if listed[name] = min(listed[name], measured[name]); listed[name] == 0 {
@@ -71,7 +71,7 @@ func TestCodeSizesStayWithinLimits(t *testing.T) {
 	}
 	for name, size := range measured {
 		if allowed, isListed := listed[name]; !isListed {
-			t.Errorf("%s: the size is %d; the limit is %d", name, size, sizeLimits[strings.Split(name, "\t")[0]])
+			t.Errorf("%s: the size is %d; the limit is %d", name, size, maxCodeSizeByKind[strings.Split(name, "\t")[0]])
 		} else if size > allowed {
 			t.Errorf("%s: the size is %d; testdata/sizes.tsv allows at most %d", name, size, allowed)
 		}
@@ -84,18 +84,18 @@ func TestCodeSizesStayWithinLimits(t *testing.T) {
 	}
 }
 
-// measureSizes returns the sizes that exceed sizeLimits. A key consists of the kind of the measured object, such as
-// "function", a tab and the name of the object.
+// measureSizes returns the sizes that exceed maxCodeSizeByKind. A key consists of the kind of the measured object, such
+// as "function", a tab and the name of the object.
 func measureSizes(t *testing.T) map[string]int {
 	t.Helper()
 	sizes := map[string]int{}
 	add := func(kind, name string, size int) {
-		if size > sizeLimits[kind] {
+		if size > maxCodeSizeByKind[kind] {
 			sizes[kind+"\t"+name] = max(size, sizes[kind+"\t"+name])
 		}
 	}
 	packages, methods := map[string]int{}, map[string]*ast.InterfaceType{}
-	for file := range goFileImports(t) {
+	for file := range importsByGoFile(t) {
 		raw, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -104,7 +104,7 @@ func measureSizes(t *testing.T) map[string]int {
 		add("file", file, len(lines)-1)
 		wide := 0
 		for _, line := range lines {
-			if utf8.RuneCountInString(line) > sizeLimits["columns"] {
+			if utf8.RuneCountInString(line) > maxCodeSizeByKind["columns"] {
 				wide++
 			}
 		}
@@ -137,7 +137,7 @@ func measureSizes(t *testing.T) map[string]int {
 					}
 					switch of := typ.Type.(type) {
 					case *ast.StructType:
-						if !plainRecords[dir+"."+typ.Name.Name] {
+						if !structsWithoutFieldLimit[dir+"."+typ.Name.Name] {
 							add("struct", dir+"."+typ.Name.Name, countFields(of.Fields))
 						}
 					case *ast.InterfaceType:
@@ -151,7 +151,7 @@ func measureSizes(t *testing.T) map[string]int {
 		add("package", dir, lines)
 	}
 	for name := range methods {
-		if !composedInterfaces[name] {
+		if !interfacesWithoutMethodLimit[name] {
 			add("interface", name, countMethods(methods, name))
 		}
 	}

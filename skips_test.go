@@ -15,7 +15,7 @@ import (
 func TestSkippedTestsGiveConstantReasons(t *testing.T) {
 	t.Parallel()
 	reasons := 0
-	for file := range goFileImports(t) {
+	for file := range importsByGoFile(t) {
 		if strings.HasPrefix(file, "internal/skip/") {
 			continue
 		}

@@ -53,7 +53,7 @@ const (
 // findAvoidedPhrases returns the avoided phrases in the text of a file, each with the words to use instead.
 func findAvoidedPhrases(fileName, text string, phrases []avoidedPhrase) (foundPhrases []string) {
 	if strings.Contains(fileName, "windows") {
-		text = folderWord.ReplaceAllString(text, "")
+		text = folderWordPattern.ReplaceAllString(text, "")
 	}
 	for _, a := range phrases {
 		for _, phrase := range a.pattern.FindAllString(text, -1) {
@@ -63,13 +63,13 @@ func findAvoidedPhrases(fileName, text string, phrases []avoidedPhrase) (foundPh
 	return foundPhrases
 }
 
-// folderWord matches a word for directories that is common on Windows. Only files for Windows may use it.
-var folderWord = regexp.MustCompile(`(?i)\bfolders?\b`)
+// folderWordPattern matches a word for directories that is common on Windows. Only files for Windows may use it.
+var folderWordPattern = regexp.MustCompile(`(?i)\bfolders?\b`)
 
 // Messages, help texts and log lines contain few phrases that are hard to understand.
 func TestMessagesContainFewAvoidedPhrases(t *testing.T) {
 	phrases, words, hits := readAvoidedPhrases(t), 0, []string{}
-	for _, m := range programMessages(t) {
+	for _, m := range readProgramMessages(t) {
 		words += len(strings.Fields(m.text))
 		for _, hit := range findAvoidedPhrases(m.fileName, m.text, phrases) {
 			hits = append(hits, m.fileName+":"+strconv.Itoa(m.lineNumber)+": "+hit)
@@ -81,7 +81,7 @@ func TestMessagesContainFewAvoidedPhrases(t *testing.T) {
 // The documentation contains few phrases that are hard to understand.
 func TestDocsContainFewAvoidedPhrases(t *testing.T) {
 	phrases, words, hits := readAvoidedPhrases(t), 0, []string{}
-	for _, page := range markdownPages(t) {
+	for _, page := range findMarkdownPages(t) {
 		for i, line := range strings.Split(pageWithoutCodeBlocks(t, page), "\n") {
 			words += len(strings.Fields(line))
 			for _, hit := range findAvoidedPhrases(page, line, phrases) {
@@ -97,12 +97,12 @@ func TestCodeContainsFewAvoidedPhrases(t *testing.T) {
 	t.Parallel()
 	skip.IfShort(t, "takes long; make check runs it")
 	phrases, words, hits, byDir := readAvoidedPhrases(t), 0, 0, map[string]int{}
-	for file := range goFileImports(t) {
+	for file := range importsByGoFile(t) {
 		raw, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		text := camelCase.ReplaceAllString(string(raw), "$1 $2")
+		text := camelCaseBoundaryPattern.ReplaceAllString(string(raw), "$1 $2")
 		words += len(strings.Fields(text))
 		n := len(findAvoidedPhrases(file, text, phrases))
 		hits += n
@@ -114,8 +114,8 @@ func TestCodeContainsFewAvoidedPhrases(t *testing.T) {
 	}
 }
 
-// camelCase matches the boundary between two words of an identifier.
-var camelCase = regexp.MustCompile(`([a-z0-9])([A-Z])`)
+// camelCaseBoundaryPattern matches the boundary between two words of an identifier.
+var camelCaseBoundaryPattern = regexp.MustCompile(`([a-z0-9])([A-Z])`)
 
 // checkPhraseRate fails the test if the text that was checked contains more than maxPer1000Words avoided phrases in
 // 1,000 words.
@@ -133,7 +133,7 @@ func checkPhraseRate(t *testing.T, wordCount int, foundPhrases []string, maxPer1
 // On each page, a sentence has at most 16 words on average, and at most 6 % of the sentences have more than 30
 // words.
 func TestSentencesInDocsAreShort(t *testing.T) {
-	for _, page := range markdownPages(t) {
+	for _, page := range findMarkdownPages(t) {
 		count, words, long := 0, 0, []string{}
 		for _, s := range splitPageIntoSentences(pageWithoutCodeBlocks(t, page)) {
 			n := len(wordPattern.FindAllString(s, -1))
@@ -155,7 +155,7 @@ func TestSentencesInDocsAreShort(t *testing.T) {
 
 // The README, the changelog and each decision record have a maximum length.
 func TestDocsStayShort(t *testing.T) {
-	for _, page := range markdownPages(t) {
+	for _, page := range findMarkdownPages(t) {
 		raw, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
@@ -175,7 +175,7 @@ func TestDocsStayShort(t *testing.T) {
 // Every decision record to which code refers exists.
 func TestReferencedDecisionRecordsExist(t *testing.T) {
 	record, references := regexp.MustCompile(`docs/decisions/(\d{4})`), 0
-	for file := range goFileImports(t) {
+	for file := range importsByGoFile(t) {
 		raw, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -204,16 +204,16 @@ type messageText struct {
 var dirsWithUncheckedMessages = []string{"bench", "test", "store/storetest", "store/memstore", "tools",
 	"packaging/test"}
 
-// sqlStatementStart matches the beginning of an SQL statement.
-var sqlStatementStart = regexp.MustCompile(
+// sqlStatementStartPattern matches the beginning of an SQL statement.
+var sqlStatementStartPattern = regexp.MustCompile(
 	`^\s*(SELECT|INSERT|UPDATE|DELETE|CREATE|WITH|DROP|ALTER|BEGIN|COMMIT|PRAGMA|LOCK|SET|TRUNCATE|DO|VALUES|FROM|WHERE|AND|ON)\b`)
 
-// programMessages returns the string literals of three words or more in the shipped programs, except SQL. If literals
-// are concatenated, they form one text.
-func programMessages(t *testing.T) (all []messageText) {
+// readProgramMessages returns the string literals of three words or more in the shipped programs, except SQL. If
+// literals are concatenated, they form one text.
+func readProgramMessages(t *testing.T) (all []messageText) {
 	t.Helper()
 	files := token.NewFileSet()
-	for file := range goFileImports(t) {
+	for file := range importsByGoFile(t) {
 		if strings.HasSuffix(file, "_test.go") || slices.ContainsFunc(dirsWithUncheckedMessages,
 			func(dir string) bool { return strings.HasPrefix(file, dir+"/") }) {
 			continue
@@ -228,7 +228,7 @@ func programMessages(t *testing.T) (all []messageText) {
 				return false
 			case *ast.BasicLit, *ast.BinaryExpr:
 				text := literalText(n.(ast.Expr))
-				if len(strings.Fields(text)) >= 3 && !sqlStatementStart.MatchString(text) {
+				if len(strings.Fields(text)) >= 3 && !sqlStatementStartPattern.MatchString(text) {
 					all = append(all, messageText{file, files.Position(n.Pos()).Line, text})
 				}
 				return text == ""
@@ -254,8 +254,8 @@ func literalText(e ast.Expr) string {
 	return ""
 }
 
-// markdownPages returns the Markdown files of the project.
-func markdownPages(t *testing.T) (paths []string) {
+// findMarkdownPages returns the Markdown files of the project.
+func findMarkdownPages(t *testing.T) (paths []string) {
 	t.Helper()
 	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", ".github/*.md", ".github/*/*.md"} {
 		files, err := fs.Glob(os.DirFS("."), pattern)

@@ -14,21 +14,21 @@ import (
 	"time"
 )
 
-// bareLoopVariable is the environment variable that makes this program call runBareLoop instead of running the
+// bareLoopEnvVariable is the environment variable that makes this program call runBareLoop instead of running the
 // benchmark. Its value has the form "workers,commands". The loop runs in a separate process so that its CPU
 // time can be measured.
-const bareLoopVariable = "QUEUECTL_BENCH_BARE"
+const bareLoopEnvVariable = "QUEUECTL_BENCH_BARE"
 
-// noop is the command that runBareLoop executes: a shell that does nothing. The jobs of the service that are
+// noopCommand is the command that runBareLoop executes: a shell that does nothing. The jobs of the service that are
 // compared with the loop run the same command.
-var noop = []string{"/bin/sh", "-c", "true"}
+var noopCommand = []string{"/bin/sh", "-c", "true"}
 
 // runBareLoop runs the command noop many times, with fork and exec, without a queue or a database. It is the
-// baseline for the service. workersAndCount is the value of bareLoopVariable.
+// baseline for the service. workersAndCount is the value of bareLoopEnvVariable.
 func runBareLoop(workersAndCount string) {
 	var workers, n int
 	if _, err := fmt.Sscanf(workersAndCount, "%d,%d", &workers, &n); err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", bareLoopVariable, err)
+		fmt.Fprintln(os.Stderr, "bench:", bareLoopEnvVariable, err)
 		os.Exit(exitCodeFailed)
 	}
 	// While a thread waits in vfork, the Go scheduler does not give the thread's P (processor of the scheduler) to another
@@ -38,12 +38,12 @@ func runBareLoop(workersAndCount string) {
 	remainingCommands.Store(int64(n))
 	var loops sync.WaitGroup
 	var failed atomic.Bool
-	env := plainEnv("/")
+	env := measuredProgramEnv("/")
 	for range workers {
 		loops.Go(func() {
 			buf := make([]byte, 4096)
 			for remainingCommands.Add(-1) >= 0 {
-				if err := runBareCommand(noop, env, buf); err != nil {
+				if err := runBareCommand(noopCommand, env, buf); err != nil {
 					fmt.Fprintln(os.Stderr, "bench:", err)
 					failed.Store(true)
 					return
@@ -112,9 +112,9 @@ type commandTimes struct {
 }
 
 // measureBareCommands measures how long the bare loop takes to run n commands with the given number of workers.
-func (b *bench) measureBareCommands(workers, n int) (commandTimes, error) {
+func (b *bench) measureBareCommands(workers, commandCount int) (commandTimes, error) {
 	cmd := exec.Command(b.benchProgramPath)
-	cmd.Env = append(plainEnv(b.dir), fmt.Sprintf("%s=%d,%d", bareLoopVariable, workers, n))
+	cmd.Env = append(measuredProgramEnv(b.dir), fmt.Sprintf("%s=%d,%d", bareLoopEnvVariable, workers, commandCount))
 	return timeCommand(cmd)
 }
 
@@ -134,7 +134,7 @@ func (b *bench) measureXargs(workers, commandCount int) (commandTimes, error) {
 	}
 	defer in.Close()
 	cmd := exec.Command("xargs", "-P", strconv.Itoa(workers), "-n", "1", "/bin/sh", "-c", "true")
-	cmd.Env, cmd.Stdin = plainEnv(b.dir), in
+	cmd.Env, cmd.Stdin = measuredProgramEnv(b.dir), in
 	return timeCommand(cmd)
 }
 
@@ -151,7 +151,7 @@ func (b *bench) measureMake(workers, commandCount int) (commandTimes, error) {
 		return commandTimes{}, err
 	}
 	cmd := exec.Command("make", "-r", "-s", "-f", path, "-j"+strconv.Itoa(workers))
-	cmd.Env = plainEnv(b.dir)
+	cmd.Env = measuredProgramEnv(b.dir)
 	return timeCommand(cmd)
 }
 

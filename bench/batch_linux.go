@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	batchJobs             = 100_000 // number of jobs in the file
+	jobsInBatchFile       = 100_000 // number of jobs in the file
 	minBatchJobsPerSecond = 40_000  // minimum rate of a batch, in jobs per second
 	// maxOtherClientP99Latency is the maximum 99th percentile of the enqueue latency of another client, while the batch is
 	// enqueued.
@@ -22,20 +22,20 @@ const (
 // measureBatch measures how fast a client enqueues a file of jobs that contains an id for each job. It also measures
 // how long the enqueues of another client take while the file is enqueued.
 func (b *bench) measureBatch(s *service) error {
-	n := b.itemCount(batchJobs, batchJobs/10)
+	n := b.itemsToMeasure(jobsInBatchFile, jobsInBatchFile/10)
 	var fileBatches, duringBatch, withoutBatch throughput
-	for i := range b.rounds {
+	for i := range b.measurementRounds {
 		idle, err := s.enqueueConcurrently(1, time.Second)
 		if err != nil {
 			return err
 		}
 		withoutBatch.latencySeconds = append(withoutBatch.latencySeconds, idle.latencySeconds...)
 		file := filepath.Join(b.dir, "jobs.jsonl")
-		if err := writeJobs(file, i, n); err != nil {
+		if err := writeJobsFile(file, i, n); err != nil {
 			return err
 		}
 		var elapsed time.Duration
-		other, err := s.enqueueDuring(func() error {
+		other, err := s.measureEnqueuesDuring(func() error {
 			began := time.Now()
 			err := b.enqueueJobsFile(s, file, n)
 			elapsed = time.Since(began)
@@ -58,15 +58,15 @@ func (b *bench) measureBatch(s *service) error {
 	return nil
 }
 
-// writeJobs writes a file of n jobs, one per line. The job ids contain fileNumber, so no two files contain the
+// writeJobsFile writes a file of n jobs, one per line. The job ids contain fileNumber, so no two files contain the
 // same id.
-func writeJobs(path string, fileNumber, n int) error {
+func writeJobsFile(path string, fileNumber, jobCount int) error {
 	f, err := os.Create(path)
 	if err != nil {
 		return err
 	}
 	out := bufio.NewWriter(f)
-	for i := range n {
+	for i := range jobCount {
 		fmt.Fprintf(out, `{"id":"file%d-job%06d","command":"true"}`+"\n", fileNumber, i)
 	}
 	return errors.Join(out.Flush(), f.Close())
@@ -75,7 +75,7 @@ func writeJobs(path string, fileNumber, n int) error {
 // enqueueJobsFile enqueues a file of jobs with the shipped program, and checks that the program prints jobCount ids.
 func (b *bench) enqueueJobsFile(s *service, file string, jobCount int) error {
 	cmd := exec.Command(b.queuectlPath, "--dir", s.dir, "enqueue", "--file", file)
-	cmd.Env = plainEnv(s.dir)
+	cmd.Env = measuredProgramEnv(s.dir)
 	out, err := cmd.Output()
 	if ids := bytes.Count(out, []byte("\n")); err == nil && ids != jobCount {
 		err = fmt.Errorf("the command printed %d ids, want %d", ids, jobCount)
@@ -86,9 +86,9 @@ func (b *bench) enqueueJobsFile(s *service, file string, jobCount int) error {
 	return nil
 }
 
-// enqueueDuring calls operation. Until operation returns, a client enqueues jobs, one request at a time. enqueueDuring
-// returns how long each of these requests took.
-func (s *service) enqueueDuring(operation func() error) (throughput, error) {
+// measureEnqueuesDuring calls operation. Until operation returns, a client enqueues jobs, one request at a time.
+// measureEnqueuesDuring returns how long each of these requests took.
+func (s *service) measureEnqueuesDuring(operation func() error) (throughput, error) {
 	l, err := s.dial()
 	if err != nil {
 		return throughput{}, err
@@ -104,7 +104,7 @@ func (s *service) enqueueDuring(operation func() error) (throughput, error) {
 		default:
 		}
 		began := time.Now()
-		if err := l.sendRequest(enqueueRequest); err != nil {
+		if err := l.sendRequest(encodedEnqueueRequest); err != nil {
 			return c, errors.Join(err, <-done)
 		}
 		c.latencySeconds = append(c.latencySeconds, time.Since(began).Seconds())

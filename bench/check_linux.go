@@ -13,32 +13,33 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// databaseChecks lists what must be true in the database after n jobs have run and the service has stopped. Each SQL
-// statement returns a count, which is compared with the wanted count.
-var databaseChecks = []struct {
+// expectedDatabaseCounts lists what must be true in the database after n jobs have run and the service has stopped.
+// Each SQL statement returns a count, which is compared with the wanted count.
+var expectedDatabaseCounts = []struct {
 	counted string
 	sql     string
 	want    func(n int) int
 }{
-	{"jobs", `SELECT count(*) FROM jobs`, wantAll},
-	{"completed jobs", `SELECT count(*) FROM jobs WHERE state = 6 AND exit_code = 0 AND attempts = 1`, wantAll},
-	{"completed jobs according to the counter", `SELECT completed FROM meta`, wantAll},
+	{"jobs", `SELECT count(*) FROM jobs`, wantOnePerJob},
+	{"completed jobs", `SELECT count(*) FROM jobs WHERE state = 6 AND exit_code = 0 AND attempts = 1`, wantOnePerJob},
+	{"completed jobs according to the counter", `SELECT completed FROM meta`, wantOnePerJob},
 	{"jobs according to the counters",
-		`SELECT blocked + held + pending + failed + processing + completed + dead + cancelled FROM meta`, wantAll},
-	{"leases", `SELECT count(*) FROM jobs, meta WHERE place <> 0 OR reserved <> ''`, wantNone},
+		`SELECT blocked + held + pending + failed + processing + completed + dead + cancelled FROM meta`, wantOnePerJob},
+	{"leases", `SELECT count(*) FROM jobs, meta WHERE place <> 0 OR reserved <> ''`, wantZero},
 	{"jobs with exactly one event \"enqueued\"",
-		`SELECT count(*) FROM (SELECT job FROM events WHERE kind = 'enqueued' GROUP BY job HAVING count(*) = 1)`, wantAll},
+		`SELECT count(*) FROM (SELECT job FROM events WHERE kind = 'enqueued' GROUP BY job HAVING count(*) = 1)`,
+		wantOnePerJob},
 	{"jobs with exactly one event \"ended\"",
 		`SELECT count(*) FROM (SELECT job FROM events WHERE kind = 'ended' AND state = 6 GROUP BY job HAVING count(*) = 1)`,
-		wantAll},
-	{"missing numbers between events", `SELECT max(seq) - min(seq) + 1 - count(*) FROM events`, wantNone},
+		wantOnePerJob},
+	{"missing numbers between events", `SELECT max(seq) - min(seq) + 1 - count(*) FROM events`, wantZero},
 }
 
 // countOutputsSQL is the SQL statement that counts the attempts whose stored output contains a text.
 const countOutputsSQL = `SELECT count(*) FROM attempts WHERE instr(output, CAST(? AS BLOB)) > 0`
 
-func wantAll(n int) int { return n }
-func wantNone(int) int  { return 0 }
+func wantOnePerJob(jobCount int) int { return jobCount }
+func wantZero(int) int               { return 0 }
 
 // checkJobsAndRemoveService checks that a service shows the given number of completed jobs correctly. Then it stops the
 // service, checks the database and removes the directory of the service.
@@ -79,7 +80,7 @@ func (b *bench) checkDatabaseAndRemove(s *service, jobCount int, wantOutput stri
 	}
 	defer db.Close()
 	var mismatches []error
-	for _, f := range databaseChecks {
+	for _, f := range expectedDatabaseCounts {
 		var got int
 		if err := db.QueryRow(f.sql).Scan(&got); err != nil {
 			return fmt.Errorf("cannot count the %s: %w", f.counted, err)

@@ -9,22 +9,22 @@ import (
 )
 
 const (
-	// maxFullToEmptyRatio is the maximum ratio of a cost in a full queue to the same cost in an empty queue. The costs are
-	// the time of an enqueue and the CPU time of a job.
-	maxFullToEmptyRatio = 1.3
-	depthEnqueues       = 500 // number of enqueues in each run
-	depthJobs           = 500 // number of jobs that run in each run
+	// maxFullToEmptyQueueCostRatio is the maximum ratio of a cost in a full queue to the same cost in an empty queue. The
+	// costs are the time of an enqueue and the CPU time of a job.
+	maxFullToEmptyQueueCostRatio = 1.3
+	enqueuesPerDepthRun          = 500 // number of enqueues in each run
+	jobsPerDepthRun              = 500 // number of jobs that run in each run
 )
 
 // measureFullQueue measures whether an enqueue or a claim is slower in a queue with many waiting jobs than in an
 // empty one.
 func (b *bench) measureFullQueue(emptyQueue *service) (err error) {
-	waiting := b.itemCount(1_000_000, 100_000)
+	waiting := b.itemsToMeasure(1_000_000, 100_000)
 	long, err := b.startService()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, long.discard()) }()
+	defer func() { err = errors.Join(err, long.stopAndRemoveDir()) }()
 	began := time.Now()
 	if err := long.fillQueue(waiting, "true"); err != nil {
 		return err
@@ -39,17 +39,17 @@ func (b *bench) measureFullQueue(emptyQueue *service) (err error) {
 // second queue in the report.
 func (b *bench) compareQueueCosts(emptyAndFullQueue [2]*service, endedJobs [2]int, fullQueueText string) error {
 	var enqueueCosts, drainCosts [2][]float64
-	for range b.rounds {
+	for range b.measurementRounds {
 		for i, s := range emptyAndFullQueue {
-			w, err := s.enqueueOneByOne(depthEnqueues)
+			w, err := s.enqueueOneByOne(enqueuesPerDepthRun)
 			if err != nil {
 				return err
 			}
 			enqueueCosts[i] = append(enqueueCosts[i], median(w))
 		}
 		for i, s := range emptyAndFullQueue {
-			endedJobs[i] += depthJobs
-			d, err := s.runUntilEnded(&endedJobs[i])
+			endedJobs[i] += jobsPerDepthRun
+			d, err := s.runJobsUntilTotalEnded(&endedJobs[i])
 			if err != nil {
 				return err
 			}
@@ -67,19 +67,19 @@ func (b *bench) reportCostRatio(measurement string, emptyAndFullCosts [2][]float
 	ratio := median(pairwiseRatios(emptyAndFullCosts[1], emptyAndFullCosts[0]))
 	b.results.addRowWithVerdict(row{measurement, formatMicros(median(emptyAndFullCosts[1])), "empty queue " +
 		formatMicros(median(emptyAndFullCosts[0])),
-		formatRatio(ratio), "≤ " + formatRatio(maxFullToEmptyRatio), ""}, ratio <= maxFullToEmptyRatio)
+		formatRatio(ratio), "≤ " + formatRatio(maxFullToEmptyQueueCostRatio), ""}, ratio <= maxFullToEmptyQueueCostRatio)
 }
 
 // enqueueOneByOne enqueues n jobs one after another. It returns the duration of each request, in seconds.
-func (s *service) enqueueOneByOne(n int) (latencies []float64, err error) {
+func (s *service) enqueueOneByOne(jobCount int) (latencies []float64, err error) {
 	l, err := s.dial()
 	if err != nil {
 		return nil, err
 	}
 	defer l.Close()
-	for range n {
+	for range jobCount {
 		began := time.Now()
-		if err := l.sendRequest(enqueueRequest); err != nil {
+		if err := l.sendRequest(encodedEnqueueRequest); err != nil {
 			return nil, err
 		}
 		latencies = append(latencies, time.Since(began).Seconds())
@@ -87,19 +87,19 @@ func (s *service) enqueueOneByOne(n int) (latencies []float64, err error) {
 	return latencies, nil
 }
 
-// runUntilEnded runs jobs on two workers until *endedJobs jobs are completed in total. It returns the CPU time of
-// the service, in seconds, per job completed during the call. It sets *endedJobs to the actual total, which may
-// be slightly higher.
-func (s *service) runUntilEnded(endedJobs *int) (float64, error) {
+// runJobsUntilTotalEnded runs jobs on two workers until *endedJobs jobs are completed in total. It returns the CPU time
+// of the service, in seconds, per job completed during the call. It sets *endedJobs to the actual total, which may be
+// slightly higher.
+func (s *service) runJobsUntilTotalEnded(totalEndedJobs *int) (float64, error) {
 	before, err := s.cpuTimes()
 	if err != nil {
 		return 0, err
 	}
-	had := *endedJobs - depthJobs
+	had := *totalEndedJobs - jobsPerDepthRun
 	if err := s.setWorkers(2); err != nil {
 		return 0, err
 	}
-	if err := s.waitForState(queue.Completed, *endedJobs); err != nil {
+	if err := s.waitForState(queue.Completed, *totalEndedJobs); err != nil {
 		return 0, err
 	}
 	if err := s.setWorkers(0); err != nil {
@@ -109,8 +109,8 @@ func (s *service) runUntilEnded(endedJobs *int) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if *endedJobs, err = s.completedCount(); err != nil {
+	if *totalEndedJobs, err = s.completedJobCount(); err != nil {
 		return 0, err
 	}
-	return after.minus(before).service.Seconds() / float64(*endedJobs-had), nil
+	return after.minus(before).service.Seconds() / float64(*totalEndedJobs-had), nil
 }

@@ -11,42 +11,42 @@ import (
 // These constants apply to a drain: the service runs all jobs of a full queue.
 const (
 	maxServiceToBareCPURatio = 1 / 0.85 // maximum ratio of the CPU time per job to that per command of the bare loop
-	printedText              = "abc"    // output of each job in the drain that also checks the stored outputs
+	printedJobOutput         = "abc"    // output of each job in the drain that also checks the stored outputs
 )
 
 // measureDrain measures how fast the service empties a full queue. For comparison, it also runs the same number
 // of commands in a bare loop, with xargs and with make.
 func (b *bench) measureDrain() error {
 	for _, workers := range []int{2, 8} {
-		if err := b.measureDrainsWith(workers); err != nil {
+		if err := b.measureDrainsWithWorkers(workers); err != nil {
 			return err
 		}
 	}
-	s, _, err := b.drainNewQueue(8, b.drainJobs, "printf "+printedText)
+	s, _, err := b.drainNewQueue(8, b.jobsPerDrain, "printf "+printedJobOutput)
 	if err != nil {
 		return err
 	}
-	return b.checkJobsAndRemoveService(s, b.drainJobs, printedText)
+	return b.checkJobsAndRemoveService(s, b.jobsPerDrain, printedJobOutput)
 }
 
-// measureDrainsWith measures the service, the bare loop, xargs and make with the given number of workers.
-func (b *bench) measureDrainsWith(workers int) error {
+// measureDrainsWithWorkers measures the service, the bare loop, xargs and make with the given number of workers.
+func (b *bench) measureDrainsWithWorkers(workerCount int) error {
 	var queuectl, bareRuns, xargs, makes []commandTimes
 	ways := []struct {
 		run     func(workers, n int) (commandTimes, error)
 		results *[]commandTimes
-	}{{b.measureBareCommands, &bareRuns}, {b.drainAndCheck, &queuectl},
+	}{{b.measureBareCommands, &bareRuns}, {b.drainAndCheckQueue, &queuectl},
 		{b.measureXargs, &xargs}, {b.measureMake, &makes}}
-	for range b.rounds {
+	for range b.measurementRounds {
 		for _, w := range ways {
-			e, err := w.run(workers, b.drainJobs)
+			e, err := w.run(workerCount, b.jobsPerDrain)
 			if err != nil {
 				return err
 			}
 			*w.results = append(*w.results, e)
 		}
 	}
-	n := float64(b.drainJobs)
+	n := float64(b.jobsPerDrain)
 	figures := func(timings []commandTimes, metric func(commandTimes) time.Duration) []float64 {
 		seconds := make([]float64, len(timings))
 		for i := range timings {
@@ -56,7 +56,7 @@ func (b *bench) measureDrainsWith(workers int) error {
 	}
 	wall := func(e commandTimes) time.Duration { return e.elapsed }
 	cpu := func(e commandTimes) time.Duration { return e.totalCPU }
-	name := fmt.Sprintf("drain, %d workers: ", workers)
+	name := fmt.Sprintf("drain, %d workers: ", workerCount)
 	for _, o := range []struct {
 		name     string
 		timings  []commandTimes
@@ -94,8 +94,9 @@ func (b *bench) measureDrainsWith(workers int) error {
 	return nil
 }
 
-// drainAndCheck fills a new queue with jobs, lets the service run them, and checks that no job and no output was lost.
-func (b *bench) drainAndCheck(workers, jobCount int) (commandTimes, error) {
+// drainAndCheckQueue fills a new queue with jobs, lets the service run them, and checks that no job and no output was
+// lost.
+func (b *bench) drainAndCheckQueue(workers, jobCount int) (commandTimes, error) {
 	s, e, err := b.drainNewQueue(workers, jobCount, "true")
 	if err != nil {
 		return e, err

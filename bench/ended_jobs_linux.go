@@ -13,9 +13,9 @@ import (
 
 // These constants are the targets and settings for a queue with many ended jobs.
 const (
-	maxReadTime          = 50 * time.Millisecond  // maximum time of `queuectl list`, `queuectl status` or `queuectl show`
+	maxReadCommandTime   = 50 * time.Millisecond  // maximum time of `queuectl list`, `queuectl status` or `queuectl show`
 	maxCleanupDryRunTime = 200 * time.Millisecond // maximum time of `queuectl cleanup --dry-run`
-	retentionDivisor     = 10                     // measureRetention keeps 1/retentionDivisor of the jobs
+	retainedJobsDivisor  = 10                     // measureRetention keeps 1/retainedJobsDivisor of the jobs
 )
 
 // insertEndedJobsSQL creates n completed jobs whose times are spread evenly over the last twenty days, as if they
@@ -37,12 +37,12 @@ var insertEndedJobsSQL = []string{
 // and a claim take. It also measures how long the enqueues of another client take while the service removes most of the
 // ended jobs.
 func (b *bench) measureEndedJobs(emptyQueue *service) (err error) {
-	n := b.itemCount(1_000_000, 100_000)
-	full, err := b.serveEndedJobs(n)
+	n := b.itemsToMeasure(1_000_000, 100_000)
+	full, err := b.startServiceWithEndedJobs(n)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, full.discard()) }()
+	defer func() { err = errors.Join(err, full.stopAndRemoveDir()) }()
 	if err := b.measureReadCommands(full, n); err != nil {
 		return err
 	}
@@ -53,8 +53,8 @@ func (b *bench) measureEndedJobs(emptyQueue *service) (err error) {
 	return b.measureRetention(full, n)
 }
 
-// serveEndedJobs starts a service on a queue that contains the given number of ended jobs.
-func (b *bench) serveEndedJobs(endedJobCount int) (*service, error) {
+// startServiceWithEndedJobs starts a service on a queue that contains the given number of ended jobs.
+func (b *bench) startServiceWithEndedJobs(endedJobCount int) (*service, error) {
 	s, err := b.startService()
 	if err != nil {
 		return nil, err
@@ -88,16 +88,16 @@ func (b *bench) measureReadCommands(s *service, endedJobCount int) error {
 		args    []string
 		maxTime time.Duration
 	}{
-		{[]string{"list"}, maxReadTime},
-		{[]string{"list", "-s", "dead"}, maxReadTime},
-		{[]string{"status"}, maxReadTime},
-		{[]string{"show", fmt.Sprint(endedJobCount / 2)}, maxReadTime},
+		{[]string{"list"}, maxReadCommandTime},
+		{[]string{"list", "-s", "dead"}, maxReadCommandTime},
+		{[]string{"status"}, maxReadCommandTime},
+		{[]string{"show", fmt.Sprint(endedJobCount / 2)}, maxReadCommandTime},
 		{[]string{"cleanup", "--dry-run"}, maxCleanupDryRunTime},
 	} {
 		var runTimes []float64
-		for range 4 * b.rounds {
+		for range 4 * b.measurementRounds {
 			cmd := exec.Command(b.queuectlPath, append([]string{"--dir", s.dir}, look.args...)...)
-			cmd.Env = plainEnv(s.dir)
+			cmd.Env = measuredProgramEnv(s.dir)
 			began := time.Now()
 			if err := cmd.Run(); err != nil {
 				return fmt.Errorf("%v: %w", look.args, err)
@@ -119,16 +119,16 @@ func (b *bench) measureReadCommands(s *service, endedJobCount int) error {
 // measureRetention lets the service remove most of the ended jobs while another client enqueues. It measures how long
 // the removal takes, and how long each enqueue takes during the removal.
 func (b *bench) measureRetention(s *service, endedJobCount int) error {
-	keep := endedJobCount / retentionDivisor
+	keep := endedJobCount / retainedJobsDivisor
 	var elapsed time.Duration
-	other, err := s.enqueueDuring(func() error {
+	other, err := s.measureEnqueuesDuring(func() error {
 		began := time.Now()
 		if _, err := s.ConfigSet(s.ctx, control.ConfigSetParams{SettingName: "retention_max_jobs",
 			Value: control.SettingValue(fmt.Sprint(keep))}); err != nil {
 			return err
 		}
 		for {
-			have, err := s.completedCount()
+			have, err := s.completedJobCount()
 			if err != nil || have <= keep {
 				elapsed = time.Since(began)
 				return err

@@ -18,26 +18,26 @@ const (
 	databasePageBytes    = 4096   // size of a database page
 )
 
-// enqueueRequest is the request that the enqueue measurements send.
-var enqueueRequest = []byte(`{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"command":"true"}}` + "\n")
+// encodedEnqueueRequest is the request that the enqueue measurements send.
+var encodedEnqueueRequest = []byte(`{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"command":"true"}}` + "\n")
 
 // measureEnqueue measures enqueues through the socket. The service stores each job durably before it replies.
 // The baselines are a loop of write and fsync, and the same inserts in SQLite without a service.
 func (b *bench) measureEnqueue(s *service) error {
-	raw, err := b.newRawQueue(s)
+	raw, err := b.newSQLiteOnlyQueue(s)
 	if err != nil {
 		return err
 	}
 	defer raw.close()
-	span := time.Duration(b.itemCount(1000, 500)) * time.Millisecond
+	span := time.Duration(b.itemsToMeasure(1000, 500)) * time.Millisecond
 	var oneClient, manyClients, rawEnqueues, fsyncs, batches, rawBatches throughput
-	for range b.rounds {
+	for range b.measurementRounds {
 		for _, w := range []struct {
 			run    func() (throughput, error)
 			result *throughput
 		}{
 			{func() (throughput, error) { return b.repeatWriteAndFsync(span) }, &fsyncs},
-			{func() (throughput, error) { return raw.enqueueFor(span) }, &rawEnqueues},
+			{func() (throughput, error) { return raw.enqueueForDuration(span) }, &rawEnqueues},
 			{func() (throughput, error) { return s.enqueueConcurrently(1, span) }, &oneClient},
 			{func() (throughput, error) { return s.enqueueConcurrently(64, span) }, &manyClients},
 			{func() (throughput, error) { return raw.enqueueBatch(queue.MaxJobsPerRequest) }, &rawBatches},
@@ -99,7 +99,7 @@ func (s *service) enqueueConcurrently(clientCount int, duration time.Duration) (
 	began := time.Now()
 	for i, l := range lines {
 		loops.Go(func() {
-			waits[i], failed[i] = repeatUntil(began.Add(duration), func() error { return l.sendRequest(enqueueRequest) })
+			waits[i], failed[i] = repeatUntil(began.Add(duration), func() error { return l.sendRequest(encodedEnqueueRequest) })
 		})
 	}
 	loops.Wait()
@@ -126,18 +126,18 @@ func repeatUntil(deadline time.Time, operation func() error) (durationSeconds []
 }
 
 // enqueueBatch enqueues n jobs with one request.
-func (s *service) enqueueBatch(n int) (throughput, error) {
+func (s *service) enqueueBatch(jobCount int) (throughput, error) {
 	l, err := s.dial()
 	if err != nil {
 		return throughput{}, err
 	}
 	defer l.Close()
-	jobs := strings.TrimSuffix(strings.Repeat(`{"command":"true"},`, n), ",")
+	jobs := strings.TrimSuffix(strings.Repeat(`{"command":"true"},`, jobCount), ",")
 	request := []byte(`{"jsonrpc":"2.0","id":1,"method":"enqueue.batch","params":{"jobs":[` + jobs + `],"commit":true}}` +
 		"\n")
 	began := time.Now()
 	err = l.sendRequest(request)
-	return throughput{ratesPerSecond: []float64{float64(n) / time.Since(began).Seconds()}}, err
+	return throughput{ratesPerSecond: []float64{float64(jobCount) / time.Since(began).Seconds()}}, err
 }
 
 // repeatWriteAndFsync repeatedly writes a page to a file and syncs the file, for the given time.

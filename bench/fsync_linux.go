@@ -38,7 +38,7 @@ func (b *bench) traceEnqueues(clientCount int) (replyCount, fsyncCount int, err 
 	if err != nil {
 		return 0, 0, err
 	}
-	defer func() { err = errors.Join(err, s.discard()) }()
+	defer func() { err = errors.Join(err, s.stopAndRemoveDir()) }()
 	path := filepath.Join(b.dir, "trace")
 	trace := exec.Command("strace", "-f", "-y", "-s", "64", "-o", path, "-p", strconv.Itoa(s.pid()),
 		"-e", "trace=fsync,fdatasync,read,recvfrom,write,sendto,pwrite64")
@@ -78,19 +78,20 @@ var (
 	syscallResumedPattern = regexp.MustCompile(`^(\d+) +<\.\.\. (\w+) resumed>(.*)$`)
 )
 
-// traceState is the state of readStrace after it has read some lines of the trace. A position is a line number
+// syscallTraceState is the state of readStrace after it has read some lines of the trace. A position is a line number
 // of the trace.
-type traceState struct {
-	unfinishedCalls  map[string]call // system calls that have not returned, by thread
-	lastRequestLines map[string]int  // position at which the service had read the latest request, by connection
-	lastWALWriteLine int             // position of the last write to the WAL, SQLite's write-ahead log
-	walSyncs         []walSync       // fsyncs of the WAL that have returned 0
-	replyCount       int
-	problems         []error
+type syscallTraceState struct {
+	unfinishedCallByThread map[string]tracedSyscall // system calls that have not returned, by thread
+	// position at which the service had read the latest request, by connection
+	lastRequestLineByConn map[string]int
+	lastWALWriteLine      int       // position of the last write to the WAL, SQLite's write-ahead log
+	walSyncs              []walSync // fsyncs of the WAL that have returned 0
+	replyCount            int
+	problems              []error
 }
 
-// call is a system call in the trace.
-type call struct {
+// tracedSyscall is a system call in the trace.
+type tracedSyscall struct {
 	name, fd, path, args string
 	lineNumber           int
 	lastWALWriteLine     int // position of the last write to the WAL when the call began
@@ -103,21 +104,21 @@ type walSync struct{ lastWALWriteLine int }
 // readStrace reads a trace and counts the replies and the successful fsyncs of the WAL. It returns an error if a
 // reply precedes the fsync that makes its job durable.
 func readStrace(lines *bufio.Scanner) (replyCount, fsyncCount int, err error) {
-	t := &traceState{unfinishedCalls: map[string]call{}, lastRequestLines: map[string]int{}}
+	t := &syscallTraceState{unfinishedCallByThread: map[string]tracedSyscall{}, lastRequestLineByConn: map[string]int{}}
 	for at := 1; lines.Scan(); at++ {
 		text := lines.Text()
 		if m := syscallStartPattern.FindStringSubmatch(text); m != nil {
-			c := call{m[2], m[3], m[4], m[5], at, t.lastWALWriteLine}
+			c := tracedSyscall{m[2], m[3], m[4], m[5], at, t.lastWALWriteLine}
 			t.beginCall(c)
 			if rest, unfinished := strings.CutSuffix(c.args, "<unfinished ...>"); unfinished {
 				c.args = rest
-				t.unfinishedCalls[m[1]] = c
+				t.unfinishedCallByThread[m[1]] = c
 			} else {
 				t.endCall(c, c.args, at)
 			}
 		} else if m := syscallResumedPattern.FindStringSubmatch(text); m != nil {
-			if c, known := t.unfinishedCalls[m[1]]; known && c.name == m[2] {
-				delete(t.unfinishedCalls, m[1])
+			if c, known := t.unfinishedCallByThread[m[1]]; known && c.name == m[2] {
+				delete(t.unfinishedCallByThread, m[1])
 				t.endCall(c, m[3], at)
 			}
 		}
@@ -125,19 +126,19 @@ func readStrace(lines *bufio.Scanner) (replyCount, fsyncCount int, err error) {
 	return t.replyCount, len(t.walSyncs), errors.Join(append(t.problems, lines.Err())...)
 }
 
-// replyStart is the beginning of a reply, as strace prints it after the descriptor of a write.
-const replyStart = `, "{\"jsonrpc\":\"2.0\",\"id\":`
+// replyPrefixInTrace is the beginning of a reply, as strace prints it after the descriptor of a write.
+const replyPrefixInTrace = `, "{\"jsonrpc\":\"2.0\",\"id\":`
 
 // beginCall handles the start of a system call. If the call writes a reply, beginCall checks that the service has
 // synced the WAL after it read the request. beginCall does not wait for the return of the call, because the client may
 // get the reply before the call returns.
-func (t *traceState) beginCall(c call) {
+func (t *syscallTraceState) beginCall(c tracedSyscall) {
 	switch {
 	case c.name == "pwrite64" && strings.HasSuffix(c.path, "-wal"):
 		t.lastWALWriteLine = c.lineNumber
-	case (c.name == "write" || c.name == "sendto") && strings.HasPrefix(c.args, replyStart):
+	case (c.name == "write" || c.name == "sendto") && strings.HasPrefix(c.args, replyPrefixInTrace):
 		t.replyCount++
-		asked := t.lastRequestLines[c.fd]
+		asked := t.lastRequestLineByConn[c.fd]
 		if n := len(t.walSyncs); n > 0 && asked > 0 && t.walSyncs[n-1].lastWALWriteLine > asked {
 			return
 		}
@@ -149,7 +150,7 @@ func (t *traceState) beginCall(c call) {
 }
 
 // endCall handles the return of a system call.
-func (t *traceState) endCall(c call, resultText string, returnLine int) {
+func (t *syscallTraceState) endCall(c tracedSyscall, resultText string, returnLine int) {
 	switch c.name {
 	case "fsync", "fdatasync":
 		if strings.HasSuffix(c.path, "-wal") && strings.HasSuffix(resultText, "= 0") {
@@ -157,7 +158,7 @@ func (t *traceState) endCall(c call, resultText string, returnLine int) {
 		}
 	case "read", "recvfrom":
 		if strings.Contains(c.args+resultText, `{\"jsonrpc\"`) {
-			t.lastRequestLines[c.fd] = returnLine
+			t.lastRequestLineByConn[c.fd] = returnLine
 		}
 	}
 }

@@ -20,23 +20,23 @@ const (
 
 // bench is one run of the benchmark.
 type bench struct {
-	dir              string // temporary directory on a real disk
-	queuectlPath     string // path of the shipped program
-	helloProgramPath string // path of a Go program that only prints a greeting
-	benchProgramPath string // path of this program
-	quickMode        bool
-	smokeMode        bool
-	rounds           int // number of runs of each measurement
-	drainJobs        int // number of jobs in a drain
-	results          resultTable
-	servicesStarted  int // number of services already started; used to name the directory of the next service
+	dir               string // temporary directory on a real disk
+	queuectlPath      string // path of the shipped program
+	helloProgramPath  string // path of a Go program that only prints a greeting
+	benchProgramPath  string // path of this program
+	quickMode         bool
+	smokeMode         bool
+	measurementRounds int // number of runs of each measurement
+	jobsPerDrain      int // number of jobs in a drain
+	results           resultTable
+	servicesStarted   int // number of services already started; used to name the directory of the next service
 	// jobUser is the account that the jobs run as. If it is set, a launcher starts the runners as root. If it
 	// is "", the service starts its own runner.
 	jobUser string
 }
 
-// subjects lists the measurements, in the order of the report.
-var subjects = []struct {
+// measurements lists the measurements, in the order of the report.
+var measurements = []struct {
 	name    string
 	measure func(*bench) error
 }{
@@ -56,7 +56,7 @@ var subjects = []struct {
 }
 
 func main() {
-	if spec, ok := os.LookupEnv(bareLoopVariable); ok {
+	if spec, ok := os.LookupEnv(bareLoopEnvVariable); ok {
 		runBareLoop(spec)
 		return
 	}
@@ -68,8 +68,8 @@ func main() {
 	flag.BoolVar(&b.smokeMode, "smoke", false,
 		"take each measurement once, as small as possible, to check that it works; "+
 			"missed targets do not change the exit code")
-	flag.IntVar(&b.rounds, "pairs", 0, "runs of each measurement (default 5, or 2 with -quick)")
-	flag.IntVar(&b.drainJobs, "jobs", 0, "jobs to drain in each run (default 3000, or 600 with -quick)")
+	flag.IntVar(&b.measurementRounds, "pairs", 0, "runs of each measurement (default 5, or 2 with -quick)")
+	flag.IntVar(&b.jobsPerDrain, "jobs", 0, "jobs to drain in each run (default 3000, or 600 with -quick)")
 	flag.StringVar(&b.jobUser, "as", "", "run all jobs as this `USER`, with run_as = submitter and runners "+
 		"of root; needs root")
 	flag.Parse()
@@ -84,25 +84,26 @@ func main() {
 }
 
 func (b *bench) setDefaults() {
-	if b.rounds <= 0 {
-		b.rounds = b.itemCount(5, 2)
+	if b.measurementRounds <= 0 {
+		b.measurementRounds = b.itemsToMeasure(5, 2)
 		if b.smokeMode {
-			b.rounds = 1
+			b.measurementRounds = 1
 		}
 	}
-	if b.drainJobs <= 0 {
-		b.drainJobs = b.itemCount(3000, 600)
+	if b.jobsPerDrain <= 0 {
+		b.jobsPerDrain = b.itemsToMeasure(3000, 600)
 	}
 }
 
-// quickToSmokeRatio is the number of items measured with -quick, divided by the number of items measured with -smoke.
-const quickToSmokeRatio = 20
+// quickToSmokeItemRatio is the number of items measured with -quick, divided by the number of items measured with
+// -smoke.
+const quickToSmokeItemRatio = 20
 
-// itemCount returns how many items to measure: fullCount by default, quickCount with -quick, and a fraction of
+// itemsToMeasure returns how many items to measure: fullCount by default, quickCount with -quick, and a fraction of
 // quickCount with -smoke.
-func (b *bench) itemCount(fullCount, quickCount int) int {
+func (b *bench) itemsToMeasure(fullCount, quickCount int) int {
 	if b.smokeMode {
-		return max(1, quickCount/quickToSmokeRatio)
+		return max(1, quickCount/quickToSmokeItemRatio)
 	}
 	if b.quickMode {
 		return quickCount
@@ -127,7 +128,7 @@ func (b *bench) runMeasurements(dir, measurementNames string) (err error) {
 	}
 	began := time.Now()
 	var failures []error
-	for _, s := range subjects {
+	for _, s := range measurements {
 		if len(asked) > 0 && !asked[s.name] {
 			continue
 		}
@@ -139,7 +140,7 @@ func (b *bench) runMeasurements(dir, measurementNames string) (err error) {
 		fmt.Fprintf(os.Stderr, "bench: %s took %v\n", s.name, time.Since(start).Round(100*time.Millisecond))
 	}
 	fmt.Printf("%d CPUs, %s, Go %s, disk %s; medians of %d alternating runs; total time %v.\n\n",
-		runtime.NumCPU(), cpuModel(), strings.TrimPrefix(runtime.Version(), "go"), kind, b.rounds,
+		runtime.NumCPU(), cpuModel(), strings.TrimPrefix(runtime.Version(), "go"), kind, b.measurementRounds,
 		time.Since(began).Round(time.Second))
 	b.results.print(os.Stdout)
 	return errors.Join(failures...)

@@ -10,9 +10,9 @@ import (
 
 // These constants are the targets for an idle service.
 const (
-	maxServiceMB           = 25.0
-	maxRunnerMB            = 15.0
-	maxIdleCPU             = 10 * time.Millisecond // CPU time that an idle process may use in idleMeasurementTime
+	maxServiceMemoryMB     = 25.0
+	maxRunnerMemoryMB      = 15.0
+	maxIdleCPUTime         = 10 * time.Millisecond // CPU time that an idle process may use in idleMeasurementTime
 	idleMeasurementTime    = 5 * time.Second
 	pauseBeforeMeasurement = time.Second // pause before each measurement, so that the processes can finish earlier work
 )
@@ -29,18 +29,19 @@ func (b *bench) measureMemory(s *service) error {
 		return err
 	}
 	b.results.addRowWithVerdict(row{"memory: service, idle", service.String(), "", "",
-		fmt.Sprintf("≤ %.0f MB", maxServiceMB), ""},
-		service.rssMB <= maxServiceMB)
-	b.results.addRowWithVerdict(row{"memory: runner, idle", runner.String(), "", "", fmt.Sprintf("≤ %.0f MB", maxRunnerMB),
+		fmt.Sprintf("≤ %.0f MB", maxServiceMemoryMB), ""},
+		service.rssMB <= maxServiceMemoryMB)
+	b.results.addRowWithVerdict(row{"memory: runner, idle", runner.String(), "", "",
+		fmt.Sprintf("≤ %.0f MB", maxRunnerMemoryMB),
 		""},
-		runner.rssMB <= maxRunnerMB)
+		runner.rssMB <= maxRunnerMemoryMB)
 	if err := s.fillQueue(1000, "true"); err != nil {
 		return err
 	}
 	if err := s.waitForState(queue.Completed, 1000); err != nil {
 		return err
 	}
-	for range b.itemCount(1000, 1000) {
+	for range b.itemsToMeasure(1000, 1000) {
 		if _, err := s.ListJobs(s.ctx, control.ListParams{}); err != nil {
 			return err
 		}
@@ -105,7 +106,7 @@ func (b *bench) measureIdle(s *service) error {
 	if err != nil {
 		return err
 	}
-	span := time.Duration(b.itemCount(int(idleMeasurementTime), int(idleMeasurementTime)))
+	span := time.Duration(b.itemsToMeasure(int(idleMeasurementTime), int(idleMeasurementTime)))
 	time.Sleep(span)
 	after, err := s.cpuTimes()
 	if err != nil {
@@ -115,11 +116,11 @@ func (b *bench) measureIdle(s *service) error {
 	b.results.addRowWithVerdict(row{fmt.Sprintf("CPU time while idle for %v", span),
 		fmt.Sprintf("service %v, runner %v; %d wake-ups of threads",
 			used.service.Round(10*time.Microsecond), used.runner.Round(10*time.Microsecond), wakes()-woken), "", "",
-		"≤ " + maxIdleCPU.String(), ""}, used.total() <= maxIdleCPU)
+		"≤ " + maxIdleCPUTime.String(), ""}, used.total() <= maxIdleCPUTime)
 	return nil
 }
 
-func (s *service) completedCount() (int, error) {
+func (s *service) completedJobCount() (int, error) {
 	st, err := s.Status(s.ctx, control.NoParams{})
 	return int(st.Jobs[queue.Completed.String()]), err
 }

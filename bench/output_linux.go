@@ -22,7 +22,7 @@ func (b *bench) measureOutput(s *service) (err error) {
 	if _, err := exec.LookPath("script"); err != nil {
 		return fmt.Errorf("cannot measure the output on a terminal: %w", err)
 	}
-	size := b.itemCount(500_000_000, 50_000_000)
+	size := b.itemsToMeasure(500_000_000, 50_000_000)
 	file, gate := filepath.Join(s.dir, "printed"), filepath.Join(s.dir, "gate")
 	lines := bytes.Repeat(append(bytes.Repeat([]byte("copied 0012345 of 0999999 files\r"), 40),
 		"done with one of them\n"...), 1000)
@@ -33,7 +33,7 @@ func (b *bench) measureOutput(s *service) (err error) {
 	defer func() { err = errors.Join(err, os.Remove(file)) }()
 	client := b.queuectlPath + " --dir " + s.dir
 	var catTimes, runTimes, attachTimes []float64
-	for i := range max(3, b.rounds/3) {
+	for i := range max(3, b.measurementRounds/3) {
 		id := fmt.Sprintf("attached-%d", i)
 		enqueue := exec.Command(b.queuectlPath, "--dir", s.dir, "enqueue", "-q", "--id", id, "--output-limit", "1G",
 			"read go <"+gate+"; exec cat "+file)
@@ -46,7 +46,7 @@ func (b *bench) measureOutput(s *service) (err error) {
 			samples      *[]float64
 		}{{client + " attach " + id, true, &attachTimes}, {"cat " + file, false, &catTimes},
 			{client + " run --output-limit 1G -- cat " + file, false, &runTimes}} {
-			took, err := timeOnTerminal(one.commandLine, plainEnv(s.dir), func() error {
+			took, err := timeOnTerminal(one.commandLine, measuredProgramEnv(s.dir), func() error {
 				if !one.waitsForGate {
 					return nil
 				}

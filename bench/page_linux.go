@@ -15,12 +15,12 @@ import (
 
 // These constants are the targets and settings for the dashboard, the web page of the service.
 const (
-	maxPageTime          = 20 * time.Millisecond // maximum time to get the overview of a full queue
-	maxPageBytes         = 100_000
-	maxWatchedDrainRatio = 1.05 // maximum ratio of the time of a watched drain to that of an unwatched drain
-	maxBrowserStreamsMB  = 64.0 // maximum memory that the service uses for the browsers
-	watchingBrowsers     = 500
-	nonReadingBrowsers   = 50 // number of additional browsers, which connect and read nothing
+	maxOverviewPageTime             = 20 * time.Millisecond // maximum time to get the overview of a full queue
+	maxPageBytes                    = 100_000
+	maxWatchedToUnwatchedDrainRatio = 1.05 // maximum ratio of the time of a watched drain to that of an unwatched drain
+	maxBrowserStreamsMemoryMB       = 64.0 // maximum memory that the service uses for the browsers
+	watchingBrowserCount            = 500
+	nonReadingBrowserCount          = 50 // number of additional browsers, which connect and read nothing
 )
 
 // browser is a client that is signed in to the dashboard of a service.
@@ -77,19 +77,19 @@ func (w *browser) get(ctx context.Context, path string) (*http.Response, error) 
 // measurePage measures how long it takes to get the overview of a queue with many ended jobs. It also measures
 // how much longer the service needs to empty a queue while browsers watch the overview.
 func (b *bench) measurePage() (err error) {
-	n := b.itemCount(1_000_000, 100_000)
-	full, err := b.serveEndedJobs(n)
+	n := b.itemsToMeasure(1_000_000, 100_000)
+	full, err := b.startServiceWithEndedJobs(n)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, full.discard()) }()
+	defer func() { err = errors.Join(err, full.stopAndRemoveDir()) }()
 	w, err := full.signInBrowser()
 	if err != nil {
 		return err
 	}
 	var loadTimes []float64
 	bytes := int64(0)
-	for range 20 * b.rounds {
+	for range 20 * b.measurementRounds {
 		began := time.Now()
 		got, err := w.get(full.ctx, "/")
 		if err != nil {
@@ -103,8 +103,8 @@ func (b *bench) measurePage() (err error) {
 	}
 	b.results.addRowWithVerdict(row{fmt.Sprintf("load the overview of the web page with %d ended jobs", n),
 		formatMillis(median(loadTimes)) + " (p95 " + formatMillis(quantile(loadTimes, 0.95)) + ")", "", "",
-		"≤ " + formatMillis(maxPageTime.Seconds()), ""},
-		median(loadTimes) <= maxPageTime.Seconds())
+		"≤ " + formatMillis(maxOverviewPageTime.Seconds()), ""},
+		median(loadTimes) <= maxOverviewPageTime.Seconds())
 	b.results.addRowWithVerdict(row{"size of this overview", fmt.Sprintf("%d bytes", bytes), "", "",
 		fmt.Sprintf("≤ %d", maxPageBytes),
 		""}, bytes <= maxPageBytes)
@@ -115,8 +115,8 @@ func (b *bench) measurePage() (err error) {
 // watch on the dashboard and drains that none watches.
 func (b *bench) measureWatchedDrains() error {
 	var withoutBrowsers, withBrowsers, extraMemory []float64
-	jobs := max(b.drainJobs, b.itemCount(watchedDrainJobs, 0))
-	for range b.rounds {
+	jobs := max(b.jobsPerDrain, b.itemsToMeasure(watchedDrainJobs, 0))
+	for range b.measurementRounds {
 		without, small, err := b.drainWatched(jobs, false)
 		if err != nil {
 			return err
@@ -131,12 +131,12 @@ func (b *bench) measureWatchedDrains() error {
 	ratio := median(pairwiseRatios(withBrowsers, withoutBrowsers))
 	b.results.addRowWithVerdict(row{
 		fmt.Sprintf("drain of %d jobs while %d browsers are connected, %d of which read nothing", jobs,
-			watchingBrowsers+nonReadingBrowsers, nonReadingBrowsers), fmt.Sprintf("%.2f s", median(withBrowsers)),
+			watchingBrowserCount+nonReadingBrowserCount, nonReadingBrowserCount), fmt.Sprintf("%.2f s", median(withBrowsers)),
 		fmt.Sprintf("without browsers %.2f s", median(withoutBrowsers)), formatRatio(ratio),
-		"≤ " + formatRatio(maxWatchedDrainRatio), ""}, ratio <= maxWatchedDrainRatio)
+		"≤ " + formatRatio(maxWatchedToUnwatchedDrainRatio), ""}, ratio <= maxWatchedToUnwatchedDrainRatio)
 	b.results.addRowWithVerdict(row{"memory of the service for these browsers",
 		fmt.Sprintf("%.0f MB", median(extraMemory)), "", "",
-		fmt.Sprintf("≤ %.0f MB", maxBrowserStreamsMB), ""}, median(extraMemory) <= maxBrowserStreamsMB)
+		fmt.Sprintf("≤ %.0f MB", maxBrowserStreamsMemoryMB), ""}, median(extraMemory) <= maxBrowserStreamsMemoryMB)
 	return nil
 }
 
@@ -151,7 +151,7 @@ func (b *bench) drainWatched(jobCount int, withBrowsers bool) (seconds, serviceM
 	if err != nil {
 		return 0, 0, err
 	}
-	defer func() { err = errors.Join(err, s.discard()) }()
+	defer func() { err = errors.Join(err, s.stopAndRemoveDir()) }()
 	w, err := s.signInBrowser()
 	if err != nil {
 		return 0, 0, err
@@ -172,16 +172,16 @@ func (b *bench) drainWatched(jobCount int, withBrowsers bool) (seconds, serviceM
 }
 
 // watchOverview connects browsers that watch the overview. The browsers stay connected until the caller calls
-// disconnect. nonReadingBrowsers of the browsers read nothing.
+// disconnect. nonReadingBrowserCount of the browsers read nothing.
 func (w *browser) watchOverview(ctx context.Context) (disconnect func(), err error) {
 	ctx, disconnect = context.WithCancel(ctx)
-	for i := range watchingBrowsers + nonReadingBrowsers {
+	for i := range watchingBrowserCount + nonReadingBrowserCount {
 		got, err := w.get(ctx, "/live?"+url.Values{"page": {"/"}}.Encode())
 		if err != nil {
 			disconnect()
 			return nil, err
 		}
-		if i < watchingBrowsers {
+		if i < watchingBrowserCount {
 			go func() { // this goroutine ends when disconnect is called
 				io.Copy(io.Discard, got.Body)
 				got.Body.Close()

@@ -31,8 +31,8 @@ var enqueueStatementsSQL = []string{
 	`COMMIT`,
 }
 
-// newRawQueue creates a database with the schema of the database of the service s.
-func (b *bench) newRawQueue(s *service) (*sqliteOnlyQueue, error) {
+// newSQLiteOnlyQueue creates a database with the schema of the database of the service s.
+func (b *bench) newSQLiteOnlyQueue(s *service) (*sqliteOnlyQueue, error) {
 	from, err := openDB(filepath.Join(s.dir, "queuectl.db"), "&mode=ro")
 	if err != nil {
 		return nil, err
@@ -78,13 +78,13 @@ func (b *bench) newRawQueue(s *service) (*sqliteOnlyQueue, error) {
 func (r *sqliteOnlyQueue) close() error { return r.db.Close() }
 
 // commitJobs stores n jobs in one transaction.
-func (r *sqliteOnlyQueue) commitJobs(n int) error {
+func (r *sqliteOnlyQueue) commitJobs(jobCount int) error {
 	if _, err := r.enqueueStmts[0].Exec(); err != nil {
 		return err
 	}
 	now := time.Now().UnixMilli()
 	const jobSettings = `{"command":"true","shell":"/bin/sh -c","umask":18,"kill_after":10000,"output_limit":1048576}`
-	for range n {
+	for range jobCount {
 		r.lastSeq++
 		r.lastEventSeq++
 		id := strconv.FormatInt(r.lastSeq, 10)
@@ -100,15 +100,15 @@ func (r *sqliteOnlyQueue) commitJobs(n int) error {
 			return err
 		}
 	}
-	if _, err := r.enqueueStmts[4].Exec(n, r.lastSeq+1, r.lastSeq, r.lastEventSeq+1); err != nil {
+	if _, err := r.enqueueStmts[4].Exec(jobCount, r.lastSeq+1, r.lastSeq, r.lastEventSeq+1); err != nil {
 		return err
 	}
 	_, err := r.enqueueStmts[5].Exec()
 	return err
 }
 
-// enqueueFor stores jobs for the given time, each with its own commit.
-func (r *sqliteOnlyQueue) enqueueFor(duration time.Duration) (throughput, error) {
+// enqueueForDuration stores jobs for the given time, each with its own commit.
+func (r *sqliteOnlyQueue) enqueueForDuration(duration time.Duration) (throughput, error) {
 	began := time.Now()
 	waits, err := repeatUntil(began.Add(duration), func() error { return r.commitJobs(1) })
 	return throughput{ratesPerSecond: []float64{float64(len(waits)) / time.Since(began).Seconds()}, latencySeconds: waits},
@@ -116,8 +116,8 @@ func (r *sqliteOnlyQueue) enqueueFor(duration time.Duration) (throughput, error)
 }
 
 // enqueueBatch stores n jobs in one commit.
-func (r *sqliteOnlyQueue) enqueueBatch(n int) (throughput, error) {
+func (r *sqliteOnlyQueue) enqueueBatch(jobCount int) (throughput, error) {
 	began := time.Now()
-	err := r.commitJobs(n)
-	return throughput{ratesPerSecond: []float64{float64(n) / time.Since(began).Seconds()}}, err
+	err := r.commitJobs(jobCount)
+	return throughput{ratesPerSecond: []float64{float64(jobCount) / time.Since(began).Seconds()}}, err
 }

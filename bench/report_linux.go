@@ -32,13 +32,13 @@ func (r *resultTable) addRow(measurement, queuectlResult, baselineResult, ratioT
 }
 
 // addRowWithVerdict adds a row with a target, and with the verdict whether the target was met.
-func (r *resultTable) addRowWithVerdict(w row, isMet bool) {
-	w.verdict = "ok"
-	if !isMet {
-		w.verdict = "**MISS**"
+func (r *resultTable) addRowWithVerdict(resultRow row, targetIsMet bool) {
+	resultRow.verdict = "ok"
+	if !targetIsMet {
+		resultRow.verdict = "**MISS**"
 		r.missedTargetCount++
 	}
-	r.rows = append(r.rows, w)
+	r.rows = append(r.rows, resultRow)
 }
 
 func (r *resultTable) print(w io.Writer) {
@@ -52,14 +52,14 @@ func (r *resultTable) print(w io.Writer) {
 }
 
 // median returns the median of v.
-func median(v []float64) float64 { return quantile(v, 0.5) }
+func median(values []float64) float64 { return quantile(values, 0.5) }
 
 // quantile returns the quantile of v for the given fraction; 0.5 is the median.
-func quantile(v []float64, fraction float64) float64 {
-	if len(v) == 0 {
+func quantile(values []float64, fraction float64) float64 {
+	if len(values) == 0 {
 		return math.NaN()
 	}
-	s := slices.Sorted(slices.Values(v))
+	s := slices.Sorted(slices.Values(values))
 	if fraction == 0.5 && len(s)%2 == 0 {
 		return (s[len(s)/2-1] + s[len(s)/2]) / 2
 	}

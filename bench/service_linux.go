@@ -20,8 +20,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// waitTimeout bounds each wait of the benchmark for the service or for a process.
-const waitTimeout = 5 * time.Minute
+// benchmarkWaitTimeout bounds each wait of the benchmark for the service or for a process.
+const benchmarkWaitTimeout = 5 * time.Minute
 
 // service is one running service with its own directory.
 type service struct {
@@ -54,7 +54,7 @@ func withFreshService(measure func(*bench, *service) error) func(*bench) error {
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, s.discard()) }()
+		defer func() { err = errors.Join(err, s.stopAndRemoveDir()) }()
 		return measure(b, s)
 	}
 }
@@ -76,13 +76,13 @@ func (b *bench) startServiceIn(dir string) (*service, error) {
 		args = append(args, more...)
 	}
 	s.cmd = exec.Command(b.queuectlPath, args...)
-	s.cmd.Env = plainEnv(dir)
+	s.cmd.Env = measuredProgramEnv(dir)
 	s.cmd.Stderr = log
 	if err := s.cmd.Start(); err != nil {
 		return nil, err
 	}
 	go func() { s.processExit <- s.cmd.Wait() }() // the method stop waits for this goroutine
-	s.ctx, s.cancel = context.WithTimeout(context.Background(), waitTimeout)
+	s.ctx, s.cancel = context.WithTimeout(context.Background(), benchmarkWaitTimeout)
 	s.Client = control.NewClient(s.socketPath())
 	for {
 		text, _ := os.ReadFile(log.Name())
@@ -104,8 +104,8 @@ func (b *bench) startServiceIn(dir string) (*service, error) {
 	return s, nil
 }
 
-// plainEnv returns the environment in which all measured programs run. homeDir is the value of HOME.
-func plainEnv(homeDir string) []string {
+// measuredProgramEnv returns the environment in which all measured programs run. homeDir is the value of HOME.
+func measuredProgramEnv(homeDir string) []string {
 	return []string{"HOME=" + homeDir, "PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "QUEUECTL_NO_START=1"}
 }
 
@@ -130,8 +130,8 @@ func (s *service) stop() error {
 	}
 }
 
-// discard stops the service and removes its directory.
-func (s *service) discard() error { return errors.Join(s.stop(), os.RemoveAll(s.dir)) }
+// stopAndRemoveDir stops the service and removes its directory.
+func (s *service) stopAndRemoveDir() error { return errors.Join(s.stop(), os.RemoveAll(s.dir)) }
 
 func (s *service) setWorkers(n int) error {
 	_, err := s.WorkerScale(s.ctx, control.WorkerScaleParams{TargetWorkers: n})
@@ -241,8 +241,8 @@ func (s *service) dial() (*encodedRequestConn, error) {
 	return &encodedRequestConn{c, bufio.NewReaderSize(c, 64<<10)}, nil
 }
 
-// resultMember is part of every reply to a successful request.
-var resultMember = []byte(`"result":`)
+// successReplyMember is part of every reply to a successful request.
+var successReplyMember = []byte(`"result":`)
 
 // sendRequest sends a request and waits for the reply. If the reply reports an error, sendRequest returns an error that
 // contains the reply.
@@ -253,7 +253,7 @@ func (l *encodedRequestConn) sendRequest(payload []byte) error {
 	whole := false
 	for {
 		answer, err := l.reader.ReadSlice('\n')
-		whole = whole || bytes.Contains(answer, resultMember)
+		whole = whole || bytes.Contains(answer, successReplyMember)
 		switch {
 		case errors.Is(err, bufio.ErrBufferFull):
 		case err != nil:

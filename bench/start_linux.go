@@ -14,10 +14,13 @@ import (
 
 // These constants are the targets and settings for an idle system.
 const (
-	maxStartOverhead   = 1500 * time.Microsecond // target for the median time that queuectl adds to a fork and exec
-	maxCLIRatio        = 2.2                     // maximum ratio of the times of `queuectl enqueue` and an empty program
-	maxPueueRatio      = 1.0                     // maximum ratio of the times of `queuectl enqueue` and of `pueue add`
-	pauseBetweenStarts = 10 * time.Millisecond   // pause before each measurement, so that the system is idle
+	// target for the median time that queuectl adds to a fork and exec
+	maxJobStartOverhead = 1500 * time.Microsecond
+	// maximum ratio of the times of `queuectl enqueue` and an empty program
+	maxEnqueueToEmptyProgramRatio = 2.2
+	// maximum ratio of the times of `queuectl enqueue` and of `pueue add`
+	maxEnqueueToPueueRatio = 1.0
+	pauseBetweenStarts     = 10 * time.Millisecond // pause before each measurement, so that the system is idle
 )
 
 // measureStarts measures the time from an enqueue request, sent while the queue is idle, until the job's
@@ -50,16 +53,16 @@ func (b *bench) measureStarts(s *service) error {
 		as = fmt.Sprintf(`,"user":%q`, b.jobUser)
 	}
 	request := fmt.Appendf(nil, `{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"command":%q%s}}`+"\n", command, as)
-	argv, env, buf := []string{"/bin/sh", "-c", command}, plainEnv(s.dir), make([]byte, 4096)
-	n := b.itemCount(300, 100)
+	argv, env, buf := []string{"/bin/sh", "-c", command}, measuredProgramEnv(s.dir), make([]byte, 4096)
+	n := b.itemsToMeasure(300, 100)
 	var queuectl, bareRuns []float64
 	for range n {
-		d, err := measureStart(fd, func() error { return runBareCommand(argv, env, buf) })
+		d, err := measureProcessStart(fd, func() error { return runBareCommand(argv, env, buf) })
 		if err != nil {
 			return err
 		}
 		bareRuns = append(bareRuns, d)
-		if d, err = measureStart(fd, func() error { return c.sendRequest(request) }); err != nil {
+		if d, err = measureProcessStart(fd, func() error { return c.sendRequest(request) }); err != nil {
 			return err
 		}
 		queuectl = append(queuectl, d)
@@ -71,7 +74,8 @@ func (b *bench) measureStarts(s *service) error {
 	b.results.addRowWithVerdict(row{"idle queue: time from the enqueue request to the start of the process, p50",
 		formatMillis(median(queuectl)),
 		"start of the process without queuectl " + formatMillis(median(bareRuns)),
-		"+" + formatMillis(over), "≤ +" + formatMillis(maxStartOverhead.Seconds()), ""}, over <= maxStartOverhead.Seconds())
+		"+" + formatMillis(over), "≤ +" + formatMillis(maxJobStartOverhead.Seconds()), ""},
+		over <= maxJobStartOverhead.Seconds())
 	b.results.addRow("idle queue: time from the enqueue request to the start of the process, p99",
 		formatMillis(quantile(queuectl, 0.99)),
 		"start of the process without queuectl "+formatMillis(quantile(bareRuns, 0.99)),
@@ -79,8 +83,9 @@ func (b *bench) measureStarts(s *service) error {
 	return nil
 }
 
-// measureStart calls startProcess. It returns the time, in seconds, until the started process writes to the FIFO.
-func measureStart(fifoDescriptor int, startProcess func() error) (float64, error) {
+// measureProcessStart calls startProcess. It returns the time, in seconds, until the started process writes to the
+// FIFO.
+func measureProcessStart(fifoDescriptor int, startProcess func() error) (float64, error) {
 	time.Sleep(pauseBetweenStarts)
 	written := make(chan time.Time, 1)
 	go func() { // ends when the process has written its line
@@ -99,7 +104,7 @@ func measureStart(fifoDescriptor int, startProcess func() error) (float64, error
 	select {
 	case at := <-written:
 		return at.Sub(began).Seconds(), nil
-	case <-time.After(waitTimeout):
+	case <-time.After(benchmarkWaitTimeout):
 		return 0, errors.New("the job did not start")
 	}
 }
@@ -111,8 +116,8 @@ func measureStart(fifoDescriptor int, startProcess func() error) (float64, error
 func (b *bench) measureEnqueueCommand(s *service) error {
 	enqueue := []string{b.queuectlPath, "--dir", s.dir, "enqueue", "true"}
 	hello := []string{b.helloProgramPath}
-	env, buf := plainEnv(s.dir), make([]byte, 4096)
-	n := b.itemCount(200, 60)
+	env, buf := measuredProgramEnv(s.dir), make([]byte, 4096)
+	n := b.itemsToMeasure(200, 60)
 	pueue, end, err := b.startPueue()
 	if err != nil {
 		return err
@@ -155,12 +160,13 @@ func (b *bench) measureEnqueueCommand(s *service) error {
 	b.results.addRowWithVerdict(row{"run time of the command `queuectl enqueue`, p50", formatMillis(median(queuectl)),
 		"Go program that prints one line " + formatMillis(median(bareRuns)) + " (from connect to answer " +
 			formatMillis(median(requestTimes)) + ", an fsync " + formatMillis(median(fsyncTimes)) + ")",
-		formatRatio(ratio), "≤ " + formatRatio(maxCLIRatio), ""}, ratio <= maxCLIRatio)
+		formatRatio(ratio), "≤ " + formatRatio(maxEnqueueToEmptyProgramRatio), ""}, ratio <= maxEnqueueToEmptyProgramRatio)
 	if pueue != nil {
 		ratio := median(queuectl) / median(pueueRuns)
 		b.results.addRowWithVerdict(row{"run time of the command `queuectl enqueue`, p50", formatMillis(median(queuectl)),
-			"`pueue add` " + formatMillis(median(pueueRuns)), formatRatio(ratio), "≤ " + formatRatio(maxPueueRatio), ""},
-			ratio <= maxPueueRatio)
+			"`pueue add` " + formatMillis(median(pueueRuns)), formatRatio(ratio), "≤ " + formatRatio(maxEnqueueToPueueRatio),
+			""},
+			ratio <= maxEnqueueToPueueRatio)
 	}
 	return nil
 }
@@ -172,7 +178,7 @@ func (s *service) enqueueOnNewConn() error {
 		return err
 	}
 	defer l.Close()
-	return l.sendRequest(enqueueRequest)
+	return l.sendRequest(encodedEnqueueRequest)
 }
 
 // startPueue starts the daemon of pueue in a new directory, and pauses it. It returns the command that adds a
@@ -190,7 +196,7 @@ func (b *bench) startPueue() (addCommand []string, stopDaemon func(), err error)
 		return nil, nil, err
 	}
 	cmd := exec.Command(daemon, "-c", config)
-	cmd.Env = plainEnv(dir)
+	cmd.Env = measuredProgramEnv(dir)
 	if err := cmd.Start(); err != nil {
 		return nil, nil, err
 	}
@@ -205,7 +211,7 @@ func (b *bench) startPueue() (addCommand []string, stopDaemon func(), err error)
 		if err == nil {
 			return []string{bin, "-c", config, "add", "true"}, stopDaemon, nil
 		}
-		if time.Since(since) > waitTimeout {
+		if time.Since(since) > benchmarkWaitTimeout {
 			stopDaemon()
 			return nil, nil, fmt.Errorf("pueue does not answer: %w: %s", err, out)
 		}

@@ -16,7 +16,7 @@ func TestBenchmarkRowsFitDatabaseSchema(t *testing.T) {
 	dir := t.TempDir()
 	open := func() *sqlite.Store {
 		s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: dir,
-			Order: queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime,
+			RankOrder: queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime,
 				AgingInterval: time.Minute}})
 		if err != nil {
 			t.Fatal(err)
@@ -25,7 +25,7 @@ func TestBenchmarkRowsFitDatabaseSchema(t *testing.T) {
 	}
 	open().Close()
 	b := &bench{dir: t.TempDir()}
-	raw, err := b.newRawQueue(&service{dir: dir})
+	raw, err := b.newSQLiteOnlyQueue(&service{dir: dir})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// These are the values of run_as, the setting that says which account runs the jobs. After fixedUserPrefix, the value
+// These are the values of run_as, the setting that says which account runs the jobs. After fixedRunAsPrefix, the value
 // contains the name of a user.
 const (
-	RunAsService    = "service"
-	RunAsSubmitter  = "submitter"
-	fixedUserPrefix = "fixed:"
+	RunAsService     = "service"
+	RunAsSubmitter   = "submitter"
+	fixedRunAsPrefix = "fixed:"
 )
 
 // A setting that is a list of names may instead be one of these words. "none" means an empty list, and "auto"
@@ -31,17 +31,17 @@ const (
 
 // SettingsTableNames lists the tables of the settings file. For example, the setting access.read is the key "read"
 // in the table "access".
-var SettingsTableNames = []string{accessTable, "hooks", "traces", "web"}
+var SettingsTableNames = []string{accessTableName, "hooks", "traces", "web"}
 
-// accessTable is the table whose settings are lists of users and groups.
-const accessTable = "access"
+// accessTableName is the table whose settings are lists of users and groups.
+const accessTableName = "access"
 
 // FixedRunAsValue returns the value of the setting run_as that makes all jobs run as the given user.
-func FixedRunAsValue(user string) string { return fixedUserPrefix + user }
+func FixedRunAsValue(user string) string { return fixedRunAsPrefix + user }
 
 // FixedJobUser returns the user that runs all jobs. It returns "" if run_as does not name a user.
 func (s *Settings) FixedJobUser() string {
-	user, _ := strings.CutPrefix(s.RunAs, fixedUserPrefix)
+	user, _ := strings.CutPrefix(s.RunAs, fixedRunAsPrefix)
 	if user == s.RunAs {
 		return ""
 	}
@@ -51,7 +51,7 @@ func (s *Settings) FixedJobUser() string {
 // SocketPermissions returns the file mode and the group of the control socket. If group is "", the socket keeps
 // the group of the service.
 func (s *Settings) SocketPermissions() (mode fs.FileMode, group string) {
-	return fs.FileMode(mustParse(strconv.ParseUint(s.SocketMode, 8, 32))), s.SocketGroup
+	return fs.FileMode(panicOnParseError(strconv.ParseUint(s.SocketMode, 8, 32))), s.SocketGroup
 }
 
 // AccountsWithRight returns the users and groups that have a right according to the table "access". A group is written
@@ -73,7 +73,7 @@ func (s *Settings) AccountsWithRight(rightName string) []string {
 }
 
 func checkRunAs(runAs string) (string, error) {
-	user, isFixed := strings.CutPrefix(runAs, fixedUserPrefix)
+	user, isFixed := strings.CutPrefix(runAs, fixedRunAsPrefix)
 	if isFixed {
 		// Allow spaces here: a Windows account may be named NT SERVICE\queuectl, but checkAccountName rejects
 		// spaces.

@@ -13,9 +13,9 @@ import (
 
 // newLayer returns a layer of settings. namesAndValues contains a name, its value, the next name, its value, and so on.
 func newLayer(origin config.Origin, namesAndValues ...string) config.Layer {
-	l := config.Layer{Origin: origin, Values: map[string]string{}}
+	l := config.Layer{Origin: origin, ValuesBySetting: map[string]string{}}
 	for i := 0; i < len(namesAndValues); i += 2 {
-		l.Values[namesAndValues[i]] = namesAndValues[i+1]
+		l.ValuesBySetting[namesAndValues[i]] = namesAndValues[i+1]
 	}
 	return l
 }
@@ -26,16 +26,16 @@ func TestDefaultsAreValid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shown := config.Layer{Origin: config.FromFlag, Values: map[string]string{}}
+	shown := config.Layer{Origin: config.FromFlag, ValuesBySetting: map[string]string{}}
 	for i := range config.AllSettings() {
 		k := &config.AllSettings()[i]
 		if err := k.CheckValue(k.DefaultText); err != nil {
 			t.Errorf("%s: %v", k.Name, err)
 		}
-		if k.Description() == "" || c.Origin(k.Name) != config.FromDefault {
-			t.Errorf("%s: has no text, or comes from %s", k.Name, c.Origin(k.Name))
+		if k.Description() == "" || c.OriginInEffect(k.Name) != config.FromDefault {
+			t.Errorf("%s: has no text, or comes from %s", k.Name, c.OriginInEffect(k.Name))
 		}
-		shown.Values[k.Name] = k.ValueText(&c.Settings)
+		shown.ValuesBySetting[k.Name] = k.ValueText(&c.Settings)
 	}
 	again, err := config.Merge(shown)
 	if err != nil || again.Settings != c.Settings {
@@ -48,7 +48,7 @@ func TestWebHostsAcceptsNamesWithoutPorts(t *testing.T) {
 	for text, want := range map[string]string{"none": "", "A.example b": "a.example b",
 		"[2001:DB8::1] 192.0.2.1": "2001:db8::1 192.0.2.1", "a:80": "!", "a/b": "!", "": "!", "-a": "!"} {
 		k, _, _ := config.FindSetting("web.hosts", "")
-		c, err := config.Merge(config.Layer{Origin: config.FromFile, Values: map[string]string{k.Name: text}})
+		c, err := config.Merge(config.Layer{Origin: config.FromFile, ValuesBySetting: map[string]string{k.Name: text}})
 		if got := strings.Join(c.WebHostNames(), " "); (err != nil) != (want == "!") || err == nil && got != want {
 			t.Errorf("%q: %q, %v, want %q", text, got, err, want)
 		}
@@ -107,8 +107,9 @@ func TestStrongerSettingOriginWins(t *testing.T) {
 	if err != nil || c.Workers != 4 || c.MaxRetries != 2 || c.DefaultPriority != 1 {
 		t.Fatalf("got %d, %d, %d, %v", c.Workers, c.MaxRetries, c.DefaultPriority, err)
 	}
-	if got := []config.Origin{c.Origin("workers"), c.Origin("max_retries"), c.Origin("priority"),
-		c.Origin("jitter")}; !slices.Equal(got, []config.Origin{config.FromFlag, config.FromQueueStore, config.FromFile,
+	if got := []config.Origin{c.OriginInEffect("workers"), c.OriginInEffect("max_retries"), c.OriginInEffect("priority"),
+		c.OriginInEffect("jitter")}; !slices.Equal(got, []config.Origin{config.FromFlag, config.FromQueueStore,
+		config.FromFile,
 		config.FromDefault}) {
 		t.Errorf("got origins %v", got)
 	}
@@ -127,22 +128,23 @@ func TestMergeCopiesItsLayers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	layers[1].Values["workers"] = "2"
+	layers[1].ValuesBySetting["workers"] = "2"
 	layers[0] = newLayer(config.FromFile)
-	if got := c.Origin("workers"); got != config.FromFile {
+	if got := c.OriginInEffect("workers"); got != config.FromFile {
 		t.Errorf("the origin is %s, want %s", got, config.FromFile)
 	}
 }
 
-// KeepUntilRestart keeps the old values of the settings that take effect only at a restart, and of no other settings.
-func TestKeepUntilRestartRestoresOldValues(t *testing.T) {
+// KeepRestartOnlySettings keeps the old values of the settings that take effect only at a restart, and of no other
+// settings.
+func TestRestartOnlySettingsKeepOldValues(t *testing.T) {
 	old, _ := config.Merge()
 	c, err := config.Merge(newLayer(config.FromQueueStore, "run_as", "submitter", "socket_mode", "0666",
 		"socket_group", "wheel", "priority", "7"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.KeepUntilRestart(&old)
+	c.KeepRestartOnlySettings(&old)
 	want := old.Settings
 	want.DefaultPriority = 7
 	if c.Settings != want {
@@ -153,7 +155,7 @@ func TestKeepUntilRestartRestoresOldValues(t *testing.T) {
 		want) {
 		t.Errorf("waiting are %v, want %v", got, want)
 	}
-	if now, then := c.Origin("run_as"), c.StrongestOrigin("run_as"); now != config.FromDefault ||
+	if now, then := c.OriginInEffect("run_as"), c.StrongestOrigin("run_as"); now != config.FromDefault ||
 		then != config.FromQueueStore {
 		t.Errorf("run_as is of %s, from the next start of %s; want default, then stored", now, then)
 	}
@@ -163,8 +165,8 @@ func TestKeepUntilRestartRestoresOldValues(t *testing.T) {
 func TestReadEnvReadsSettingVariables(t *testing.T) {
 	l, err := config.ReadEnv([]string{"QUEUECTL_WORKERS=7", "QUEUECTL_JOB_TIMEOUT=1500", "QUEUECTL_SOCKET=/x", "WORKERS=9",
 		"odd"})
-	if want := map[string]string{"workers": "7", "timeout": "1.5"}; err != nil || !maps.Equal(l.Values, want) {
-		t.Errorf("got %v, %v, want %v", l.Values, err, want)
+	if want := map[string]string{"workers": "7", "timeout": "1.5"}; err != nil || !maps.Equal(l.ValuesBySetting, want) {
+		t.Errorf("got %v, %v, want %v", l.ValuesBySetting, err, want)
 	}
 	for _, bad := range []string{"QUEUECTL_WORKERS=x", "QUEUECTL_DEFAULT_MAX_TRIES=0", "QUEUECTL_WORKERS="} {
 		name, _, _ := strings.Cut(bad, "=")

@@ -16,10 +16,10 @@ func TestEverySettingHasADescription(t *testing.T) {
 		want = append(want, "["+table+"]")
 	}
 	slices.Sort(want)
-	if got := slices.Sorted(maps.Keys(descriptions())); !slices.Equal(got, want) {
+	if got := slices.Sorted(maps.Keys(descriptionsByName())); !slices.Equal(got, want) {
 		t.Errorf("descriptions.txt describes\n%q\nwant\n%q", got, want)
 	}
-	for name, text := range descriptions() {
+	for name, text := range descriptionsByName() {
 		if text == "" {
 			t.Errorf("the description of %s is empty", name)
 		}

@@ -39,7 +39,7 @@ func Example() string {
 		name := k.Name
 		if table, key, dotted := strings.Cut(name, "."); dotted {
 			if table != in {
-				fmt.Fprintf(&b, "\n%s[%s]\n", commentLines(descriptions()["["+table+"]"]), table)
+				fmt.Fprintf(&b, "\n%s[%s]\n", commentLines(descriptionsByName()["["+table+"]"]), table)
 				in = table
 			}
 			name = key

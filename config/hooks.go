@@ -47,7 +47,9 @@ func checkWebhooks(text string) (string, error) {
 }
 
 // WebhooksByName parses the setting webhooks and returns the webhooks by name.
-func (s *Settings) WebhooksByName() map[string]Webhook { return mustParse(parseWebhooks(s.Webhooks)) }
+func (s *Settings) WebhooksByName() map[string]Webhook {
+	return panicOnParseError(parseWebhooks(s.Webhooks))
+}
 
 // SetWebhooks sets the setting "webhooks" from the table of the same name in a settings file. Each webhook in
 // the table has url and secret_file, and optionally events and queues.

@@ -29,7 +29,7 @@ func jobSettings(s *Settings) []Setting {
 
 		durationSetting("kill_after", "10s", 0, &s.KillAfter),
 		durationSetting("output_grace", "500ms", 0, &s.OutputGrace),
-		byteSizeSetting("output_limit", "1MiB", queue.MaxOutputLimit, &s.OutputLimitBytes),
+		byteSizeSetting("output_limit", "1MiB", queue.MaxOutputLimitBytes, &s.OutputLimitBytes),
 		textOrNoneSetting("job_tmpdir", &s.JobTmpdir, checkAbsolutePath),
 
 		integerSetting("priority", "5", -queue.MaxPriority, queue.MaxPriority, &s.DefaultPriority),
@@ -44,11 +44,11 @@ func jobSettings(s *Settings) []Setting {
 		durationSetting("worker_timeout", "15s", time.Millisecond, &s.WorkerTimeout),
 		integerSetting("max_pending", "0", 0, math.MaxInt32, &s.MaxPending),
 		integerSetting("max_pending_per_user", "0", 0, math.MaxInt32, &s.MaxPendingPerUser),
-		withAdditionalWord(byteSizeSetting("max_bytes_per_user", "auto", maxBytesLimit, &s.MaxBytesPerUser), "auto", -1,
+		withAdditionalWord(byteSizeSetting("max_bytes_per_user", "auto", highestByteLimit, &s.MaxBytesPerUser), "auto", -1,
 			&s.MaxBytesPerUser),
-		integerSetting("max_running_per_user", "0", 0, maxConcurrencyLimit, &s.MaxRunningPerUser),
-		integerSetting("max_connections", "1024", 16, maxConcurrencyLimit, &s.MaxConnections),
-		integerSetting("max_connections_per_user", "256", 1, maxConcurrencyLimit, &s.MaxConnectionsPerUser),
+		integerSetting("max_running_per_user", "0", 0, highestConcurrencyLimit, &s.MaxRunningPerUser),
+		integerSetting("max_connections", "1024", 16, highestConcurrencyLimit, &s.MaxConnections),
+		integerSetting("max_connections_per_user", "256", 1, highestConcurrencyLimit, &s.MaxConnectionsPerUser),
 		durationSetting("stop_timeout", "30s", 0, &s.StopTimeout),
 		durationSetting("settle_delay", "5ms", 0, &s.SettleCommitDelay),
 
@@ -57,7 +57,7 @@ func jobSettings(s *Settings) []Setting {
 		durationOrNeverSetting("retention_dead", "never", &s.RetentionDead),
 		integerSetting("retention_max_jobs", "1000000", 0, math.MaxInt32, &s.RetentionMaxJobs),
 		durationOrNeverSetting("retention_events", "7d", &s.RetentionEvents),
-		byteSizeSetting("retention_output", "10GiB", maxBytesLimit, &s.RetentionOutputBytes),
+		byteSizeSetting("retention_output", "10GiB", highestByteLimit, &s.RetentionOutputBytes),
 	}
 }
 
@@ -74,11 +74,11 @@ func serviceSettings(s *Settings) []Setting {
 		textSetting("run_as", RunAsService, &s.RunAs, checkRunAs),
 		textSetting("socket_mode", "0600", &s.SocketMode, checkSocketMode),
 		parsedOrNoneSetting("socket_group", &s.SocketGroup, parseAccountName),
-		visibleOnlyToAdmins(textSetting("store", StoreSQLite, &s.Store, parseStore)),
-		textOrNoneSetting("store_file", &s.StoreFile, checkStoreFile),
+		visibleOnlyToAdmins(textSetting("store", StoreSQLite, &s.Store, parseStoreSetting)),
+		textOrNoneSetting("store_file", &s.StoreFile, checkStoreFileSetting),
 		textOrNoneSetting("store_roles", &s.StoreRoleUsers, checkStoreRoles),
 
-		textOrNoneSetting("node", &s.NodeName, checkNode),
+		textOrNoneSetting("node", &s.NodeName, checkNodeName),
 		textOrNoneSetting("node_labels", &s.NodeLabels, checkNodeLabels),
 		durationSetting("node_lease", "30s", 2*time.Second, &s.NodeLease),
 		choiceSetting("on_partition", "stop", &s.OnPartition, "stop", "continue"),
@@ -113,10 +113,10 @@ var settingsNeedingRestart = []string{"run_as", "socket_mode", "socket_group", "
 // NeedsRestart reports whether a change of the setting takes effect only when the service restarts.
 func (k *Setting) NeedsRestart() bool { return slices.Contains(settingsNeedingRestart, k.Name) }
 
-// KeepUntilRestart restores the values from old for the settings that take effect only at a restart. Afterwards,
-// SettingsPendingRestart returns the new values of these settings, and Origin returns the origins of the restored
-// values.
-func (c *Config) KeepUntilRestart(old *Config) {
+// KeepRestartOnlySettings restores the values from old for the settings that take effect only at a restart. Afterwards,
+// SettingsPendingRestart returns the new values of these settings, and OriginInEffect returns the origins of the
+// restored values.
+func (c *Config) KeepRestartOnlySettings(old *Config) {
 	c.pendingSettings = nil
 	oldKeys := settingsBoundTo(&old.Settings)
 	for i, k := range settingsBoundTo(&c.Settings) {
@@ -125,7 +125,7 @@ func (c *Config) KeepUntilRestart(old *Config) {
 		}
 		value, current := k.getAsText(), oldKeys[i].getAsText()
 		if value != current {
-			c.pendingSettings = append(c.pendingSettings, PendingSetting{k.Name, value, old.Origin(k.Name)})
+			c.pendingSettings = append(c.pendingSettings, PendingSetting{k.Name, value, old.OriginInEffect(k.Name)})
 		}
 		if err := k.setFromText(current); err != nil {
 			panic("config: cannot restore " + k.Name + ": " + err.Error())

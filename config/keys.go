@@ -137,16 +137,16 @@ func (k *Setting) bindTo(s *Settings) *Setting {
 	return &rows[slices.IndexFunc(rows, func(row Setting) bool { return row.Name == k.Name })]
 }
 
-// descriptionText has a paragraph for each setting and for each [table] of the settings file. The first line of
+// settingDescriptionsText has a paragraph for each setting and for each [table] of the settings file. The first line of
 // a paragraph is the name of the setting or table.
 //
 //go:embed descriptions.txt
-var descriptionText string
+var settingDescriptionsText string
 
-// descriptions holds the descriptions of the settings and tables by name.
-var descriptions = sync.OnceValue(func() map[string]string {
+// descriptionsByName holds the descriptions of the settings and tables by name.
+var descriptionsByName = sync.OnceValue(func() map[string]string {
 	texts := map[string]string{}
-	for paragraph := range strings.SplitSeq(descriptionText, "\n\n") {
+	for paragraph := range strings.SplitSeq(settingDescriptionsText, "\n\n") {
 		name, text, _ := strings.Cut(paragraph, "\n")
 		texts[name] = strings.Join(strings.Fields(text), " ")
 	}
@@ -155,7 +155,7 @@ var descriptions = sync.OnceValue(func() map[string]string {
 
 // Description returns the description of the setting.
 func (k *Setting) Description() string {
-	text := descriptions()[k.Name]
+	text := descriptionsByName()[k.Name]
 	if k.IsPerNode() {
 		text += "; can be set only in the settings file or the environment"
 	}
@@ -389,8 +389,8 @@ func durationOrNeverSetting(name, defaultText string, target *time.Duration) Set
 
 // These are the highest valid values of some settings.
 const (
-	maxBytesLimit       = 1 << 50 // for the settings that limit the total bytes of a user's or a queue's jobs
-	maxConcurrencyLimit = 1 << 20 // for the settings that limit the number of connections or of running jobs
+	highestByteLimit        = 1 << 50 // for the settings that limit the total bytes of a user's or a queue's jobs
+	highestConcurrencyLimit = 1 << 20 // for the settings that limit the number of connections or of running jobs
 )
 
 // byteSizeSetting returns a setting that is a number of bytes, at most maxBytes.
@@ -429,9 +429,9 @@ func textOrNoneSetting(name string, target *string, check func(string) error) Se
 	})
 }
 
-// mustParse returns a value that was parsed from the text of a setting. It panics if err is not nil, which cannot
-// happen because the text was checked when it was set.
-func mustParse[T any](value T, err error) T {
+// panicOnParseError returns a value that was parsed from the text of a setting. It panics if err is not nil, which
+// cannot happen because the text was checked when it was set.
+func panicOnParseError[T any](value T, err error) T {
 	if err != nil {
 		panic("config: " + err.Error())
 	}

@@ -25,15 +25,15 @@ const (
 
 // Layer holds the settings that come from one origin. Values maps the name of a setting to its value as text.
 type Layer struct {
-	Origin Origin
-	Values map[string]string
+	Origin          Origin
+	ValuesBySetting map[string]string
 }
 
 // Config holds the checked settings and the origin of each setting.
 type Config struct {
 	Settings
 	layers []Layer // from weakest to strongest
-	// pendingSettings lists the new values that take effect only at a restart. KeepUntilRestart fills the list.
+	// pendingSettings lists the new values that take effect only at a restart. KeepRestartOnlySettings fills the list.
 	pendingSettings []PendingSetting
 }
 
@@ -51,7 +51,7 @@ func (c *Config) SettingsPendingRestart() []PendingSetting { return c.pendingSet
 func Merge(layers ...Layer) (Config, error) {
 	c := Config{layers: slices.Clone(layers)}
 	for i := range c.layers {
-		c.layers[i].Values = maps.Clone(layers[i].Values)
+		c.layers[i].ValuesBySetting = maps.Clone(layers[i].ValuesBySetting)
 	}
 	var errs []error
 	for _, k := range settingsBoundTo(&c.Settings) {
@@ -66,8 +66,8 @@ func Merge(layers ...Layer) (Config, error) {
 	return c, nil
 }
 
-// Origin returns the origin of the value that is in effect for a setting.
-func (c *Config) Origin(settingName string) Origin {
+// OriginInEffect returns the origin of the value that is in effect for a setting.
+func (c *Config) OriginInEffect(settingName string) Origin {
 	for _, w := range c.pendingSettings {
 		if w.Name == settingName {
 			return w.CurrentOrigin
@@ -88,7 +88,7 @@ func (c *Config) StrongestOrigin(settingName string) Origin {
 func (c *Config) strongestValue(settingName, defaultText string) (text string, origin Origin) {
 	text, origin = defaultText, FromDefault
 	for _, l := range c.layers {
-		if v, ok := l.Values[settingName]; ok {
+		if v, ok := l.ValuesBySetting[settingName]; ok {
 			text, origin = v, l.Origin
 		}
 	}
@@ -103,7 +103,7 @@ func (c *Config) OverriddenSettings(origin Origin) (names []string) {
 			continue
 		}
 		for _, name := range SettingNames() {
-			if _, ok := l.Values[name]; ok && c.StrongestOrigin(name) != origin {
+			if _, ok := l.ValuesBySetting[name]; ok && c.StrongestOrigin(name) != origin {
 				names = append(names, name)
 			}
 		}
@@ -134,7 +134,7 @@ func (l *Layer) Set(settingName string, value any) error {
 	if err != nil {
 		return err
 	}
-	if _, isDuplicate := l.Values[k.Name]; isDuplicate {
+	if _, isDuplicate := l.ValuesBySetting[k.Name]; isDuplicate {
 		names := append([]string{k.Name}, k.Aliases()...)
 		if len(names) == 1 {
 			names = append(names, strings.ReplaceAll(k.Name, "_", "-"))
@@ -142,7 +142,7 @@ func (l *Layer) Set(settingName string, value any) error {
 		return queue.InvalidField(settingName, "given twice, under two names; keep only one of: %s",
 			strings.Join(names, ", "))
 	}
-	l.Values[k.Name] = text
+	l.ValuesBySetting[k.Name] = text
 	return k.CheckValue(text)
 }
 
@@ -171,7 +171,7 @@ func formatNameList(names []any) (string, error) {
 // ReadEnv returns the settings in an environment. For example, QUEUECTL_WORKERS=7 sets the setting workers to
 // 7.
 func ReadEnv(environ []string) (Layer, error) {
-	l := Layer{Origin: FromEnv, Values: map[string]string{}}
+	l := Layer{Origin: FromEnv, ValuesBySetting: map[string]string{}}
 	for _, e := range environ {
 		name, value, _ := strings.Cut(e, "=")
 		bare, ours := strings.CutPrefix(name, "QUEUECTL_")
@@ -189,7 +189,7 @@ func ReadEnv(environ []string) (Layer, error) {
 			// Use only the message of the error, without the name of the setting, because the text already names the variable.
 			return l, queue.Errorf(queue.CodeInvalid, "environment variable %s: %s", name, fault.Message)
 		}
-		l.Values[k.Name] = text
+		l.ValuesBySetting[k.Name] = text
 	}
 	return l, nil
 }

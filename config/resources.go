@@ -91,7 +91,7 @@ func checkResources(resourcesText string) (string, error) {
 
 // ResourcesByName returns the resources of this machine.
 func (s *Settings) ResourcesByName() map[string]Resource {
-	return mustParse(parseResources(s.Resources))
+	return panicOnParseError(parseResources(s.Resources))
 }
 
 func parseResources(text string) (map[string]Resource, error) {

@@ -17,19 +17,19 @@ import (
 // state directory.
 const StoreSQLite = "sqlite"
 
-// credentialPrefix begins a value of the setting store_file that is not a path but the name of a systemd
+// systemdCredentialPrefix begins a value of the setting store_file that is not a path but the name of a systemd
 // credential.
-const credentialPrefix = "credential:"
+const systemdCredentialPrefix = "credential:"
 
-func checkStoreFile(text string) error {
-	name, handed := strings.CutPrefix(text, credentialPrefix)
+func checkStoreFileSetting(text string) error {
+	name, handed := strings.CutPrefix(text, systemdCredentialPrefix)
 	if handed && !queue.ValidID(name) || !handed && !filepath.IsAbs(text) {
 		return fmt.Errorf("%q is neither an absolute path nor credential:NAME", text)
 	}
 	return nil
 }
 
-func checkNode(name string) error {
+func checkNodeName(name string) error {
 	if !queue.ValidID(name) || strings.Contains(name, "=") {
 		return fmt.Errorf("%q is not a valid node name; use up to 128 letters, digits and . _ @ / -, starting with "+
 			"a letter or a digit", name)
@@ -85,7 +85,7 @@ func parseNameValuePairs(text string) map[string]string {
 // NodeLabelsByName returns the setting node_labels, the labels of this node, as a map.
 func (s *Settings) NodeLabelsByName() map[string]string { return parseNameValuePairs(s.NodeLabels) }
 
-func parseStore(text string) (string, error) {
+func parseStoreSetting(text string) (string, error) {
 	if text == StoreSQLite {
 		return text, nil
 	}
@@ -122,7 +122,7 @@ func (s *Settings) StoreURL() (string, error) {
 		return "", queue.InvalidField("store_file", `cannot be combined with the setting "store"; remove one of the two`)
 	}
 	path := s.StoreFile
-	if name, handed := strings.CutPrefix(path, credentialPrefix); handed {
+	if name, handed := strings.CutPrefix(path, systemdCredentialPrefix); handed {
 		dir := os.Getenv("CREDENTIALS_DIRECTORY")
 		if dir == "" {
 			return "",

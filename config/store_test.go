@@ -41,7 +41,7 @@ func TestStoreURLComesFromOneSetting(t *testing.T) {
 		if c.file != "" {
 			values["store_file"] = c.file
 		}
-		set, err := Merge(Layer{Origin: FromFile, Values: values})
+		set, err := Merge(Layer{Origin: FromFile, ValuesBySetting: values})
 		got := ""
 		if err == nil {
 			got, err = set.StoreURL()
@@ -59,7 +59,7 @@ func TestEachStoreRoleHasOneUser(t *testing.T) {
 		"none": {}, "shop=alice": {"shop": "alice"}, " shop=alice  b-1=bob ": {"shop": "alice", "b-1": "bob"},
 		"shop": nil, "shop=": nil, "=alice": nil, "a=x a=y": nil, "": nil, strings.Repeat("a", 64) + "=x": nil,
 	} {
-		set, err := Merge(Layer{Origin: FromFile, Values: map[string]string{"store_roles": text}})
+		set, err := Merge(Layer{Origin: FromFile, ValuesBySetting: map[string]string{"store_roles": text}})
 		if (err == nil) != (want != nil) || err == nil && !maps.Equal(set.UsersByStoreRole(), want) {
 			t.Errorf("%q: %v, %v", text, set.UsersByStoreRole(), err)
 		}

@@ -13,7 +13,7 @@ const webHostsSettingName = "web.hosts"
 // isListSetting reports whether the value of a setting is a list of words. In a settings file, such a value
 // may be a TOML array.
 func isListSetting(name string) bool {
-	return name == webHostsSettingName || strings.HasPrefix(name, accessTable+".")
+	return name == webHostsSettingName || strings.HasPrefix(name, accessTableName+".")
 }
 
 func checkListenAddress(address string) error {

@@ -18,10 +18,10 @@ import (
 const (
 	maxStartingGoroutinesPerUser = 4  // goroutines that were started for one user but have not begun to run
 	maxConnsAcceptedInARow       = 16 // connections accepted in a row, in about 1 ms, before other goroutines may run
-	// maxConcurrentRefusals is the maximum number of concurrent refusals whose errors contain user names. The lookup of a
-	// name may take seconds, if the account database is slow. While maxConcurrentRefusals lookups are running, other users
-	// without access get an error without names.
-	maxConcurrentRefusals = 16
+	// maxConcurrentConnRefusals is the maximum number of concurrent refusals whose errors contain user names. The lookup
+	// of a name may take seconds, if the account database is slow. While maxConcurrentConnRefusals lookups are running,
+	// other users without access get an error without names.
+	maxConcurrentConnRefusals = 16
 	// maxConcurrentEvictionCloses is the maximum number of evicted connections that are being closed in the background. An
 	// evicted connection is one that is closed to make room for a new one. At this limit, a new connection
 	// waits until the connection that was evicted for it is closed.
@@ -36,15 +36,15 @@ type unservedConns struct {
 	// closingSemaphore contains one value for each evicted connection that is being closed in the background.
 	closingSemaphore chan struct{}
 
-	// startLimiter counts, for each user, the goroutines that were started but have not begun to run.
-	startLimiter *fair.Limiter
+	// startingGoroutineLimiter counts, for each user, the goroutines that were started but have not begun to run.
+	startingGoroutineLimiter *fair.Limiter
 }
 
 func newUnservedConns() *unservedConns {
 	return &unservedConns{
-		refusalSemaphore: make(chan struct{}, maxConcurrentRefusals),
-		closingSemaphore: make(chan struct{}, maxConcurrentEvictionCloses),
-		startLimiter:     fair.NewLimiter(fair.Bound{MaxAmount: maxStartingGoroutinesPerUser}),
+		refusalSemaphore:         make(chan struct{}, maxConcurrentConnRefusals),
+		closingSemaphore:         make(chan struct{}, maxConcurrentEvictionCloses),
+		startingGoroutineLimiter: fair.NewLimiter(fair.Bound{MaxAmount: maxStartingGoroutinesPerUser}),
 	}
 }
 
@@ -54,9 +54,9 @@ func newUnservedConns() *unservedConns {
 // until all of these goroutines have run. If the waiting connection is evicted, which ends ctx, serve is never called.
 func (a *unservedConns) startServeGoroutine(ctx context.Context, uid int, serve func()) {
 	r := fair.Request{UserID: uid}
-	a.startLimiter.AcquireAsync(ctx, r, func() {
+	a.startingGoroutineLimiter.AcquireAsync(ctx, r, func() {
 		a.connGoroutines.Go(func() {
-			a.startLimiter.Release(r)
+			a.startingGoroutineLimiter.Release(r)
 			serve()
 		})
 	})
@@ -86,43 +86,43 @@ func (a *unservedConns) closeEvictedConns(evictedConns []*serverConn) {
 // identifying the peer can block, the new goroutine admits the connection.
 func (s *Server) admitAndStartServing(ctx context.Context, nc net.Conn, unserved *unservedConns) {
 	if socket.PeerLookupMayBlock { // a client that sends nothing may block this step; it must not delay other clients
-		unserved.connGoroutines.Go(func() { s.admitAndServe(ctx, nc) })
+		unserved.connGoroutines.Go(func() { s.admitAndServeConn(ctx, nc) })
 		return
 	}
-	ctx, c := newConn(ctx, nc)
+	ctx, c := newServerConn(ctx, nc)
 	evicted, err := s.admitConn(ctx, c)
 	unserved.closeEvictedConns(evicted)
 	switch {
 	case err == nil:
-		unserved.startServeGoroutine(ctx, c.peer.UID, func() { s.serveOrRefuse(ctx, c, nil) })
+		unserved.startServeGoroutine(ctx, c.peer.UID, func() { s.serveOrRefuseConn(ctx, c, nil) })
 	case errors.Is(err, errTooManyConnsWithoutAccess): // the error names users, and looking up their names may be slow
 		select {
 		case unserved.refusalSemaphore <- struct{}{}:
 			unserved.connGoroutines.Go(func() {
 				defer func() { <-unserved.refusalSemaphore }()
-				s.serveOrRefuse(ctx, c, err)
+				s.serveOrRefuseConn(ctx, c, err)
 			})
 		default:
-			s.serveOrRefuse(ctx, c, queue.Errorf(queue.CodeDenied,
+			s.serveOrRefuseConn(ctx, c, queue.Errorf(queue.CodeDenied,
 				"you have no rights on this service; ask an admin to grant you a right in [access] of its settings"))
 		}
 	default: // sending the error does not block, because it fits into the empty buffer of a new socket
-		s.serveOrRefuse(ctx, c, err)
+		s.serveOrRefuseConn(ctx, c, err)
 	}
 }
 
-func (s *Server) admitAndServe(ctx context.Context, nc net.Conn) {
-	ctx, c := newConn(ctx, nc)
+func (s *Server) admitAndServeConn(ctx context.Context, nc net.Conn) {
+	ctx, c := newServerConn(ctx, nc)
 	evicted, err := s.admitConn(ctx, c)
 	for _, o := range evicted {
 		o.cancelRequests() // end its requests: the goroutine that serves the connection may wait for one
 		o.netConn.Close()
 	}
-	s.serveOrRefuse(ctx, c, err)
+	s.serveOrRefuseConn(ctx, c, err)
 }
 
-// newConn returns a connection and a context that is cancelled when the connection ends.
-func newConn(ctx context.Context, nc net.Conn) (context.Context, *serverConn) {
+// newServerConn returns a connection and a context that is cancelled when the connection ends.
+func newServerConn(ctx context.Context, nc net.Conn) (context.Context, *serverConn) {
 	ctx, cancel := context.WithCancel(ctx)
 	return ctx, &serverConn{netConn: nc, activeRequestsChangedAt: time.Now(), cancelRequests: cancel}
 }
@@ -143,12 +143,12 @@ func (s *Server) admitConn(ctx context.Context, c *serverConn) (evictedConns []*
 		return nil, err
 	}
 	c.peer.Right = s.authorizer.CurrentRight(&c.peer)
-	return s.conns.add(c, s.connLimits)
+	return s.servedConns.addConn(c, s.connLimits)
 }
 
-// serveOrRefuse serves an admitted connection. If refusal is not nil, the connection was not admitted, and
-// serveOrRefuse only sends refusal to the client.
-func (s *Server) serveOrRefuse(ctx context.Context, c *serverConn, refusal error) {
+// serveOrRefuseConn serves an admitted connection. If refusal is not nil, the connection was not admitted, and
+// serveOrRefuseConn only sends refusal to the client.
+func (s *Server) serveOrRefuseConn(ctx context.Context, c *serverConn, refusal error) {
 	defer c.netConn.Close()
 	defer c.cancelRequests()
 	if errors.Is(refusal, errTooManyConnsWithoutAccess) {
@@ -159,12 +159,12 @@ func (s *Server) serveOrRefuse(ctx context.Context, c *serverConn, refusal error
 		c.sendLine(encodeAnswerLine(nil, nil, refusal), answerReadTimeout)
 		return
 	}
-	defer s.conns.remove(c)
+	defer s.servedConns.removeConn(c)
 	endIfGone := c.cancelRequestsIfClosed
 	if _, isKnown := c.netConn.(identifiedConn); isKnown {
 		endIfGone = func() bool { return false } // a client in this process never hangs up first
 	}
-	c.fairConn = s.userLimits.conns.NewConn(c.peer.UID, endIfGone)
+	c.fairConn = s.userLimits.connLimiter.NewConn(c.peer.UID, endIfGone)
 	defer c.fairConn.Close()
 	ctx = WithPeer(ctx, c.peer)
 	var requests sync.WaitGroup
@@ -175,5 +175,5 @@ func (s *Server) serveOrRefuse(ctx context.Context, c *serverConn, refusal error
 		c.sendLine(encodeAnswerLine(nil, nil, refusal), answerReadTimeout)
 		c.cancelRequests()
 	}
-	s.awaitRequests(c, &requests)
+	s.awaitRequestsOrHangUp(c, &requests)
 }

@@ -39,7 +39,7 @@ func TestFastConnectingUserStaysWithinConnectionLimit(t *testing.T) {
 		server.identifyPeer = func(net.Conn) (Peer, error) { return Peer{UID: 1}, nil }
 		a := newUnservedConns()
 		// act as if maxStartingGoroutinesPerUser goroutines had not begun to run
-		a.startLimiter.ForceAcquire(fair.Request{UserID: 1, Amount: maxStartingGoroutinesPerUser})
+		a.startingGoroutineLimiter.ForceAcquire(fair.Request{UserID: 1, Amount: maxStartingGoroutinesPerUser})
 		var open atomic.Int64
 		var clients []net.Conn
 		most := int64(0)
@@ -58,39 +58,39 @@ func TestFastConnectingUserStaysWithinConnectionLimit(t *testing.T) {
 		if n := open.Load(); n != share {
 			t.Errorf("%d connections are open, want %d", n, share)
 		}
-		if n := a.startLimiter.WaitingCount(1); n != share {
+		if n := a.startingGoroutineLimiter.WaitingCount(1); n != share {
 			t.Errorf("%d connections wait to be served, want %d", n, share)
 		}
 		for _, c := range clients {
 			c.Close()
 		}
 		for range maxStartingGoroutinesPerUser {
-			a.startLimiter.Release(fair.Request{UserID: 1})
+			a.startingGoroutineLimiter.Release(fair.Request{UserID: 1})
 		}
 		a.connGoroutines.Wait()
-		if n := open.Load(); n != 0 || a.startLimiter.WaitingCount(1) != 0 {
-			t.Errorf("%d connections are open and %d wait, want none", n, a.startLimiter.WaitingCount(1))
+		if n := open.Load(); n != 0 || a.startingGoroutineLimiter.WaitingCount(1) != 0 {
+			t.Errorf("%d connections are open and %d wait, want none", n, a.startingGoroutineLimiter.WaitingCount(1))
 		}
 	})
 }
 
-// While maxConcurrentRefusals refusals wait for a slow lookup of names, further users without access are refused with
-// an error without names, and other users are served.
+// While maxConcurrentConnRefusals refusals wait for a slow lookup of names, further users without access are refused
+// with an error without names, and other users are served.
 func TestSlowRefusalsDoNotBlockOtherUsers(t *testing.T) {
 	known := make(chan struct{})
-	d := &fakeAuthorizer{onRefusalError: func() { <-known }}
+	d := &fakeAuthorizer{onMissingRightError: func() { <-known }}
 	socket := serveUntilTestEnds(t, d)
 	d.setRightOfAllUsers(RightNone)
 	defer close(known)
 	var last net.Conn
-	for range maxConnsWithoutAccess + maxConcurrentRefusals + 1 {
+	for range maxConnsWithoutAccess + maxConcurrentConnRefusals + 1 {
 		last = dial(t, socket)
 		defer last.Close()
 	}
 	last.SetDeadline(time.Now().Add(10 * time.Second))
 	line, err := bufio.NewReader(last).ReadString('\n')
 	if !strings.Contains(line, `"denied"`) || !strings.Contains(line, "ask an admin to grant you a right") {
-		t.Errorf("the answer beyond %d refusals is %q, %v, want a refusal", maxConcurrentRefusals, line, err)
+		t.Errorf("the answer beyond %d refusals is %q, %v, want a refusal", maxConcurrentConnRefusals, line, err)
 	}
 	d.setRightOfAllUsers(RightAdmin)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)

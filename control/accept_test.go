@@ -13,7 +13,7 @@ func TestWaitingConnectionsDoNotDelayOtherUsers(t *testing.T) {
 	a := newUnservedConns()
 	var served atomic.Int64
 	// act as if maxStartingGoroutinesPerUser goroutines had not begun to run
-	a.startLimiter.ForceAcquire(fair.Request{UserID: 1, Amount: maxStartingGoroutinesPerUser})
+	a.startingGoroutineLimiter.ForceAcquire(fair.Request{UserID: 1, Amount: maxStartingGoroutinesPerUser})
 	for range 1000 {
 		a.startServeGoroutine(t.Context(), 1, func() { served.Add(1) })
 	}
@@ -24,10 +24,10 @@ func TestWaitingConnectionsDoNotDelayOtherUsers(t *testing.T) {
 		t.Errorf("%d connections of the first user are served, although its goroutines do not run", n)
 	}
 	for range maxStartingGoroutinesPerUser {
-		a.startLimiter.Release(fair.Request{UserID: 1})
+		a.startingGoroutineLimiter.Release(fair.Request{UserID: 1})
 	}
 	a.connGoroutines.Wait()
-	if n := served.Load(); n != 1000 || a.startLimiter.WaitingCount(1) != 0 {
-		t.Errorf("%d of 1000 connections are served, and %d wait", n, a.startLimiter.WaitingCount(1))
+	if n := served.Load(); n != 1000 || a.startingGoroutineLimiter.WaitingCount(1) != 0 {
+		t.Errorf("%d of 1000 connections are served, and %d wait", n, a.startingGoroutineLimiter.WaitingCount(1))
 	}
 }

@@ -15,10 +15,10 @@ type AdminAPI interface {
 	// hook is a command and a webhook an HTTP request, executed after an event of a job. For the test, the
 	// event is invented.
 	EnqueueHookTest(ctx context.Context, p HookTestParams) (EnqueueResult, error)
-	// SetDrain turns a drain on or off. During a drain no jobs start, even after a restart. SetDrain returns once no job
-	// can start any more. If a job can still start after a time limit, SetDrain returns an error that names this job or
-	// its node; the drain then stays on.
-	SetDrain(ctx context.Context, p DrainParams) (DrainResult, error)
+	// StartOrEndDrain turns a drain on or off. During a drain no jobs start, even after a restart. StartOrEndDrain returns
+	// once no job can start any more. If a job can still start after a time limit, StartOrEndDrain returns an error that
+	// names this job or its node; the drain then stays on.
+	StartOrEndDrain(ctx context.Context, p DrainParams) (DrainResult, error)
 	// ServiceStop stops the service. It returns when the service begins to stop.
 	ServiceStop(ctx context.Context, p ServiceStopParams) (ServiceStopResult, error)
 }
@@ -68,16 +68,16 @@ type Diagnosis struct {
 
 // Finding is the result of one check.
 type Finding struct {
-	Check   string `json:"check"`
-	Level   string `json:"level"` // ok, warning or failure
-	Message string `json:"message"`
-	Advice  string `json:"next,omitempty"` // what the user can do about the problem
+	CheckName string `json:"check"`
+	Level     string `json:"level"` // ok, warning or failure
+	Message   string `json:"message"`
+	Advice    string `json:"next,omitempty"` // what the user can do about the problem
 }
 
 // HookTestParams holds the parameters of the method hook.test: the name of a webhook or hook in the settings, such as
 // on_dead.
 type HookTestParams struct {
-	Name string `json:"name" rule:"nonEmpty,required"`
+	HookName string `json:"name" rule:"nonEmpty,required"`
 }
 
 // DrainParams holds the parameters of the method drain, which starts a drain or, with EndDrain, ends it. With
@@ -87,7 +87,7 @@ type DrainParams struct {
 	WaitUntilIdle bool `json:"wait,omitempty"`
 }
 
-// DrainResult is the response to SetDrain.
+// DrainResult is the response to StartOrEndDrain.
 type DrainResult struct {
 	Draining    bool `json:"draining"`
 	RunningJobs int  `json:"running"` // number of jobs that are still running

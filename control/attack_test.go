@@ -32,17 +32,18 @@ type testServer struct {
 	uidsOfNextClients chan int // uids of the next clients that connect, in this order
 
 	maxUserConns int // maximum number of connections of one user; must not change while there are connections
-	// readPermits receives one value for each read that may end. A test closes it to end all reads.
-	readPermits chan struct{}
+	// readEndPermits receives one value for each read that may end. A test closes it to end all reads.
+	readEndPermits chan struct{}
 
-	mu          sync.Mutex
-	activeReads map[string]int // number of reads that hold a slot, by user and class; guarded by mu
-	peakReads   map[string]int // highest value of each entry in activeReads; guarded by mu
+	mu                        sync.Mutex
+	activeReadsByUserAndClass map[string]int // number of reads that hold a slot, by user and class; guarded by mu
+	peakReadsByUserAndClass   map[string]int // highest value of each entry in activeReadsByUserAndClass; guarded by mu
 }
 
 func newTestServer(t *testing.T) *testServer {
 	v := &testServer{t: t, userLimits: NewUserLimits(), socket: tempSocket(t), uidsOfNextClients: make(chan int),
-		readPermits: make(chan struct{}), activeReads: map[string]int{}, peakReads: map[string]int{}}
+		readEndPermits: make(chan struct{}), activeReadsByUserAndClass: map[string]int{},
+		peakReadsByUserAndClass: map[string]int{}}
 	l, err := socket.Listen(v.socket, ownerOnlySocketPerms())
 	if err != nil {
 		t.Fatal(err)
@@ -99,19 +100,19 @@ func (v *testServer) simulateRead(ctx context.Context, class HeavyWorkClass) err
 	return v.userLimits.RunInSlot(ctx, class, func() error {
 		who := fmt.Sprint("user ", PeerFrom(ctx).UID, " class ", class)
 		v.mu.Lock()
-		v.activeReads[who]++
-		v.peakReads[who] = max(v.peakReads[who], v.activeReads[who])
+		v.activeReadsByUserAndClass[who]++
+		v.peakReadsByUserAndClass[who] = max(v.peakReadsByUserAndClass[who], v.activeReadsByUserAndClass[who])
 		v.mu.Unlock()
 		defer func() {
 			v.mu.Lock()
 			defer v.mu.Unlock()
-			v.activeReads[who]--
+			v.activeReadsByUserAndClass[who]--
 		}()
 		if PeerFrom(ctx).UID%3 == 0 {
 			return nil // the uid is divisible by three, so the read ends immediately
 		}
 		select {
-		case <-v.readPermits:
+		case <-v.readEndPermits:
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
@@ -145,14 +146,14 @@ func (v *testServer) waitUntil(description string, isMet func() bool) {
 	}
 }
 
-// bytesInProgress returns the size of a user's requests and answers that are in progress.
-func (v *testServer) bytesInProgress(uid int) int64 {
-	_, bytes := v.userLimits.conns.Usage(uid)
+// userBytesInProgress returns the size of a user's requests and answers that are in progress.
+func (v *testServer) userBytesInProgress(uid int) int64 {
+	_, bytes := v.userLimits.connLimiter.Usage(uid)
 	return bytes
 }
 
-// send writes a request and returns a channel with its answer.
-func (v *testServer) send(c net.Conn, method, params string) <-chan string {
+// sendRequest writes a request and returns a channel with its answer.
+func (v *testServer) sendRequest(c net.Conn, method, params string) <-chan string {
 	v.t.Helper()
 	if _, err := fmt.Fprintf(c, `{"id":1,"method":%q,"params":%s}`+"\n", method, params); err != nil {
 		v.t.Fatal(err)
@@ -178,15 +179,15 @@ func TestAbandonedConnectionsStayWithinUserLimit(t *testing.T) {
 		io.WriteString(c, requests) // the server may have refused the connection already
 		c.Close()
 	}
-	if n := runtime.NumGoroutine() - before; n > 20*(1+maxRequestsPerConn)+maxConcurrentRefusals {
+	if n := runtime.NumGoroutine() - before; n > 20*(1+maxRequestsPerConn)+maxConcurrentConnRefusals {
 		t.Errorf("%d goroutines serve 2000 connections, of which 20 may be open", n)
 	}
-	if text := <-v.send(v.dial(3), "show", `{"id":"a"}`); !strings.Contains(text, "result") {
+	if text := <-v.sendRequest(v.dial(3), "show", `{"id":"a"}`); !strings.Contains(text, "result") {
 		t.Errorf("another user got the answer %q", text)
 	}
 	began := time.Now()
 	v.waitUntil("the limiter counts no request or byte of user 1", func() bool {
-		requests, bytes := v.userLimits.conns.Usage(1)
+		requests, bytes := v.userLimits.connLimiter.Usage(1)
 		return requests == 0 && bytes == 0
 	})
 	if took := time.Since(began); took > maxUserLimitWait {
@@ -215,11 +216,11 @@ func TestManyRequestsDoNotDelayOtherUsers(t *testing.T) {
 				go io.Copy(io.Discard, c) // this goroutine ends when the connection is closed
 			}
 		}
-		full := v.waitForFullLoad(attack.attackers)
+		full := v.waitUntilRequestLimitsReached(attack.attackers)
 		for _, uid := range []int{3, 0} {
 			for _, c := range [][2]string{{"show", `{"id":"a"}`}, {"cancel", `{"id":"a"}`}, {"enqueue", `{"command":"x"}`},
 				{"list", `{}`}} {
-				answer := v.send(v.dial(uid), c[0], c[1])
+				answer := v.sendRequest(v.dial(uid), c[0], c[1])
 				text, ended := "", 0
 				for text == "" {
 					v.waitUntil("the request is answered, or waits for a slot", func() bool {
@@ -229,10 +230,10 @@ func TestManyRequestsDoNotDelayOtherUsers(t *testing.T) {
 						text = <-answer
 						continue
 					}
-					v.readPermits <- struct{}{}
+					v.readEndPermits <- struct{}{}
 					ended++
 					v.waitUntil("the request is answered, or another read has begun", func() bool {
-						return len(answer) > 0 || v.readsHoldingSlots(attack.attackers...) == full
+						return len(answer) > 0 || v.countReadsHoldingSlots(attack.attackers...) == full
 					})
 				}
 				if ended > readSlots || !strings.Contains(text, `"result"`) {
@@ -242,22 +243,22 @@ func TestManyRequestsDoNotDelayOtherUsers(t *testing.T) {
 			}
 		}
 		v.mu.Lock()
-		for class, n := range v.peakReads {
+		for class, n := range v.peakReadsByUserAndClass {
 			if strings.HasSuffix(class, fmt.Sprint("class ", ClassManyJobsRead)) && n > 1 || n > readSlots-1 {
 				t.Errorf("%s: %d concurrent reads", class, n)
 			}
 		}
 		v.mu.Unlock()
-		close(v.readPermits)
+		close(v.readEndPermits)
 		sending.Wait()
 	}
 }
 
-// readsHoldingSlots returns how many reads of these users hold a slot.
-func (v *testServer) readsHoldingSlots(uids ...int) (readCount int) {
+// countReadsHoldingSlots returns how many reads of these users hold a slot.
+func (v *testServer) countReadsHoldingSlots(uids ...int) (readCount int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for who, now := range v.activeReads {
+	for who, now := range v.activeReadsByUserAndClass {
 		for _, uid := range uids {
 			if strings.HasPrefix(who, fmt.Sprint("user ", uid, " ")) {
 				readCount += now
@@ -267,12 +268,12 @@ func (v *testServer) readsHoldingSlots(uids ...int) (readCount int) {
 	return readCount
 }
 
-// waitForFullLoad waits until these users have as many requests in progress as the limits allow. It returns how
-// many of their reads hold a slot.
-func (v *testServer) waitForFullLoad(uids []int) int {
+// waitUntilRequestLimitsReached waits until these users have as many requests in progress as the limits allow. It
+// returns how many of their reads hold a slot.
+func (v *testServer) waitUntilRequestLimitsReached(uids []int) int {
 	v.waitUntil("the requests are in progress", func() bool {
 		for _, uid := range uids {
-			if requests, _ := v.userLimits.conns.Usage(uid); requests < maxRequestsPerUser {
+			if requests, _ := v.userLimits.connLimiter.Usage(uid); requests < maxRequestsPerUser {
 				return false
 			}
 		}
@@ -280,7 +281,7 @@ func (v *testServer) waitForFullLoad(uids []int) int {
 	})
 	before := -1
 	v.waitUntil("the maximum number of reads is in progress", func() bool {
-		now := v.readsHoldingSlots(uids...)
+		now := v.countReadsHoldingSlots(uids...)
 		same := now == before && now > 0
 		before = now
 		return same
@@ -308,7 +309,7 @@ func TestServerBuffersOneIncompleteLinePerUser(t *testing.T) {
 		talking.Go(func() { text, _ := bufio.NewReader(c).ReadString('\n'); answers <- text })
 	}
 	v.waitUntil("one line uses all the bytes of the user",
-		func() bool { return v.bytesInProgress(1) > int64(len(half))-uncountedBytesPerConn })
+		func() bool { return v.userBytesInProgress(1) > int64(len(half))-uncountedBytesPerConn })
 	runtime.GC()
 	runtime.ReadMemStats(&stats)
 	// While a buffer grows, the old and the new one exist together. Each connection also has a reader and
@@ -318,12 +319,12 @@ func TestServerBuffersOneIncompleteLinePerUser(t *testing.T) {
 		t.Errorf("the heap grew by %d MiB, want at most %d", grown>>20, most>>20)
 	}
 	other := v.dial(2)
-	if text := <-v.send(other, "enqueue", `{"command":"`+strings.Repeat("x",
+	if text := <-v.sendRequest(other, "enqueue", `{"command":"`+strings.Repeat("x",
 		MaxLineBytes-1000)+`"}`); !strings.Contains(text,
 		`"result"`) {
 		t.Errorf("another user's line: %.300s", text)
 	}
-	if text := <-v.send(v.dial(1), "hello", `{}`); !strings.Contains(text, `"town"`) {
+	if text := <-v.sendRequest(v.dial(1), "hello", `{}`); !strings.Contains(text, `"town"`) {
 		t.Errorf("a short request of the same user: %.300s", text)
 	}
 	for range conns - 1 {
@@ -350,17 +351,17 @@ func TestLargeRequestsAreServedRoundRobin(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	v.waitUntil("two requests are in progress", func() bool { return v.readsHoldingSlots(1, 2, 4, 5) == 2 })
-	if v.readsHoldingSlots(1) > 1 || v.readsHoldingSlots(2) > 1 {
+	v.waitUntil("two requests are in progress", func() bool { return v.countReadsHoldingSlots(1, 2, 4, 5) == 2 })
+	if v.countReadsHoldingSlots(1) > 1 || v.countReadsHoldingSlots(2) > 1 {
 		t.Error("one user has both slots")
 	}
 	v.waitUntil("the next requests are in progress, although the first ones wait", func() bool {
-		return v.readsHoldingSlots(1, 2, 4, 5) > 2
+		return v.countReadsHoldingSlots(1, 2, 4, 5) > 2
 	})
 	if took := time.Since(asked); took < maxLargeRequestSlotTime {
 		t.Errorf("the next requests began after %v", took)
 	}
-	close(v.readPermits)
+	close(v.readEndPermits)
 }
 
 // A user may have 64 streams on all connections together. One more stream is refused with an error that says
@@ -376,8 +377,8 @@ func TestSlowStreamReadersHoldNoSlots(t *testing.T) {
 		}
 	}
 	v.waitUntil("all streams are blocked",
-		func() bool { return v.bytesInProgress(1) >= (MaxStreamsPerUser-1)*int64(len(b.eventText)) })
-	answer := v.send(v.dial(1), "events", "{}")
+		func() bool { return v.userBytesInProgress(1) >= (MaxStreamsPerUser-1)*int64(len(b.eventText)) })
+	answer := v.sendRequest(v.dial(1), "events", "{}")
 	if text := <-answer; !strings.Contains(text, `"unavailable"`) || !strings.Contains(text, "64 open streams") {
 		t.Errorf("one more stream: %.300s", text)
 	}
@@ -387,7 +388,7 @@ func TestSlowStreamReadersHoldNoSlots(t *testing.T) {
 			t.Errorf("another user's read: %v", err)
 		}
 	}
-	if n := v.bytesInProgress(1); n > maxBytesInProgressPerUser+1<<20 {
+	if n := v.userBytesInProgress(1); n > maxBytesInProgressPerUser+1<<20 {
 		t.Errorf("the streams' pieces take %d bytes", n)
 	}
 }

@@ -24,8 +24,8 @@ func connectNonblocking(path string) (fd int, err error) {
 	return fd, nil
 }
 
-// fillBacklog connects until the socket's backlog is full. It returns the number of waiting connections.
-func fillBacklog(t *testing.T, path string) (waitingConns int) {
+// fillListenBacklog connects until the socket's backlog is full. It returns the number of waiting connections.
+func fillListenBacklog(t *testing.T, path string) (waitingConns int) {
 	t.Helper()
 	for {
 		fd, err := connectNonblocking(path)
@@ -45,7 +45,7 @@ func TestListenBacklogIsBounded(t *testing.T) {
 	const want = 1024 + 1
 	path := tempSocket(t)
 	listen(t, path)
-	if n := fillBacklog(t, path); n != want {
+	if n := fillListenBacklog(t, path); n != want {
 		t.Errorf("%d connections wait, want %d", n, want)
 	}
 }
@@ -54,7 +54,7 @@ func TestListenBacklogIsBounded(t *testing.T) {
 func TestClientWaitsWhileListenBacklogIsFull(t *testing.T) {
 	path := tempSocket(t)
 	l := listen(t, path)
-	waiting := fillBacklog(t, path)
+	waiting := fillListenBacklog(t, path)
 	var accepting sync.WaitGroup
 	defer accepting.Wait()
 	accepting.Add(1)
@@ -79,7 +79,7 @@ func TestClientWaitsWhileListenBacklogIsFull(t *testing.T) {
 func TestClientReportsFullBacklogAsOverload(t *testing.T) {
 	path := tempSocket(t)
 	listen(t, path)
-	fillBacklog(t, path)
+	fillListenBacklog(t, path)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	err := newTestClient(t, path).Connect(ctx)
@@ -101,7 +101,7 @@ func TestClientReportsFullBacklogAsOverload(t *testing.T) {
 func TestClientsConnectDuringAConnectFlood(t *testing.T) {
 	path := tempSocket(t)
 	l := listen(t, path)
-	fillBacklog(t, path)
+	fillListenBacklog(t, path)
 	var others sync.WaitGroup
 	defer others.Wait()
 	defer l.Close()

@@ -21,17 +21,17 @@ import (
 // reconnectTimeout is how long a client tries to reconnect after it has lost its connection.
 const reconnectTimeout = 5 * time.Second
 
-// If the service sends nothing for probeDelay after a request, the client calls the method hello. If nothing arrives
-// within probeTimeout after that call, the client closes the connection. Without this check, the client could wait
-// forever: systemd listens on the socket of a service and accepts connections even if the service cannot start.
+// If the service sends nothing for helloProbeDelay after a request, the client calls the method hello. If nothing
+// arrives within helloProbeTimeout after that call, the client closes the connection. Otherwise it could wait forever:
+// systemd listens on the socket of a service and accepts connections even if the service cannot start.
 const (
-	probeDelay   = 20 * time.Second
-	probeTimeout = 10 * time.Second
+	helloProbeDelay   = 20 * time.Second
+	helloProbeTimeout = 10 * time.Second
 )
 
-// readAfterWriteErrorTime is how long a client continues to read after a write has failed. The reason for the failure
+// writeErrorReadTimeout is how long a client continues to read after a write has failed. The reason for the failure
 // may be that the service has rejected the connection: the service then sends an error before it closes the connection.
-const readAfterWriteErrorTime = time.Second
+const writeErrorReadTimeout = time.Second
 
 // Client calls the API of a running service over its socket. It connects at the first call and reconnects after it has
 // lost the connection. If the connection is lost during a call, Client repeats the call once, but only if a second
@@ -56,7 +56,7 @@ type clientConn struct {
 	startReadingOnce sync.Once     // starts startReading's goroutine, which reads until the connection ends
 
 	lastRequestID        atomic.Int64 // id of the newest request
-	receivedLines        atomic.Int64 // number of lines received
+	receivedLineCount    atomic.Int64 // number of lines received
 	closedAsUnresponsive atomic.Bool  // closeIfUnresponsive closed the connection, because the service did not answer
 
 	mu           sync.Mutex
@@ -183,7 +183,7 @@ const readBufferSize = 16 << 10
 
 func newClientConn(nc net.Conn) *clientConn {
 	c := &clientConn{netConn: nc, reader: bufio.NewReaderSize(nc, readBufferSize), pendingCalls: map[int64]*call{}}
-	if !socket.WaiterMayReadConn {
+	if !socket.WaitingCallMayReadConn {
 		c.startReading()
 	}
 	return c
@@ -192,7 +192,7 @@ func newClientConn(nc net.Conn) *clientConn {
 // isClosed reports whether the service has closed the connection. It returns false without a check if another
 // goroutine reads from the connection, because that goroutine notices the end.
 func (c *clientConn) isClosed() bool {
-	if !socket.WaiterMayReadConn || !c.readMu.TryLock() {
+	if !socket.WaitingCallMayReadConn || !c.readMu.TryLock() {
 		return false
 	}
 	defer c.readMu.Unlock()
@@ -218,7 +218,7 @@ func (c *clientConn) startReading() {
 // thread that the goroutine would need. If another goroutine is already reading, readUntilAnswered returns false
 // immediately. See docs/decisions/0096.
 func (c *clientConn) readUntilAnswered(o *call) bool {
-	if !socket.WaiterMayReadConn || !c.readMu.TryLock() {
+	if !socket.WaitingCallMayReadConn || !c.readMu.TryLock() {
 		return false
 	}
 	defer c.readMu.Unlock()
@@ -241,8 +241,8 @@ func (c *clientConn) readAndDeliver() error {
 	if err != nil {
 		return err
 	}
-	c.receivedLines.Add(1)
-	return c.deliver(line)
+	c.receivedLineCount.Add(1)
+	return c.deliverToCall(line)
 }
 
 // closeWithError closes the connection and ends all open calls with an error that contains cause.
@@ -259,8 +259,8 @@ func (c *clientConn) closeWithError(cause error) {
 	}
 }
 
-// deliver passes the line of an answer or of a stream piece to the call that the line belongs to.
-func (c *clientConn) deliver(answerLine []byte) error {
+// deliverToCall passes the line of an answer or of a stream piece to the call that the line belongs to.
+func (c *clientConn) deliverToCall(answerLine []byte) error {
 	m, err := parseReply(answerLine)
 	if err != nil {
 		return queue.Errorf(queue.CodeUnavailable, "another program answers on the socket, or the answer was cut off "+
@@ -331,8 +331,8 @@ func (c *clientConn) send(method string, params any, isStream bool) (*call, int6
 	c.netConn.SetWriteDeadline(time.Now().Add(time.Minute))
 	if _, err := c.netConn.Write(line); err != nil {
 		// The service may have sent the reason before it closed the connection, so continue to read. After
-		// readAfterWriteErrorTime, reading fails with a timeout, which ends the connection and all its calls.
-		c.netConn.SetReadDeadline(time.Now().Add(readAfterWriteErrorTime))
+		// writeErrorReadTimeout, reading fails with a timeout, which ends the connection and all its calls.
+		c.netConn.SetReadDeadline(time.Now().Add(writeErrorReadTimeout))
 	}
 	return o, id, nil
 }
@@ -402,11 +402,11 @@ func connErrorWithCode(err error, timesSent int) error {
 	return queue.Errorf(queue.CodeUnavailable, "the service stopped before it received the request; try again")
 }
 
-// closeIfUnresponsive closes the connection if the service does not answer any more. lineCountBefore is the number of
-// lines that had been received when the request was sent. If no line has arrived since then, closeIfUnresponsive calls
-// the method hello. If the service still sends no line for probeTimeout, closeIfUnresponsive closes the connection.
-func (c *clientConn) closeIfUnresponsive(lineCountBefore int64) {
-	if c.receivedLines.Load() != lineCountBefore {
+// closeIfUnresponsive closes the connection if the service does not answer any more. receivedLinesBefore is the number
+// of lines that had been received when the request was sent. If no line has arrived since then, closeIfUnresponsive
+// calls the method hello. If no line arrives for another helloProbeTimeout, it closes the connection.
+func (c *clientConn) closeIfUnresponsive(receivedLinesBefore int64) {
+	if c.receivedLineCount.Load() != receivedLinesBefore {
 		return
 	}
 	o, _, err := c.send("hello", HelloParams{}, false)
@@ -415,8 +415,8 @@ func (c *clientConn) closeIfUnresponsive(lineCountBefore int64) {
 	}
 	select {
 	case <-o.done:
-	case <-time.After(probeTimeout):
-		if c.receivedLines.Load() == lineCountBefore {
+	case <-time.After(helloProbeTimeout):
+		if c.receivedLineCount.Load() == receivedLinesBefore {
 			c.closedAsUnresponsive.Store(true)
 			c.netConn.Close()
 		}
@@ -427,8 +427,8 @@ func (c *clientConn) closeIfUnresponsive(lineCountBefore int64) {
 // handleStreamPiece. maybeReceived says whether the service may have received the request.
 func (c *clientConn) roundTrip(ctx context.Context, method string, params, result any,
 	handleStreamPiece func(json.RawMessage) error) (maybeReceived bool, err error) {
-	linesReceived := c.receivedLines.Load()
-	probe := time.AfterFunc(probeDelay, func() { c.closeIfUnresponsive(linesReceived) })
+	linesReceived := c.receivedLineCount.Load()
+	probe := time.AfterFunc(helloProbeDelay, func() { c.closeIfUnresponsive(linesReceived) })
 	defer probe.Stop()
 	o, id, err := c.send(method, params, handleStreamPiece != nil)
 	if err != nil {

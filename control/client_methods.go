@@ -223,8 +223,8 @@ func (c *Client) ScheduleResume(ctx context.Context, p ScheduleNameParams) (Sche
 	return callMethod[Schedule](ctx, c, "schedule.resume", p, true)
 }
 
-// ScheduleRun implements API. The request is not repeated, because the repetition would enqueue a second job.
-func (c *Client) ScheduleRun(ctx context.Context, p ScheduleNameParams) (EnqueueResult, error) {
+// RunScheduleNow implements API. The request is not repeated, because the repetition would enqueue a second job.
+func (c *Client) RunScheduleNow(ctx context.Context, p ScheduleNameParams) (EnqueueResult, error) {
 	return callMethod[EnqueueResult](ctx, c, "schedule.run", p, false)
 }
 
@@ -303,7 +303,7 @@ func (c *Client) RunDoctor(ctx context.Context, p DoctorParams, reportProgress f
 	return callStream[DoctorProgress, Diagnosis](ctx, c, "doctor", p, reportProgress)
 }
 
-func (c *Client) SetDrain(ctx context.Context, p DrainParams) (DrainResult, error) {
+func (c *Client) StartOrEndDrain(ctx context.Context, p DrainParams) (DrainResult, error) {
 	return callMethod[DrainResult](ctx, c, "drain", p, true)
 }
 

@@ -160,18 +160,18 @@ func (c *serverConn) lacksAccess() bool { return !c.peer.Right.Covers(RightRead)
 // activeRequest is a request in progress. Only one goroutine at a time uses the value.
 type activeRequest struct {
 	request
-	conn               *serverConn
-	loggedJobIDs       []string      // ids of jobs in the parameters, for the log
-	loggedSettingName  string        // name of a setting in the parameters, for the log
-	chargedBytes       int64         // bytes of the request line, plus those added by ChargeBytesToUser
-	clientReadTimeout  time.Duration // how long the client may take to read the answer
-	answerLine         []byte        // the answer; nil until it is ready
-	unsentStreamPieces []byte        // stream pieces that have not been sent yet
-	inStreamStep       bool          // RunStreamStep holds a slot; sendStreamPiece then stores pieces and sends none
+	conn                *serverConn
+	loggedJobIDs        []string      // ids of jobs in the parameters, for the log
+	loggedSettingName   string        // name of a setting in the parameters, for the log
+	bytesChargedToUser  int64         // bytes of the request line, plus those added by ChargeBytesToUser
+	clientReadTimeout   time.Duration // how long the client may take to read the answer
+	answerLine          []byte        // the answer; nil until it is ready
+	unsentStreamPieces  []byte        // stream pieces that have not been sent yet
+	streamStepHoldsSlot bool          // RunStreamStep holds a slot; sendStreamPiece then stores pieces and sends none
 
 	// The next fields are resources that releaseResources releases.
 	countsTowardsLimits bool           // the request counts towards the limits on the numbers of requests in progress
-	releaseAtEnd        []func()       // functions that release resources at the end of the request
+	releaseFuncsAtEnd   []func()       // functions that release resources at the end of the request
 	decodingSlotClass   HeavyWorkClass // class of the slot for decoding the request
 	releaseDecodingSlot func()         // releases the slot for decoding; nil if the request has none
 }
@@ -185,11 +185,12 @@ func activeRequestOf(ctx context.Context) *activeRequest {
 }
 
 func (t *activeRequest) releaseResources() {
-	for _, release := range t.releaseAtEnd {
+	for _, release := range t.releaseFuncsAtEnd {
 		release()
 	}
 	t.conn.endRequest()
-	t.conn.fairConn.EndRequest(t.countsTowardsLimits, int(t.chargedBytes)+len(t.answerLine)+len(t.unsentStreamPieces))
+	t.conn.fairConn.EndRequest(t.countsTowardsLimits, int(t.bytesChargedToUser)+len(t.answerLine)+
+		len(t.unsentStreamPieces))
 }
 
 // acquireDecodingSlot waits for a slot, the permission to decode a long request. A request of at most
@@ -202,15 +203,15 @@ func (t *activeRequest) acquireDecodingSlot(ctx context.Context, s *UserLimits, 
 	if requestBytes > largeRequestBytes {
 		t.decodingSlotClass = classLargeRequest
 	}
-	r := slotRequest(ctx, t.decodingSlotClass)
+	r := newSlotRequest(ctx, t.decodingSlotClass)
 	if err := s.acquireSlot(ctx, r); err != nil {
 		return err
 	}
 	t.releaseDecodingSlot = sync.OnceFunc(func() { s.heavyWorkSlots.Release(r) })
-	t.releaseAtEnd = append(t.releaseAtEnd, t.releaseDecodingSlot)
+	t.releaseFuncsAtEnd = append(t.releaseFuncsAtEnd, t.releaseDecodingSlot)
 	if t.decodingSlotClass == classLargeRequest {
 		timer := time.AfterFunc(maxLargeRequestSlotTime, t.releaseDecodingSlot)
-		t.releaseAtEnd = append(t.releaseAtEnd, func() { timer.Stop() })
+		t.releaseFuncsAtEnd = append(t.releaseFuncsAtEnd, func() { timer.Stop() })
 	}
 	return nil
 }
@@ -220,17 +221,17 @@ func (t *activeRequest) acquireDecodingSlot(ctx context.Context, s *UserLimits, 
 func (t *activeRequest) finishDecoding(params any) {
 	t.params = nil
 	if p, ok := params.(interface {
-		logSubject() (ids []string, setting string)
+		loggedIDsAndSetting() (ids []string, setting string)
 	}); ok {
-		t.loggedJobIDs, t.loggedSettingName = p.logSubject()
+		t.loggedJobIDs, t.loggedSettingName = p.loggedIDsAndSetting()
 	}
 	if t.decodingSlotClass == classLongRequestDecoding {
 		t.releaseDecodingSlot()
 	}
 }
 
-// storeAnswer stores the answer until it is sent. The answer counts towards the user's limit of bytes.
-func (t *activeRequest) storeAnswer(line []byte) {
+// storeUnsentAnswer stores the answer until it is sent. The answer counts towards the user's limit of bytes.
+func (t *activeRequest) storeUnsentAnswer(line []byte) {
 	t.conn.fairConn.ForceAddBytes(len(line) - len(t.answerLine))
 	t.answerLine = line
 }
@@ -248,7 +249,7 @@ func (t *activeRequest) sendStreamPiece(v any) error {
 	}
 	t.unsentStreamPieces = pieces
 	t.conn.fairConn.ForceAddBytes(len(pieces) - before)
-	if t.inStreamStep {
+	if t.streamStepHoldsSlot {
 		return nil
 	}
 	return t.flushStreamPieces()
@@ -275,8 +276,8 @@ var streamBufferPool = sync.Pool{New: func() any { return new([]byte) }}
 // maxPooledBufferBytes is the maximum capacity, in bytes, of a buffer in streamBufferPool.
 const maxPooledBufferBytes = 256 << 10
 
-// isForManyJobs reports whether a request lists or changes many jobs.
-func isForManyJobs(params any) bool {
-	p, ok := params.(interface{ isForManyJobs() bool })
-	return ok && p.isForManyJobs()
+// requestConcernsManyJobs reports whether a request lists or changes many jobs.
+func requestConcernsManyJobs(params any) bool {
+	p, ok := params.(interface{ concernsManyJobs() bool })
+	return ok && p.concernsManyJobs()
 }

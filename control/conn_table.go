@@ -28,9 +28,9 @@ type connTable struct {
 // or the limit for such connections is reached and the user has a fair share of them.
 var errTooManyConnsWithoutAccess = errors.New("too many connections from users without access")
 
-// add adds a connection to the table. If a limit is reached, add removes an idle connection to make room, or returns an
-// error if no connection is idle. The caller must close the removed connections, which add returns.
-func (t *connTable) add(c *serverConn, limits ConnectionLimits) (evictedConns []*serverConn, err error) {
+// addConn adds a connection to the table. If a limit is reached, add removes an idle connection to make room, or
+// returns an error if no connection is idle. The caller must close the removed connections, which add returns.
+func (t *connTable) addConn(c *serverConn, limits ConnectionLimits) (evictedConns []*serverConn, err error) {
 	limit, userLimit := limits.MaxConnections()
 	if !c.peer.Right.Covers(RightAdmin) {
 		limit -= reservedAdminConns
@@ -99,7 +99,7 @@ func (t *connTable) evictLocked(c *serverConn) {
 		c.mu.Lock()
 		c.evicted = true
 		c.mu.Unlock()
-		t.removeLocked(c)
+		t.removeConnLocked(c)
 	}
 }
 
@@ -128,14 +128,14 @@ func (t *connTable) evictWithoutAccessLocked(uid int) (evicted *serverConn) {
 	return evicted
 }
 
-// remove removes a connection from the table. It does nothing if the connection was evicted.
-func (t *connTable) remove(c *serverConn) {
+// removeConn removes a connection from the table. It does nothing if the connection was evicted.
+func (t *connTable) removeConn(c *serverConn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.removeLocked(c)
+	t.removeConnLocked(c)
 }
 
-func (t *connTable) removeLocked(c *serverConn) {
+func (t *connTable) removeConnLocked(c *serverConn) {
 	own := t.connsByUID[c.peer.UID]
 	if !own[c] {
 		return
@@ -160,8 +160,8 @@ func (t *connTable) allConnsLocked() iter.Seq[*serverConn] {
 	}
 }
 
-// forEach calls f for every connection while it holds mu. f must not use the table.
-func (t *connTable) forEach(f func(*serverConn)) {
+// forEachConn calls f for every connection while it holds mu. f must not use the table.
+func (t *connTable) forEachConn(f func(*serverConn)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for c := range t.allConnsLocked() {

@@ -18,16 +18,16 @@ import (
 // slowClosingConn is a connection whose Close first sends to closeCalls and then waits until release is closed.
 type slowClosingConn struct {
 	net.Conn
-	uid                 int
-	closeCalls, release chan struct{}
+	uid                    int
+	closeCalls, allowClose chan struct{}
 }
 
 func (c slowClosingConn) Close() error {
 	select {
 	case c.closeCalls <- struct{}{}:
-	case <-c.release:
+	case <-c.allowClose:
 	}
-	<-c.release
+	<-c.allowClose
 	return c.Conn.Close()
 }
 
@@ -87,7 +87,7 @@ func TestEvictionDelaysNoOtherUser(t *testing.T) {
 	}
 	ask(connect(1))
 	idle := func() (idle bool) {
-		server.conns.forEach(func(c *serverConn) { _, idle = c.idleSince() })
+		server.servedConns.forEachConn(func(c *serverConn) { _, idle = c.idleSince() })
 		return idle
 	}
 	for !idle() { // wait until the connection is idle: a request counts until its answer was sent
@@ -109,7 +109,7 @@ func TestOnlyIdleConnectionsAreEvicted(t *testing.T) {
 	conn := func() *serverConn { return &serverConn{peer: Peer{UID: 1, Right: RightSubmit}} }
 	add := func(c *serverConn, evicts *serverConn, ok bool) {
 		t.Helper()
-		evicted, err := table.add(c, two)
+		evicted, err := table.addConn(c, two)
 		if (err == nil) != ok || (evicts == nil) != (len(evicted) == 0) || evicts != nil && evicted[0] != evicts {
 			t.Fatalf("added with %v, evicting %v", err, evicted)
 		}
@@ -127,7 +127,7 @@ func TestOnlyIdleConnectionsAreEvicted(t *testing.T) {
 	second.beginRequest() // the table ignores this request, because its connection was evicted
 	third.beginRequest()
 	add(conn(), nil, false)
-	table.remove(first)
+	table.removeConn(first)
 	fourth := conn()
 	add(fourth, nil, true)
 	fifth := conn()
@@ -147,7 +147,7 @@ func TestUsersWithoutAccessShareConnections(t *testing.T) {
 		t.Helper()
 		c := &serverConn{peer: Peer{UID: uid, Right: RightNone}, activeRequestsChangedAt: time.Now()}
 		c.addActiveRequests(uid % 2) // the connections of odd uids are in use
-		evicted, err := table.add(c, limits)
+		evicted, err := table.addConn(c, limits)
 		for _, o := range evicted {
 			evictedOfUID[o.peer.UID]++
 		}

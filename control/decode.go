@@ -40,16 +40,16 @@ func decodeParams(paramsJSON json.RawMessage, paramsStruct any) error {
 type paramDecoder struct {
 	ruleset           *ruleset
 	fieldsByParamName map[string]reflect.Value // fields of the struct by the names of their parameters
-	// givenNames contains the names of the parameters in the request. A parameter maps to false if its value is false or
-	// an empty list, else to true. For each of these parameters, givenNames also contains the names of its value classes
-	// (see valueClass). A value class maps to true if the value of the parameter is in the class.
-	givenNames map[string]bool
+	// givenParamsAndClasses contains the names of the parameters in the request. A parameter maps to false if its value is
+	// false or an empty list, else to true. For each of these parameters, givenParamsAndClasses also contains the names of
+	// its value classes (see valueClass). A value class maps to true if the value of the parameter is in the class.
+	givenParamsAndClasses map[string]bool
 }
 
 // newParamDecoder returns a decoder that stores parameters in *paramsStruct.
 func newParamDecoder(paramsStruct any) *paramDecoder {
 	v := reflect.ValueOf(paramsStruct).Elem()
-	return &paramDecoder{rulesOf(v.Type()), fieldsByName(v), map[string]bool{}}
+	return &paramDecoder{rulesetOfType(v.Type()), fieldsByJSONName(v), map[string]bool{}}
 }
 
 // decode decodes the parameter paramName into the field of the same name and checks the value.
@@ -63,12 +63,12 @@ func (d *paramDecoder) decode(paramName string, value json.RawMessage) error {
 	if string(value) == "null" {
 		return queue.InvalidField(paramName, "must not be null; leave the parameter out")
 	}
-	if p.fields != nil {
+	if p.allowedJobFields != nil {
 		if err := checkJobFields(paramName, value); err != nil {
 			return err
 		}
 	}
-	d.givenNames[paramName] = string(value) != "false" && !isEmptyList(value)
+	d.givenParamsAndClasses[paramName] = string(value) != "false" && !isEmptyList(value)
 	if err := decodeParam(paramName, value, field.Addr().Interface()); err != nil {
 		return err
 	}
@@ -76,10 +76,11 @@ func (d *paramDecoder) decode(paramName string, value json.RawMessage) error {
 	return p.checkValue(field)
 }
 
-// recordValueClasses records in givenNames, for each value class of the parameter, whether the value is in the class.
+// recordValueClasses records in givenParamsAndClasses, for each value class of the parameter, whether the value is in
+// the class.
 func (d *paramDecoder) recordValueClasses(p *param, field reflect.Value) {
 	for _, m := range p.valueClasses {
-		d.givenNames[m.className] = m.matches(field)
+		d.givenParamsAndClasses[m.className] = m.matches(field)
 	}
 }
 
@@ -97,7 +98,9 @@ func checkJobFields(paramName string, value json.RawMessage) error {
 }
 
 // checkGivenParams returns an error if a required parameter is missing or if two given parameters exclude each other.
-func (d *paramDecoder) checkGivenParams() error { return d.ruleset.checkGivenParams(d.givenNames) }
+func (d *paramDecoder) checkGivenParams() error {
+	return d.ruleset.checkGivenParams(d.givenParamsAndClasses)
+}
 
 // decodeParam decodes the value of a parameter into *target. Its errors contain paramName.
 func decodeParam(paramName string, value json.RawMessage, target any) error {
@@ -129,7 +132,7 @@ func decodeParam(paramName string, value json.RawMessage, target any) error {
 	case errors.As(err, &e):
 		return e
 	case errors.As(err, &typeError) && strings.HasPrefix(typeError.Value, "number"):
-		return queue.InvalidField(paramName, "%s", numberError(typeError.Type, value))
+		return queue.InvalidField(paramName, "%s", invalidNumberError(typeError.Type, value))
 	case errors.As(err, &typeError):
 		return queue.InvalidField(paramName, "must be %s, not %s", jsonTypeName(typeError.Type),
 			queue.ClipForMessage(typeError.Value))
@@ -137,8 +140,8 @@ func decodeParam(paramName string, value json.RawMessage, target any) error {
 	return queue.InvalidField(paramName, "%v", err)
 }
 
-// numberError returns an error that says why a JSON number is invalid for a Go type.
-func numberError(t reflect.Type, value json.RawMessage) (err error) {
+// invalidNumberError returns an error that says why a JSON number is invalid for a Go type.
+func invalidNumberError(t reflect.Type, value json.RawMessage) (err error) {
 	switch t.Kind() {
 	case reflect.Int, reflect.Int64:
 		_, err = queue.ParseInteger(string(value))
@@ -168,13 +171,13 @@ func jsonTypeName(t reflect.Type) string {
 	return "text"
 }
 
-// fieldsByName returns the fields of a struct, by the names that they have in JSON.
-func fieldsByName(v reflect.Value) map[string]reflect.Value {
+// fieldsByJSONName returns the fields of a struct, by the names that they have in JSON.
+func fieldsByJSONName(v reflect.Value) map[string]reflect.Value {
 	named := map[string]reflect.Value{}
 	for f, value := range v.Fields() {
-		switch name := jsonName(f); {
+		switch name := jsonFieldName(f); {
 		case f.Anonymous:
-			maps.Copy(named, fieldsByName(value))
+			maps.Copy(named, fieldsByJSONName(value))
 		case name != "-":
 			named[name] = value
 		}
@@ -182,8 +185,8 @@ func fieldsByName(v reflect.Value) map[string]reflect.Value {
 	return named
 }
 
-// jsonName returns the name of a field in JSON, or "-" if the JSON does not contain the field.
-func jsonName(f reflect.StructField) string {
+// jsonFieldName returns the name of a field in JSON, or "-" if the JSON does not contain the field.
+func jsonFieldName(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	return name
 }

@@ -25,8 +25,8 @@ func (exampleAPI) WaitForJobs(_ context.Context, p WaitParams, handleNotice func
 	return WaitResult{}, handleNotice(JobEndNotice{Job{ID: p.IDs[0], State: queue.Completed.String()}})
 }
 
-// serveExample serves an API on a socket until the caller calls stop.
-func serveExample(api API) (path string, stop func()) {
+// serveExampleAPI serves an API on a socket until the caller calls stop.
+func serveExampleAPI(api API) (path string, stop func()) {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
 		panic(err)
@@ -51,7 +51,7 @@ func serveExample(api API) (path string, stop func()) {
 
 // A program enqueues a job and waits until it has ended.
 func ExampleClient() {
-	path, stop := serveExample(exampleAPI{}) // a service listens on /run/queuectl/queuectl.sock
+	path, stop := serveExampleAPI(exampleAPI{}) // a service listens on /run/queuectl/queuectl.sock
 	defer stop()
 
 	client := NewClient(path)

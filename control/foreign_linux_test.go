@@ -51,9 +51,9 @@ func listenAs(t *testing.T, uid int, path string) *net.UnixListener {
 	return l.(*net.UnixListener)
 }
 
-// acceptLine accepts one connection, reads one line, calls beforeClose and closes the connection. If the
-// connection ends within the line, acceptLine returns the part that has arrived.
-func acceptLine(l net.Listener, beforeClose func() error) (line string, err error) {
+// acceptConnAndReadLine accepts one connection, reads one line, calls beforeClose and closes the connection. If the
+// connection ends within the line, acceptConnAndReadLine returns the part that has arrived.
+func acceptConnAndReadLine(l net.Listener, beforeClose func() error) (line string, err error) {
 	c, err := l.Accept()
 	if err != nil {
 		return "", err
@@ -79,8 +79,8 @@ func TestClientSendsNothingToAnotherUsersServer(t *testing.T) {
 		var before, after string
 		servers.Go(func() {
 			var gone, taken error
-			before, gone = acceptLine(first, func() error { return os.Rename(other, path) })
-			after, taken = acceptLine(second, func() error { return nil })
+			before, gone = acceptConnAndReadLine(first, func() error { return os.Rename(other, path) })
+			after, taken = acceptConnAndReadLine(second, func() error { return nil })
 			if err := errors.Join(gone, taken); err != nil {
 				t.Errorf("uid %d: %v", uid, err)
 			}

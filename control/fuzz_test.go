@@ -130,7 +130,9 @@ func (noopAPI) ConfigSet(context.Context, ConfigSetParams) (c ConfigValue, err e
 func (noopAPI) ConfigUnset(context.Context, SettingNameParams) (c ConfigValue, err error) {
 	return c, nil
 }
-func (noopAPI) SetDrain(context.Context, DrainParams) (d DrainResult, err error) { return d, nil }
+func (noopAPI) StartOrEndDrain(context.Context, DrainParams) (d DrainResult, err error) {
+	return d, nil
+}
 func (noopAPI) ReloadSettingsFile(context.Context, NoParams) (r ReloadResult, err error) {
 	return r, nil
 }
@@ -155,7 +157,7 @@ func (noopAPI) SchedulePause(context.Context, ScheduleNameParams) (s Schedule, e
 func (noopAPI) ScheduleResume(context.Context, ScheduleNameParams) (s Schedule, err error) {
 	return s, nil
 }
-func (noopAPI) ScheduleRun(context.Context, ScheduleNameParams) (e EnqueueResult, err error) {
+func (noopAPI) RunScheduleNow(context.Context, ScheduleNameParams) (e EnqueueResult, err error) {
 	return e, nil
 }
 func (noopAPI) StreamEvents(_ context.Context, p EventsParams, handleEvent func(Event) error) (e EventStreamEnd,
@@ -201,8 +203,8 @@ func FuzzLines(f *testing.F) {
 		server := NewServer(noopAPI{}, ConnectionLimits{many}, gate, shares, slog.New(slog.DiscardHandler))
 		server.identifyPeer = func(net.Conn) (Peer, error) { return Peer{UID: 7}, nil }
 		c := &scriptedConn{reader: bytes.NewReader(lines)}
-		server.admitAndServe(t.Context(), c)
-		wantNoUsage(t, shares)
+		server.admitAndServeConn(t.Context(), c)
+		wantNoUserLimitUsage(t, shares)
 		asked, answered := 0, 0
 		for line := range bytes.Lines(lines) {
 			if len(bytes.TrimRight(line, "\n")) > 0 {

@@ -20,12 +20,12 @@ import (
 // fakeAuthorizer is an API and an Authorizer. All users have the same right, which the test sets.
 type fakeAuthorizer struct {
 	fakeAPI
-	denial         error  // error that AdmitConnection returns for every connection; nil admits all connections
-	onRefusalError func() // called by MissingRightError, to simulate a slow lookup of names; may be nil
+	admissionError      error  // error that AdmitConnection returns for every connection; nil admits all connections
+	onMissingRightError func() // called by MissingRightError, to simulate a slow lookup of names; may be nil
 
-	mu                  sync.Mutex
-	right               Right  // guarded by mu
-	peersThatCalledShow []Peer // peers that called ShowJob; guarded by mu
+	mu             sync.Mutex
+	right          Right  // guarded by mu
+	showJobCallers []Peer // peers that called ShowJob; guarded by mu
 }
 
 func (d *fakeAuthorizer) setRightOfAllUsers(r Right) {
@@ -40,11 +40,11 @@ func (d *fakeAuthorizer) CurrentRight(*Peer) Right {
 	return d.right
 }
 
-func (d *fakeAuthorizer) AdmitConnection(context.Context, *Peer) error { return d.denial }
+func (d *fakeAuthorizer) AdmitConnection(context.Context, *Peer) error { return d.admissionError }
 
 func (d *fakeAuthorizer) MissingRightError(p *Peer, action string, neededRight Right) error {
-	if d.onRefusalError != nil {
-		d.onRefusalError()
+	if d.onMissingRightError != nil {
+		d.onMissingRightError()
 	}
 	return queue.Errorf(queue.CodeDenied, "%q needs %s, not %s", action, neededRight, p.Right)
 }
@@ -52,7 +52,7 @@ func (d *fakeAuthorizer) MissingRightError(p *Peer, action string, neededRight R
 func (d *fakeAuthorizer) ShowJob(ctx context.Context, _ ShowParams) (JobDetail, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.peersThatCalledShow = append(d.peersThatCalledShow, PeerFrom(ctx))
+	d.showJobCallers = append(d.showJobCallers, PeerFrom(ctx))
 	return JobDetail{}, nil
 }
 
@@ -79,8 +79,8 @@ func TestServerRejectsRequestsWithoutRequiredRight(t *testing.T) {
 			}
 		}
 		if _, err := c.ShowJob(t.Context(), ShowParams{ID: "a"}); err != nil ||
-			d.peersThatCalledShow[len(d.peersThatCalledShow)-1].Right != right {
-			t.Errorf("requests came from %+v, error %v; want the right %s", d.peersThatCalledShow, err, right)
+			d.showJobCallers[len(d.showJobCallers)-1].Right != right {
+			t.Errorf("requests came from %+v, error %v; want the right %s", d.showJobCallers, err, right)
 		}
 		c.Close()
 	}
@@ -88,14 +88,14 @@ func TestServerRejectsRequestsWithoutRequiredRight(t *testing.T) {
 
 // If AdmitConnection rejects a user, the user gets the reason, and no request of the user reaches the service.
 func TestRejectedClientGetsTheReason(t *testing.T) {
-	d := &fakeAuthorizer{right: RightAdmin, denial: queue.Errorf(queue.CodeUnavailable, "come back later")}
+	d := &fakeAuthorizer{right: RightAdmin, admissionError: queue.Errorf(queue.CodeUnavailable, "come back later")}
 	c := newTestClient(t, serveUntilTestEnds(t, d))
 	if _, err := c.ShowJob(t.Context(), ShowParams{ID: "a"}); !errors.Is(err, queue.ErrUnavailable) ||
 		!strings.Contains(err.Error(), "come back later") {
 		t.Errorf("got %v, want the reason of the rejection", err)
 	}
-	if len(d.peersThatCalledShow) != 0 {
-		t.Errorf("the service received requests from %+v", d.peersThatCalledShow)
+	if len(d.showJobCallers) != 0 {
+		t.Errorf("the service received requests from %+v", d.showJobCallers)
 	}
 }
 
@@ -117,14 +117,14 @@ func TestChangedRightAppliesToNextRequest(t *testing.T) {
 			t.Errorf("whoami with %s: %+v, %v", step.right, w, err)
 		}
 	}
-	if got := d.peersThatCalledShow[len(d.peersThatCalledShow)-1].Right; len(d.peersThatCalledShow) != 3 ||
+	if got := d.showJobCallers[len(d.showJobCallers)-1].Right; len(d.showJobCallers) != 3 ||
 		got != RightAdmin {
-		t.Errorf("the service received %d requests, the last with the right %s", len(d.peersThatCalledShow), got)
+		t.Errorf("the service received %d requests, the last with the right %s", len(d.showJobCallers), got)
 	}
 }
 
-// sendTwice writes a line twice and returns everything that the server sends.
-func sendTwice(t *testing.T, socket, line string) string {
+// sendLineTwice writes a line twice and returns everything that the server sends.
+func sendLineTwice(t *testing.T, socket, line string) string {
 	t.Helper()
 	c := dial(t, socket)
 	defer c.Close()
@@ -146,10 +146,10 @@ func TestUsersWithoutAccessMayCallOnlyWhoami(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.setRightOfAllUsers(RightNone)
-	if got := sendTwice(t, socket, `{"id":1,"method":"whoami"}`); strings.Count(got, `"right":"none"`) != 1 {
+	if got := sendLineTwice(t, socket, `{"id":1,"method":"whoami"}`); strings.Count(got, `"right":"none"`) != 1 {
 		t.Errorf("whoami: %s", got)
 	}
-	if got := sendTwice(t, socket, `{"id":1,"method":"status"}`); strings.Count(got, "denied") != 1 ||
+	if got := sendLineTwice(t, socket, `{"id":1,"method":"status"}`); strings.Count(got, "denied") != 1 ||
 		!strings.Contains(got, `\"status\" needs read, not none`) {
 		t.Errorf("status: %s", got)
 	}
@@ -159,13 +159,13 @@ func TestUsersWithoutAccessMayCallOnlyWhoami(t *testing.T) {
 		defer c.Close()
 		open = append(open, c)
 	}
-	for deadline := time.Now().Add(10 * time.Second); server.conns.openCount.Load() != maxConnsWithoutAccess+
+	for deadline := time.Now().Add(10 * time.Second); server.servedConns.openCount.Load() != maxConnsWithoutAccess+
 		1; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d connections are open", server.conns.openCount.Load())
+			t.Fatalf("%d connections are open", server.servedConns.openCount.Load())
 		}
 	}
-	if got := sendTwice(t, socket, `{"id":1,"method":"whoami"}`); !strings.Contains(got, `"id":null`) ||
+	if got := sendLineTwice(t, socket, `{"id":1,"method":"whoami"}`); !strings.Contains(got, `"id":null`) ||
 		!strings.Contains(got, "denied") {
 		t.Errorf("one connection without access too many: %s", got)
 	}
@@ -187,7 +187,7 @@ func TestUsersWithoutAccessMayCallOnlyWhoami(t *testing.T) {
 // While the server looks up names for a refusal, which may be slow, other users are served.
 func TestRefusalsDoNotDelayOtherUsers(t *testing.T) {
 	refused, known := make(chan struct{}, 1), make(chan struct{})
-	d := &fakeAuthorizer{onRefusalError: func() { refused <- struct{}{}; <-known }}
+	d := &fakeAuthorizer{onMissingRightError: func() { refused <- struct{}{}; <-known }}
 	socket := serveUntilTestEnds(t, d)
 	d.setRightOfAllUsers(RightNone)
 	for range maxConnsWithoutAccess + 1 {

@@ -160,7 +160,7 @@ func NewJobView(j *queue.Job, v JobViewContext) Job {
 		TimeoutMS: j.Timeout.Milliseconds(),
 		CreatedAt: Time(j.CreatedAt), UpdatedAt: Time(j.UpdatedAt), RunAt: Time(j.RunAt), ExpiresAt: Time(j.ExpiresAt),
 		StartedAt: Time(j.StartedAt), FinishedAt: Time(j.EndedAt),
-		QueueTimeMS:      j.QueueTime(v.CurrentTime).Milliseconds(),
+		QueueTimeMS:      j.QueueWaitTime(v.CurrentTime).Milliseconds(),
 		TypicalRuntimeMS: queue.NonZeroPtr(v.TypicalRuntime.Milliseconds()),
 		ExitCode:         exitCodeOrNil(j.ExitCode), Signal: queue.NonZeroPtr(j.Signal),
 		DependsOn: formatDependencies(j.DependsOn), Lock: queue.FirstDemandText(j, queue.GateLock),
@@ -241,9 +241,9 @@ func NewEventView(e *queue.Event) Event {
 	}
 }
 
-// commandsByEventKind maps a kind of event to the command that causes events of this kind. It is used for events that
+// cliCommandByEventKind maps a kind of event to the command that causes events of this kind. It is used for events that
 // do not contain their command.
-var commandsByEventKind = map[queue.EventKind]string{
+var cliCommandByEventKind = map[queue.EventKind]string{
 	queue.EventEnqueued: "enqueue", queue.EventCancelled: "cancel", queue.EventRetried: "retry", queue.EventRemoved: "rm",
 	queue.EventHeld: "hold", queue.EventReleased: "release", queue.EventEdited: "edit", queue.EventPaused: "pause",
 	queue.EventResumed: "resume", queue.EventSettingChanged: "config",
@@ -256,7 +256,7 @@ var commandsByEventKind = map[queue.EventKind]string{
 // target.
 func (v *Event) AddAuditFields(e *queue.Event) {
 	v.UID, v.PeerPID = e.Detail.CausedByUID, e.Detail.ClientPID
-	v.AuditCommand = cmp.Or(e.Detail.Verb, commandsByEventKind[e.Kind])
+	v.AuditCommand = cmp.Or(e.Detail.Verb, cliCommandByEventKind[e.Kind])
 	v.CommandTarget = cmp.Or(e.Detail.ScheduleName, e.Detail.ActionTarget, e.JobID, e.Detail.SettingName)
 	if e.JobID != "" && e.Detail.ActionTarget != "" {
 		v.CommandTarget = e.JobID + " " + e.Detail.ActionTarget

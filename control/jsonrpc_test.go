@@ -99,18 +99,18 @@ func TestMalformedRequestObjectsGetInvalidRequestError(t *testing.T) {
 // recordingAPI is an API that records the commands of enqueued jobs.
 type recordingAPI struct {
 	noopAPI
-	commands chan string
+	enqueuedCommands chan string
 }
 
 func (n recordingAPI) Enqueue(_ context.Context, p EnqueueParams) (EnqueueResult, error) {
-	n.commands <- *p.JobSpec.Command
+	n.enqueuedCommands <- *p.JobSpec.Command
 	return EnqueueResult{}, nil
 }
 
 // A notification is a request without an id. The server executes it but never answers it, even if it fails
 // (JSON-RPC 2.0, section 4.1).
 func TestNotificationsAreNotAnswered(t *testing.T) {
-	api := recordingAPI{commands: make(chan string, 1)}
+	api := recordingAPI{enqueuedCommands: make(chan string, 1)}
 	e := serveAndConnect(t, api)
 	a := e.send(`{"jsonrpc":"2.0","method":"enqueue","params":{"command":"true"}}`, `{"jsonrpc":"2.0","method":"nosuch"}`,
 		`{"jsonrpc":"2.0","method":"show","params":{"idz":1}}`, `{"jsonrpc":"2.0","method":"logs","params":{"id":"a"}}`,
@@ -118,7 +118,7 @@ func TestNotificationsAreNotAnswered(t *testing.T) {
 	if string(a.ID) != "9" || a.Error != nil {
 		t.Errorf("the first answer is %+v, want that of the request with id 9", a)
 	}
-	if got := <-api.commands; got != "true" {
+	if got := <-api.enqueuedCommands; got != "true" {
 		t.Errorf("enqueued %q", got)
 	}
 	if a := e.send(`{"jsonrpc":"2.0","id":10,"method":"hello"}`); string(a.ID) != "10" {

@@ -14,8 +14,8 @@ import (
 // The log contains only two kinds of request parameters: ids of jobs and names of settings. Commands and
 // environment variables may be secret.
 
-// maxLoggedIDs is the maximum number of job ids that the log shows for one request.
-const maxLoggedIDs = 3
+// maxLoggedJobIDs is the maximum number of job ids that the log shows for one request.
+const maxLoggedJobIDs = 3
 
 // requestLogLevel returns the level at which a request is logged. The level is info, which the log contains by
 // default, for a request that has changed something. It is lower for requests that read, enqueue a job or type
@@ -24,20 +24,20 @@ const maxLoggedIDs = 3
 func (m *Method) requestLogLevel(result any, err error) slog.Level {
 	quiet := !m.Right.Covers(RightSubmit) || m.Name == "logs" || m.Name == "attach" || m.Name == "enqueue" ||
 		m.Name == "enqueue.batch"
-	switch r, counts := result.(interface{ hasChanges() bool }); {
+	switch r, counts := result.(interface{ changedAnything() bool }); {
 	case err != nil && ErrorCodeInfoOf(err).Code == queue.CodeInternal:
 		return slog.LevelError
-	case quiet, err != nil && !errors.Is(err, queue.ErrOutcomeUnknown), counts && !r.hasChanges():
+	case quiet, err != nil && !errors.Is(err, queue.ErrOutcomeUnknown), counts && !r.changedAnything():
 		return slog.LevelDebug
 	}
 	return slog.LevelInfo
 }
 
-// In each requestLogWindow, a user without the right "operate" causes at most maxRequestLogLines log lines at
+// In each requestLogWindow, a user without the right "operate" causes at most maxRequestLogLinesPerUser log lines at
 // the level info. The audit log still records all changes.
 const (
-	maxRequestLogLines = 60
-	requestLogWindow   = time.Minute
+	maxRequestLogLinesPerUser = 60
+	requestLogWindow          = time.Minute
 )
 
 // logLimiter limits how many log lines each user causes. The zero logLimiter is ready to use.
@@ -53,9 +53,9 @@ type loggedLines struct {
 	omittedLines int       // lines left out since the last line that was written
 }
 
-// allow reports whether a line about the user may be written now. If it may, omittedLines is the number of lines about
-// the user that were left out since the last one was written.
-func (l *logLimiter) allow(uid int, now time.Time) (omittedLines int, ok bool) {
+// allowLine reports whether a line about the user may be written now. If it may, omittedLines is the number of lines
+// about the user that were left out since the last one was written.
+func (l *logLimiter) allowLine(uid int, now time.Time) (omittedLines int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	u := l.linesByUID[uid]
@@ -69,7 +69,7 @@ func (l *logLimiter) allow(uid int, now time.Time) (omittedLines int, ok bool) {
 	if now.Sub(u.windowStart) >= requestLogWindow {
 		u.windowStart, u.writtenLines = now, 0
 	}
-	if u.writtenLines >= maxRequestLogLines {
+	if u.writtenLines >= maxRequestLogLinesPerUser {
 		u.omittedLines++
 		return 0, false
 	}
@@ -78,12 +78,12 @@ func (l *logLimiter) allow(uid int, now time.Time) (omittedLines int, ok bool) {
 	return omittedLines, true
 }
 
-// The methods hasChanges report whether the request with this result has changed something.
+// The methods changedAnything report whether the request with this result has changed something.
 
-func (r BulkResult) hasChanges() bool     { return len(r.ChangedJobIDs) > 0 }
-func (r RemovalCount) hasChanges() bool   { return r.RemovedJobs > 0 }
-func (d ScheduleDetail) hasChanges() bool { return !d.AlreadyExisted }
-func (r EnqueueResult) hasChanges() bool  { return !r.AlreadyExisted }
+func (r BulkResult) changedAnything() bool     { return len(r.ChangedJobIDs) > 0 }
+func (r RemovalCount) changedAnything() bool   { return r.RemovedJobs > 0 }
+func (d ScheduleDetail) changedAnything() bool { return !d.AlreadyExisted }
+func (r EnqueueResult) changedAnything() bool  { return !r.AlreadyExisted }
 
 // logRequest writes a line about a request to the log, if the request is to be logged.
 func (s *Server) logRequest(ctx context.Context, t *activeRequest, duration time.Duration, result any, err error) {
@@ -94,7 +94,7 @@ func (s *Server) logRequest(ctx context.Context, t *activeRequest, duration time
 	level, peer, omitted := m.requestLogLevel(result, err), &t.conn.peer, 0
 	if level == slog.LevelInfo && !peer.Right.Covers(RightOperate) {
 		var ok bool
-		if omitted, ok = s.logLimiter.allow(peer.UID, time.Now()); !ok {
+		if omitted, ok = s.logLimiter.allowLine(peer.UID, time.Now()); !ok {
 			level = slog.LevelDebug
 		}
 	}
@@ -106,8 +106,8 @@ func (s *Server) logRequest(ctx context.Context, t *activeRequest, duration time
 		slog.Float64("took_ms", float64(duration.Microseconds())/1000)}
 	if len(t.loggedJobIDs) > 0 && m.Right.Covers(RightSubmit) {
 		var firstIDs []string
-		for _, id := range t.loggedJobIDs[:min(len(t.loggedJobIDs), maxLoggedIDs)] {
-			firstIDs = append(firstIDs, loggableID(id))
+		for _, id := range t.loggedJobIDs[:min(len(t.loggedJobIDs), maxLoggedJobIDs)] {
+			firstIDs = append(firstIDs, loggableJobID(id))
 		}
 		attrs = append(attrs, slog.Any("jobs", firstIDs), slog.Int("of", len(t.loggedJobIDs)))
 	}
@@ -128,21 +128,21 @@ func (s *Server) logRequest(ctx context.Context, t *activeRequest, duration time
 	s.log.LogAttrs(ctx, level, text, attrs...)
 }
 
-// deniedLogInterval is the minimum interval between two log lines about rejected connections.
-const deniedLogInterval = 10 * time.Second
+// rejectedConnLogInterval is the minimum interval between two log lines about rejected connections.
+const rejectedConnLogInterval = 10 * time.Second
 
-// logRejectedConn logs a rejected connection, at most once per deniedLogInterval for all users together.
+// logRejectedConn logs a rejected connection, at most once per rejectedConnLogInterval for all users together.
 func (s *Server) logRejectedConn(p Peer, err error) {
-	now, last := time.Now().UnixNano(), s.denialLoggedAtNanos.Load()
-	if now-last < int64(deniedLogInterval) || !s.denialLoggedAtNanos.CompareAndSwap(last, now) {
+	now, last := time.Now().UnixNano(), s.rejectionLoggedAtUnixNanos.Load()
+	if now-last < int64(rejectedConnLogInterval) || !s.rejectionLoggedAtUnixNanos.CompareAndSwap(last, now) {
 		return
 	}
 	s.log.Warn("connection refused", "uid", p.UID, "pid", p.PID, "error", err)
 }
 
-// loggableID returns a job id in a form that is safe for the log. The id in a rejected request may have any length and
-// contain any characters.
-func loggableID(jobID string) string {
+// loggableJobID returns a job id in a form that is safe for the log. The id in a rejected request may have any length
+// and contain any characters.
+func loggableJobID(jobID string) string {
 	if queue.ValidID(jobID) {
 		return jobID
 	}

@@ -67,8 +67,9 @@ func TestLogOmitsRequestsWithoutEffect(t *testing.T) {
 func TestLogLinesPerUserAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logged, done := requestLogger(), BulkResult{ChangedJobIDs: []string{"a"}}
-		for right, want := range map[Right]int{RightSubmit: maxRequestLogLines, RightOperate: maxRequestLogLines + 7} {
-			if n := strings.Count(logged("hold", right, done, nil, maxRequestLogLines+7), "\n"); n != want {
+		for right, want := range map[Right]int{RightSubmit: maxRequestLogLinesPerUser,
+			RightOperate: maxRequestLogLinesPerUser + 7} {
+			if n := strings.Count(logged("hold", right, done, nil, maxRequestLogLinesPerUser+7), "\n"); n != want {
 				t.Errorf("%v: %d lines, want %d", right, n, want)
 			}
 		}

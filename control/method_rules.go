@@ -54,7 +54,7 @@ func constraintsByRule() map[string]queue.Constraint {
 		"reason":   {TextFormat: reasonFormat, MaxBytes: queue.MaxLabelBytes},
 		"typed":    {MaxBytes: MaxTypedBytes},
 		"setting": {NotEmpty: true, MaxBytes: MaxSettingValueBytes,
-			MessageSuffix: "; use config.unset to restore the default"},
+			ErrorMessageSuffix: "; use config.unset to restore the default"},
 		"signal":         {TextFormat: signalFormat()},
 		"sharedKey":      {TextFormat: sharedKeyFormat},
 		"rate":           {TextFormat: rateFormat},
@@ -168,25 +168,25 @@ func CheckFieldAllowsQueueDefault(jobField string) error {
 	return nil
 }
 
-// fieldSetsByRule returns the sets of job fields that parameters accept, by the name that the tag "rule" of a parameter
-// contains.
-func fieldSetsByRule() map[string]*fieldSet {
+// jobFieldSetsByRule returns the sets of job fields that parameters accept, by the name that the tag "rule" of a
+// parameter contains.
+func jobFieldSetsByRule() map[string]*fieldSet {
 	return map[string]*fieldSet{
-		"editedFields":  {excludedFields: []string{queue.UneditableField}, isEdit: true},
+		"editedFields":  {excludedFields: []string{queue.UneditableField}, editsExistingJobs: true},
 		"queueDefaults": {excludedFields: fieldsWithoutQueueDefault},
 	}
 }
 
 // These are names of value classes; see valueClass.
 const (
-	// classManyJobs contains the lists with more than MaxJobsPerPartialBatch jobs, which only the last request of a batch
-	// may contain.
-	classManyJobs = "jobs:many"
-	// classWithPriority contains the lists with at least one job that sets a priority. Such a list cannot be combined with
-	// the parameter "next".
-	classWithPriority = "jobs:priority"
-	// classAudit contains the values of the parameter "event" that include the kind "audit".
-	classAudit = "event:audit"
+	// classAbovePartialBatchLimit contains the lists with more than MaxJobsPerPartialBatch jobs, which only the last
+	// request of a batch may contain.
+	classAbovePartialBatchLimit = "jobs:many"
+	// classJobsWithPriority contains the lists with at least one job that sets a priority. Such a list cannot be combined
+	// with the parameter "next".
+	classJobsWithPriority = "jobs:priority"
+	// classAuditEvents contains the values of the parameter "event" that include the kind "audit".
+	classAuditEvents = "event:audit"
 )
 
 func specHasPriority(s queue.Spec) bool { return s.Priority != nil }
@@ -202,25 +202,25 @@ func valueClassesByRule() map[string][]valueClass {
 	auditSchema := schema{"const": string(queue.EventAudit)}
 	return map[string][]valueClass{
 		"jobs": {
-			{classManyJobs, many, schema{"minItems": MaxJobsPerPartialBatch + 1}},
-			{classWithPriority, withPriority, schema{"contains": jobWithPrioritySchema()}},
+			{classAbovePartialBatchLimit, many, schema{"minItems": MaxJobsPerPartialBatch + 1}},
+			{classJobsWithPriority, withPriority, schema{"contains": jobWithPrioritySchema()}},
 		},
-		"eventKinds": {{classAudit, audit,
+		"eventKinds": {{classAuditEvents, audit,
 			schema{"anyOf": []schema{auditSchema, {"type": "array", "contains": auditSchema}}}}},
 	}
 }
 
-// conditionRow is a row of the table of conditions; see paramCondition. types, setA and setB are lists of names,
-// separated by spaces.
+// conditionRow is a row of the table of conditions; see paramCondition. types, paramSetA and paramSetB are lists of
+// names, separated by spaces.
 type conditionRow struct {
-	types      string // names of the Go types to whose fields the condition applies
-	kind       *conditionKind
-	setA, setB string // names in the sets A and B of the paramCondition
-	message    string
+	paramTypeNames       string // names of the Go types to whose fields the condition applies
+	kind                 *conditionKind
+	paramSetA, paramSetB string // names in the sets A and B of the paramCondition
+	message              string
 }
 
-// conditionRows returns the conditions on parameters. They are checked in this order.
-func conditionRows() []conditionRow {
+// paramConditionRows returns the conditions on parameters. They are checked in this order.
+func paramConditionRows() []conditionRow {
 	const (
 		selectorParams       = "state failed label queue batch user older_than id_glob"
 		queueSettings        = "concurrency weight max_pending default retention retention_max_jobs retention_output"
@@ -231,55 +231,56 @@ func conditionRows() []conditionRow {
 		return fmt.Sprintf("cannot be combined with parameter %q; use one of them", name)
 	}
 	return []conditionRow{
-		{"EnqueueParams", notTogether, "next", "priority", twoPrioritiesMessage},
-		{"EnqueueBatchParams", anyOf, "commit batch", "",
+		{"EnqueueParams", forbidBothSets, "next", "priority", twoPrioritiesMessage},
+		{"EnqueueBatchParams", requireSetA, "commit batch", "",
 			`must be true if the batch is a single request; to send several requests, set parameter "batch"`},
-		{"EnqueueBatchParams", anyOf, "jobs commit abort", "", noJobsMessage},
-		{"EnqueueBatchParams", anyOf, "jobs batch", "", noJobsMessage},
-		{"EnqueueBatchParams", firstRequiresSecond, classManyJobs, "commit",
+		{"EnqueueBatchParams", requireSetA, "jobs commit abort", "", noJobsMessage},
+		{"EnqueueBatchParams", requireSetA, "jobs batch", "", noJobsMessage},
+		{"EnqueueBatchParams", requireSetBWithA, classAbovePartialBatchLimit, "commit",
 			fmt.Sprintf("too many jobs; the maximum is %d, except in the last request of a batch",
 				MaxJobsPerPartialBatch)},
-		{"EnqueueBatchParams", firstRequiresSecond, "abort", "batch",
+		{"EnqueueBatchParams", requireSetBWithA, "abort", "batch",
 			`works only with parameter "batch"; name the batch to discard`},
-		{"EnqueueBatchParams", notTogether, "abort", "commit jobs",
+		{"EnqueueBatchParams", forbidBothSets, "abort", "commit jobs",
 			`cannot be combined with parameter "commit" or "jobs"; leave them out`},
-		{"EnqueueBatchParams", firstRequiresSecond, "key", "commit",
+		{"EnqueueBatchParams", requireSetBWithA, "key", "commit",
 			`works only with parameter "commit"; give the key only in the last request of a batch`},
-		{"EnqueueBatchParams", notTogether, "next", classWithPriority, twoPrioritiesMessage},
-		{"Selection PauseSelection KillParams EditParams RetryParams RemoveParams", exactlyOneSet, "ids id", "all " +
+		{"EnqueueBatchParams", forbidBothSets, "next", classJobsWithPriority, twoPrioritiesMessage},
+		{"Selection PauseSelection KillParams EditParams RetryParams RemoveParams", requireExactlyOneSet, "ids id", "all " +
 			selectorParams,
 			`no jobs given; set parameter "id", "ids" or "all", or select jobs with ` + quoteNames(selectorParams)},
-		{"PauseSelection", notTogether, "all", selectorParams,
+		{"PauseSelection", forbidBothSets, "all", selectorParams,
 			"selects all jobs; leave out the other parameters that select jobs"},
-		{"DeadJobRetryParams", exactlyOneSet, "ids id", "all batch",
+		{"DeadJobRetryParams", requireExactlyOneSet, "ids id", "all batch",
 			`no jobs given; set parameter "id", "ids", "batch" or "all"`},
-		{"ClearParams", anyOf, "yes dry_run", "",
+		{"ClearParams", requireSetA, "yes dry_run", "",
 			"must be true to remove the jobs permanently, with their history; use dry_run to count them"},
-		{"WaitParams", anyOf, "ids id", "", `no jobs given; set parameter "id" or "ids"`},
-		{"LogsParams", notTogether, "until", "follow", `works only for past output; leave out parameter "follow"`},
-		{"LogsParams", firstRequiresSecond, "all", "follow", `works only with parameter "follow"; set both`},
-		{"LogsParams", notTogether, "all", "attempt n",
+		{"WaitParams", requireSetA, "ids id", "", `no jobs given; set parameter "id" or "ids"`},
+		{"LogsParams", forbidBothSets, "until", "follow", `works only for past output; leave out parameter "follow"`},
+		{"LogsParams", requireSetBWithA, "all", "follow", `works only with parameter "follow"; set both`},
+		{"LogsParams", forbidBothSets, "all", "attempt n",
 			`prints all output from the first attempt on; leave out parameters "attempt" and "n"`},
-		{"AttachParams", firstRequiresSecond, "rows", "cols",
+		{"AttachParams", requireSetBWithA, "rows", "cols",
 			`works only with parameter "cols"; give both to change the size`},
-		{"AttachParams", firstRequiresSecond, "cols", "rows",
+		{"AttachParams", requireSetBWithA, "cols", "rows",
 			`works only with parameter "rows"; give both to change the size`},
-		{"AttachParams", notTogether, "text", "base64", insteadOf("base64")},
-		{"QueueSetParams", anyOf, queueSettings, "",
+		{"AttachParams", forbidBothSets, "text", "base64", insteadOf("base64")},
+		{"QueueSetParams", requireSetA, queueSettings, "",
 			"no changes given; set at least one of the parameters " + quoteNames(queueSettings)},
-		{"QueuePauseParams QueueResumeParams", exactlyOneSet, "name", "all",
+		{"QueuePauseParams QueueResumeParams", requireExactlyOneSet, "name", "all",
 			`no queue given; set parameter "name", or set parameter "all" to true`},
-		{"QueuePauseParams", notTogether, "for", "until", insteadOf("until")},
-		{"QueuePauseParams", notTogether, "freeze", "until for",
+		{"QueuePauseParams", forbidBothSets, "for", "until", insteadOf("until")},
+		{"QueuePauseParams", forbidBothSets, "freeze", "until for",
 			`a pause that freezes jobs lasts until the queue is resumed; leave out parameters "until" and "for"`},
-		{"StatsParams", notTogether, "ever", "queue since until by",
+		{"StatsParams", forbidBothSets, "ever", "queue since until by",
 			`covers all queues and all times; leave out parameters "queue", "since", "until" and "by"`},
-		{"GateSetParams", exactlyOneSet, "lock", "rate unset", `no rule given; set parameter "lock", "rate" or "unset"`},
-		{"GateSetParams", notTogether, "rate", "unset", insteadOf("unset")},
-		{"WorkerStopParams", notTogether, "count", "all", insteadOf("all")},
-		{"NodeDrainParams DrainParams", notTogether, "wait", "off", insteadOf("off")},
-		{"EventsParams", notTogether, "until", "follow", `works only for past events; leave out parameter "follow"`},
-		{"EventsParams", firstRequiresSecond, classAudit, "audit",
+		{"GateSetParams", requireExactlyOneSet, "lock", "rate unset",
+			`no rule given; set parameter "lock", "rate" or "unset"`},
+		{"GateSetParams", forbidBothSets, "rate", "unset", insteadOf("unset")},
+		{"WorkerStopParams", forbidBothSets, "count", "all", insteadOf("all")},
+		{"NodeDrainParams DrainParams", forbidBothSets, "wait", "off", insteadOf("off")},
+		{"EventsParams", forbidBothSets, "until", "follow", `works only for past events; leave out parameter "follow"`},
+		{"EventsParams", requireSetBWithA, classAuditEvents, "audit",
 			`the kind "audit" works only with parameter "audit"; set both (admins only)`},
 	}
 }

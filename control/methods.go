@@ -20,7 +20,7 @@ type Method struct {
 type endpoint struct {
 	decode func(raw json.RawMessage) (params any, err error) // parses parameters
 	// call calls the method of api. The method calls notify to send a notification.
-	call                         func(ctx context.Context, api API, params any, notify func(any) error) (any, error)
+	callMethod                   func(ctx context.Context, api API, params any, notify func(any) error) (any, error)
 	paramsType                   reflect.Type
 	notificationType, resultType reflect.Type // notificationType is nil if the method sends none
 	readOnly                     bool         // the method changes nothing
@@ -98,7 +98,7 @@ func buildMethods() []Method {
 		{"schedule.rm", RightSubmit, RightOperate, false, answerEndpoint(API.ScheduleRemove)},
 		{"schedule.pause", RightSubmit, RightOperate, false, answerEndpoint(API.SchedulePause)},
 		{"schedule.resume", RightSubmit, RightOperate, false, answerEndpoint(API.ScheduleResume)},
-		{"schedule.run", RightSubmit, RightOperate, false, answerEndpoint(API.ScheduleRun)},
+		{"schedule.run", RightSubmit, RightOperate, false, answerEndpoint(API.RunScheduleNow)},
 		{"gate.list", RightRead, RightRead, false, readOnlyEndpoint(API.GateList)},
 		{"gate.set", RightOperate, RightOperate, false, answerEndpoint(API.SetGateRule)},
 		{"node.list", RightRead, RightRead, false, readOnlyEndpoint(API.NodeList)},
@@ -116,7 +116,7 @@ func buildMethods() []Method {
 		{"cleanup", RightAdmin, RightAdmin, true, streamEndpoint(API.RemoveOldJobs)},
 		{"backup", RightAdmin, RightAdmin, true, streamEndpoint(API.StreamBackup)},
 		{"doctor", RightAdmin, RightAdmin, true, streamEndpoint(API.RunDoctor)},
-		{"drain", RightAdmin, RightAdmin, false, answerEndpoint(API.SetDrain)},
+		{"drain", RightAdmin, RightAdmin, false, answerEndpoint(API.StartOrEndDrain)},
 		{"reload", RightAdmin, RightAdmin, false, answerEndpoint(API.ReloadSettingsFile)},
 		{"service.stop", RightAdmin, RightAdmin, false, answerEndpoint(API.ServiceStop)},
 	}
@@ -167,9 +167,9 @@ func streamEndpoint[P, N, R any](method func(API, context.Context, P, func(N) er
 }
 
 // decodeParamsOf parses the parameters of a method. It returns a *P, or nil with an error.
-func decodeParamsOf[P any](raw json.RawMessage) (any, error) {
+func decodeParamsOf[P any](paramsJSON json.RawMessage) (any, error) {
 	p := new(P)
-	if err := decodeParams(raw, p); err != nil {
+	if err := decodeParams(paramsJSON, p); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -177,8 +177,8 @@ func decodeParamsOf[P any](raw json.RawMessage) (any, error) {
 
 // ParseParams parses the parameters of a method as the server does, and rejects unknown names. The caller must
 // have checked raw with queue.CheckJSON.
-func ParseParams[P any](raw json.RawMessage) (p P, err error) {
-	err = decodeParams(raw, &p)
+func ParseParams[P any](paramsJSON json.RawMessage) (p P, err error) {
+	err = decodeParams(paramsJSON, &p)
 	return p, err
 }
 

@@ -7,7 +7,7 @@ type NodeAPI interface {
 	// NodeList lists the nodes, sorted by name. If only one node uses the queue, it lists that node.
 	NodeList(ctx context.Context, p NodeListParams) (NodeList, error)
 	// NodeDrain stops a node from claiming jobs, or lets it claim jobs again. It returns once no job can start on the node
-	// any more or, like AdminAPI.SetDrain, returns an error after a time limit.
+	// any more or, like AdminAPI.StartOrEndDrain, returns an error after a time limit.
 	NodeDrain(ctx context.Context, p NodeDrainParams) (NodeView, error)
 	// NodeRemove deletes a node whose service is not running.
 	NodeRemove(ctx context.Context, p NodeRemoveParams) (NodeView, error)

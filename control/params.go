@@ -156,32 +156,38 @@ func (s *Selection) UsesFilters() bool {
 		s.OlderThan != 0 || s.IDGlob != ""
 }
 
-// The methods isForManyJobs report whether a request lists or changes many jobs.
+// The methods concernsManyJobs report whether a request lists or changes many jobs.
 
-func (s *Selection) isForManyJobs() bool {
+func (s *Selection) concernsManyJobs() bool {
 	return s.UsesFilters() || len(s.IDs) >= manyJobIDsThreshold
 }
-func (p *DeadJobRetryParams) isForManyJobs() bool {
+func (p *DeadJobRetryParams) concernsManyJobs() bool {
 	return p.AllDeadJobs || p.Batch != "" || len(p.IDs) >= manyJobIDsThreshold
 }
-func (p *ListParams) isForManyJobs() bool           { return true }
-func (p *ScreenParams) isForManyJobs() bool         { return true }
-func (p *DependencyTreeParams) isForManyJobs() bool { return true }
-func (p *ClearParams) isForManyJobs() bool          { return true }
+func (p *ListParams) concernsManyJobs() bool           { return true }
+func (p *ScreenParams) concernsManyJobs() bool         { return true }
+func (p *DependencyTreeParams) concernsManyJobs() bool { return true }
+func (p *ClearParams) concernsManyJobs() bool          { return true }
 
-// The methods logSubject return what the log shows of a request's parameters: ids of jobs, or the name of a
+// The methods loggedIDsAndSetting return what the log shows of a request's parameters: ids of jobs, or the name of a
 // setting.
 
-func (p *EnqueueParams) logSubject() (ids []string, setting string) {
+func (p *EnqueueParams) loggedIDsAndSetting() (ids []string, setting string) {
 	if p.JobSpec.ID != nil {
 		ids = []string{*p.JobSpec.ID}
 	}
 	return ids, ""
 }
-func (s *Selection) logSubject() (ids []string, setting string) { return s.AllIDs(), "" }
-func (p *DeadJobRetryParams) logSubject() (ids []string, setting string) {
+func (s *Selection) loggedIDsAndSetting() (ids []string, setting string) { return s.AllIDs(), "" }
+func (p *DeadJobRetryParams) loggedIDsAndSetting() (ids []string, setting string) {
 	return Selection{ID: p.ID, IDs: p.IDs}.AllIDs(), ""
 }
-func (p *LogsParams) logSubject() (ids []string, setting string)        { return []string{string(p.ID)}, "" }
-func (p *ConfigSetParams) logSubject() (ids []string, setting string)   { return nil, p.SettingName }
-func (p *SettingNameParams) logSubject() (ids []string, setting string) { return nil, p.SettingName }
+func (p *LogsParams) loggedIDsAndSetting() (ids []string, setting string) {
+	return []string{string(p.ID)}, ""
+}
+func (p *ConfigSetParams) loggedIDsAndSetting() (ids []string, setting string) {
+	return nil, p.SettingName
+}
+func (p *SettingNameParams) loggedIDsAndSetting() (ids []string, setting string) {
+	return nil, p.SettingName
+}

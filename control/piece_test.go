@@ -3,7 +3,7 @@ package control
 import "testing"
 
 // MissingOutputText says how many bytes of output are missing, and from which stream unless the stream is unknown.
-func TestGapTextNamesMissingBytesAndStream(t *testing.T) {
+func TestOutputGapTextNamesBytesAndStream(t *testing.T) {
 	for want, p := range map[string]OutputPiece{
 		"[3 bytes of stdout were not kept]": {Stream: "stdout", DroppedBytes: 3},
 		"[4 bytes of stderr are damaged]":   {Stream: "stderr", Damage: &DamagedRange{StreamOffset: 1, ByteCount: 4}},
@@ -17,7 +17,7 @@ func TestGapTextNamesMissingBytesAndStream(t *testing.T) {
 }
 
 // AppendTo puts a text about missing output on a separate line. It appends output unchanged.
-func TestAppendToMarksGapsOnTheirOwnLine(t *testing.T) {
+func TestOutputGapsAreMarkedOnOwnLine(t *testing.T) {
 	for _, c := range []struct {
 		before, want string
 		p            OutputPiece

@@ -16,14 +16,14 @@ import (
 	"time"
 )
 
-// answeringServer starts a server that answers each request with resultJSON. It calls onRequest with the number of the
-// connection, from 1. If onRequest returns false, the server closes the connection after the answer. When the first
+// startAnsweringServer starts a server that answers each request with resultJSON. It calls onRequest with the number of
+// the connection, from 1. If onRequest returns false, the server closes the connection after the answer. When the first
 // connection is closed, the server closes the channel closed.
-func answeringServer(
+func startAnsweringServer(
 	t *testing.T, resultJSON string, onRequest func(connection int) (more bool),
-) (path string, closed chan struct{}) {
+) (path string, firstConnClosed chan struct{}) {
 	t.Helper()
-	path, closed = tempSocket(t), make(chan struct{})
+	path, firstConnClosed = tempSocket(t), make(chan struct{})
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)
@@ -48,19 +48,19 @@ func answeringServer(
 					fmt.Fprintf(nc, `{"jsonrpc":"2.0","id":%d,"result":%s}`+"\n", id, resultJSON)
 				}
 				if nc.Close(); n == 1 {
-					close(closed)
+					close(firstConnClosed)
 				}
 			}()
 		}
 	}()
-	return path, closed
+	return path, firstConnClosed
 }
 
 // A caller that waits for a single answer reads from the connection itself. A separate goroutine would need another
 // thread, which makes a program that has just started slower.
 func TestCallForOneAnswerStartsNoGoroutine(t *testing.T) {
 	var reading atomic.Int64
-	path, _ := answeringServer(t, `{"id":"7","seq":7,"duplicate":true,"unenforced":["cpus"]}`, func(int) bool {
+	path, _ := startAnsweringServer(t, `{"id":"7","seq":7,"duplicate":true,"unenforced":["cpus"]}`, func(int) bool {
 		stacks := make([]byte, 1<<20)
 		reading.Add(int64(strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "(*clientConn).readAll.")))
 		return true
@@ -80,7 +80,7 @@ func TestCallForOneAnswerStartsNoGoroutine(t *testing.T) {
 // If the service has closed the connection since the last request, the client reconnects before it sends the next
 // request. Therefore even a request that must not be repeated succeeds.
 func TestClientReplacesClosedConnection(t *testing.T) {
-	path, closed := answeringServer(t, "{}", func(connection int) bool { return connection > 1 })
+	path, closed := startAnsweringServer(t, "{}", func(connection int) bool { return connection > 1 })
 	c := NewClient(path)
 	defer c.Close()
 	if _, err := c.Hello(context.Background(), HelloParams{}); err != nil {
@@ -95,7 +95,7 @@ func TestClientReplacesClosedConnection(t *testing.T) {
 // Each of several concurrent calls on one connection gets its own answer, whichever goroutine reads it, and
 // whether or not the call can be cancelled.
 func TestConcurrentCallsShareAConnection(t *testing.T) {
-	path, _ := answeringServer(t, "{}", func(int) bool { return true })
+	path, _ := startAnsweringServer(t, "{}", func(int) bool { return true })
 	c := NewClient(path)
 	defer c.Close()
 	var all sync.WaitGroup
@@ -119,7 +119,7 @@ func TestConcurrentCallsShareAConnection(t *testing.T) {
 
 // If the service has closed the connection, the client closes its end before it connects again.
 func TestClientClosesConnectionBeforeReconnecting(t *testing.T) {
-	path, _ := answeringServer(t, "{}", func(int) bool { return false })
+	path, _ := startAnsweringServer(t, "{}", func(int) bool { return false })
 	c := NewClient(path)
 	defer c.Close()
 	open := func() int {

@@ -8,12 +8,13 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ErrNoMethod means that Dispatch cannot call a method: it does not exist, or it sends a stream.
+// ErrNoMethod means that DispatchMethodCall cannot call a method: it does not exist, or it sends a stream.
 var ErrNoMethod = errors.New("no such method")
 
-// Dispatch calls a method of api for the peer of ctx, as the server does for a request on a connection. The caller must
-// have set the peer's right.
-func Dispatch(ctx context.Context, api API, method string, raw json.RawMessage) (result any, err error) {
+// DispatchMethodCall calls a method of api for the peer of ctx, as the server does for a request on a connection. The
+// caller must have set the peer's right.
+func DispatchMethodCall(ctx context.Context, api API, method string, paramsJSON json.RawMessage) (result any,
+	err error) {
 	m, peer := findMethod(method), PeerFrom(ctx)
 	switch {
 	case m == nil || m.SendsNotifications:
@@ -22,16 +23,16 @@ func Dispatch(ctx context.Context, api API, method string, raw json.RawMessage) 
 		return nil, queue.Errorf(queue.CodeDenied, "another node has a version of queuectl that requires the right %q "+
 			"for %s, and you do not have this right; run the same version on all nodes", m.Right, m.Name)
 	}
-	if raw != nil {
-		if err := queue.CheckJSON(raw); err != nil {
+	if paramsJSON != nil {
+		if err := queue.CheckJSON(paramsJSON); err != nil {
 			return nil, err
 		}
 	}
-	params, err := m.endpoint.decode(raw)
+	params, err := m.endpoint.decode(paramsJSON)
 	if err != nil {
 		return nil, err
 	}
-	return m.endpoint.call(ctx, api, params, nil)
+	return m.endpoint.callMethod(ctx, api, params, nil)
 }
 
 // EncodeAnswer encodes a result or an error as the line of an answer that contains null as the id of the request.

@@ -30,15 +30,15 @@ type param struct {
 	name, doc string
 	required  bool
 	queue.Constraint
-	fields       *fieldSet // job fields that an object of this parameter may contain; nil for other parameters
-	valueClasses []valueClass
+	allowedJobFields *fieldSet // job fields that an object of this parameter may contain; nil for other parameters
+	valueClasses     []valueClass
 }
 
 // fieldSet says which job fields an object may contain. In the object, the value null means the default of a field.
 type fieldSet struct {
-	excludedFields []string // fields that the object must not contain
-	isNewJob       bool     // the object describes a new job, not a change of a job
-	isEdit         bool     // the object changes existing jobs; it must not be empty
+	excludedFields    []string // fields that the object must not contain
+	describesNewJob   bool     // the object describes a new job, not a change of a job
+	editsExistingJobs bool     // the object changes existing jobs; it must not be empty
 }
 
 // valueClass is a set of values of a parameter, such as long lists of jobs. A paramCondition may name a class instead
@@ -64,9 +64,9 @@ func (r *ruleset) param(name string) *param {
 // violates the condition, the error names a parameter of set A: the first one that is given or, if none is given, the
 // first one of the set.
 type paramCondition struct {
-	kind       *conditionKind
-	setA, setB []string
-	message    string // error message, without the parameter's name
+	kind                 *conditionKind
+	paramSetA, paramSetB []string
+	message              string // error message, without the parameter's name
 }
 
 // conditionKind is a kind of condition. accepts reports whether a request meets the condition. Its arguments say
@@ -74,22 +74,22 @@ type paramCondition struct {
 // of the requests that meet the condition. Its arguments are the schemas of requests with a parameter of set A, and
 // with one of set B.
 type conditionKind struct {
-	accepts  func(a, b bool) bool
+	isMet    func(a, b bool) bool
 	toSchema func(a, b schema) schema
 }
 
 var (
-	// anyOf requires at least one parameter of set A.
-	anyOf = &conditionKind{func(a, _ bool) bool { return a }, func(a, _ schema) schema { return a }}
-	// exactlyOneSet requires parameters of exactly one of the two sets. If a request has parameters of both sets, the
-	// error names one parameter of each set and does not contain the condition's message.
-	exactlyOneSet = &conditionKind{func(a, b bool) bool { return a != b },
+	// requireSetA requires at least one parameter of set A.
+	requireSetA = &conditionKind{func(a, _ bool) bool { return a }, func(a, _ schema) schema { return a }}
+	// requireExactlyOneSet requires parameters of exactly one of the two sets. If a request has parameters of both sets,
+	// the error names one parameter of each set and does not contain the condition's message.
+	requireExactlyOneSet = &conditionKind{func(a, b bool) bool { return a != b },
 		func(a, b schema) schema { return schema{"oneOf": []schema{a, b}} }}
-	// notTogether rejects a request with parameters of both sets.
-	notTogether = &conditionKind{func(a, b bool) bool { return !a || !b },
+	// forbidBothSets rejects a request with parameters of both sets.
+	forbidBothSets = &conditionKind{func(a, b bool) bool { return !a || !b },
 		func(a, b schema) schema { return schema{"not": schema{"allOf": []schema{a, b}}} }}
-	// firstRequiresSecond requires a parameter of set B if the request has one of set A.
-	firstRequiresSecond = &conditionKind{func(a, b bool) bool { return !a || b },
+	// requireSetBWithA requires a parameter of set B if the request has one of set A.
+	requireSetBWithA = &conditionKind{func(a, b bool) bool { return !a || b },
 		func(a, b schema) schema { return schema{"anyOf": []schema{{"not": a}, b}} }}
 )
 
@@ -110,13 +110,13 @@ func (r *ruleset) checkGivenParams(givenParams map[string]bool) error {
 		return ""
 	}
 	for _, g := range r.conditions {
-		switch a, b := firstGiven(g.setA), firstGiven(g.setB); {
-		case g.kind.accepts(a != "", b != ""):
-		case g.kind == exactlyOneSet && a != "":
+		switch a, b := firstGiven(g.paramSetA), firstGiven(g.paramSetB); {
+		case g.kind.isMet(a != "", b != ""):
+		case g.kind == requireExactlyOneSet && a != "":
 			return queue.InvalidField(b, `cannot be combined with parameter %q; use one of them`, a)
 		default:
 			// A value class is named after its parameter, followed by a colon and a word.
-			field, _, _ := strings.Cut(cmp.Or(a, g.setA[0]), ":")
+			field, _, _ := strings.Cut(cmp.Or(a, g.paramSetA[0]), ":")
 			return queue.InvalidField(field, "%s", g.message)
 		}
 	}
@@ -161,45 +161,45 @@ func (p *param) checkValue(v reflect.Value) error {
 	return nil
 }
 
-// rulesets holds the rulesets by the type of the parameters. rulesOf builds them at its first call. If they were built
-// by the initializer of a variable, the linker would include all rulesets in the client, although only the service
-// needs them.
+// rulesets holds the rulesets by the type of the parameters. rulesetOfType builds them at its first call. If they were
+// built by the initializer of a variable, the linker would include all rulesets in the client, although only the
+// service needs them.
 var rulesets struct {
 	once   sync.Once
 	byType map[reflect.Type]*ruleset
 }
 
-// rulesOf returns the ruleset of a type that holds the parameters of a method.
-func rulesOf(t reflect.Type) *ruleset {
+// rulesetOfType returns the ruleset of a type that holds the parameters of a method.
+func rulesetOfType(t reflect.Type) *ruleset {
 	rulesets.once.Do(func() { rulesets.byType = buildRulesets() })
 	return rulesets.byType[t]
 }
 
 func buildRulesets() map[reflect.Type]*ruleset {
-	all, docs, rows := map[reflect.Type]*ruleset{}, parameterDocs(), conditionRows()
-	constraints, fields, classes := constraintsByRule(), fieldSetsByRule(), valueClassesByRule()
+	all, docs, rows := map[reflect.Type]*ruleset{}, paramDescriptionsByName(), paramConditionRows()
+	constraints, fields, classes := constraintsByRule(), jobFieldSetsByRule(), valueClassesByRule()
 	for _, m := range Methods() {
 		t, r := m.endpoint.paramsType, &ruleset{}
 		for _, f := range reflect.VisibleFields(t) {
-			name := jsonName(f)
+			name := jsonFieldName(f)
 			if f.Anonymous || name == "-" {
 				continue
 			}
 			rule, required := strings.CutSuffix(f.Tag.Get("rule"), ",required")
 			p := param{name: name, doc: docs[t.Name()+"."+name], required: required, Constraint: constraints[rule],
-				fields: fields[rule], valueClasses: classes[rule]}
+				allowedJobFields: fields[rule], valueClasses: classes[rule]}
 			switch {
-			case !p.NotEmpty || p.MessageSuffix != "":
+			case !p.NotEmpty || p.ErrorMessageSuffix != "":
 			case required:
-				p.MessageSuffix = "; give the " + p.doc
+				p.ErrorMessageSuffix = "; give the " + p.doc
 			default:
-				p.MessageSuffix = "; leave the parameter out"
+				p.ErrorMessageSuffix = "; leave the parameter out"
 			}
 			r.params = append(r.params, p)
 		}
 		for _, c := range rows {
-			if slices.Contains(strings.Fields(c.types), t.Name()) {
-				a, b := strings.Fields(c.setA), strings.Fields(c.setB)
+			if slices.Contains(strings.Fields(c.paramTypeNames), t.Name()) {
+				a, b := strings.Fields(c.paramSetA), strings.Fields(c.paramSetB)
 				r.conditions = append(r.conditions, paramCondition{c.kind, a, b, c.message})
 			}
 		}
@@ -208,17 +208,17 @@ func buildRulesets() map[reflect.Type]*ruleset {
 	return all
 }
 
-// parameterText contains the descriptions of parameters. Each section begins with a line of type names, followed by
-// lines of the form NAME: DESCRIPTION.
+// paramDescriptionsText contains the descriptions of parameters. Each section begins with a line of type names,
+// followed by lines of the form NAME: DESCRIPTION.
 //
 //go:embed parameters.txt
-var parameterText string
+var paramDescriptionsText string
 
-// parameterDocs returns the descriptions of parameters. A key has the form TYPE.NAME.
-func parameterDocs() map[string]string {
+// paramDescriptionsByName returns the descriptions of parameters. A key has the form TYPE.NAME.
+func paramDescriptionsByName() map[string]string {
 	docs := map[string]string{}
 	var types []string
-	for line := range strings.Lines(parameterText) {
+	for line := range strings.Lines(paramDescriptionsText) {
 		name, doc, described := strings.Cut(strings.TrimSpace(line), ": ")
 		if !described {
 			types = strings.Fields(line)

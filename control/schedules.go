@@ -24,8 +24,8 @@ type ScheduleAPI interface {
 	// occurrences during the pause do not count as missed.
 	SchedulePause(ctx context.Context, p ScheduleNameParams) (Schedule, error)
 	ScheduleResume(ctx context.Context, p ScheduleNameParams) (Schedule, error)
-	// ScheduleRun enqueues a job of a schedule now, in addition to the planned ones.
-	ScheduleRun(ctx context.Context, p ScheduleNameParams) (EnqueueResult, error)
+	// RunScheduleNow enqueues a job of a schedule now, in addition to the planned ones.
+	RunScheduleNow(ctx context.Context, p ScheduleNameParams) (EnqueueResult, error)
 }
 
 // ScheduleAddParams holds the parameters of the method schedule.add, which adds a schedule. In JSON, the fields of the
@@ -102,7 +102,7 @@ func (p ScheduleAddParams) MarshalJSON() ([]byte, error) {
 }
 
 func scheduleSchema() schema {
-	s := jobSchema(&fieldSet{excludedFields: excludedScheduleFields, isNewJob: true})
+	s := jobSchema(&fieldSet{excludedFields: excludedScheduleFields, describesNewJob: true})
 	fields := s["properties"].(schema)
 	fields[backoffJitter] = fields["jitter"]
 	return s
@@ -179,4 +179,4 @@ type OccurrenceRecord struct {
 	OutcomeNote  string  `json:"note,omitempty"` // why the start was refused, or because of which job it was skipped
 }
 
-func (p *ScheduleListParams) isForManyJobs() bool { return true }
+func (p *ScheduleListParams) concernsManyJobs() bool { return true }

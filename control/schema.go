@@ -33,13 +33,13 @@ func Schemas() []MethodSchema {
 	list := make([]MethodSchema, len(Methods()))
 	for i, m := range Methods() {
 		params, result := withSchemaVersion(paramsSchema(m.endpoint.paramsType)),
-			withSchemaVersion(schemaOf(m.endpoint.resultType))
+			withSchemaVersion(schemaOfType(m.endpoint.resultType))
 		list[i] = MethodSchema{Method: m.Name, Right: m.Right, Params: params, Result: result}
 		if m.RightForOthersJobs != m.Right {
 			list[i].RightForOthersJobs = m.RightForOthersJobs
 		}
 		if m.endpoint.notificationType != nil {
-			list[i].NotificationSchema = withSchemaVersion(schemaOf(m.endpoint.notificationType))
+			list[i].NotificationSchema = withSchemaVersion(schemaOfType(m.endpoint.notificationType))
 		}
 	}
 	return list
@@ -51,7 +51,7 @@ func withSchemaVersion(s schema) schema {
 }
 
 // StructSchema returns the JSON Schema of a struct type.
-func StructSchema(t reflect.Type) map[string]any { return schemaOf(t) }
+func StructSchema(t reflect.Type) map[string]any { return schemaOfType(t) }
 
 // schemaOfJSONTypes returns the schema that accepts all values of these JSON types.
 func schemaOfJSONTypes(jsonTypes ...string) schema {
@@ -78,16 +78,16 @@ func allowNull(s schema) schema {
 
 // These are patterns for texts that have no queue.TextFormat.
 const (
-	decimalDigits   = `([0-9]+[.]?[0-9]*|[.][0-9]+)`
-	decimalNumber   = decimalDigits + `([eE][+-]?[0-9]+)?`
-	durationPattern = `^(` + decimalNumber + `|(` + decimalDigits + `(ns|us|µs|ms|s|m|h|d|w))+)$`
-	sizePattern     = `^ *` + decimalNumber + ` *([kKmMgGtTpP]([iI]?[bB])?|[bB])? *$`
-	timePattern     = `^(19[7-9][0-9]|[2-9][0-9]{3})-[0-9]{2}-[0-9]{2}T[0-9:]{8}([.][0-9]+)?(Z|[+-][0-9:]{5})$`
-	base64Pattern   = `^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$`
+	decimalDigitsPattern = `([0-9]+[.]?[0-9]*|[.][0-9]+)`
+	decimalNumberPattern = decimalDigitsPattern + `([eE][+-]?[0-9]+)?`
+	durationPattern      = `^(` + decimalNumberPattern + `|(` + decimalDigitsPattern + `(ns|us|µs|ms|s|m|h|d|w))+)$`
+	sizePattern          = `^ *` + decimalNumberPattern + ` *([kKmMgGtTpP]([iI]?[bB])?|[bB])? *$`
+	timePattern          = `^(19[7-9][0-9]|[2-9][0-9]{3})-[0-9]{2}-[0-9]{2}T[0-9:]{8}([.][0-9]+)?(Z|[+-][0-9:]{5})$`
+	base64Pattern        = `^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$`
 )
 
-// customSchema returns the schema of a type with its own JSON encoding, or nil for other types.
-func customSchema(t reflect.Type) schema {
+// customEncodingSchema returns the schema of a type with its own JSON encoding, or nil for other types.
+func customEncodingSchema(t reflect.Type) schema {
 	switch t {
 	case reflect.TypeFor[JobID]():
 		return schemaOfJSONTypes("string", "integer")
@@ -114,7 +114,7 @@ func customSchema(t reflect.Type) schema {
 	case reflect.TypeFor[[]byte]():
 		return schema{"type": "string", "contentEncoding": "base64", "pattern": base64Pattern}
 	case reflect.TypeFor[queue.Spec]():
-		return jobSchema(&fieldSet{isNewJob: true})
+		return jobSchema(&fieldSet{describesNewJob: true})
 	}
 	return nil
 }
@@ -185,7 +185,7 @@ func jobSchema(allowedFields *fieldSet) schema {
 			// The client replaces env_pass by the values of the variables, so the service does not accept
 			// env_pass.
 			if name != "" && name != "env_pass" && !slices.Contains(allowedFields.excludedFields, name) {
-				properties[name] = fieldSchema(&f, !allowedFields.isNewJob)
+				properties[name] = fieldSchema(&f, !allowedFields.describesNewJob)
 				names[f.Name] = append(names[f.Name], name)
 			}
 		}
@@ -200,21 +200,22 @@ func jobSchema(allowedFields *fieldSet) schema {
 			otherNames = append(otherNames, names[other]...)
 		}
 		own := names[r.Field]
-		if !allowedFields.isNewJob && r.RequiresOther || len(own) == 0 || len(otherNames) == 0 && !r.RequiresOther {
+		if !allowedFields.describesNewJob && r.RequiresOtherField || len(own) == 0 || len(otherNames) == 0 &&
+			!r.RequiresOtherField {
 			continue // do not require the other field, because the existing job may already have it
 		}
-		kind := notTogether
-		if r.RequiresOther {
-			kind = firstRequiresSecond
+		kind := forbidBothSets
+		if r.RequiresOtherField {
+			kind = requireSetBWithA
 		}
 		a, b := anyFieldGivenSchema(own, properties), anyFieldGivenSchema(otherNames, properties)
 		rules = append(rules, kind.toSchema(a, b))
 	}
 	s := schema{"type": "object", "properties": properties, "additionalProperties": false}
-	if allowedFields.isNewJob {
+	if allowedFields.describesNewJob {
 		rules = append(rules, anyFieldGivenSchema([]string{"command", "argv"}, properties))
 	}
-	if allowedFields.isEdit {
+	if allowedFields.editsExistingJobs {
 		s["minProperties"] = 1
 		s["dependentRequired"] = schema{queue.JointEditFields.Field: []string{queue.JointEditFields.RequiredField}}
 	}
@@ -328,13 +329,13 @@ func addEntryConstraint(s schema, c *queue.Constraint, entriesKeyword, minKeywor
 		first["minLength"] = 1
 		s["prefixItems"] = []schema{first}
 	}
-	if c.NameFormat == nil {
+	if c.MapNameFormat == nil {
 		return
 	}
-	names := schema{"pattern": c.NameFormat.Pattern}
-	copyNonZeroMembers(names, schema{"maxLength": c.MaxNameBytes})
-	if c.ReservedNames != nil {
-		names["not"] = schema{"enum": c.ReservedNames}
+	names := schema{"pattern": c.MapNameFormat.Pattern}
+	copyNonZeroMembers(names, schema{"maxLength": c.MaxMapNameBytes})
+	if c.ReservedMapNames != nil {
+		names["not"] = schema{"enum": c.ReservedMapNames}
 	}
 	s["propertyNames"] = names
 }
@@ -342,10 +343,10 @@ func addEntryConstraint(s schema, c *queue.Constraint, entriesKeyword, minKeywor
 // paramsSchema returns the schema of a type of parameters, generated from its ruleset.
 func paramsSchema(t reflect.Type) schema {
 	s := schema{"type": "object", "additionalProperties": false}
-	own := fieldsByName(reflect.New(t).Elem())
+	own := fieldsByJSONName(reflect.New(t).Elem())
 	switch t {
 	case reflect.TypeFor[EnqueueParams]():
-		s = jobSchema(&fieldSet{isNewJob: true})
+		s = jobSchema(&fieldSet{describesNewJob: true})
 	case reflect.TypeFor[ScheduleAddParams]():
 		s = scheduleSchema()
 	}
@@ -354,7 +355,7 @@ func paramsSchema(t reflect.Type) schema {
 		properties = schema{}
 		s["properties"] = properties
 	}
-	rules := rulesOf(t)
+	rules := rulesetOfType(t)
 	var required []string
 	for i := range rules.params {
 		p := &rules.params[i]
@@ -365,7 +366,8 @@ func paramsSchema(t reflect.Type) schema {
 	}
 	all, _ := s["allOf"].([]schema)
 	for _, g := range rules.conditions {
-		all = append(all, g.kind.toSchema(rules.anyParamGivenSchema(g.setA, own), rules.anyParamGivenSchema(g.setB, own)))
+		all = append(all, g.kind.toSchema(rules.anyParamGivenSchema(g.paramSetA, own),
+			rules.anyParamGivenSchema(g.paramSetB, own)))
 	}
 	copyNonZeroMembers(s, schema{"required": required, "allOf": all})
 	return s
@@ -376,9 +378,9 @@ func (p *param) schema(t reflect.Type) schema {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	s := schemaOf(t)
-	if p.fields != nil {
-		s = jobSchema(p.fields)
+	s := schemaOfType(t)
+	if p.allowedJobFields != nil {
+		s = jobSchema(p.allowedJobFields)
 	}
 	if t == reflect.TypeFor[Time]() {
 		s["type"] = "string" // the same type, but without null
@@ -422,14 +424,14 @@ func (r *ruleset) anyParamGivenSchema(names []string, params map[string]reflect.
 	})
 }
 
-// schemaOf returns the schema of the JSON values to which a Go type is encoded.
-func schemaOf(t reflect.Type) schema {
-	if s := customSchema(t); s != nil {
+// schemaOfType returns the schema of the JSON values to which a Go type is encoded.
+func schemaOfType(t reflect.Type) schema {
+	if s := customEncodingSchema(t); s != nil {
 		return s
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
-		return allowNull(schemaOf(t.Elem()))
+		return allowNull(schemaOfType(t.Elem()))
 	case reflect.Bool:
 		return schemaOfJSONTypes("boolean")
 	case reflect.Int, reflect.Int64:
@@ -441,9 +443,9 @@ func schemaOf(t reflect.Type) schema {
 	case reflect.Interface:
 		return schema{} // any value
 	case reflect.Slice:
-		return schema{"type": "array", "items": schemaOf(t.Elem())}
+		return schema{"type": "array", "items": schemaOfType(t.Elem())}
 	case reflect.Map:
-		return schema{"type": "object", "additionalProperties": schemaOf(t.Elem())}
+		return schema{"type": "object", "additionalProperties": schemaOfType(t.Elem())}
 	case reflect.Struct:
 		return structSchema(t)
 	}
@@ -458,7 +460,7 @@ func structSchema(t reflect.Type) schema {
 		if f.Anonymous || name == "-" {
 			continue
 		}
-		properties[name] = schemaOf(f.Type)
+		properties[name] = schemaOfType(f.Type)
 		if !strings.Contains(options, "omit") {
 			required = append(required, name)
 		}

@@ -49,7 +49,8 @@ func schemaAccepts(t *testing.T, s *jsonschema.Schema, valueJSON string) bool {
 	return s.Validate(doc) == nil
 }
 
-var testDefaults = queue.Defaults{MaxRetries: 3, KillAfter: time.Second, Shell: "/bin/sh -c", OnLost: queue.OnLostRetry}
+var testJobDefaults = queue.Defaults{MaxRetries: 3, KillAfter: time.Second, Shell: "/bin/sh -c",
+	OnLost: queue.OnLostRetry}
 
 // checkParams returns an error if a method rejects the parameters, whatever the state of the queue is.
 func checkParams(m *Method, paramsJSON string) error {
@@ -70,10 +71,10 @@ func checkParams(m *Method, paramsJSON string) error {
 		specs = p.Jobs
 	case *EditParams:
 		job := queue.Job{MaxAttempts: 1, Execution: queue.Execution{Command: "true", Shell: "sh", OnLost: queue.OnLostRetry}}
-		return job.Edit(p.FieldsToSet, testDefaults)
+		return job.Edit(p.FieldsToSet, testJobDefaults)
 	}
 	for i := range specs {
-		if _, err := queue.ResolveSpec(&specs[i], testDefaults); err != nil {
+		if _, err := queue.ResolveSpec(&specs[i], testJobDefaults); err != nil {
 			return err
 		}
 	}
@@ -114,7 +115,8 @@ func TestSchemasDescribeEveryParameter(t *testing.T) {
 
 // Every name in a tag "rule" and every type in the table of conditions exists.
 func TestRuleTagsNameExistingConstraintsAndTypes(t *testing.T) {
-	constraints, fields, classes, types := constraintsByRule(), fieldSetsByRule(), valueClassesByRule(), map[string]bool{}
+	constraints, fields, classes, types := constraintsByRule(), jobFieldSetsByRule(), valueClassesByRule(),
+		map[string]bool{}
 	for _, m := range Methods() {
 		types[m.endpoint.paramsType.Name()] = true
 		for _, f := range reflect.VisibleFields(m.endpoint.paramsType) {
@@ -126,8 +128,8 @@ func TestRuleTagsNameExistingConstraintsAndTypes(t *testing.T) {
 			}
 		}
 	}
-	for _, row := range conditionRows() {
-		for name := range strings.FieldsSeq(row.types) {
+	for _, row := range paramConditionRows() {
+		for name := range strings.FieldsSeq(row.paramTypeNames) {
 			if !types[name] {
 				t.Errorf("a condition names %s, which is not a type of parameters", name)
 			}
@@ -138,16 +140,16 @@ func TestRuleTagsNameExistingConstraintsAndTypes(t *testing.T) {
 // The ruleset of a method has exactly the parameters that the method's type has. parameters.txt describes
 // exactly these parameters.
 func TestRulesetsHaveExactlyTheMethodsParameters(t *testing.T) {
-	unused := parameterDocs()
+	unused := paramDescriptionsByName()
 	for _, s := range Schemas() {
 		kind := findMethod(s.Method).endpoint.paramsType
-		rules := rulesOf(kind)
+		rules := rulesetOfType(kind)
 		for name := range s.Params["properties"].(schema) {
-			if rules.param(name) == nil && !slices.Contains(jobFields(), name) {
+			if rules.param(name) == nil && !slices.Contains(jobFieldNames(), name) {
 				t.Errorf("%s: %s has no rule", s.Method, name)
 			}
 		}
-		for name := range fieldsByName(reflect.New(kind).Elem()) {
+		for name := range fieldsByJSONName(reflect.New(kind).Elem()) {
 			if p := rules.param(name); p == nil || p.doc == "" {
 				t.Errorf("%s: %s has no rule or no description", s.Method, name)
 			}
@@ -159,8 +161,8 @@ func TestRulesetsHaveExactlyTheMethodsParameters(t *testing.T) {
 	}
 }
 
-// jobFields returns the names and aliases of all job fields, and backoff_jitter.
-func jobFields() []string {
+// jobFieldNames returns the names and aliases of all job fields, and backoff_jitter.
+func jobFieldNames() []string {
 	names := []string{backoffJitter}
 	for _, f := range queue.SpecFields() {
 		names = append(names, f.Name, f.Alias)
@@ -168,9 +170,9 @@ func jobFields() []string {
 	return names
 }
 
-// examples contains sets of parameters that some methods require. For each parameter of each method, examples contains
-// a set to which the parameter can be added: the method then accepts the parameter with some value.
-var examples = []map[string]string{
+// exampleParamSets contains sets of parameters that some methods require. For each parameter of each method, examples
+// contains a set to which the parameter can be added: the method then accepts the parameter with some value.
+var exampleParamSets = []map[string]string{
 	{}, {"id": `"a"`}, {"command": `"true"`}, {"name": `"a"`}, {"all": "true"}, {"yes": "true"},
 	{"commit": "true", "jobs": `[{"command":"true"}]`}, {"count": "1"},
 	{"name": `"a"`, "cron": `"@hourly"`, "command": `"true"`}, {"name": `"a"`, "cron": `"@hourly"`},
@@ -185,8 +187,8 @@ var examples = []map[string]string{
 	{"env_secret": `{"A":"/x"}`, "command": `"true"`},
 }
 
-// probeValues returns valid and invalid JSON values to try for a parameter.
-func probeValues(property schema) []string {
+// jsonValuesToTry returns valid and invalid JSON values to try for a parameter.
+func jsonValuesToTry(property schema) []string {
 	list := []string{
 		"null", "true", "false", "0", "1", "-1", "2", "0.5", "-0.001", "1e300", "100000", "999999999999", `""`,
 		`" "`, `"a"`, `"a b"`, `"@a"`, `"/a"`, `"-"`,
@@ -232,25 +234,25 @@ func jsonObject(memberCount int) string {
 	return "{" + strings.Join(members, ",") + "}"
 }
 
-// looseSchemas lists the parameters for which a schema accepts values that the method rejects. The texts describe these
-// values.
-var looseSchemas = map[string]string{
+// paramsWithLooseSchemas lists the parameters for which a schema accepts values that the method rejects. The texts
+// describe these values.
+var paramsWithLooseSchemas = map[string]string{
 	"id": "an integer with an exponent", "ids": "an integer with an exponent", "memory": "the size in a text",
 }
 
-// For every parameter, the schema and the method accept the same values, except for looseSchemas.
+// For every parameter, the schema and the method accept the same values, except for paramsWithLooseSchemas.
 func TestSchemasAcceptSameParametersAsMethods(t *testing.T) {
 	for i, s := range Schemas() {
 		m, compiled := &Methods()[i], compileSchema(t, s.Method, s.Params)
 		for name, p := range s.Params["properties"].(schema) {
 			base := baseParamsFor(t, m, compiled, name)
-			for _, value := range probeValues(p.(schema)) {
+			for _, value := range jsonValuesToTry(p.(schema)) {
 				params := maps.Clone(base)
 				params[name] = value
 				raw := encodeParams(params)
 				err := checkParams(m, raw)
 				permitted := schemaAccepts(t, compiled, raw)
-				if permitted == (err == nil) || permitted && looseSchemas[name] != "" {
+				if permitted == (err == nil) || permitted && paramsWithLooseSchemas[name] != "" {
 					continue
 				}
 				t.Errorf("%s: the schema permits %.150s: %t; the method says: %.200v", s.Method, raw, permitted, err)
@@ -263,7 +265,7 @@ func TestSchemasAcceptSameParametersAsMethods(t *testing.T) {
 // the method accepts some value of the named parameter.
 func baseParamsFor(t *testing.T, m *Method, s *jsonschema.Schema, paramName string) map[string]string {
 	t.Helper()
-	for _, e := range examples {
+	for _, e := range exampleParamSets {
 		for _, value := range []string{"1", `"a"`, "true", `"2027-01-01T00:00:00Z"`, "{}", `["dead"]`, `{"a":"b"}`,
 			`"dead"`, `"minute"`, `"lock"`, `"10/m"`, "24", `"@a"`, `"one"`, `"skip"`, `"ended"`, `"fixed"`, `"run"`,
 			`"022"`, `["true"]`, `"return"`, `"/a"`, `"1GiB"`, "[1]", `"1"`, `[{"command":"true"}]`, `"0 3 a"`,
@@ -276,7 +278,7 @@ func baseParamsFor(t *testing.T, m *Method, s *jsonschema.Schema, paramName stri
 		}
 	}
 	t.Errorf("%s: no example is accepted with %s", m.Name, paramName)
-	return examples[0]
+	return exampleParamSets[0]
 }
 
 func encodeParams(params map[string]string) string {
@@ -289,7 +291,7 @@ func encodeParams(params map[string]string) string {
 
 // The schemas and the server reject a request with the parameter "next" if one of its jobs sets a priority that is a
 // number. They accept all other combinations of "next" and priorities.
-func TestSchemasExcludePriorityWithNext(t *testing.T) {
+func TestSchemasRejectPriorityWithNextParam(t *testing.T) {
 	for request, accepted := range map[string]bool{
 		`{"command":"true","next":true,"priority":3}`:                                             false,
 		`{"command":"true","next":true,"priority":null}`:                                          true,

@@ -80,10 +80,10 @@ type Server struct {
 	stopCtx context.Context    // ends when Run must stop
 	stop    context.CancelFunc // cancels stopCtx
 
-	conns connTable // connections that are served
+	servedConns connTable // connections that are served
 
-	denialLoggedAtNanos atomic.Int64 // when a rejected connection was last logged, in nanoseconds since 1970
-	logLimiter          logLimiter   // limits how many log lines each user causes
+	rejectionLoggedAtUnixNanos atomic.Int64 // when a rejected connection was last logged, in nanoseconds since 1970
+	logLimiter                 logLimiter   // limits how many log lines each user causes
 }
 
 // NewServer returns a server for api. userLimits limits what each user may have in progress. The implementation
@@ -103,7 +103,7 @@ func (s *Server) InProcessClientAs(p Peer) *Client {
 	return &Client{dialInProcess: func() net.Conn {
 		client, server := net.Pipe()
 		// This goroutine ends when the connection is closed.
-		go s.admitAndServe(context.Background(), identifiedConn{server, p})
+		go s.admitAndServeConn(context.Background(), identifiedConn{server, p})
 		return client
 	}}
 }
@@ -119,16 +119,16 @@ type identifiedConn struct {
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	calls, hangUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer hangUp()
-	s.userLimits.conns.SetUnlimitedBytes(s.StreamReadTimeout == 0)
+	s.userLimits.connLimiter.SetUnlimitedBytes(s.StreamReadTimeout == 0)
 	stop := context.AfterFunc(ctx, func() {
 		s.stop()
 		l.Close()
 		// The deadline makes only the reading of further requests fail. Requests in progress still get their answers.
-		s.conns.forEach(func(c *serverConn) { c.netConn.SetReadDeadline(time.Now()) })
+		s.servedConns.forEachConn(func(c *serverConn) { c.netConn.SetReadDeadline(time.Now()) })
 		time.AfterFunc(requestsStopTimeout, hangUp)
 	})
 	defer stop()
-	context.AfterFunc(calls, func() { s.conns.forEach(func(c *serverConn) { c.netConn.Close() }) })
+	context.AfterFunc(calls, func() { s.servedConns.forEachConn(func(c *serverConn) { c.netConn.Close() }) })
 	pause := 5 * time.Millisecond
 	arrivals := newUnservedConns()
 	defer arrivals.connGoroutines.Wait()
@@ -228,7 +228,7 @@ func (s *Server) setReadTimeout(c *serverConn, d time.Duration) {
 // beginRequest parses a request and starts a goroutine that answers it. The caller must not use the line after
 // the call. If beginRequest returns an error, the caller sends it to the client and closes the connection.
 func (s *Server) beginRequest(ctx context.Context, c *serverConn, line []byte, requests *sync.WaitGroup) error {
-	t := &activeRequest{conn: c, chargedBytes: int64(cap(line)), clientReadTimeout: answerReadTimeout}
+	t := &activeRequest{conn: c, bytesChargedToUser: int64(cap(line)), clientReadTimeout: answerReadTimeout}
 	c.beginRequest() // from here on, the connection does not count as idle, even while the request waits for room
 	noRoom := c.fairConn.BeginRequest(ctx)
 	t.countsTowardsLimits = noRoom == nil
@@ -261,31 +261,31 @@ func (s *Server) beginRequest(ctx context.Context, c *serverConn, line []byte, r
 		s.answerRequest(ctx, t)
 		return nil
 	}
-	if c.unansweredRequests.Add(1) > 1 || s.conns.openCount.Load() > 1 {
+	if c.unansweredRequests.Add(1) > 1 || s.servedConns.openCount.Load() > 1 {
 		s.OnConcurrencyLimit()
 	}
 	requests.Go(func() {
-		growStack()
+		growGoroutineStack()
 		s.answerRequest(ctx, t)
 	})
 	return nil
 }
 
-// growStack grows the stack of a new goroutine to 32 KiB in one step, because a database call needs this much.
+// growGoroutineStack grows the stack of a new goroutine to 32 KiB in one step, because a database call needs this much.
 // Otherwise the stack would grow in several steps, and Go would copy it at each step. The copies would take 16 µs of
 // the 320 µs of an enqueue.
 //
 //go:noinline
-func growStack() {
+func growGoroutineStack() {
 	var room [24 << 10]byte
 	runtime.KeepAlive(&room)
 }
 
 func (s *Server) isStopping() bool { return s.stopCtx.Err() != nil }
 
-// awaitRequests is called after the client has sent its last request. It waits for the requests in progress. If the
-// client hangs up, it cancels these requests.
-func (s *Server) awaitRequests(c *serverConn, requests *sync.WaitGroup) {
+// awaitRequestsOrHangUp is called after the client has sent its last request. It waits for the requests in progress. If
+// the client hangs up, it cancels these requests.
+func (s *Server) awaitRequestsOrHangUp(c *serverConn, requests *sync.WaitGroup) {
 	if _, idle := c.idleSince(); idle {
 		requests.Wait() // returns soon, since no request is in progress
 		return
@@ -325,7 +325,7 @@ func (s *Server) answerRequest(ctx context.Context, t *activeRequest) {
 		return
 	}
 	if err != nil || t.answerLine == nil {
-		t.storeAnswer(encodeAnswerLine(t.id, result, err))
+		t.storeUnsentAnswer(encodeAnswerLine(t.id, result, err))
 	}
 	t.conn.sendLine(t.answerLine, t.clientReadTimeout)
 }
@@ -376,14 +376,14 @@ func (s *Server) callMethod(ctx context.Context, t *activeRequest) (result any, 
 		defer cancel()
 		defer context.AfterFunc(s.stopCtx, cancel)()
 	}
-	if t.finishDecoding(params); isForManyJobs(params) {
+	if t.finishDecoding(params); requestConcernsManyJobs(params) {
 		end, err := c.fairConn.BeginListRequest(ctx)
 		if err != nil {
 			return nil, err
 		}
-		t.releaseAtEnd = append(t.releaseAtEnd, end)
+		t.releaseFuncsAtEnd = append(t.releaseFuncsAtEnd, end)
 	}
-	return m.endpoint.call(ctx, s.api, params, t.sendStreamPiece)
+	return m.endpoint.callMethod(ctx, s.api, params, t.sendStreamPiece)
 }
 
 type peerKey struct{}

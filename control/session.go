@@ -42,14 +42,14 @@ type Whoami struct {
 	RunAsSetting   string    `json:"run_as"` // value of the setting run_as
 	// JobsRunAs is the account that the caller's jobs run as. It is "" if the caller may not enqueue jobs.
 	JobsRunAs string `json:"jobs_run_as"`
-	// MaxPending is the maximum number of the caller's waiting jobs, and MaxRunning the maximum number of the caller's
-	// running jobs. 0 means unlimited.
-	MaxPending int64 `json:"max_pending"`
-	MaxRunning int   `json:"max_running"`
+	// MaxPendingJobs is the maximum number of the caller's waiting jobs, and MaxRunningJobs the maximum number of the
+	// caller's running jobs. 0 means unlimited.
+	MaxPendingJobs int64 `json:"max_pending"`
+	MaxRunningJobs int   `json:"max_running"`
 	// StoredBytes is the number of bytes that the caller's jobs use. MaxBytes is the maximum of this number; 0 means
 	// unlimited.
-	StoredBytes int64 `json:"bytes"`
-	MaxBytes    int64 `json:"max_bytes"`
+	StoredBytes    int64 `json:"bytes"`
+	MaxStoredBytes int64 `json:"max_bytes"`
 	// Advice says how the caller can get a right. It is "" if the caller already has a right.
 	Advice string `json:"next,omitempty"`
 	// ServiceKind is the kind of the service: own, system or directory. SocketPath is the path of the service's socket.

@@ -34,7 +34,7 @@ const maxUserLimitWait = 5 * time.Second
 // slots, the permissions for heavy work such as a database query, to the users round robin. Its methods are safe for
 // concurrent use. See docs/decisions/0071.
 type UserLimits struct {
-	conns            *fair.ConnLimiter
+	connLimiter      *fair.ConnLimiter
 	helperGoroutines *fair.Limiter // additional goroutines of users; see ReserveHelperGoroutine
 	heavyWorkSlots   *fair.Limiter // see HeavyWorkClass
 }
@@ -44,12 +44,12 @@ func NewUserLimits() *UserLimits {
 	slots := fair.NewLimiter(slotBounds()...)
 	bounds := fair.ConnBounds{MaxUserRequests: maxRequestsPerUser, MaxConnRequests: maxRequestsPerConn,
 		MaxUserListRequests: maxManyJobsRequestsPerUser,
-		MaxUserStreams:      MaxStreamsPerUser, MaxUserBytes: maxBytesInProgressPerUser,
-		FreeBytesPerConn: uncountedBytesPerConn,
-		MaxRequestWait:   maxUserLimitWait}
+		MaxUserStreams:      MaxStreamsPerUser, MaxUserBytesInProgress: maxBytesInProgressPerUser,
+		UncountedBytesPerConn: uncountedBytesPerConn,
+		MaxRequestWait:        maxUserLimitWait}
 	return &UserLimits{
 		// When bytes of a user are freed, a request of this user may be able to build its answer; see RunStreamStep.
-		conns:            fair.NewConnLimiter(bounds, slots.DispatchWaiting),
+		connLimiter:      fair.NewConnLimiter(bounds, slots.DispatchWaiting),
 		helperGoroutines: fair.NewLimiter(fair.Bound{MaxAmount: maxHelperGoroutinesPerUser}),
 		heavyWorkSlots:   slots,
 	}
@@ -84,32 +84,32 @@ const (
 
 // These are the indexes of the bounds that slotBounds returns.
 const (
-	boundReads            = iota // reads of ClassOneJobRead and ClassManyJobsRead
-	boundOrdinaryReads           // reads of ordinary users
-	boundManyJobs                // reads of ClassManyJobsRead
-	boundOrdinaryManyJobs        // reads of ClassManyJobsRead by ordinary users
-	boundManyJobsPerUser         // reads of ClassManyJobsRead by one ordinary user
-	boundDecoding
-	boundDecodingPerUser
-	boundLargeRequest
-	boundLargeRequestPerUser
-	boundAnswersPerUser // answers and stream steps (see RunStreamStep) of one user
+	readsBoundIndex            = iota // reads of ClassOneJobRead and ClassManyJobsRead
+	ordinaryReadsBoundIndex           // reads of ordinary users
+	manyJobsBoundIndex                // reads of ClassManyJobsRead
+	ordinaryManyJobsBoundIndex        // reads of ClassManyJobsRead by ordinary users
+	manyJobsPerUserBoundIndex         // reads of ClassManyJobsRead by one ordinary user
+	decodingBoundIndex
+	decodingPerUserBoundIndex
+	largeRequestBoundIndex
+	largeRequestPerUserBoundIndex
+	answersPerUserBoundIndex // answers and stream steps (see RunStreamStep) of one user
 )
 
-// slotBounds returns the bounds on slots, in the order of the indexes above. boundAnswersPerUser lets each user build
-// only one answer at a time. So a user exceeds maxBytesInProgressPerUser by at most this one answer.
+// slotBounds returns the bounds on slots, in the order of the indexes above. answersPerUserBoundIndex lets each user
+// build only one answer at a time. So a user exceeds maxBytesInProgressPerUser by at most this one answer.
 func slotBounds() []fair.Bound {
 	return []fair.Bound{
-		boundReads:               {MaxAmount: readSlots, SharedByAllUsers: true},
-		boundOrdinaryReads:       {MaxAmount: readSlots - 1, SharedByAllUsers: true},
-		boundManyJobs:            {MaxAmount: readSlots - 1, SharedByAllUsers: true},
-		boundOrdinaryManyJobs:    {MaxAmount: manyJobsReadSlots, SharedByAllUsers: true},
-		boundManyJobsPerUser:     {MaxAmount: 1},
-		boundDecoding:            {MaxAmount: decodingSlots, SharedByAllUsers: true},
-		boundDecodingPerUser:     {MaxAmount: 1},
-		boundLargeRequest:        {MaxAmount: largeRequestSlots, SharedByAllUsers: true},
-		boundLargeRequestPerUser: {MaxAmount: 1},
-		boundAnswersPerUser:      {MaxAmount: 1},
+		readsBoundIndex:               {MaxAmount: readSlots, SharedByAllUsers: true},
+		ordinaryReadsBoundIndex:       {MaxAmount: readSlots - 1, SharedByAllUsers: true},
+		manyJobsBoundIndex:            {MaxAmount: readSlots - 1, SharedByAllUsers: true},
+		ordinaryManyJobsBoundIndex:    {MaxAmount: manyJobsReadSlots, SharedByAllUsers: true},
+		manyJobsPerUserBoundIndex:     {MaxAmount: 1},
+		decodingBoundIndex:            {MaxAmount: decodingSlots, SharedByAllUsers: true},
+		decodingPerUserBoundIndex:     {MaxAmount: 1},
+		largeRequestBoundIndex:        {MaxAmount: largeRequestSlots, SharedByAllUsers: true},
+		largeRequestPerUserBoundIndex: {MaxAmount: 1},
+		answersPerUserBoundIndex:      {MaxAmount: 1},
 	}
 }
 
@@ -117,26 +117,28 @@ func slotBounds() []fair.Bound {
 func slotBoundIndexes(c HeavyWorkClass, isAdmin bool) []int {
 	switch {
 	case c == ClassOneJobRead && isAdmin:
-		return []int{boundReads}
+		return []int{readsBoundIndex}
 	case c == ClassOneJobRead:
-		return []int{boundReads, boundOrdinaryReads}
+		return []int{readsBoundIndex, ordinaryReadsBoundIndex}
 	case c == ClassManyJobsRead && isAdmin:
-		return []int{boundReads, boundManyJobs}
+		return []int{readsBoundIndex, manyJobsBoundIndex}
 	case c == ClassManyJobsRead:
-		return []int{boundReads, boundOrdinaryReads, boundManyJobs, boundOrdinaryManyJobs, boundManyJobsPerUser}
+		return []int{readsBoundIndex, ordinaryReadsBoundIndex, manyJobsBoundIndex, ordinaryManyJobsBoundIndex,
+			manyJobsPerUserBoundIndex}
 	case c == classLongRequestDecoding:
-		return []int{boundDecoding, boundDecodingPerUser}
+		return []int{decodingBoundIndex, decodingPerUserBoundIndex}
 	}
-	return []int{boundLargeRequest, boundLargeRequestPerUser}
+	return []int{largeRequestBoundIndex, largeRequestPerUserBoundIndex}
 }
 
 // maxSlotWait is how long a request waits for a slot before it fails.
 const maxSlotWait = 10 * time.Second
 
-// slotRequest returns a fair.Request for a slot of class c, on behalf of the user of ctx.
-func slotRequest(ctx context.Context, c HeavyWorkClass) fair.Request {
+// newSlotRequest returns a fair.Request for a slot of class c, on behalf of the user of ctx.
+func newSlotRequest(ctx context.Context, c HeavyWorkClass) fair.Request {
 	peer := PeerFrom(ctx)
-	return fair.Request{UserID: peer.UID, BoundIndexes: slotBoundIndexes(c, peer.Right.Covers(RightAdmin)), Kind: int(c)}
+	return fair.Request{UserID: peer.UID, BoundIndexes: slotBoundIndexes(c, peer.Right.Covers(RightAdmin)),
+		WaitQueueKind: int(c)}
 }
 
 // acquireSlot waits for the slot that r requests. If it returns nil, the caller must release the slot in
@@ -144,7 +146,7 @@ func slotRequest(ctx context.Context, c HeavyWorkClass) fair.Request {
 func (s *UserLimits) acquireSlot(ctx context.Context, r fair.Request) error {
 	r.Deadline = time.Now().Add(maxSlotWait)
 	switch err := s.heavyWorkSlots.Acquire(ctx, r); {
-	case !errors.Is(err, fair.ErrDeadline):
+	case !errors.Is(err, fair.ErrWaitDeadline):
 		return err
 	case r.GrantCondition != nil && !r.GrantCondition():
 		return queue.Errorf(queue.CodeUnavailable, "your requests and answers in progress take %d bytes, the maximum per "+
@@ -158,7 +160,7 @@ func (s *UserLimits) acquireSlot(ctx context.Context, r fair.Request) error {
 // short, for example one database query or one read of at most 256 KiB of output. work may wait only for the disk, and
 // must not call RunInSlot.
 func (s *UserLimits) RunInSlot(ctx context.Context, c HeavyWorkClass, work func() error) error {
-	r := slotRequest(ctx, c)
+	r := newSlotRequest(ctx, c)
 	if err := s.acquireSlot(ctx, r); err != nil {
 		return err
 	}
@@ -170,15 +172,16 @@ func (s *UserLimits) RunInSlot(ctx context.Context, c HeavyWorkClass, work func(
 // are written to the client after the slot is released, so a slow client does not occupy a slot. RunStreamStep first
 // waits until the user has fewer than maxBytesInProgressPerUser bytes in progress, and no other step runs for this
 // user.
-func (s *UserLimits) RunStreamStep(ctx context.Context, c HeavyWorkClass, produce func() error) error {
-	t, r, ownBytes := activeRequestOf(ctx), slotRequest(ctx, c), int64(0)
+func (s *UserLimits) RunStreamStep(ctx context.Context, c HeavyWorkClass, producePieces func() error) error {
+	t, r, ownBytes := activeRequestOf(ctx), newSlotRequest(ctx, c), int64(0)
 	if t != nil {
-		ownBytes = t.chargedBytes
+		ownBytes = t.bytesChargedToUser
 	}
-	if !s.conns.UnlimitedBytes() {
-		r.BoundIndexes, r.Kind = append(r.BoundIndexes, boundAnswersPerUser), r.Kind+int(heavyWorkClassCount)
+	if !s.connLimiter.UnlimitedBytes() {
+		r.BoundIndexes, r.WaitQueueKind = append(r.BoundIndexes, answersPerUserBoundIndex), r.WaitQueueKind+
+			int(heavyWorkClassCount)
 		r.GrantCondition = func() bool {
-			_, bytes := s.conns.Usage(r.UserID)
+			_, bytes := s.connLimiter.Usage(r.UserID)
 			return bytes-ownBytes < maxBytesInProgressPerUser
 		}
 	}
@@ -188,10 +191,10 @@ func (s *UserLimits) RunStreamStep(ctx context.Context, c HeavyWorkClass, produc
 	err := func() error {
 		defer s.heavyWorkSlots.Release(r)
 		if t != nil {
-			t.inStreamStep = true
-			defer func() { t.inStreamStep = false }()
+			t.streamStepHoldsSlot = true
+			defer func() { t.streamStepHoldsSlot = false }()
 		}
-		return produce()
+		return producePieces()
 	}()
 	if t == nil {
 		return err
@@ -212,7 +215,7 @@ func AnswerInSlot[R any](ctx context.Context, s *UserLimits, c HeavyWorkClass, p
 			return err
 		}
 		if t := activeRequestOf(ctx); t != nil {
-			t.storeAnswer(encodeAnswerLine(t.id, r, nil))
+			t.storeUnsentAnswer(encodeAnswerLine(t.id, r, nil))
 		}
 		return nil
 	})
@@ -233,7 +236,7 @@ func (s *UserLimits) ReserveHelperGoroutine(ctx context.Context) (release func()
 // ChargeBytesToUser counts byteCount more bytes as in progress for the user of ctx, until the request of ctx ends.
 func ChargeBytesToUser(ctx context.Context, byteCount int) {
 	if t := activeRequestOf(ctx); t != nil {
-		t.chargedBytes += int64(byteCount)
+		t.bytesChargedToUser += int64(byteCount)
 		t.conn.fairConn.ForceAddBytes(byteCount)
 	}
 }

@@ -21,8 +21,8 @@ func peerContext(ctx context.Context, uid int, right Right) context.Context {
 	return WithPeer(ctx, Peer{UID: uid, Right: right})
 }
 
-// wantNoUsage checks that no user has anything in progress and that no request waits.
-func wantNoUsage(t *testing.T, s *UserLimits) {
+// wantNoUserLimitUsage checks that no user has anything in progress and that no request waits.
+func wantNoUserLimitUsage(t *testing.T, s *UserLimits) {
 	t.Helper()
 	for _, l := range []*fair.Limiter{s.heavyWorkSlots, s.helperGoroutines} {
 		if n := reflect.ValueOf(l).Elem().FieldByName("users").Len(); n > 0 {
@@ -32,7 +32,7 @@ func wantNoUsage(t *testing.T, s *UserLimits) {
 	for _, name := range []string{
 		"requestLimiter", "listRequestLimiter", "streamLimiter", "connRequestLimiter", "byteLimiter", "incompleteLineLimiter",
 	} {
-		l := reflect.ValueOf(s.conns).Elem().FieldByName(name)
+		l := reflect.ValueOf(s.connLimiter).Elem().FieldByName(name)
 		if n := l.Elem().FieldByName("users").Len(); n > 0 {
 			t.Errorf("%s: %d users are still counted", name, n)
 		}
@@ -86,7 +86,7 @@ func TestReadsAreServedRoundRobin(t *testing.T) {
 			if most != c.places {
 				t.Errorf("class %d: %d concurrent reads, want %d", c.theirs, most, c.places)
 			}
-			wantNoUsage(t, s)
+			wantNoUserLimitUsage(t, s)
 		})
 	}
 }
@@ -124,7 +124,7 @@ func TestUsersGetEqualSlotShares(t *testing.T) {
 		if least == 0 || most > least+least/5 {
 			t.Errorf("requests served by user: %v", got)
 		}
-		wantNoUsage(t, s)
+		wantNoUserLimitUsage(t, s)
 	})
 }
 
@@ -192,7 +192,7 @@ func TestSlotsAreReservedForOneJobReadsAndAdmins(t *testing.T) {
 			}
 			stop()
 			all.Wait()
-			wantNoUsage(t, s)
+			wantNoUserLimitUsage(t, s)
 		})
 	}
 }
@@ -228,7 +228,7 @@ func TestWaitingForASlotTimesOut(t *testing.T) {
 			func() error { return nil }); err != nil {
 			t.Errorf("after a slot was freed: %v", err)
 		}
-		wantNoUsage(t, s)
+		wantNoUserLimitUsage(t, s)
 	})
 }
 
@@ -245,7 +245,7 @@ func TestSlotsAreReleasedAfterErrorsAndPanics(t *testing.T) {
 			s.RunInSlot(peerContext(t.Context(), 0, RightAdmin), ClassOneJobRead, func() error { panic("as a mistake would") })
 		}()
 	}
-	wantNoUsage(t, s)
+	wantNoUserLimitUsage(t, s)
 }
 
 // A stream step waits until the user has fewer than maxBytesInProgressPerUser bytes in progress. While the step waits,
@@ -253,7 +253,7 @@ func TestSlotsAreReleasedAfterErrorsAndPanics(t *testing.T) {
 func TestStreamStepsWaitForUserByteLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewUserLimits()
-		c := s.conns.NewConn(1, func() bool { return false })
+		c := s.connLimiter.NewConn(1, func() bool { return false })
 		c.ForceAddBytes(uncountedBytesPerConn + maxBytesInProgressPerUser)
 		var order []string
 		var all sync.WaitGroup
@@ -286,17 +286,17 @@ func TestStreamStepsWaitForUserByteLimit(t *testing.T) {
 			t.Errorf("with all bytes of the user in use: %v", err)
 		}
 		own := context.WithValue(peerContext(t.Context(), 1, RightSubmit), activeRequestKey{},
-			&activeRequest{chargedBytes: 1})
+			&activeRequest{bytesChargedToUser: 1})
 		if err := s.RunStreamStep(own, ClassOneJobRead, func() error { return nil }); err != nil {
 			t.Errorf("a request that already holds a byte: %v", err)
 		}
-		s.conns.SetUnlimitedBytes(true)
+		s.connLimiter.SetUnlimitedBytes(true)
 		if err := s.RunStreamStep(peerContext(t.Context(), 1, RightSubmit), ClassOneJobRead,
 			func() error { return nil }); err != nil {
 			t.Errorf("without limits: %v", err)
 		}
 		c.Close()
-		wantNoUsage(t, s)
+		wantNoUserLimitUsage(t, s)
 	})
 }
 
@@ -333,6 +333,6 @@ func TestEachUserBuildsOneAnswerAtATime(t *testing.T) {
 		if took := time.Since(began); most[0] != 1 || most[1] != 1 || most[2] != 1 || took != 20*time.Millisecond {
 			t.Errorf("concurrent steps by user: %v, in %v; want 1 each, in 20ms", most, took)
 		}
-		wantNoUsage(t, s)
+		wantNoUserLimitUsage(t, s)
 	})
 }

@@ -28,12 +28,12 @@ type fakeAPI struct {
 	onConcurrencyLimit func()         // value for Server.OnConcurrencyLimit; nil leaves the default
 	streamReadTimeout  *time.Duration // value for Server.StreamReadTimeout; nil leaves the default
 	API
-	showError  error        // error that ShowJob returns
-	sentEvents atomic.Int64 // number of events that the method StreamEvents has sent
+	showJobError   error        // error that ShowJob returns
+	sentEventCount atomic.Int64 // number of events that the method StreamEvents has sent
 }
 
 func (f *fakeAPI) ShowJob(context.Context, ShowParams) (JobDetail, error) {
-	return JobDetail{}, f.showError
+	return JobDetail{}, f.showJobError
 }
 func (f *fakeAPI) Hello(context.Context, HelloParams) (Hello, error) {
 	return Hello{Version: "fake"}, nil
@@ -44,7 +44,7 @@ func (f *fakeAPI) StreamEvents(_ context.Context, _ EventsParams, handleEvent fu
 		if err := handleEvent(Event{JobID: strings.Repeat("x", 4096)}); err != nil {
 			return EventStreamEnd{}, err
 		}
-		f.sentEvents.Add(1)
+		f.sentEventCount.Add(1)
 	}
 	return EventStreamEnd{LastEventSeq: 1000}, nil
 }
@@ -135,7 +135,7 @@ func TestErrorsKeepCodeAndFieldAcrossSocket(t *testing.T) {
 	c := newTestClient(t, serveUntilTestEnds(t, api))
 	for _, row := range ErrorCodes {
 		sent := &queue.Error{Code: row.Code, Field: "f", BatchIndex: 3, Message: "the words"}
-		api.showError = sent
+		api.showJobError = sent
 		_, err := c.ShowJob(t.Context(), ShowParams{ID: "a"})
 		var got *queue.Error
 		if !errors.As(err, &got) || *got != *sent || !errors.Is(err, &queue.Error{Code: row.Code}) {
@@ -280,7 +280,7 @@ func TestServerIdentifiesClient(t *testing.T) {
 	if _, err := newTestClient(t, socket).ShowJob(t.Context(), ShowParams{ID: "a"}); err != nil {
 		t.Fatal(err)
 	}
-	if p := d.peersThatCalledShow[0]; p.UID != accounts.CurrentUserID() || p.PID != os.Getpid() {
+	if p := d.showJobCallers[0]; p.UID != accounts.CurrentUserID() || p.PID != os.Getpid() {
 		t.Errorf("the request came from %+v", p)
 	}
 	if err := newTestClient(t, socket+"x").Connect(t.Context()); !errors.Is(err, ErrUnreachable) ||
@@ -302,7 +302,7 @@ func TestStreamReadTimeoutEndsSlowStreams(t *testing.T) {
 		still := 0
 		// Wait until the server has sent no event for 100 ms, because the client does not read.
 		for before := int64(-1); still < 20; time.Sleep(5 * time.Millisecond) {
-			now := api.sentEvents.Load()
+			now := api.sentEventCount.Load()
 			if still++; now != before || now == 0 {
 				before, still = now, 0
 			}

@@ -53,7 +53,7 @@ func TestPeerOfReturnsGroupsThatMatter(t *testing.T) {
 	for _, g := range self.EnabledGroups {
 		want = append(want, accounts.IDOfSID(g))
 	}
-	if p := d.peersThatCalledShow[0]; !slices.Equal(p.Groups, want) || len(want) == 0 || p.GID != -1 {
+	if p := d.showJobCallers[0]; !slices.Equal(p.Groups, want) || len(want) == 0 || p.GID != -1 {
 		t.Errorf("got %+v, want the groups %v", p, want)
 	}
 }

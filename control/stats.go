@@ -92,7 +92,7 @@ type DurationStatistics struct {
 	HistogramBuckets [][]int64 `json:"buckets,omitempty"`
 }
 
-func (p *StatsParams) isForManyJobs() bool { return true }
+func (p *StatsParams) concernsManyJobs() bool { return true }
 
 func (p *StatsParams) checkGivenParams() error {
 	if p.Until != 0 && p.Since != 0 && p.Until <= p.Since {

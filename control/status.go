@@ -63,10 +63,10 @@ type Storage struct {
 
 // QuotaUse says how much of the setting max_bytes_per_user is used. It is part of Status.
 type QuotaUse struct {
-	// UserBytes is the number of bytes that the caller's jobs use. MaxBytesPerUser is the maximum for each
+	// CallerStoredBytes is the number of bytes that the caller's jobs use. MaxBytesPerUser is the maximum for each
 	// user; 0 means unlimited.
-	UserBytes       int64 `json:"user_bytes"`
-	MaxBytesPerUser int64 `json:"max_bytes_per_user"`
+	CallerStoredBytes int64 `json:"user_bytes"`
+	MaxBytesPerUser   int64 `json:"max_bytes_per_user"`
 	// UsersNearQuota lists other users whose jobs use 90 % of max_bytes_per_user or more: at most 20 users, the
 	// largest first. It is empty unless the caller is an admin.
 	UsersNearQuota []UserBytes `json:"users_near_quota,omitempty"`
@@ -74,9 +74,9 @@ type QuotaUse struct {
 
 // UserBytes holds how many bytes the jobs of one user use.
 type UserBytes struct {
-	UID   int    `json:"uid"`
-	User  string `json:"user"` // name of the user
-	Bytes int64  `json:"bytes"`
+	UID         int    `json:"uid"`
+	User        string `json:"user"` // name of the user
+	StoredBytes int64  `json:"bytes"`
 }
 
 // WorkerSummary counts the workers by state.

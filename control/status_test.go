@@ -9,8 +9,8 @@ import (
 func TestStatusIsOneJSONObject(t *testing.T) {
 	got, err := json.Marshal(Status{
 		Storage: Storage{StateDir: "/state", StoreLocation: "postgres", DatabaseBytes: 1, OutputBytes: 2},
-		QuotaUse: QuotaUse{UserBytes: 3, MaxBytesPerUser: 4,
-			UsersNearQuota: []UserBytes{{UID: 5, User: "mira", Bytes: 6}}},
+		QuotaUse: QuotaUse{CallerStoredBytes: 3, MaxBytesPerUser: 4,
+			UsersNearQuota: []UserBytes{{UID: 5, User: "mira", StoredBytes: 6}}},
 		SettingsFile: "/settings", Node: "a", StoreError: "restarts",
 	})
 	want := `{"jobs":null,"workers":{"total":0,"busy":0,"idle":0},"oldest_waiting":null,"enqueued":0,"last_event":0,` +

@@ -20,15 +20,15 @@ import (
 // closed or the context of the call ends.
 type slowAPI struct {
 	fakeAPI
-	showStarted   chan struct{}
-	release       chan struct{}
-	showCancelled chan struct{} // ShowJob closes this channel when its context has ended
+	showStarted    chan struct{}
+	releaseShowJob chan struct{}
+	showCancelled  chan struct{} // ShowJob closes this channel when its context has ended
 }
 
 func (s *slowAPI) ShowJob(ctx context.Context, _ ShowParams) (JobDetail, error) {
 	close(s.showStarted)
 	select {
-	case <-s.release:
+	case <-s.releaseShowJob:
 		return JobDetail{Job: Job{ID: "late"}}, nil
 	case <-ctx.Done():
 		close(s.showCancelled)
@@ -36,10 +36,11 @@ func (s *slowAPI) ShowJob(ctx context.Context, _ ShowParams) (JobDetail, error) 
 	}
 }
 
-// stopDuringShow stops a server during a call of ShowJob. callResult receives the error of that call. serverEnded is
-// closed when Server.Run has returned.
-func stopDuringShow(t *testing.T) (api *slowAPI, callResult chan error, serverEnded chan struct{}) {
-	api = &slowAPI{showStarted: make(chan struct{}), release: make(chan struct{}), showCancelled: make(chan struct{})}
+// stopServerDuringShowJob stops a server during a call of ShowJob. callResult receives the error of that call.
+// serverEnded is closed when Server.Run has returned.
+func stopServerDuringShowJob(t *testing.T) (api *slowAPI, callResult chan error, serverEnded chan struct{}) {
+	api = &slowAPI{showStarted: make(chan struct{}), releaseShowJob: make(chan struct{}),
+		showCancelled: make(chan struct{})}
 	path := tempSocket(t)
 	l, err := socket.Listen(path, ownerOnlySocketPerms())
 	if err != nil {
@@ -74,7 +75,7 @@ func stopDuringShow(t *testing.T) (api *slowAPI, callResult chan error, serverEn
 
 // If a request is in progress when the service stops, it is still answered.
 func TestServerStopAnswersRequestsInProgress(t *testing.T) {
-	api, answer, ended := stopDuringShow(t)
+	api, answer, ended := stopServerDuringShowJob(t)
 	select {
 	case <-ended:
 		t.Error("the server ended while a request was in progress")
@@ -82,7 +83,7 @@ func TestServerStopAnswersRequestsInProgress(t *testing.T) {
 		t.Errorf("the request was cancelled: %v", err)
 	case <-time.After(requestsStopTimeout / 4):
 	}
-	close(api.release)
+	close(api.releaseShowJob)
 	if err := <-answer; err != nil {
 		t.Errorf("the answer: %v", err)
 	}
@@ -92,7 +93,7 @@ func TestServerStopAnswersRequestsInProgress(t *testing.T) {
 // When the service stops, requests that take longer than requestsStopTimeout are cancelled.
 func TestServerStopCancelsLongRequests(t *testing.T) {
 	began := time.Now()
-	_, answer, ended := stopDuringShow(t)
+	_, answer, ended := stopServerDuringShowJob(t)
 	if err := <-answer; !errors.Is(err, queue.ErrUnavailable) {
 		t.Errorf("the answer: %v", err)
 	}
@@ -106,7 +107,8 @@ func TestServerStopCancelsLongRequests(t *testing.T) {
 // side, the request is answered.
 func TestClientDisconnectCancelsItsRequests(t *testing.T) {
 	for _, gone := range []bool{true, false} {
-		api := &slowAPI{showStarted: make(chan struct{}), release: make(chan struct{}), showCancelled: make(chan struct{})}
+		api := &slowAPI{showStarted: make(chan struct{}), releaseShowJob: make(chan struct{}),
+			showCancelled: make(chan struct{})}
 		c := dial(t, serveUntilTestEnds(t, api))
 		defer c.Close()
 		if _, err := c.Write([]byte(`{"id":1,"method":"show","params":{"id":"a"}}` + "\n")); err != nil {
@@ -130,7 +132,7 @@ func TestClientDisconnectCancelsItsRequests(t *testing.T) {
 			t.Error("the request ended although its client waits")
 		case <-time.After(hangUpCheckInterval + hangUpCheckInterval/2):
 		}
-		close(api.release)
+		close(api.releaseShowJob)
 		if raw, err := io.ReadAll(c); err != nil || !strings.Contains(string(raw), `"late"`) {
 			t.Errorf("the answer: %s, %v", raw, err)
 		}

@@ -40,7 +40,7 @@ func TestCallFailsIfServiceNeverAnswers(t *testing.T) {
 				t.Errorf("a service that answers probes: %v after %v, want the client to wait", err, took)
 			case !answers && (!errors.Is(err, queue.ErrUnavailable) ||
 				!strings.Contains(err.Error(), "it is unknown whether the request was carried out") ||
-				took != probeDelay+probeTimeout):
+				took != helloProbeDelay+helloProbeTimeout):
 				t.Errorf("a service that answers nothing: %v after %v", err, took)
 			}
 			ours.Close()
@@ -71,7 +71,7 @@ func TestCallFailsIfServiceStopsAnswering(t *testing.T) {
 		}
 		began := time.Now()
 		_, err := c.roundTrip(t.Context(), "hold", Selection{}, new(BulkResult), nil)
-		if took := time.Since(began); !errors.Is(err, queue.ErrUnavailable) || took != probeDelay+probeTimeout {
+		if took := time.Since(began); !errors.Is(err, queue.ErrUnavailable) || took != helloProbeDelay+helloProbeTimeout {
 			t.Errorf("%v after %v", err, took)
 		}
 	})
@@ -121,7 +121,7 @@ func TestConnectionLostBeforeSendIsUnavailableError(t *testing.T) {
 
 // If the service ends during a request and does not come back, the error says how to start the service and where to
 // find the reason why it ended. If no service was running before the request, the error is not changed.
-func TestErrorExplainsServiceThatDoesNotReturn(t *testing.T) {
+func TestErrorExplainsServiceThatStaysStopped(t *testing.T) {
 	away := &unreachableError{"s", errors.New("refused")}
 	if err := connErrorWithCode(away, 1); !errors.Is(err, queue.ErrUnavailable) ||
 		!strings.Contains(err.Error(), "was carried out; start the service with") ||

@@ -322,7 +322,7 @@ func (p *EnqueueParams) decode(raw json.RawMessage) error {
 	if err := p.JobSpec.DecodeJSON(raw, d.decodeNonJobParam); err != nil {
 		return err
 	}
-	d.givenNames["priority"] = specHasPriority(p.JobSpec)
+	d.givenParamsAndClasses["priority"] = specHasPriority(p.JobSpec)
 	return d.checkGivenParams()
 }
 
@@ -343,7 +343,7 @@ func (p EnqueueParams) MarshalJSON() ([]byte, error) {
 // encodeJobParams returns a JSON object with the given job fields and with the members of the struct params that are
 // not zero.
 func encodeJobParams(fields map[string]any, params any) ([]byte, error) {
-	for name, value := range fieldsByName(reflect.ValueOf(params)) {
+	for name, value := range fieldsByJSONName(reflect.ValueOf(params)) {
 		if !value.IsZero() {
 			fields[name] = value.Interface()
 		}
@@ -414,7 +414,7 @@ func (p *EnqueueBatchParams) decode(raw json.RawMessage) error {
 		if name != "jobs" || string(value) == "null" {
 			return d.decode(name, value)
 		}
-		d.givenNames[name] = !isEmptyList(value)
+		d.givenParamsAndClasses[name] = !isEmptyList(value)
 		if err := p.decodeBatchJobs(value); err != nil {
 			return err
 		}

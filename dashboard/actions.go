@@ -68,7 +68,7 @@ type jobAction struct {
 	Label             string
 	NeedsConfirmation bool          // the page first shows which jobs the action would change
 	acceptedStates    []queue.State // states of jobs that the action accepts
-	apply             func(c control.ActionAPI, ctx context.Context, p control.Selection) (control.BulkResult, error)
+	applyToJobs       func(c control.ActionAPI, ctx context.Context, p control.Selection) (control.BulkResult, error)
 }
 
 // runningStates contains the state of a running job.
@@ -127,7 +127,7 @@ func handleJobAction(ctx context.Context, v *visitor, r *http.Request) (string, 
 		return "", err
 	}
 	id := jobIDFromURL(r.URL)
-	got, err := vb.apply(v.client, ctx, control.Selection{ID: id})
+	got, err := vb.applyToJobs(v.client, ctx, control.Selection{ID: id})
 	if err == nil && len(got.Refusals) > 0 {
 		err = queue.Errorf(got.Refusals[0].Code, "%s", refusalText(&got.Refusals[0]))
 	}
@@ -197,7 +197,7 @@ func (v *visitor) applyActionToSelections(
 ) (outcome bulkOutcome, err error) {
 	for _, sel := range selections {
 		for more := true; more; more = sel.Cursor != "" {
-			got, err := action.apply(v.client, ctx, sel)
+			got, err := action.applyToJobs(v.client, ctx, sel)
 			if err != nil {
 				return outcome, err
 			}
@@ -217,7 +217,7 @@ func (v *visitor) countAffectedJobs(ctx context.Context, action *jobAction, sele
 
 // bulkPreviewView is the page that shows which jobs an action on several jobs would change. The page itself changes
 // nothing.
-var bulkPreviewView = &view{templateName: "bulk", navEntry: "jobs", fillPage: fillBulkPreviewPage}
+var bulkPreviewView = &pageView{templateName: "bulk", navEntry: "jobs", fillPage: fillBulkPreviewPage}
 
 // fillBulkPreviewPage fills the page bulkPreviewView.
 func fillBulkPreviewPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
@@ -237,7 +237,7 @@ func fillBulkPreviewPage(ctx context.Context, v *visitor, u *url.URL, p *page) e
 	}
 	sample := []control.Job{}
 	if len(sel.IDs) == 0 {
-		params := f.listRequest()
+		params := f.listParams()
 		params.States, params.PageSize = sel.States, maxPreviewRows
 		list, err := v.client.ListJobs(ctx, params)
 		if err != nil {
@@ -322,9 +322,9 @@ func handleBulkAction(ctx context.Context, v *visitor, r *http.Request) (string,
 var errUnknownDeathCause = queue.Errorf(queue.CodeNotFound,
 	"none of the newest %d dead jobs has this command and error; list all dead jobs: queuectl dlq list", maxDeadJobs)
 
-// changeableDeadJobs returns the dead jobs with the given cause that the visitor may change. It also returns the number
-// of dead jobs with this cause that the visitor may not change.
-func (v *visitor) changeableDeadJobs(
+// findChangeableDeadJobs returns the dead jobs with the given cause that the visitor may change. It also returns the
+// number of dead jobs with this cause that the visitor may not change.
+func (v *visitor) findChangeableDeadJobs(
 	ctx context.Context, p *page, cause deathCause,
 ) (changeable []control.Job, unchangeableCount int, err error) {
 	jobs, _, err := v.listDeadJobs(ctx, cause)
@@ -345,7 +345,7 @@ func (v *visitor) changeableDeadJobs(
 
 // deadPreviewView is the page that shows which dead jobs the action retry or rm would change. The page itself changes
 // nothing.
-var deadPreviewView = &view{templateName: "dead_action", navEntry: "dead", cliCommand: "queuectl rm ID… --dry-run",
+var deadPreviewView = &pageView{templateName: "dead_action", navEntry: "dead", cliCommand: "queuectl rm ID… --dry-run",
 	fillPage: fillDeadPreviewPage}
 
 // fillDeadPreviewPage fills the page deadPreviewView.
@@ -359,7 +359,7 @@ func fillDeadPreviewPage(ctx context.Context, v *visitor, u *url.URL, p *page) e
 		p.CLICommand = "queuectl dlq retry ID… --dry-run"
 	}
 	c := parseDeathCause(u.Query().Get)
-	jobs, others, err := v.changeableDeadJobs(ctx, p, c)
+	jobs, others, err := v.findChangeableDeadJobs(ctx, p, c)
 	if err != nil {
 		return err
 	}
@@ -408,7 +408,7 @@ func handleDeadJobsAction(ctx context.Context, v *visitor, r *http.Request) (str
 		return "", err
 	}
 	c := parseDeathCause(r.PostFormValue)
-	jobs, _, err := v.changeableDeadJobs(ctx, &p, c)
+	jobs, _, err := v.findChangeableDeadJobs(ctx, &p, c)
 	if err != nil {
 		return "", err
 	}
@@ -426,7 +426,7 @@ func handleDeadJobsAction(ctx context.Context, v *visitor, r *http.Request) (str
 			}
 			params.NewTimeout = new(control.Duration(d))
 		}
-		vb = &jobAction{Name: vb.Name, apply: func(_ control.ActionAPI, ctx context.Context,
+		vb = &jobAction{Name: vb.Name, applyToJobs: func(_ control.ActionAPI, ctx context.Context,
 			p control.Selection) (control.BulkResult, error) {
 			params.IDs = p.IDs
 			return v.client.RetryDeadJobs(ctx, params)
@@ -487,7 +487,7 @@ func handleScheduleAction(ctx context.Context, v *visitor, r *http.Request) (red
 		_, err = v.client.ScheduleResume(ctx, name)
 	case "run":
 		var enqueued control.EnqueueResult
-		if enqueued, err = v.client.ScheduleRun(ctx, name); err == nil {
+		if enqueued, err = v.client.RunScheduleNow(ctx, name); err == nil {
 			return jobPath(enqueued.JobID), nil
 		}
 	default:

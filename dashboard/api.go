@@ -16,8 +16,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// httpStatuses maps error codes to HTTP statuses. An error code that is not in the map has the status 500.
-var httpStatuses = map[queue.ErrorCode]int{
+// httpStatusByErrorCode maps error codes to HTTP statuses. An error code that is not in the map has the status 500.
+var httpStatusByErrorCode = map[queue.ErrorCode]int{
 	queue.CodeInvalid: http.StatusBadRequest, queue.CodeInvalidRequest: http.StatusBadRequest,
 	queue.CodeParse: http.StatusBadRequest, queue.CodeTooLarge: http.StatusRequestEntityTooLarge,
 	queue.CodeUnsupported: http.StatusNotFound,
@@ -36,7 +36,7 @@ func (s *Server) replyError(w http.ResponseWriter, r *http.Request, err error) {
 	if !known {
 		e = &queue.Error{Code: queue.CodeInternal, Message: err.Error()}
 	}
-	status := httpStatuses[e.Code]
+	status := httpStatusByErrorCode[e.Code]
 	switch {
 	case err == errNoSession:
 		status = http.StatusUnauthorized
@@ -89,7 +89,7 @@ func (s *Server) serveAPIMethod(w http.ResponseWriter, r *http.Request, v *visit
 
 // serveMetrics replies with the metrics of the queue in the format that the client requests.
 func (s *Server) serveMetrics(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	registry, err := metrics.Registry(r.Context(), v.client)
+	registry, err := metrics.NewRegistry(r.Context(), v.client)
 	if err == nil {
 		promhttp.HandlerFor(registry, promhttp.HandlerOpts{DisableCompression: true}).ServeHTTP(w, r)
 	}
@@ -109,18 +109,18 @@ func (s *Server) serveSummary(w http.ResponseWriter, r *http.Request, v *visitor
 	return nil
 }
 
-// If an event stream has no events, it sends a comment every heartbeatInterval. The first comment comes after
+// If an event stream has no events, it sends a comment every eventHeartbeatInterval. The first comment comes after
 // firstHeartbeatDelay, so that the browser does not wait long until it knows that the connection works.
 const (
-	heartbeatInterval   = 15 * time.Second
-	firstHeartbeatDelay = 100 * time.Millisecond
+	eventHeartbeatInterval = 15 * time.Second
+	firstHeartbeatDelay    = 100 * time.Millisecond
 )
 
 // serveEvents sends the events of the queue as server-sent events (HTML standard). The stream starts after the event
 // with the number in the parameter "since" or, if a browser reconnects, after the last event that the browser has
 // received. The stream ends if the client accepts no data for sendTimeout.
 func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	r, end := cancelOnServerClose(r)
+	r, end := withCancelOnServerClose(r)
 	defer end()
 	if err := checkParamNames(r.URL.Query(), "since"); err != nil {
 		return err
@@ -142,7 +142,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, v *visitor)
 	stream := &eventStream{w: w, controller: http.NewResponseController(w), conn: connFromContext(r.Context())}
 	say := func(text string) error {
 		started = true
-		return stream.write([]byte(text))
+		return stream.writeEncodedEvents([]byte(text))
 	}
 	pieces, ended := make(chan control.Event), make(chan error, 1)
 	go func() { // this goroutine ends when the request ends
@@ -177,7 +177,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, v *visitor)
 			err = say(fmt.Sprintf("id: %d\nevent: %s\ndata: %s\n\n", e.Seq, e.Kind, raw))
 		case <-idle.C:
 			err = say(": quiet\n\n")
-			idle.Reset(heartbeatInterval)
+			idle.Reset(eventHeartbeatInterval)
 		case err = <-ended:
 			if !started && err != nil {
 				return err

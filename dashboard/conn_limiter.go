@@ -16,12 +16,13 @@ import (
 // These constants limit the connections of the web page. See docs/decisions/0084.
 const (
 	maxUnidentifiedConns = 256 // maximum number of connections on which no request has shown the user yet
-	// unidentifiedConnGrace is how long a new connection stays open at least, before it may be closed to make room for
-	// others. In this time, the server can read the first request. During a flood of connections, further connections
+	// unidentifiedConnGracePeriod is how long a new connection stays open at least, before it may be closed to make room
+	// for others. In this time, the server can read the first request. During a flood of connections, further connections
 	// therefore wait in the kernel.
-	unidentifiedConnGrace = 100 * time.Millisecond
-	maxIdentifiedConns    = 1024                    // maximum number of connections on which a request has shown the user
-	maxUserConns          = maxUserPageReaders + 40 // maximum number of identified connections of one user
+	unidentifiedConnGracePeriod = 100 * time.Millisecond
+	// maximum number of connections on which a request has shown the user
+	maxIdentifiedConns = 1024
+	maxUserConns       = maxUserPageReaders + 40 // maximum number of identified connections of one user
 )
 
 // connLimiter limits the connections of the web page, so that no client can keep others out. A connection is
@@ -97,21 +98,21 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	admitted := &pageConn{Conn: c, limiter: l.limiter}
-	l.limiter.admit(admitted)
+	l.limiter.admitConn(admitted)
 	return admitted, nil
 }
 
-// admit adds a new connection. If there are already maxUnidentifiedConns unidentified connections, admit waits until
-// the oldest of them is older than unidentifiedConnGrace, and closes that one.
-func (l *connLimiter) admit(c *pageConn) {
+// admitConn adds a new connection. If there are already maxUnidentifiedConns unidentified connections, admit waits
+// until the oldest of them is older than unidentifiedConnGracePeriod, and closes that one.
+func (l *connLimiter) admitConn(c *pageConn) {
 	var victim *pageConn
 	l.mu.Lock()
 	for l.unidentifiedConns.Len() >= maxUnidentifiedConns {
 		oldest := l.unidentifiedConns.Front().Value.(*pageConn)
-		wait := unidentifiedConnGrace - time.Since(oldest.acceptedAt)
+		wait := unidentifiedConnGracePeriod - time.Since(oldest.acceptedAt)
 		if wait <= 0 {
 			victim = oldest
-			l.removeLocked(victim)
+			l.removeConnLocked(victim)
 			break
 		}
 		l.mu.Unlock()
@@ -129,8 +130,8 @@ func (l *connLimiter) admit(c *pageConn) {
 	}
 }
 
-// removeLocked removes a connection from the list that contains it, if there is such a list. The caller holds mu.
-func (l *connLimiter) removeLocked(c *pageConn) {
+// removeConnLocked removes a connection from the list that contains it, if there is such a list. The caller holds mu.
+func (l *connLimiter) removeConnLocked(c *pageConn) {
 	if c.containingList == nil {
 		return
 	}
@@ -146,7 +147,7 @@ func (l *connLimiter) removeLocked(c *pageConn) {
 // Close implements net.Conn.
 func (c *pageConn) Close() error {
 	c.limiter.mu.Lock()
-	c.limiter.removeLocked(c)
+	c.limiter.removeConnLocked(c)
 	c.limiter.mu.Unlock()
 	return c.Conn.Close()
 }
@@ -173,9 +174,9 @@ func (l *connLimiter) setConnUser(c *pageConn, uid int) error {
 	}
 	if l.identifiedConns.Len() >= maxIdentifiedConns {
 		victim = l.oldestOfBusiestUserLocked()
-		l.removeLocked(victim)
+		l.removeConnLocked(victim)
 	}
-	l.removeLocked(c)
+	l.removeConnLocked(c)
 	c.uid, c.containingList = uid, &l.identifiedConns
 	c.listElement = c.containingList.PushBack(c)
 	return nil

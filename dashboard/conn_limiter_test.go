@@ -24,7 +24,7 @@ func testFullConnLimiterAdmitsNewConnections(t *testing.T) {
 		server, client := net.Pipe()
 		t.Cleanup(func() { client.Close() })
 		c := &pageConn{Conn: server, limiter: d}
-		d.admit(c)
+		d.admitConn(c)
 		return c, client
 	}
 	isClosed := func(c *pageConn) bool {
@@ -85,7 +85,7 @@ func TestNewConnectionSurvivesConnectionFlood(t *testing.T) {
 			server, client := net.Pipe()
 			t.Cleanup(func() { client.Close() })
 			c := &pageConn{Conn: server, limiter: d}
-			d.admit(c)
+			d.admitConn(c)
 			return c
 		}
 		begun := time.Now()
@@ -95,7 +95,7 @@ func TestNewConnectionSurvivesConnectionFlood(t *testing.T) {
 		}
 		flooded := make(chan *pageConn)
 		go func() { flooded <- come() }()
-		time.Sleep(unidentifiedConnGrace - time.Millisecond)
+		time.Sleep(unidentifiedConnGracePeriod - time.Millisecond)
 		synctest.Wait()
 		if visitor.containingList == nil {
 			t.Fatal("the connection was closed within unidentifiedGrace")
@@ -103,13 +103,13 @@ func TestNewConnectionSurvivesConnectionFlood(t *testing.T) {
 		if err := d.setConnUser(visitor, 7); err != nil { // the server has read the request
 			t.Fatal(err)
 		}
-		if <-flooded; time.Since(begun) >= unidentifiedConnGrace {
+		if <-flooded; time.Since(begun) >= unidentifiedConnGracePeriod {
 			t.Errorf("the next connection waited %v although another one had been closed", time.Since(begun))
 		}
 		come()
-		if time.Since(begun) != unidentifiedConnGrace || visitor.containingList == nil {
+		if time.Since(begun) != unidentifiedConnGracePeriod || visitor.containingList == nil {
 			t.Errorf("one more connection waited %v, want %v; the visitor is closed: %t", time.Since(begun),
-				unidentifiedConnGrace,
+				unidentifiedConnGracePeriod,
 				visitor.containingList == nil)
 		}
 	})

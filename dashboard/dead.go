@@ -29,8 +29,8 @@ const (
 	maxShownCommandBytes = 4 << 10 // maximum length of a command in a list of jobs, in bytes
 )
 
-// deathCauseParams contains the names of the parameters, in URLs and forms, that describe a cause of death.
-var deathCauseParams = []string{"error", "command", "program"}
+// deathCauseParamNames contains the names of the parameters, in URLs and forms, that describe a cause of death.
+var deathCauseParamNames = []string{"error", "command", "program"}
 
 // deathCause is a cause of death of jobs: their error, and their command or their program. An empty field matches every
 // job.
@@ -76,7 +76,7 @@ func (c deathCause) Path(page string) string {
 	values := url.Values{}
 	for i, text := range []string{c.Error, c.Command, c.Program} {
 		if text != "" {
-			values.Set(deathCauseParams[i], text)
+			values.Set(deathCauseParamNames[i], text)
 		}
 	}
 	return page + "?" + values.Encode()
@@ -94,8 +94,8 @@ type deadJob struct {
 	deathCause deathCause
 }
 
-// deadGroup is a group of dead jobs with the same cause.
-type deadGroup struct {
+// deadJobGroup is a group of dead jobs with the same cause.
+type deadJobGroup struct {
 	deathCause
 	Jobs            []deadJob    // newest first
 	Queues          string       // names of the queues, separated by spaces
@@ -103,8 +103,8 @@ type deadGroup struct {
 }
 
 // listDeadJobs returns the newest dead jobs that the visitor may see, newest first, and whether there are more. Only
-// the first maxListRows jobs that detailedCause matches contain their commands, because commands may be large.
-func (v *visitor) listDeadJobs(ctx context.Context, detailedCause deathCause) (jobs []deadJob, hasMore bool,
+// the first maxListRows jobs that causeWithCommands matches contain their commands, because commands may be large.
+func (v *visitor) listDeadJobs(ctx context.Context, causeWithCommands deathCause) (jobs []deadJob, hasMore bool,
 	err error) {
 	withCommand := 0
 	for params := (control.DeadJobListParams{}); ; {
@@ -114,7 +114,7 @@ func (v *visitor) listDeadJobs(ctx context.Context, detailedCause deathCause) (j
 		}
 		for _, j := range page.Jobs {
 			d := deadJob{j, deathCauseOf(&j)}
-			if detailedCause.matches(d.deathCause) && withCommand < maxListRows {
+			if causeWithCommands.matches(d.deathCause) && withCommand < maxListRows {
 				withCommand++
 				d.Command, d.Argv = queue.ClipJSON(j.Command, maxShownCommandBytes), nil
 			} else {
@@ -131,23 +131,29 @@ func (v *visitor) listDeadJobs(ctx context.Context, detailedCause deathCause) (j
 }
 
 // groupDeadJobs groups dead jobs by the cause of their death. The largest group comes first.
-func groupDeadJobs(jobs []deadJob) []*deadGroup {
-	groups := groupDeadByKey(jobs, func(c deathCause) deathCause { return deathCause{Error: c.Error, Command: c.Command} })
+func groupDeadJobs(jobs []deadJob) []*deadJobGroup {
+	groups := groupDeadJobsByKey(jobs, func(c deathCause) deathCause {
+		return deathCause{Error: c.Error,
+			Command: c.Command}
+	})
 	if len(groups) > maxShownDeathGroups {
-		groups = groupDeadByKey(jobs, func(c deathCause) deathCause { return deathCause{Error: c.Error, Program: c.Program} })
+		groups = groupDeadJobsByKey(jobs, func(c deathCause) deathCause {
+			return deathCause{Error: c.Error,
+				Program: c.Program}
+		})
 	}
-	slices.SortStableFunc(groups, func(a, b *deadGroup) int { return len(b.Jobs) - len(a.Jobs) })
+	slices.SortStableFunc(groups, func(a, b *deadJobGroup) int { return len(b.Jobs) - len(a.Jobs) })
 	return groups
 }
 
-// groupDeadByKey groups dead jobs: jobs form a group if groupKey returns the same value for their causes.
-func groupDeadByKey(jobs []deadJob, groupKey func(deathCause) deathCause) (groups []*deadGroup) {
-	found := map[deathCause]*deadGroup{}
+// groupDeadJobsByKey groups dead jobs: jobs form a group if groupKey returns the same value for their causes.
+func groupDeadJobsByKey(jobs []deadJob, groupKey func(deathCause) deathCause) (groups []*deadJobGroup) {
+	found := map[deathCause]*deadJobGroup{}
 	for _, j := range jobs {
 		k := groupKey(j.deathCause)
 		g := found[k]
 		if g == nil {
-			g = &deadGroup{deathCause: k, LastAt: j.FinishedAt}
+			g = &deadJobGroup{deathCause: k, LastAt: j.FinishedAt}
 			found[k], groups = g, append(groups, g)
 		}
 		g.FirstAt, g.Jobs = j.FinishedAt, append(g.Jobs, j)
@@ -165,7 +171,8 @@ func fillDeadPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	opened := parseDeathCause(q.Get)
 	jobs, more, err := v.listDeadJobs(ctx, opened)
 	groups := groupDeadJobs(jobs)
-	main := deadData{GroupCount: int64(len(groups)), Groups: groups[:min(len(groups), maxShownDeathGroups)], More: more,
+	main := deadJobsPageData{GroupCount: int64(len(groups)), Groups: groups[:min(len(groups), maxShownDeathGroups)],
+		More:           more,
 		MaxGroupedJobs: maxDeadJobs, Cause: opened}
 	if n, err := strconv.ParseInt(q.Get("n"), 10, 64); err == nil && q.Get("did") != "" {
 		main.LastAction, main.LastActionCount = q.Get("did"), n
@@ -181,10 +188,10 @@ func fillDeadPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	return err
 }
 
-// deadData is the data of the page that fillDeadPage fills.
-type deadData struct {
+// deadJobsPageData is the data of the page that fillDeadPage fills.
+type deadJobsPageData struct {
 	GroupCount      int64 // number of groups
-	Groups          []*deadGroup
+	Groups          []*deadJobGroup
 	More            bool       // more than MaxGroupedJobs dead jobs exist
 	MaxGroupedJobs  int64      // maximum number of dead jobs that are grouped
 	LastAction      string     // name of the last action, for a message; "" if none

@@ -54,7 +54,7 @@ func newLivePages() *livePages {
 // livePage is one page as one user sees it, and its readers.
 type livePage struct {
 	uid               int
-	lastRenderedParts *encodedParts // all parts of the page in their last rendered form; guarded by livePages.mu
+	lastRenderedParts *encodedPageParts // all parts of the page in their last rendered form; guarded by livePages.mu
 	// lastPartsWithoutAges contains the parts of lastRenderedParts without the elements that show ages (see
 	// ageElementPattern). It is compared with newly rendered parts, to find those that have changed. lastPartsWithoutAges
 	// and the fields below are guarded by livePages.mu.
@@ -67,24 +67,24 @@ type livePage struct {
 // pageReader is the event stream of one browser. If a part of the page is rendered again before the browser has
 // received the part, the browser gets only the newer version.
 type pageReader struct {
-	unsentParts *encodedParts // parts to send; guarded by livePages.mu
-	wake        chan struct{} // receives a value when unsentParts is set or the page is closed
+	unsentParts *encodedPageParts // parts to send; guarded by livePages.mu
+	wake        chan struct{}     // receives a value when unsentParts is set or the page is closed
 }
 
-// encodedParts contains rendered parts of a page, and their encoding as an event. Readers that get the same parts share
-// the encoded bytes.
-type encodedParts struct {
+// encodedPageParts contains rendered parts of a page, and their encoding as an event. Readers that get the same parts
+// share the encoded bytes.
+type encodedPageParts struct {
 	htmlByPartName map[string]string // HTML by name of the part
 	eventBytes     func() []byte     // returns the parts as a server-sent event; encodes them only once
 }
 
-func newEncodedParts(parts map[string]string) *encodedParts {
-	return &encodedParts{parts, sync.OnceValue(func() []byte { return encodeEvent("fragments", parts) })}
+func newEncodedParts(parts map[string]string) *encodedPageParts {
+	return &encodedPageParts{parts, sync.OnceValue(func() []byte { return encodeEvent("fragments", parts) })}
 }
 
-// merge returns a copy of p with the parts of newer. If p and newer contain a part of the same name, the copy contains
-// the part of newer.
-func (p *encodedParts) merge(newer *encodedParts) *encodedParts {
+// mergeNewerParts returns a copy of p with the parts of newer. If p and newer contain a part of the same name, the copy
+// contains the part of newer.
+func (p *encodedPageParts) mergeNewerParts(newer *encodedPageParts) *encodedPageParts {
 	if p == nil {
 		return newer
 	}
@@ -168,7 +168,7 @@ func (p *livePages) publishChangedParts(page *livePage, parts map[string]string)
 		return
 	}
 	for r := range page.readers {
-		r.unsentParts = r.unsentParts.merge(changed)
+		r.unsentParts = r.unsentParts.mergeNewerParts(changed)
 		queue.TrySend(r.wake, struct{}{})
 	}
 }
@@ -185,7 +185,8 @@ func (p *livePages) disconnectReaders(pageKey string, page *livePage) {
 }
 
 // takeUnsentParts returns the parts that the reader has not received yet, and whether the reader must disconnect.
-func (p *livePages) takeUnsentParts(page *livePage, r *pageReader) (unsentParts *encodedParts, mustDisconnect bool) {
+func (p *livePages) takeUnsentParts(page *livePage, r *pageReader) (unsentParts *encodedPageParts,
+	mustDisconnect bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	unsentParts, r.unsentParts = r.unsentParts, nil
@@ -193,7 +194,7 @@ func (p *livePages) takeUnsentParts(page *livePage, r *pageReader) (unsentParts 
 }
 
 // viewForPath returns the view of the page at a path, or nil if there is no page.
-func viewForPath(path string) *view {
+func viewForPath(path string) *pageView {
 	switch {
 	case path == "/":
 		return viewsByPath["/{$}"]
@@ -203,13 +204,13 @@ func viewForPath(path string) *view {
 	return viewsByPath[path]
 }
 
-// actionResultParams lists the query parameters that only describe the result of the visitor's last action on jobs.
-var actionResultParams = []string{"did", "n"}
+// actionResultParamNames lists the query parameters that only describe the result of the visitor's last action on jobs.
+var actionResultParamNames = []string{"did", "n"}
 
 // serveLivePage keeps a page in a browser up to date with server-sent events. It sends the parts of the page that have
 // changed, the new output of the job that the page shows, and a tick every tickEventInterval.
 func (s *Server) serveLivePage(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	r, end := cancelOnServerClose(r)
+	r, end := withCancelOnServerClose(r)
 	defer end()
 	u, err := url.ParseRequestURI(r.URL.Query().Get("page"))
 	if err != nil {
@@ -224,8 +225,8 @@ func (s *Server) serveLivePage(w http.ResponseWriter, r *http.Request, v *visito
 	}
 	q := url.Values{}
 	for _, name := range view.acceptedQueryParams {
-		if value := u.Query().Get(name); value != "" && !slices.Contains(actionResultParams, name) {
-			// Leave out actionResultParams, which do not change the page, so that all readers share one livePage.
+		if value := u.Query().Get(name); value != "" && !slices.Contains(actionResultParamNames, name) {
+			// Leave out actionResultParamNames, which do not change the page, so that all readers share one livePage.
 			q.Set(name, value)
 		}
 	}
@@ -248,13 +249,13 @@ func (s *Server) serveLivePage(w http.ResponseWriter, r *http.Request, v *visito
 	// would use memory and make the service use more processors (see control.Server.OnConcurrencyLimit).
 	v.client.Close()
 	out := &eventStream{w: w, controller: http.NewResponseController(w), conn: connFromContext(r.Context())}
-	lines := make(chan []line)
+	lines := make(chan []outputLine)
 	if view == viewsByPath["/jobs/{id...}"] {
 		go s.streamJobOutput(r.Context(), *v, jobIDFromURL(u), lines)
 	}
 	tick := time.NewTicker(tickEventInterval)
 	defer tick.Stop()
-	for err = out.send("tick", nil); err == nil; {
+	for err = out.sendEvent("tick", nil); err == nil; {
 		select {
 		case <-reader.wake:
 			unsent, ended := s.livePages.takeUnsentParts(page, reader)
@@ -262,16 +263,16 @@ func (s *Server) serveLivePage(w http.ResponseWriter, r *http.Request, v *visito
 				return nil
 			}
 			if unsent != nil {
-				err = out.write(unsent.eventBytes())
+				err = out.writeEncodedEvents(unsent.eventBytes())
 			}
 		case list := <-lines:
-			err = out.send("output", list)
+			err = out.sendEvent("output", list)
 		case <-tick.C:
 			if !s.isSessionValid(r, v) || !current.jobStillExists(r.Context(), v) {
 				return nil
 			}
 			v.client.Close()
-			err = out.send("tick", nil)
+			err = out.sendEvent("tick", nil)
 		case <-r.Context().Done():
 			return nil
 		}
@@ -303,8 +304,10 @@ type eventStream struct {
 	conn       *pageConn
 }
 
-// send sends one event. It returns an error if the browser has accepted no data for sendTimeout.
-func (e *eventStream) send(eventName string, v any) error { return e.write(encodeEvent(eventName, v)) }
+// sendEvent sends one event. It returns an error if the browser has accepted no data for sendTimeout.
+func (e *eventStream) sendEvent(eventName string, v any) error {
+	return e.writeEncodedEvents(encodeEvent(eventName, v))
+}
 
 // encodeEvent encodes a server-sent event.
 func encodeEvent(eventName string, v any) []byte {
@@ -319,8 +322,8 @@ func encodeEvent(eventName string, v any) []byte {
 	return raw.Bytes()
 }
 
-// write sends encoded events. It returns an error if the browser has accepted no data for sendTimeout.
-func (e *eventStream) write(encodedEvents []byte) error {
+// writeEncodedEvents sends encoded events. It returns an error if the browser has accepted no data for sendTimeout.
+func (e *eventStream) writeEncodedEvents(encodedEvents []byte) error {
 	e.w.Header().Set("Content-Type", "text/event-stream")
 	if err := errors.Join(e.controller.SetWriteDeadline(time.Now().Add(sendTimeout)),
 		e.controller.SetReadDeadline(time.Time{})); err != nil {
@@ -336,7 +339,7 @@ func (e *eventStream) write(encodedEvents []byte) error {
 
 // renderLoop renders and publishes a page repeatedly, until ctx ends because the last reader has left. If the queue
 // cannot be read, renderLoop skips the update. It returns false if the user no longer has initialRight.
-func (s *Server) renderLoop(ctx context.Context, v visitor, initialRight control.Right, vw *view, u *url.URL,
+func (s *Server) renderLoop(ctx context.Context, v visitor, initialRight control.Right, vw *pageView, u *url.URL,
 	page *livePage) bool {
 	v.client = s.newVisitorClient(&v)
 	defer v.client.Close()
@@ -370,7 +373,7 @@ func (s *Server) renderLoop(ctx context.Context, v visitor, initialRight control
 }
 
 // renderParts renders the parts of a page that are kept up to date. It returns nil if the page cannot be built.
-func (s *Server) renderParts(ctx context.Context, v *visitor, vw *view, u *url.URL) (parts map[string]string) {
+func (s *Server) renderParts(ctx context.Context, v *visitor, vw *pageView, u *url.URL) (parts map[string]string) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.opt.Log.Error("an open web page could not be updated; this is a bug in queuectl, please report it", "page", u.Path,
@@ -393,10 +396,10 @@ func (s *Server) renderParts(ctx context.Context, v *visitor, vw *view, u *url.U
 // streamJobOutput sends the output lines of a job to the channel lines, in batches. The first batch contains the last
 // lines that the job has already printed; the browser replaces all shown lines by this batch. The browser appends the
 // later batches.
-func (s *Server) streamJobOutput(ctx context.Context, v visitor, id control.JobID, lines chan<- []line) {
+func (s *Server) streamJobOutput(ctx context.Context, v visitor, id control.JobID, lines chan<- []outputLine) {
 	v.client = s.newVisitorClient(&v)
 	defer v.client.Close()
-	pieces, n := make(chan line, 32), maxInitialOutputLines
+	pieces, n := make(chan outputLine, 32), maxInitialOutputLines
 	go func() { // this goroutine ends when the request or the job ends
 		defer close(pieces)
 		var o outputLineConverter
@@ -418,7 +421,7 @@ func (s *Server) streamJobOutput(ctx context.Context, v visitor, id control.JobI
 		if !more {
 			return
 		}
-		list, bytes := []line{l}, l.memoryBytes()
+		list, bytes := []outputLine{l}, l.memoryBytes()
 		flush := time.After(outputBatchInterval)
 	gather:
 		for bytes < maxOutputBatchBytes {

@@ -21,35 +21,36 @@ type outputLineConverter struct {
 
 // convertPiece returns the lines that a piece of output adds. If the last returned line was unfinished, the first of
 // the new lines replaces it.
-func (o *outputLineConverter) convertPiece(p *control.OutputPiece) (lines []line) {
+func (o *outputLineConverter) convertPiece(p *control.OutputPiece) (lines []outputLine) {
 	at := queue.UnixMillis(p.PrintedAt).Time().Local().Format("15:04:05.000")
 	gap := p.MissingOutputText()
 	if gap != "" || p.AttemptEnded || p.Attempt != o.lastAttempt { // an attempt has started or ended, or output is missing
 		if rest := o.renderer.Finish(); rest != "" {
-			lines = splitTextLines(rest, line{At: at})
+			lines = splitTextLines(rest, outputLine{At: at})
 		}
 		o.lastAttempt, o.lastLineUnfinished = p.Attempt, false
 		o.renderer = termtext.Renderer{KeepColours: true, StartsMidOutput: true}
 	}
 	switch {
 	case gap != "":
-		return append(lines, line{At: at, Dropped: gap})
+		return append(lines, outputLine{At: at, Dropped: gap})
 	case p.AttemptEnded:
 		return lines
 	case !p.FromTerminal:
-		return append(lines, splitTextLines(p.String(), line{At: at, IsStderr: p.Stream == "stderr"})...)
+		return append(lines, splitTextLines(p.String(), outputLine{At: at, IsStderr: p.Stream == "stderr"})...)
 	}
 	if text := o.renderer.Write(p.String()); text != "" {
-		lines, o.lastLineUnfinished = append(lines, splitTextLines(text, line{At: at})...), false
+		lines, o.lastLineUnfinished = append(lines, splitTextLines(text, outputLine{At: at})...), false
 	}
 	if rest := o.renderer.CurrentLine(); rest != "" || o.lastLineUnfinished {
-		lines, o.lastLineUnfinished = append(lines, splitTextLines(rest+"\n", line{At: at, Unfinished: true})...), rest != ""
+		lines, o.lastLineUnfinished = append(lines, splitTextLines(rest+"\n", outputLine{At: at, Unfinished: true})...),
+			rest != ""
 	}
 	return lines
 }
 
 // appendOrReplaceLine appends a line to a list. If the last line in the list is unfinished, the new line replaces it.
-func appendOrReplaceLine(lines []line, newLine line) []line {
+func appendOrReplaceLine(lines []outputLine, newLine outputLine) []outputLine {
 	if n := len(lines); n > 0 && lines[n-1].Unfinished {
 		lines = lines[:n-1]
 	}
@@ -57,11 +58,11 @@ func appendOrReplaceLine(lines []line, newLine line) []line {
 }
 
 // splitTextLines splits a text into lines. Each result is a copy of lineTemplate that contains the text of one line.
-func splitTextLines(text string, lineTemplate line) (lines []line) {
+func splitTextLines(text string, lineTemplate outputLine) (lines []outputLine) {
 	for text := range strings.Lines(text) {
 		rest := 0
 		if len(text) > maxShownLineBytes {
-			end := maxShownLineBytes - output.TrailingPartialBytes([]byte(text[:maxShownLineBytes]))
+			end := maxShownLineBytes - output.TrailingPartialCharacterBytes([]byte(text[:maxShownLineBytes]))
 			text, rest = text[:end], len(text)-end
 		}
 		l := lineTemplate

@@ -50,13 +50,13 @@ type page struct {
 	StreamPath string // path of the event stream that updates the page; "" if the page is not updated
 	CLICommand string // queuectl command line that shows the same as the page
 	Status     *control.Status
-	Content    any // data of the page's main part, such as a jobData
+	Content    any // data of the page's main part, such as a jobPageData
 }
 
 // jobStillExists reports whether the job that the page shows still exists. It returns true if the page shows no
 // job.
 func (p page) jobStillExists(ctx context.Context, v *visitor) bool {
-	main, ok := p.Content.(jobData)
+	main, ok := p.Content.(jobPageData)
 	if !ok {
 		return true
 	}
@@ -72,8 +72,8 @@ func (p page) Owns(j control.Job) bool {
 	return p.MayOperate() || p.Token != "" && p.Right.Covers(control.RightSubmit) && j.EnqueuedBy(p.User)
 }
 
-// view describes one kind of page.
-type view struct {
+// pageView describes one kind of page.
+type pageView struct {
 	templateName string // name of the page's template
 	navEntry     string // entry of the navigation that is highlighted
 	title        string // title of the page; fillPage may replace it
@@ -88,7 +88,7 @@ type view struct {
 }
 
 // buildPage returns the page for a URL, as the visitor sees it.
-func (vw *view) buildPage(ctx context.Context, v *visitor, u *url.URL) (page, error) {
+func (vw *pageView) buildPage(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	p, err := v.newPage(ctx, vw.title, vw.navEntry, vw.cliCommand)
 	if err == nil {
 		err = vw.fillPage(ctx, v, u, &p)
@@ -97,12 +97,12 @@ func (vw *view) buildPage(ctx context.Context, v *visitor, u *url.URL) (page, er
 }
 
 // checkQuery returns an error for a query parameter that the page does not accept.
-func (vw *view) checkQuery(u *url.URL) error {
+func (vw *pageView) checkQuery(u *url.URL) error {
 	return checkQueryParams(u.Query(), vw.acceptedQueryParams, "this page takes none", "this page takes: ")
 }
 
 // pageHandler returns a handler that replies with a page of the view.
-func (s *Server) pageHandler(vw *view) func(http.ResponseWriter, *http.Request, *visitor) error {
+func (s *Server) pageHandler(vw *pageView) func(http.ResponseWriter, *http.Request, *visitor) error {
 	return func(w http.ResponseWriter, r *http.Request, v *visitor) error {
 		if vw.updatedPartNames != nil {
 			if err := vw.checkQuery(r.URL); err != nil {

@@ -15,8 +15,8 @@ type jobFilter struct {
 	State, Queue, User, Q, Label string
 }
 
-// filterParams contains the names of the query parameters of a filter.
-var filterParams = []string{"state", "queue", "user", "q", "label"}
+// filterParamNames contains the names of the query parameters of a filter.
+var filterParamNames = []string{"state", "queue", "user", "q", "label"}
 
 // parseJobFilter reads a filter from a query.
 func parseJobFilter(q url.Values) (jobFilter, error) {
@@ -51,8 +51,8 @@ func (f jobFilter) labels() control.Labels {
 	return control.Labels{name: value}
 }
 
-// listRequest returns the API request that lists the jobs of the filter.
-func (f jobFilter) listRequest() control.ListParams {
+// listParams returns the API request that lists the jobs of the filter.
+func (f jobFilter) listParams() control.ListParams {
 	params := control.ListParams{Queue: f.Queue, Submitter: f.User, IDGlob: f.Q, WithLabels: f.labels()}
 	if f.State != "" {
 		params.States = control.TextList{f.State}
@@ -72,17 +72,17 @@ func (f jobFilter) cliCommand() string {
 	return cli
 }
 
-// tab is a tab above a list of jobs. It links to the list of the jobs in one state, or of all jobs if State is "".
-type tab struct {
+// stateTab is a tab above a list of jobs. It links to the list of the jobs in one state, or of all jobs if State is "".
+type stateTab struct {
 	State, Path string
 	Count       int64 // number of jobs; -1 if unknown
 }
 
-// tabs returns one tab for all states and one for each state. Each tab applies the other fields of the filter f. If the
-// list is filtered, the tabs show no counts, because only the counts of the whole queue are known.
-func (f jobFilter) tabs(st *control.Status) (stateTabs []tab) {
+// stateTabs returns one tab for all states and one for each state. Each tab applies the other fields of the filter f.
+// If the list is filtered, the tabs show no counts, because only the counts of the whole queue are known.
+func (f jobFilter) stateTabs(st *control.Status) (stateTabs []stateTab) {
 	for _, s := range append([]string{""}, queue.StateNames(queue.States())...) {
-		t := tab{State: s, Count: -1}
+		t := stateTab{State: s, Count: -1}
 		other := f
 		other.State = s
 		if t.Path = other.listPath(); s != "" && (other == jobFilter{State: s}) {
@@ -93,18 +93,18 @@ func (f jobFilter) tabs(st *control.Status) (stateTabs []tab) {
 	return stateTabs
 }
 
-// selectionParams contains the names of the parameters that a form for several jobs may have, in addition to
-// filterParams.
-var selectionParams = []string{"id", "verb", "token", "n"}
+// selectionParamNames contains the names of the parameters that a form for several jobs may have, in addition to
+// filterParamNames.
+var selectionParamNames = []string{"id", "verb", "token", "n"}
 
 // parseSelection returns the jobs that a form selects: the jobs that the visitor has marked or, if none is marked, all
 // jobs that match the filter and are in a state that the action accepts.
 func parseSelection(q url.Values, action *jobAction) (selection control.Selection, filter jobFilter, err error) {
 	for name := range q {
-		if !slices.Contains(filterParams, name) && !slices.Contains(selectionParams, name) {
+		if !slices.Contains(filterParamNames, name) && !slices.Contains(selectionParamNames, name) {
 			// If a misspelled filter were ignored, the action would change other jobs than intended.
 			return selection, filter, queue.InvalidField(queue.ClipForMessage(name),
-				"unknown filter; use one of: %s", strings.Join(filterParams, ", "))
+				"unknown filter; use one of: %s", strings.Join(filterParamNames, ", "))
 		}
 	}
 	if filter, err = parseJobFilter(q); err != nil {

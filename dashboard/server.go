@@ -79,9 +79,9 @@ type Server struct {
 // is closed.
 type streamsContextKey struct{}
 
-// cancelOnServerClose returns r with a context that also ends when the page is closed. Handlers of streams use this
+// withCancelOnServerClose returns r with a context that also ends when the page is closed. Handlers of streams use this
 // context. Otherwise the closing would wait for the streams, which may last for hours.
-func cancelOnServerClose(r *http.Request) (*http.Request, context.CancelFunc) {
+func withCancelOnServerClose(r *http.Request) (*http.Request, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(r.Context())
 	stop := context.AfterFunc(r.Context().Value(streamsContextKey{}).(context.Context), cancel)
 	return r.WithContext(ctx), func() {
@@ -337,7 +337,7 @@ func (s *Server) NewSignInLink(p control.Peer) (url string, expires time.Time, e
 	if !c.BehindTLSProxy && port != 0 {
 		authority = net.JoinHostPort(host, fmt.Sprint(port))
 	}
-	expires = time.Now().Add(linkLifetime)
+	expires = time.Now().Add(signInLinkLifetime)
 	return scheme + "://" + authority + "/open?link=" + s.sessions.addSignInLink(p, host), expires, nil
 }
 

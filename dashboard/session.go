@@ -15,10 +15,10 @@ import (
 
 // These constants limit sign-in links and sessions. See docs/decisions/0083.
 const (
-	linkLifetime       = time.Minute
-	sessionLifetime    = 12 * time.Hour
-	maxUnusedUserLinks = 16 // maximum number of unused links of one user; one more replaces the oldest
-	maxUserSessions    = 32 // maximum number of sessions of one user; one more replaces the oldest
+	signInLinkLifetime    = time.Minute
+	sessionLifetime       = 12 * time.Hour
+	maxUnusedLinksPerUser = 16 // maximum number of unused links of one user; one more replaces the oldest
+	maxSessionsPerUser    = 32 // maximum number of sessions of one user; one more replaces the oldest
 	// After maxSignInFailures invalid links within signInFailureWindow, the error asks the user to wait.
 	signInFailureWindow = time.Second
 	maxSignInFailures   = 5
@@ -35,11 +35,11 @@ type session struct {
 // sessionStore contains all sign-in links and all sessions, in memory only. It does not contain the secrets of the
 // links and sessions, but only hashes of the secrets. The methods are safe for concurrent use.
 type sessionStore struct {
-	mu                   sync.Mutex
-	linksBySecretHash    map[[sha256.Size]byte]session // unused links, by the hash of the secret
-	sessionsBySecretHash map[[sha256.Size]byte]session
-	signInFailureCount   int // number of invalid secrets since failureWindowStart
-	failureWindowStart   time.Time
+	mu                      sync.Mutex
+	signInLinksBySecretHash map[[sha256.Size]byte]session // unused links, by the hash of the secret
+	sessionsBySecretHash    map[[sha256.Size]byte]session
+	signInFailureCount      int // number of invalid secrets since failureWindowStart
+	failureWindowStart      time.Time
 }
 
 // addSignInLink adds a sign-in link and returns its secret. With the secret, a browser can sign in once as the peer,
@@ -49,9 +49,9 @@ func (s *sessionStore) addSignInLink(p control.Peer, host string) (secret string
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	secret = newSecret()
-	s.linksBySecretHash = addBoundedSession(s.linksBySecretHash, secret,
-		session{peer: p, host: host, expiresAt: time.Now().Add(linkLifetime)},
-		maxUnusedUserLinks)
+	s.signInLinksBySecretHash = addBoundedSession(s.signInLinksBySecretHash, secret,
+		session{peer: p, host: host, expiresAt: time.Now().Add(signInLinkLifetime)},
+		maxUnusedLinksPerUser)
 	return secret
 }
 
@@ -61,19 +61,19 @@ func (s *sessionStore) signIn(linkSecret, host string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := sha256.Sum256([]byte(linkSecret))
-	sess, known := s.linksBySecretHash[key]
+	sess, known := s.signInLinksBySecretHash[key]
 	if !known || sess.host != host || !time.Now().Before(sess.expiresAt) {
 		return "", s.countLinkFailureLocked()
 	}
-	delete(s.linksBySecretHash, key)
+	delete(s.signInLinksBySecretHash, key)
 	sess.expiresAt, sess.formToken = time.Now().Add(sessionLifetime), newSecret()
 	linkSecret = newSecret()
-	s.sessionsBySecretHash = addBoundedSession(s.sessionsBySecretHash, linkSecret, sess, maxUserSessions)
+	s.sessionsBySecretHash = addBoundedSession(s.sessionsBySecretHash, linkSecret, sess, maxSessionsPerUser)
 	return linkSecret, nil
 }
 
-// errInvalidLink is the error for a link that does not exist, was already used or has expired.
-var errInvalidLink = queue.Errorf(queue.CodeDenied,
+// errInvalidSignInLink is the error for a link that does not exist, was already used or has expired.
+var errInvalidSignInLink = queue.Errorf(queue.CodeDenied,
 	"the link is invalid, was used already or is older than a minute; get another: queuectl web open")
 
 // countLinkFailureLocked counts an attempt to sign in with an invalid secret, and returns the error for it. The
@@ -85,7 +85,7 @@ func (s *sessionStore) countLinkFailureLocked() error {
 	if s.signInFailureCount++; s.signInFailureCount > maxSignInFailures {
 		return queue.Errorf(queue.CodeUnavailable, "too many sign-in links were invalid; try again in a second")
 	}
-	return errInvalidLink
+	return errInvalidSignInLink
 }
 
 // findSession returns the session whose secret is in a cookie named cookieName. It returns false if the request

@@ -28,12 +28,12 @@ func TestLinksAndSessionsExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s sessionStore
 		late, soon := s.addSignInLink(control.Peer{UID: 7}, "a.localhost"), ""
-		time.Sleep(linkLifetime)
+		time.Sleep(signInLinkLifetime)
 		if _, err := s.signIn(late, "a.localhost"); !errors.Is(err, queue.ErrDenied) {
 			t.Errorf("sign-in with a link after one minute returned %v", err)
 		}
 		soon = s.addSignInLink(control.Peer{UID: 7, PID: 12, Right: control.RightAdmin}, "a.localhost")
-		time.Sleep(linkLifetime - time.Millisecond)
+		time.Sleep(signInLinkLifetime - time.Millisecond)
 		secret, err := s.signIn(soon, "a.localhost")
 		if err != nil {
 			t.Fatal(err)
@@ -89,7 +89,7 @@ func TestLinksAndSessionsPerUserAreLimited(t *testing.T) {
 		var s sessionStore
 		others := s.addSignInLink(control.Peer{UID: 8}, "a.localhost")
 		var mine []string
-		for range maxUnusedUserLinks + 1 {
+		for range maxUnusedLinksPerUser + 1 {
 			mine = append(mine, s.addSignInLink(control.Peer{UID: 7}, "a.localhost"))
 			time.Sleep(time.Millisecond)
 		}
@@ -98,16 +98,16 @@ func TestLinksAndSessionsPerUserAreLimited(t *testing.T) {
 				t.Errorf("link %d: %v", i, err)
 			}
 		}
-		if n := len(s.sessionsBySecretHash); n != maxUnusedUserLinks+1 {
+		if n := len(s.sessionsBySecretHash); n != maxUnusedLinksPerUser+1 {
 			t.Errorf("%d sessions are open after more links than the limit were used", n)
 		}
-		for range 2 * maxUserSessions {
+		for range 2 * maxSessionsPerUser {
 			time.Sleep(time.Millisecond)
 			if _, err := s.signIn(s.addSignInLink(control.Peer{UID: 7}, "a.localhost"), "a.localhost"); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if n := len(s.sessionsBySecretHash); n != maxUserSessions+1 {
+		if n := len(s.sessionsBySecretHash); n != maxSessionsPerUser+1 {
 			t.Errorf("the user has %d sessions", n)
 		}
 	})
@@ -143,7 +143,7 @@ func TestOutputLineKeepsOnlyColours(t *testing.T) {
 // depend on how the output is divided into pieces.
 func TestTerminalOutputIsRenderedAsText(t *testing.T) {
 	var o outputLineConverter
-	var list []line
+	var list []outputLine
 	for _, p := range []control.OutputPiece{
 		{Text: "\x1b]0;title\a\x1b[31m 10%\r\x1b[K 2"}, {Text: "0%\b\b\b30%\x1b[?1049hscr"},
 		{Text: "een\x1b[?1049l\r\n\x1b(0lqk\x1b(B more"},
@@ -230,7 +230,7 @@ func TestLargeDependencyTreeIsTruncated(t *testing.T) {
 		tree.Nodes = append(tree.Nodes, control.TreeNode{Seq: int64(i + 2)})
 		tree.Edges = append(tree.Edges, control.TreeEdge{ParentSeq: 1, ChildSeq: int64(i + 2)})
 	}
-	if got := buildDependencyTree(tree); len(got.Dependencies)+len(got.Dependants) != maxBranches || !got.More {
+	if got := buildDependencyTree(tree); len(got.Dependencies)+len(got.Dependants) != maxTreeBranches || !got.More {
 		t.Errorf("the graph has %d branches, more: %v", len(got.Dependencies)+len(got.Dependants), got.More)
 	}
 }

@@ -21,7 +21,7 @@ func TestEndedStreamRequestIsGarbageCollected(t *testing.T) {
 	once := func() weak.Pointer[[4096]byte] {
 		held := new([4096]byte)
 		ctx := context.WithValue(base, trackedContextKey{}, held)
-		_, done := cancelOnServerClose(httptest.NewRequest("GET", "/live", nil).WithContext(ctx))
+		_, done := withCancelOnServerClose(httptest.NewRequest("GET", "/live", nil).WithContext(ctx))
 		done()
 		return weak.Make(held)
 	}
@@ -30,7 +30,7 @@ func TestEndedStreamRequestIsGarbageCollected(t *testing.T) {
 	if left.Value() != nil {
 		t.Error("the request of an ended stream was not garbage-collected")
 	}
-	r, done := cancelOnServerClose(httptest.NewRequest("GET", "/live", nil).WithContext(base))
+	r, done := withCancelOnServerClose(httptest.NewRequest("GET", "/live", nil).WithContext(base))
 	defer done()
 	end()
 	<-r.Context().Done()

@@ -21,9 +21,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// fakeQueue is a queue for tests of the pages. If fillsEveryField is true, its replies have a value in every field,
+// fakeQueueAPI is a queue for tests of the pages. If fillsEveryField is true, its replies have a value in every field,
 // otherwise in no field. It also determines the right of each visitor.
-type fakeQueue struct {
+type fakeQueueAPI struct {
 	control.API
 	control.Authorizer
 	fillsEveryField bool
@@ -31,24 +31,24 @@ type fakeQueue struct {
 	state           string // state of every job; "" only if fillsEveryField is false
 	hiddenJobPart   string // name of the part that is hidden from the visitor in each job
 	visitorRight    control.Right
-	user            string // name of the visitor
+	visitorName     string // name of the visitor
 }
 
-func (f *fakeQueue) CurrentRight(*control.Peer) control.Right             { return f.visitorRight }
-func (f *fakeQueue) AdmitConnection(context.Context, *control.Peer) error { return nil }
-func (f *fakeQueue) MissingRightError(*control.Peer, string, control.Right) error {
+func (f *fakeQueueAPI) CurrentRight(*control.Peer) control.Right             { return f.visitorRight }
+func (f *fakeQueueAPI) AdmitConnection(context.Context, *control.Peer) error { return nil }
+func (f *fakeQueueAPI) MissingRightError(*control.Peer, string, control.Right) error {
 	return queue.ErrDenied
 }
 
 // client returns a client of the queue.
-func (f *fakeQueue) client() *control.Client {
+func (f *fakeQueueAPI) client() *control.Client {
 	many := func() (all, user int) { return 9, 9 }
 	return control.NewServer(f, control.ConnectionLimits{MaxConnections: many}, f, control.NewUserLimits(),
 		slog.New(slog.DiscardHandler)).InProcessClientAs(control.Peer{})
 }
 
 // newFakeReply returns the result of an API method. If f.fillsEveryField is true, every field has a value.
-func newFakeReply[T any](f *fakeQueue) (v T, err error) {
+func newFakeReply[T any](f *fakeQueueAPI) (v T, err error) {
 	if f.fillsEveryField {
 		f.fillValue(reflect.ValueOf(&v).Elem(), "")
 	}
@@ -56,7 +56,7 @@ func newFakeReply[T any](f *fakeQueue) (v T, err error) {
 }
 
 // fillValue sets the value v and all values inside v. fieldName is the name of the field that contains v.
-func (f *fakeQueue) fillValue(v reflect.Value, fieldName string) {
+func (f *fakeQueueAPI) fillValue(v reflect.Value, fieldName string) {
 	switch special := map[string]string{"State": f.state, "HiddenParts": f.hiddenJobPart, "User": "ann",
 		"Health": "degraded: no worker",
 		"Cron":   "@reboot"}[fieldName]; {
@@ -96,31 +96,31 @@ func (f *fakeQueue) fillValue(v reflect.Value, fieldName string) {
 	}
 }
 
-func (f *fakeQueue) Whoami(context.Context, control.NoParams) (control.Whoami, error) {
-	return control.Whoami{User: f.user, Right: f.visitorRight}, nil
+func (f *fakeQueueAPI) Whoami(context.Context, control.NoParams) (control.Whoami, error) {
+	return control.Whoami{User: f.visitorName, Right: f.visitorRight}, nil
 }
 
-func (f *fakeQueue) Status(context.Context, control.NoParams) (control.Status, error) {
+func (f *fakeQueueAPI) Status(context.Context, control.NoParams) (control.Status, error) {
 	return newFakeReply[control.Status](f)
 }
 
-func (f *fakeQueue) ReadScreen(context.Context, control.ScreenParams) (control.OverviewScreen, error) {
+func (f *fakeQueueAPI) ReadScreen(context.Context, control.ScreenParams) (control.OverviewScreen, error) {
 	return newFakeReply[control.OverviewScreen](f)
 }
 
-func (f *fakeQueue) QueueList(context.Context, control.QueueListParams) (control.QueueList, error) {
+func (f *fakeQueueAPI) QueueList(context.Context, control.QueueListParams) (control.QueueList, error) {
 	return newFakeReply[control.QueueList](f)
 }
 
-func (f *fakeQueue) Stats(context.Context, control.StatsParams) (control.Stats, error) {
+func (f *fakeQueueAPI) Stats(context.Context, control.StatsParams) (control.Stats, error) {
 	return newFakeReply[control.Stats](f)
 }
 
-func (f *fakeQueue) ListJobs(context.Context, control.ListParams) (control.JobPage, error) {
+func (f *fakeQueueAPI) ListJobs(context.Context, control.ListParams) (control.JobPage, error) {
 	return newFakeReply[control.JobPage](f)
 }
 
-func (f *fakeQueue) ShowJob(context.Context, control.ShowParams) (control.JobDetail, error) {
+func (f *fakeQueueAPI) ShowJob(context.Context, control.ShowParams) (control.JobDetail, error) {
 	d, err := newFakeReply[control.JobDetail](f)
 	if f.fillsEveryField { // if fields have values, add a successful attempt to the failed one and the running one
 		d.History = append(d.History, control.Attempt{FinishedAt: 1, ExitCode: new(int64)})
@@ -128,7 +128,8 @@ func (f *fakeQueue) ShowJob(context.Context, control.ShowParams) (control.JobDet
 	return d, err
 }
 
-func (f *fakeQueue) ExplainWaiting(context.Context, control.ExplainWaitingParams) (control.WaitingExplanation, error) {
+func (f *fakeQueueAPI) ExplainWaiting(context.Context, control.ExplainWaitingParams) (control.WaitingExplanation,
+	error) {
 	w, err := newFakeReply[control.WaitingExplanation](f)
 	if f.state == queue.Pending.String() {
 		w.Reasons = nil
@@ -137,19 +138,21 @@ func (f *fakeQueue) ExplainWaiting(context.Context, control.ExplainWaitingParams
 }
 
 // ReadDependencyTree returns a chain of two dependants, the second of which has more dependants than a page shows.
-func (f *fakeQueue) ReadDependencyTree(context.Context, control.DependencyTreeParams) (control.DependencyTree, error) {
+func (f *fakeQueueAPI) ReadDependencyTree(context.Context, control.DependencyTreeParams) (control.DependencyTree,
+	error) {
 	t, err := newFakeReply[control.DependencyTree](f)
 	if f.fillsEveryField {
 		t.Nodes[0].Seq, t.Nodes[1] = 1, control.TreeNode{ID: "child", Seq: 2, State: f.state}
 		t.Edges[0].ParentSeq, t.Edges[0].ChildSeq, t.Edges[1].ParentSeq, t.Edges[1].ChildSeq = 1, 2, 3, 1
-		for child := range int64(maxBranches) {
+		for child := range int64(maxTreeBranches) {
 			t.Edges = append(t.Edges, control.TreeEdge{ParentSeq: 2, ChildSeq: child + 4})
 		}
 	}
 	return t, err
 }
 
-func (f *fakeQueue) StreamOutput(_ context.Context, _ control.LogsParams, handlePiece func(control.OutputPiece) error) (
+func (f *fakeQueueAPI) StreamOutput(_ context.Context, _ control.LogsParams,
+	handlePiece func(control.OutputPiece) error) (
 	control.OutputStreamEnd, error) {
 	var err error
 	for _, p := range []control.OutputPiece{{Stream: "stdout", Text: "\x1b[31mred\x1b[0m\n"}, {Stream: "stderr",
@@ -162,7 +165,7 @@ func (f *fakeQueue) StreamOutput(_ context.Context, _ control.LogsParams, handle
 	return control.OutputStreamEnd{}, err
 }
 
-func (f *fakeQueue) ListDeadJobs(_ context.Context, p control.DeadJobListParams) (control.JobPage, error) {
+func (f *fakeQueueAPI) ListDeadJobs(_ context.Context, p control.DeadJobListParams) (control.JobPage, error) {
 	page, err := newFakeReply[control.JobPage](f)
 	if !f.hasManyDeadJobs {
 		page.NextCursor = nil
@@ -178,7 +181,7 @@ func (f *fakeQueue) ListDeadJobs(_ context.Context, p control.DeadJobListParams)
 	return page, err
 }
 
-func (f *fakeQueue) ScheduleList(context.Context, control.ScheduleListParams) (control.SchedulePage, error) {
+func (f *fakeQueueAPI) ScheduleList(context.Context, control.ScheduleListParams) (control.SchedulePage, error) {
 	page, err := newFakeReply[control.SchedulePage](f)
 	if f.fillsEveryField {
 		page.Schedules[1].Name = "active"
@@ -186,17 +189,17 @@ func (f *fakeQueue) ScheduleList(context.Context, control.ScheduleListParams) (c
 	return page, err
 }
 
-func (f *fakeQueue) ScheduleShow(_ context.Context, p control.ScheduleNameParams) (control.ScheduleDetail, error) {
+func (f *fakeQueueAPI) ScheduleShow(_ context.Context, p control.ScheduleNameParams) (control.ScheduleDetail, error) {
 	d, err := newFakeReply[control.ScheduleDetail](f)
 	d.Paused = p.Name != "active"
 	return d, err
 }
 
-func (f *fakeQueue) WorkerList(context.Context, control.NoParams) (control.WorkerList, error) {
+func (f *fakeQueueAPI) WorkerList(context.Context, control.NoParams) (control.WorkerList, error) {
 	return newFakeReply[control.WorkerList](f)
 }
 
-func (f *fakeQueue) CancelJobs(context.Context, control.Selection) (control.BulkResult, error) {
+func (f *fakeQueueAPI) CancelJobs(context.Context, control.Selection) (control.BulkResult, error) {
 	n := 0
 	if f.fillsEveryField {
 		n = 2
@@ -204,8 +207,8 @@ func (f *fakeQueue) CancelJobs(context.Context, control.Selection) (control.Bulk
 	return control.BulkResult{SelectedCount: &n}, nil
 }
 
-// templateBranchMark matches the marks that markedTemplates adds to the templates.
-var templateBranchMark = regexp.MustCompile("\x00([^\x00]*)\x00")
+// templateBranchMarkPattern matches the marks that markedTemplates adds to the templates.
+var templateBranchMarkPattern = regexp.MustCompile("\x00([^\x00]*)\x00")
 
 // markedTemplates returns the templates of the pages with marks, and a list of all marks. A mark is a text at the
 // beginning of each list of template nodes, such as a branch of an if. The marks in a rendered page show which branches
@@ -273,18 +276,19 @@ func TestTemplatesUseExistingFields(t *testing.T) {
 			if err := marked[name].ExecuteTemplate(&out, part, p); err != nil {
 				t.Errorf("%s: %v", path, err)
 			}
-			for _, mark := range templateBranchMark.FindAllStringSubmatch(out.String(), -1) {
+			for _, mark := range templateBranchMarkPattern.FindAllStringSubmatch(out.String(), -1) {
 				unused = slices.DeleteFunc(unused, func(m string) bool { return m == mark[1] })
 			}
 		}
 	}
-	queues := []*fakeQueue{{visitorRight: control.RightOperate, user: "ann"},
-		{visitorRight: control.RightSubmit, user: "bob"},
-		{fillsEveryField: true, state: "dead", hiddenJobPart: "command", visitorRight: control.RightSubmit, user: "bob"},
-		{fillsEveryField: true, state: "dead", visitorRight: control.RightSubmit, user: "ann"}}
+	queues := []*fakeQueueAPI{{visitorRight: control.RightOperate, visitorName: "ann"},
+		{visitorRight: control.RightSubmit, visitorName: "bob"},
+		{fillsEveryField: true, state: "dead", hiddenJobPart: "command", visitorRight: control.RightSubmit,
+			visitorName: "bob"},
+		{fillsEveryField: true, state: "dead", visitorRight: control.RightSubmit, visitorName: "ann"}}
 	for _, state := range queue.StateNames(queue.States()) {
-		queues = append(queues, &fakeQueue{fillsEveryField: true, state: state, visitorRight: control.RightOperate,
-			user: "bob"})
+		queues = append(queues, &fakeQueueAPI{fillsEveryField: true, state: state, visitorRight: control.RightOperate,
+			visitorName: "bob"})
 	}
 	for _, f := range queues {
 		for _, token := range []string{"", "token"} {
@@ -318,7 +322,7 @@ func TestTemplatesUseExistingFields(t *testing.T) {
 		}
 	}
 	// Also render a page for more dead jobs than it can group.
-	v := &visitor{client: (&fakeQueue{fillsEveryField: true, hasManyDeadJobs: true, state: "dead",
+	v := &visitor{client: (&fakeQueueAPI{fillsEveryField: true, hasManyDeadJobs: true, state: "dead",
 		visitorRight: control.RightOperate}).client()}
 	defer v.client.Close()
 	for _, query := range []string{"", "error=text", "error=none"} {

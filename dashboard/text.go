@@ -30,8 +30,8 @@ var templateFuncs = template.FuncMap{
 	"clock":    func(at control.Time) string { return present.ClockTime(at, time.Now()) },
 	"span":     present.DurationText,
 	"rate":     present.PercentageText,
-	"count":    stateCount,
-	"waiting":  waitingCount,
+	"count":    jobCountInState,
+	"waiting":  waitingJobCount,
 	"state":    jobTemplateFunc(present.StateWithReason),
 	"attempts": jobTemplateFunc(present.AttemptsText),
 	"rank":     jobTemplateFunc(present.PriorityWithBonusText),
@@ -69,7 +69,7 @@ func jobTemplateFunc(describe func(*control.Job) string) func(control.Job) strin
 func escapeInvisible(text string) string {
 	hides := func(r rune) bool {
 		return r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 || termtext.IsInvisible(r) &&
-			!termtext.IsJoinerOrSelector(r)
+			!termtext.IsJoinerOrVariationSelector(r)
 	}
 	if !strings.ContainsFunc(text, hides) {
 		return text
@@ -163,12 +163,12 @@ func attemptEndText(attempt control.Attempt, j control.JobDetail) string {
 	return escapeInvisible(text)
 }
 
-// stateCount returns the number of jobs in a state. For the states of waiting jobs together, use waitingCount.
-func stateCount(countByState map[string]int64, state any) int64 {
+// jobCountInState returns the number of jobs in a state. For the states of waiting jobs together, use waitingJobCount.
+func jobCountInState(countByState map[string]int64, state any) int64 {
 	return countByState[fmt.Sprint(state)]
 }
 
-func waitingCount(countByState map[string]int64) (n int64) {
+func waitingJobCount(countByState map[string]int64) (n int64) {
 	for state, count := range countByState {
 		if present.ParseStateOrZero(state).IsWaiting() {
 			n += count
@@ -177,8 +177,8 @@ func waitingCount(countByState map[string]int64) (n int64) {
 	return n
 }
 
-// line is one line of a job's output. It consists of runs, that is, pieces of text of one colour.
-type line struct {
+// outputLine is one line of a job's output. It consists of runs, that is, pieces of text of one colour.
+type outputLine struct {
 	At       string `json:"at"`
 	IsStderr bool   `json:"err,omitempty"`
 	// ColourRuns contains pairs of a text and its colour. The colour is "" or the last digit of the terminal's
@@ -191,7 +191,7 @@ type line struct {
 }
 
 // memoryBytes returns the approximate memory use of a line in bytes.
-func (l *line) memoryBytes() int {
+func (l *outputLine) memoryBytes() int {
 	n := lineOverheadBytes + len(l.At) + len(l.Dropped)
 	for _, r := range l.ColourRuns {
 		n += colourRunOverheadBytes + len(r[0])
@@ -211,9 +211,9 @@ const maxColourRuns = 200
 
 // These expressions match control sequences (ECMA-48), and control characters except tabs.
 var (
-	controlSequences = regexp.MustCompile("\x1b\\[[0-?]*[ -/]*[@-~]|\x1b\\][^\x07\x1b]*(?:\x07|\x1b\\\\)?|\x1b[ " +
+	controlSequencePattern = regexp.MustCompile("\x1b\\[[0-?]*[ -/]*[@-~]|\x1b\\][^\x07\x1b]*(?:\x07|\x1b\\\\)?|\x1b[ " +
 		"-~]?|[\x00-\x08\x0b-\x1f\x7f]|[\u202a-\u202e\u2066-\u2069]")
-	colourSequence = regexp.MustCompile("^\x1b\\[([0-9;]*)m$")
+	colourSequencePattern = regexp.MustCompile("^\x1b\\[([0-9;]*)m$")
 )
 
 // splitColourRuns splits a line into runs of one colour. It removes the control sequences that do not set a
@@ -233,10 +233,10 @@ func splitColourRuns(text string) (runs [][2]string) {
 			colour = newColour
 		}
 	}
-	for _, match := range controlSequences.FindAllStringIndex(text, -1) {
+	for _, match := range controlSequencePattern.FindAllStringIndex(text, -1) {
 		run.WriteString(text[last:match[0]])
 		last = match[1]
-		if codes := colourSequence.FindStringSubmatch(text[match[0]:match[1]]); codes != nil {
+		if codes := colourSequencePattern.FindStringSubmatch(text[match[0]:match[1]]); codes != nil {
 			for code := range strings.SplitSeq(codes[1], ";") {
 				switch n, _ := strconv.Atoi(code); {
 				case n >= 30 && n <= 37:

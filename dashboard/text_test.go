@@ -35,7 +35,7 @@ func TestJobDetailTextSaysWhenJobIsDue(t *testing.T) {
 }
 
 // The headline of the overview reports dead jobs if there is no more serious problem.
-func TestHeadlineReportsDeadJobs(t *testing.T) {
+func TestHealthHeadlineReportsDeadJobs(t *testing.T) {
 	for _, c := range []struct {
 		health     string
 		dead       int64

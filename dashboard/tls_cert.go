@@ -14,12 +14,13 @@ import (
 // These constants limit the reading of certificate files, because a change of settings waits until the files are read.
 // Without a time limit, a file system that does not respond would block the change.
 const (
-	certTimeout  = 5 * time.Second
-	maxCertBytes = 1 << 20 // maximum size of each file in bytes
+	certLoadTimeout = 5 * time.Second
+	maxCertBytes    = 1 << 20 // maximum size of each file in bytes
 )
 
-// loadCert reads a certificate and its key. If the file system does not respond within certTimeout, loadCert returns an
-// error, and the files are still being read in the background. Until the file system responds, further calls fail.
+// loadCert reads a certificate and its key. If the file system does not respond within certLoadTimeout, loadCert
+// returns an error, and the files are still being read in the background. Until the file system responds, further calls
+// fail.
 //
 // Each error is a *queue.Error of CodeInvalid that names the setting.
 func (s *Server) loadCert(certPath, keyPath string) (*tls.Certificate, error) {
@@ -32,7 +33,7 @@ func (s *Server) loadCert(certPath, keyPath string) (*tls.Certificate, error) {
 		err      error
 	}
 	read := make(chan result, 1)
-	go func() { // the goroutine ends when the file system responds, perhaps after certTimeout
+	go func() { // the goroutine ends when the file system responds, perhaps after certLoadTimeout
 		pair, err := readCertPair(certPath, keyPath)
 		s.isLoadingCert.Store(false)
 		read <- result{pair, err}
@@ -40,7 +41,7 @@ func (s *Server) loadCert(certPath, keyPath string) (*tls.Certificate, error) {
 	select {
 	case r := <-read:
 		return &r.certPair, r.err
-	case <-time.After(certTimeout):
+	case <-time.After(certLoadTimeout):
 		return nil,
 			queue.InvalidField("web.tls_cert", "the file system did not respond while %s and %s were read; check it, "+
 				"then run: queuectl reload", certPath, keyPath)

@@ -23,15 +23,15 @@ const (
 )
 
 // viewsByPath contains the view of each page, by URL path.
-var viewsByPath = map[string]*view{
+var viewsByPath = map[string]*pageView{
 	"/{$}": {"overview", "overview", "", "queuectl status", fillOverviewPage,
 		[]string{"verdict", "strip", "speed", "running", "waiting", "queues", "deads", "done"}, nil, 0},
 	"/jobs": {"jobs", "jobs", "Jobs", "", fillJobsPage, []string{"tabs", "list"},
-		append(slices.Clone(filterParams), "cursor", "did", "n"), 0},
+		append(slices.Clone(filterParamNames), "cursor", "did", "n"), 0},
 	"/jobs/{id...}": {"job", "jobs", "", "", fillJobPage, []string{"head", "why", "deps", "attempts", "facts"},
 		[]string{"id", "attempt"}, 0},
 	"/dead": {"dead", "dead", "Dead letters", "queuectl dlq list", fillDeadPage, []string{"list"},
-		append(slices.Clone(deathCauseParams), "did", "n"), expensivePageInterval},
+		append(slices.Clone(deathCauseParamNames), "did", "n"), expensivePageInterval},
 	"/schedules": {"schedules", "schedules", "Schedules", "queuectl schedule list", fillSchedulesPage, []string{"list"},
 		[]string{"cursor"}, expensivePageInterval},
 	"/stats": {"stats", "stats", "Statistics", "", fillStatisticsPage, []string{"figures"}, []string{"since"},
@@ -53,20 +53,20 @@ func fillOverviewPage(ctx context.Context, v *visitor, _ *url.URL, p *page) erro
 	if err != nil {
 		return err
 	}
-	hour, err := v.client.Stats(ctx, control.StatsParams{Since: timeRangeStart(time.Hour), PeriodLength: "minute"})
+	hour, err := v.client.Stats(ctx, control.StatsParams{Since: pastRangeStart(time.Hour), PeriodLength: "minute"})
 	p.Status = &screen.Status
 	kind, text := healthHeadline(&screen.Status)
 	p.Title = text
-	p.Content = overviewData{Screen: screen, Queues: queues.Queues, LastHour: drawPlot(&hour, time.Minute),
+	p.Content = overviewPageData{Screen: screen, Queues: queues.Queues, LastHour: drawPlot(&hour, time.Minute),
 		VerdictKind: kind, Headline: text}
 	return err
 }
 
-// overviewData is the data of the overview page.
-type overviewData struct {
+// overviewPageData is the data of the overview page.
+type overviewPageData struct {
 	Screen                control.OverviewScreen
 	Queues                []control.QueueView
-	LastHour              plot
+	LastHour              endedAttemptsPlot
 	VerdictKind, Headline string // see healthHeadline
 }
 
@@ -91,13 +91,13 @@ func fillJobsPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 		return err
 	}
 	p.CLICommand = f.cliCommand()
-	params := f.listRequest()
+	params := f.listParams()
 	params.PageSize, params.Cursor = maxListRows, q.Get("cursor")
 	list, err := v.client.ListJobs(ctx, params)
 	if err != nil {
 		return err
 	}
-	main := jobsData{Jobs: list.Jobs, Filter: f, Tabs: f.tabs(p.Status)}
+	main := jobsPageData{Jobs: list.Jobs, Filter: f, Tabs: f.stateTabs(p.Status)}
 	if vb, err := findJobAction(q.Get("did")); err == nil {
 		if n, err := strconv.ParseInt(q.Get("n"), 10, 64); err == nil {
 			main.LastAction, main.LastActionCount = vb.Name, n
@@ -112,11 +112,11 @@ func fillJobsPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	return nil
 }
 
-// jobsData is the data of a page of the list of jobs.
-type jobsData struct {
+// jobsPageData is the data of a page of the list of jobs.
+type jobsPageData struct {
 	Jobs            []control.Job
 	Filter          jobFilter
-	Tabs            []tab
+	Tabs            []stateTab
 	LastAction      string // name of the action that was applied last; "" if none
 	LastActionCount int64  // number of jobs to which the last action was applied
 	Next            string // path of the next page; "" on the last page
@@ -138,7 +138,7 @@ func fillJobPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	if err != nil {
 		return err
 	}
-	main := jobData{Job: d, MayReadOutput: !slices.Contains(d.HiddenParts, "command")}
+	main := jobPageData{Job: d, MayReadOutput: !slices.Contains(d.HiddenParts, "command")}
 	if present.ParseStateOrZero(d.State).IsWaiting() {
 		why, err := v.client.ExplainWaiting(ctx, control.ExplainWaitingParams{ID: id})
 		if err != nil {
@@ -168,13 +168,13 @@ func fillJobPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	return nil
 }
 
-// jobData is the data of the page of one job.
-type jobData struct {
+// jobPageData is the data of the page of one job.
+type jobPageData struct {
 	Job            control.JobDetail
 	Why            *control.WaitingExplanation // nil if the job does not wait
 	DependencyTree *dependencyTree             // nil if the job has neither dependencies nor dependants
 	MayReadOutput  bool                        // the visitor may see the output
-	Lines          []line                      // the output of the attempt
+	Lines          []outputLine                // the output of the attempt
 	Attempt        int                         // number of the attempt; 0 means the last one
 }
 
@@ -188,13 +188,13 @@ type treeBranch struct {
 // dependencyTree contains the dependencies and the dependants of a job.
 type dependencyTree struct {
 	Dependencies, Dependants []treeBranch
-	More                     bool // some branches were left out, because there are more than maxBranches
+	More                     bool // some branches were left out, because there are more than maxTreeBranches
 }
 
 // buildDependencyTree converts a graph of jobs to nested lists of branches. All lists together contain at most
-// maxBranches branches. If a job occurs several times, only its first occurrence has branches below it.
+// maxTreeBranches branches. If a job occurs several times, only its first occurrence has branches below it.
 func buildDependencyTree(t *control.DependencyTree) *dependencyTree {
-	result, remaining := &dependencyTree{}, maxBranches
+	result, remaining := &dependencyTree{}, maxTreeBranches
 	nodes := map[int64]control.TreeNode{}
 	for _, n := range t.Nodes {
 		nodes[n.Seq] = n
@@ -232,13 +232,13 @@ func buildDependencyTree(t *control.DependencyTree) *dependencyTree {
 
 // These constants limit a dependency tree on a page: its depth, and the total number of its branches.
 const (
-	maxTreeDepth = 12
-	maxBranches  = 200
+	maxTreeDepth    = 12
+	maxTreeBranches = 200
 )
 
 // readLastLines returns the last lines of the output of a job's attempt. attempt is the number of the attempt; 0 means
 // the last one.
-func (v *visitor) readLastLines(ctx context.Context, id control.JobID, attempt int) (lines []line, err error) {
+func (v *visitor) readLastLines(ctx context.Context, id control.JobID, attempt int) (lines []outputLine, err error) {
 	var o outputLineConverter
 	n, bytes, dropped := maxInitialOutputLines, 0, false
 	_, err = v.client.StreamOutput(ctx, control.LogsParams{ID: id, LastLines: &n, Attempt: attempt},
@@ -256,7 +256,7 @@ func (v *visitor) readLastLines(ctx context.Context, id control.JobID, attempt i
 			return nil
 		})
 	if dropped {
-		lines = slices.Insert(lines, 0, line{Dropped: "earlier output: queuectl logs " + string(id)})
+		lines = slices.Insert(lines, 0, outputLine{Dropped: "earlier output: queuectl logs " + string(id)})
 	}
 	return lines, err
 }
@@ -274,7 +274,7 @@ func fillSchedulesPage(ctx context.Context, v *visitor, u *url.URL, p *page) err
 	if err != nil {
 		return err
 	}
-	var data schedulesData
+	var data schedulesPageData
 	for _, s := range list.Schedules[:min(len(list.Schedules), maxListRows)] {
 		d, err := v.client.ScheduleShow(ctx, control.ScheduleNameParams{Name: s.Name})
 		if errors.Is(err, queue.ErrNotFound) {
@@ -293,8 +293,8 @@ func fillSchedulesPage(ctx context.Context, v *visitor, u *url.URL, p *page) err
 	return nil
 }
 
-// schedulesData is the data of a page of the list of schedules.
-type schedulesData struct {
+// schedulesPageData is the data of a page of the list of schedules.
+type schedulesPageData struct {
 	Schedules []control.ScheduleDetail
 	Next      string // cursor of the next page; "" on the last page
 }
@@ -311,8 +311,8 @@ type statsRange struct {
 var statsRanges = []statsRange{{"1h", time.Hour, "minute", time.Minute}, {"24h", 24 * time.Hour, "hour", time.Hour},
 	{"30d", 30 * 24 * time.Hour, "day", 24 * time.Hour}}
 
-// timeRangeStart returns the start of a time range of the given duration that ends now.
-func timeRangeStart(duration time.Duration) control.Time {
+// pastRangeStart returns the start of a time range of the given duration that ends now.
+func pastRangeStart(duration time.Duration) control.Time {
 	return control.Time(time.Now().Add(-duration).UnixMilli())
 }
 
@@ -328,27 +328,27 @@ func fillStatisticsPage(ctx context.Context, v *visitor, u *url.URL, p *page) er
 		chosen = statsRanges[i]
 	}
 	p.CLICommand = "queuectl stats --since " + chosen.Name
-	got, err := v.client.Stats(ctx, control.StatsParams{Since: timeRangeStart(chosen.length),
+	got, err := v.client.Stats(ctx, control.StatsParams{Since: pastRangeStart(chosen.length),
 		PeriodLength: chosen.stepUnit})
 	if err != nil {
 		return err
 	}
-	p.Content = statisticsData{Range: chosen.Name, Ranges: statsRanges, Grain: chosen.stepUnit, Queues: got.Queues,
+	p.Content = statisticsPageData{Range: chosen.Name, Ranges: statsRanges, Grain: chosen.stepUnit, Queues: got.Queues,
 		Plot: drawPlot(&got, chosen.stepLength)}
 	return nil
 }
 
-// statisticsData is the data of the statistics page.
-type statisticsData struct {
+// statisticsPageData is the data of the statistics page.
+type statisticsPageData struct {
 	Range  string // name of the chosen time range
 	Ranges []statsRange
 	Grain  string // length of the graphs' steps: minute, hour or day
 	Queues []control.QueueStats
-	Plot   plot
+	Plot   endedAttemptsPlot
 }
 
-// plot is a graph that shows how many attempts ended in each step of a time range.
-type plot struct {
+// endedAttemptsPlot is a graph that shows how many attempts ended in each step of a time range.
+type endedAttemptsPlot struct {
 	EndedPath, FailedPath string // SVG paths in a box of plotWidth by plotHeight
 	MaxPerStep, Total     int64  // highest number of ended attempts in one step, and in all steps together
 	Failed                int64  // number of failed attempts, part of Total
@@ -359,7 +359,7 @@ type plot struct {
 const plotWidth, plotHeight = 480.0, 44.0
 
 // drawPlot draws statistics as a graph with one bar for each step of the given length.
-func drawPlot(s *control.Stats, stepLength time.Duration) (g plot) {
+func drawPlot(s *control.Stats, stepLength time.Duration) (g endedAttemptsPlot) {
 	g.StartTime = s.Since
 	n := int64(1)
 	if s.Until > s.Since {

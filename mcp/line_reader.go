@@ -24,17 +24,17 @@ import (
 // right that the library then ends the session. lineReader is not safe for concurrent use.
 type lineReader struct {
 	io.Closer
-	reader           *bufio.Reader
+	clientInput      *bufio.Reader
 	clientOutput     io.Writer
 	firstMessageRead bool   // the first message, which contains the protocol version, has been read
 	allowsBatches    bool   // the protocol version allows batches: several messages in a line
 	unreadLinePart   []byte // part of the current line that the library has not read yet
-	tracker          *requestTracker
+	requestTracker   *requestTracker
 	sessionContext   context.Context // context of the session
 }
 
-// firstUnbatchedVersion is the first version of the protocol without batches.
-const firstUnbatchedVersion = "2025-06-18"
+// firstVersionWithoutBatches is the first version of the protocol without batches.
+const firstVersionWithoutBatches = "2025-06-18"
 
 // Read implements io.Reader.
 func (l *lineReader) Read(p []byte) (int, error) {
@@ -43,23 +43,23 @@ func (l *lineReader) Read(p []byte) (int, error) {
 		switch {
 		case len(bytes.TrimSpace(line)) == 0:
 		case !whole:
-			l.replyError(nullJSONID, -32600, fmt.Sprintf("the line is longer than %d bytes", control.MaxLineBytes))
+			l.sendErrorReply(nullJSONID, -32600, fmt.Sprintf("the line is longer than %d bytes", control.MaxLineBytes))
 		case !l.firstMessageRead:
 			l.readProtocolVersion(line)
 			l.firstMessageRead, l.unreadLinePart = true, line
-			l.tracker.recordRequests(line)
+			l.requestTracker.recordRequests(line)
 		case !json.Valid(line):
-			l.replyError(nullJSONID, -32700, "the line is not valid JSON: "+queue.ClipForMessage(string(line)))
+			l.sendErrorReply(nullJSONID, -32700, "the line is not valid JSON: "+queue.ClipForMessage(string(line)))
 		default:
-			if id, wrong := l.checkLine(line); wrong != "" {
-				l.replyError(id, -32600, wrong)
+			if id, wrong := l.checkMessageLine(line); wrong != "" {
+				l.sendErrorReply(id, -32600, wrong)
 				break
 			}
 			l.unreadLinePart = line
-			l.tracker.recordRequests(line)
+			l.requestTracker.recordRequests(line)
 		}
 		if err != nil && len(l.unreadLinePart) == 0 {
-			l.tracker.waitForAllReplies(l.sessionContext)
+			l.requestTracker.waitForAllReplies(l.sessionContext)
 			return 0, err
 		}
 	}
@@ -77,14 +77,14 @@ func (l *lineReader) readProtocolVersion(line []byte) {
 	}
 	if json.Unmarshal(line, &initMessage) == nil {
 		l.allowsBatches = initMessage.Params.ProtocolVersion != "" &&
-			initMessage.Params.ProtocolVersion < firstUnbatchedVersion
+			initMessage.Params.ProtocolVersion < firstVersionWithoutBatches
 	}
 }
 
-// checkLine returns what is wrong with a line, or "" if the line is valid. A valid line is a valid message or, in a
-// session with batches, a valid batch. id is the id for an error reply: the id of the message, or null if the line is a
-// batch or has no valid id.
-func (l *lineReader) checkLine(line []byte) (id json.RawMessage, problem string) {
+// checkMessageLine returns what is wrong with a line, or "" if the line is valid. A valid line is a valid message or,
+// in a session with batches, a valid batch. id is the id for an error reply: the id of the message, or null if the line
+// is a batch or has no valid id.
+func (l *lineReader) checkMessageLine(line []byte) (id json.RawMessage, problem string) {
 	var batch []json.RawMessage
 	if json.Unmarshal(line, &batch) != nil || batch == nil {
 		return checkMessage(line)
@@ -113,8 +113,8 @@ func (l *lineReader) checkLine(line []byte) (id json.RawMessage, problem string)
 
 var nullJSONID = json.RawMessage("null")
 
-// checkMessage is like checkLine, except that it checks one message. It accepts requests, notifications and responses
-// of JSON-RPC 2.0. Their parameters must be an object, as MCP requires.
+// checkMessage is like checkMessageLine, except that it checks one message. It accepts requests, notifications and
+// responses of JSON-RPC 2.0. Their parameters must be an object, as MCP requires.
 func checkMessage(raw json.RawMessage) (id json.RawMessage, problem string) {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(raw, &members) != nil || members == nil {
@@ -150,7 +150,7 @@ func checkMessage(raw json.RawMessage) (id json.RawMessage, problem string) {
 // nextLine returns the next line. If the line is too long, isComplete is false and only its beginning is returned.
 func (l *lineReader) nextLine() (line []byte, isComplete bool, err error) {
 	for isComplete = true; ; {
-		part, err := l.reader.ReadSlice('\n')
+		part, err := l.clientInput.ReadSlice('\n')
 		// MaxLineBytes does not include the newline.
 		if isComplete = isComplete && len(line)+len(part) <= control.MaxLineBytes+1; isComplete {
 			line = append(line, part...)
@@ -161,8 +161,8 @@ func (l *lineReader) nextLine() (line []byte, isComplete bool, err error) {
 	}
 }
 
-// replyError sends an error reply for a line that lineReader does not pass to the library.
-func (l *lineReader) replyError(id json.RawMessage, code int, message string) {
+// sendErrorReply sends an error reply for a line that lineReader does not pass to the library.
+func (l *lineReader) sendErrorReply(id json.RawMessage, code int, message string) {
 	raw, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id,
 		"error": map[string]any{"code": code, "message": message}})
 	if err == nil {
@@ -173,8 +173,8 @@ func (l *lineReader) replyError(id json.RawMessage, code int, message string) {
 // sharedWriter is a writer that several goroutines can use. Each call of Write must contain whole lines.
 type sharedWriter struct {
 	io.WriteCloser
-	tracker *requestTracker
-	mu      sync.Mutex
+	requestTracker *requestTracker
+	mu             sync.Mutex
 }
 
 // Write implements io.Writer.
@@ -182,6 +182,6 @@ func (s *sharedWriter) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n, err := s.WriteCloser.Write(p)
-	s.tracker.removeAnsweredRequests(p)
+	s.requestTracker.removeAnsweredRequests(p)
 	return n, err
 }

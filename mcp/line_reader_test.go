@@ -75,9 +75,10 @@ func sendLine(t *testing.T, line string, allowsBatches bool) (got errorReply, fo
 	var out bytes.Buffer
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel() // otherwise the end of the input would wait for replies that no library sends
-	l := &lineReader{reader: bufio.NewReader(strings.NewReader(line + "\n")), clientOutput: &out, firstMessageRead: true,
-		allowsBatches: allowsBatches,
-		tracker:       newRequestTracker(), sessionContext: ctx}
+	l := &lineReader{clientInput: bufio.NewReader(strings.NewReader(line + "\n")), clientOutput: &out,
+		firstMessageRead: true,
+		allowsBatches:    allowsBatches,
+		requestTracker:   newRequestTracker(), sessionContext: ctx}
 	raw, err := io.ReadAll(l)
 	if err == nil && out.Len() > 0 {
 		err = json.Unmarshal(out.Bytes(), &got)

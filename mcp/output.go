@@ -8,7 +8,7 @@ import (
 // outputSchema returns the schema of a tool's structured result. It derives the schema from resultSchemas, the schemas
 // of the results of the API methods. It adds the members error and code, which a failed call returns.
 func (t *tool) outputSchema(resultSchemas map[string]map[string]any) map[string]any {
-	properties := maps.Clone(schemaProperties(resultSchemas[cmp.Or(t.resultMethod, t.apiMethod)]))
+	properties := maps.Clone(schemaProperties(resultSchemas[cmp.Or(t.resultAPIMethod, t.apiMethod)]))
 	if t.jobListMember != "" {
 		properties[t.jobListMember] = jobListSchema(resultSchemas)
 	}

@@ -9,7 +9,7 @@ import (
 
 // fakeOutputQueue is a queue whose method StreamOutput returns the given pieces of output.
 type fakeOutputQueue struct {
-	api
+	queueAPI
 	outputPieces []control.OutputPiece
 }
 
@@ -31,7 +31,7 @@ func TestOutputMarksMissingBytes(t *testing.T) {
 		{Stream: "stdout", Text: "first"}, {Stream: "stdout", DroppedBytes: 70}, {Stream: "stdout", Text: "last"},
 		{Stream: "stderr", Text: "oops\n"}, {Damage: &control.DamagedRange{ByteCount: 2}},
 	}}}
-	got, err := s.readOutput(t.Context(), control.LogsParams{ID: "1"})
+	got, err := s.readLastOutputLines(t.Context(), control.LogsParams{ID: "1"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,15 +10,15 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
-// lingerAfterInputEnd limits how long calls wait for jobs after the client has closed its input. Such a client is about
-// to exit, but a job may take hours. After lingerAfterInputEnd, the calls return as if their own time limit had
-// expired.
-const lingerAfterInputEnd = 5 * time.Second
+// maxJobWaitAfterInputEnd limits how long calls wait for jobs after the client has closed its input. Such a client is
+// about to exit, but a job may take hours. After maxJobWaitAfterInputEnd, the calls return as if their own time limit
+// had expired.
+const maxJobWaitAfterInputEnd = 5 * time.Second
 
 // requestTracker contains the requests of a client that have no reply yet. A client may close its input right after a
 // request. At the end of the input, the library ends all calls. So lineReader reports the end of the input to the
 // library only when all requests have a reply. Calls that wait for jobs delay this by at most twice
-// lingerAfterInputEnd. If they take longer, they get no reply.
+// maxJobWaitAfterInputEnd. If they take longer, they get no reply.
 type requestTracker struct {
 	waitCtx          context.Context // ends when calls must stop waiting for jobs
 	stopWaiting      context.CancelFunc
@@ -88,11 +88,11 @@ func (t *requestTracker) removeRequest(requestID any) {
 	}
 }
 
-// waitForAllReplies waits until all requests are answered or ctx ends. After lingerAfterInputEnd, it makes calls stop
-// waiting for jobs. After twice lingerAfterInputEnd, it no longer waits for calls that wait for jobs.
+// waitForAllReplies waits until all requests are answered or ctx ends. After maxJobWaitAfterInputEnd, it makes calls
+// stop waiting for jobs. After twice maxJobWaitAfterInputEnd, it no longer waits for calls that wait for jobs.
 func (t *requestTracker) waitForAllReplies(ctx context.Context) {
-	late, timer := false, time.After(2*lingerAfterInputEnd)
-	stop := time.AfterFunc(lingerAfterInputEnd, t.stopWaiting)
+	late, timer := false, time.After(2*maxJobWaitAfterInputEnd)
+	stop := time.AfterFunc(maxJobWaitAfterInputEnd, t.stopWaiting)
 	defer stop.Stop()
 	for {
 		t.mu.Lock()

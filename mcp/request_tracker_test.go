@@ -7,7 +7,7 @@ import (
 )
 
 // The library learns of the end of the input only when all requests are answered. Calls that wait for jobs must stop
-// waiting after lingerAfterInputEnd. If they have not replied after twice that time, the library learns of the end
+// waiting after maxJobWaitAfterInputEnd. If they have not replied after twice that time, the library learns of the end
 // without their replies.
 func TestEndOfInputDoesNotWaitForJobs(t *testing.T) {
 	call := func(id, tool string) string {
@@ -20,11 +20,11 @@ func TestEndOfInputDoesNotWaitForJobs(t *testing.T) {
 		want  time.Duration
 	}{
 		{"nothing is open", nil, 0},
-		{"wait", []string{call("1", "wait")}, 2 * lingerAfterInputEnd},
-		{"run_and_wait", []string{call("1", "run_and_wait")}, 2 * lingerAfterInputEnd},
+		{"wait", []string{call("1", "wait")}, 2 * maxJobWaitAfterInputEnd},
+		{"run_and_wait", []string{call("1", "run_and_wait")}, 2 * maxJobWaitAfterInputEnd},
 		{"a quick call", []string{call("2", "list")}, answerAfter},
 		{"a quick call and a wait", []string{call("1", "wait"), call("2", "list")}, answerAfter},
-		{"many in a line", []string{"[" + call("1", "wait") + "," + call("3", "wait") + "]"}, 2 * lingerAfterInputEnd},
+		{"many in a line", []string{"[" + call("1", "wait") + "," + call("3", "wait") + "]"}, 2 * maxJobWaitAfterInputEnd},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			p := newRequestTracker()
@@ -37,7 +37,7 @@ func TestEndOfInputDoesNotWaitForJobs(t *testing.T) {
 			defer answer.Stop()
 			begin := time.Now()
 			p.waitForAllReplies(t.Context())
-			if stopped := p.waitCtx.Err() != nil; stopped != (c.want > lingerAfterInputEnd) {
+			if stopped := p.waitCtx.Err() != nil; stopped != (c.want > maxJobWaitAfterInputEnd) {
 				t.Errorf("%s: calls had to stop waiting for jobs: %t", c.name, stopped)
 			}
 			if took := time.Since(begin); took != c.want {

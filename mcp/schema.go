@@ -30,11 +30,11 @@ func waitTimeSchema(description string) map[string]any {
 }
 
 // argumentSchema returns the JSON Schema of a tool's arguments. The schema is generated from the parameters of the
-// tool's method. It includes a parameter that selects jobs of other users only if allUsers is true.
-func (t *tool) argumentSchema(methodSchema map[string]any, allUsers bool) map[string]any {
+// tool's method. It includes a parameter that selects jobs of other users only if includeAllUsers is true.
+func (t *tool) argumentSchema(methodSchema map[string]any, includeAllUsers bool) map[string]any {
 	s := maps.Clone(methodSchema)
 	properties := maps.Clone(methodSchema["properties"].(map[string]any))
-	for _, name := range t.hiddenParams(allUsers) {
+	for _, name := range t.hiddenParams(includeAllUsers) {
 		delete(properties, name)
 	}
 	for name, bounds := range t.paramBounds {
@@ -51,11 +51,11 @@ func (t *tool) argumentSchema(methodSchema map[string]any, allUsers bool) map[st
 	return s
 }
 
-// hiddenParams returns the parameters of the tool's method that the tool does not accept. Unless allUsers is
+// hiddenParams returns the parameters of the tool's method that the tool does not accept. Unless includeAllUsers is
 // true, these include the parameter that selects jobs of other users.
-func (t *tool) hiddenParams(allUsers bool) []string {
-	if allUsers || t.apiMethod == "enqueue" { // in enqueue, the parameter user means the account that runs the job
-		return t.omitParams
+func (t *tool) hiddenParams(includeAllUsers bool) []string {
+	if includeAllUsers || t.apiMethod == "enqueue" { // in enqueue, the parameter user means the account that runs the job
+		return t.omittedParams
 	}
-	return append([]string{userParam}, t.omitParams...)
+	return append([]string{userParamName}, t.omittedParams...)
 }

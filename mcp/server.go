@@ -89,8 +89,8 @@ func Serve(ctx context.Context, connect func() *control.Client, options ServerOp
 			return next(ctx, method, r)
 		}
 	})
-	answers := &sharedWriter{WriteCloser: out, tracker: open}
-	asked := &lineReader{Closer: in, reader: bufio.NewReader(in), clientOutput: answers, tracker: open,
+	answers := &sharedWriter{WriteCloser: out, requestTracker: open}
+	asked := &lineReader{Closer: in, clientInput: bufio.NewReader(in), clientOutput: answers, requestTracker: open,
 		sessionContext: ctx}
 	err := m.Run(ctx, &mcp.IOTransport{Reader: asked, Writer: answers, MaxLineLength: control.MaxLineBytes})
 	if err == nil || errors.Is(err, io.EOF) {
@@ -99,8 +99,8 @@ func Serve(ctx context.Context, connect func() *control.Client, options ServerOp
 	return fmt.Errorf("standard input must contain Model Context Protocol messages from a coding agent: %w", err)
 }
 
-// api contains the methods of a queue that the tools call.
-type api interface {
+// queueAPI contains the methods of a queue that the tools call.
+type queueAPI interface {
 	control.JobAPI
 	Whoami(ctx context.Context, p control.NoParams) (control.Whoami, error)
 	Status(ctx context.Context, p control.NoParams) (control.Status, error)
@@ -114,7 +114,7 @@ type api interface {
 
 // toolCall executes one call of a tool.
 type toolCall struct {
-	api            api
+	api            queueAPI
 	options        ServerOptions
 	newClient      func() *control.Client // returns another client of the queue
 	progress       *progressReporter
@@ -161,8 +161,8 @@ func (s *toolCall) executeTool(ctx context.Context, t *tool, argumentsJSON json.
 	return t.handler(s, ctx, a)
 }
 
-// callerName returns the name of the user that runs the server.
-func (s *toolCall) callerName(ctx context.Context) (string, error) {
+// callerUserName returns the name of the user that runs the server.
+func (s *toolCall) callerUserName(ctx context.Context) (string, error) {
 	who, err := s.api.Whoami(ctx, control.NoParams{})
 	return who.User, err
 }
@@ -173,7 +173,7 @@ func (s *toolCall) checkOwnJobs(ctx context.Context, ids ...string) error {
 	if s.options.IncludeAllUsers {
 		return nil
 	}
-	me, err := s.callerName(ctx)
+	me, err := s.callerUserName(ctx)
 	for _, id := range ids {
 		var d control.JobDetail
 		if err == nil {

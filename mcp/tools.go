@@ -19,17 +19,17 @@ import (
 
 // These constants limit the results and waits of tools, and name some of their parameters.
 const (
-	defaultListLimit   = 20          // default number of jobs in a page
-	maxListLimit       = 200         // maximum number of jobs in a page
-	maxJobIDsPerCall   = 100         // maximum number of job ids in one call
-	defaultOutputLines = 40          // default number of lines of each stream
-	maxOutputBytes     = 32 << 10    // maximum number of bytes of each stream
-	maxShortTextChars  = 300         // maximum number of characters of a command or an error
-	defaultJobWait     = time.Minute // default time to wait for jobs
-	maxJobWait         = time.Hour   // maximum time to wait for jobs
-	waitParam          = "wait"      // parameter of run_and_wait: time to wait
-	fullParam          = "full"      // parameter of tools that abbreviate jobs: do not abbreviate
-	userParam          = "user"      // parameter that selects jobs of other users
+	defaultListLimit        = 20          // default number of jobs in a page
+	maxListLimit            = 200         // maximum number of jobs in a page
+	maxJobIDsPerCall        = 100         // maximum number of job ids in one call
+	defaultOutputLines      = 40          // default number of lines of each stream
+	maxOutputBytes          = 32 << 10    // maximum number of bytes of each stream
+	maxAbbreviatedTextChars = 300         // maximum number of characters of a command or an error
+	defaultJobWait          = time.Minute // default time to wait for jobs
+	maxJobWait              = time.Hour   // maximum time to wait for jobs
+	waitTimeParamName       = "wait"      // parameter of run_and_wait: time to wait
+	fullJobsParamName       = "full"      // parameter of tools that abbreviate jobs: do not abbreviate
+	userParamName           = "user"      // parameter that selects jobs of other users
 )
 
 // tool is one row of the table of tools that agents can call. Most tools call one API method. The file descriptions.txt
@@ -37,7 +37,7 @@ const (
 type tool struct {
 	name              string
 	apiMethod         string         // API method whose parameters the tool has
-	omitParams        []string       // parameters of the method that the tool does not have
+	omittedParams     []string       // parameters of the method that the tool does not have
 	extraParamSchemas map[string]any // schemas of further parameters of the tool
 	// paramBounds contains bounds of parameters that are stricter than the bounds in the method's schema.
 	paramBounds    map[string]any
@@ -47,7 +47,7 @@ type tool struct {
 	waitsForJobEnd bool // the tool replies only when jobs have ended
 	// extraResultSchemas contains the schemas of members that the tool adds to the result of the method.
 	extraResultSchemas map[string]any
-	resultMethod       string // method whose result the tool returns; "" means apiMethod
+	resultAPIMethod    string // method whose result the tool returns; "" means apiMethod
 	jobListMember      string // result member with a list of jobs, which may be abbreviated; "" if none
 	handler            func(s *toolCall, ctx context.Context, a toolArguments) (any, error)
 }
@@ -78,39 +78,41 @@ var fullParamSchema = map[string]any{"type": "boolean",
 
 // tools lists the tools that agents can call.
 var tools = []tool{
-	{name: "list", apiMethod: "list", jobListMember: "jobs", extraParamSchemas: map[string]any{fullParam: fullParamSchema},
-		paramBounds: map[string]any{"limit": map[string]any{"maximum": maxListLimit}}, handler: (*toolCall).listJobs},
-	{name: "show", apiMethod: "show", extraParamSchemas: map[string]any{fullParam: fullParamSchema},
+	{name: "list", apiMethod: "list", jobListMember: "jobs",
+		extraParamSchemas: map[string]any{fullJobsParamName: fullParamSchema},
+		paramBounds:       map[string]any{"limit": map[string]any{"maximum": maxListLimit}}, handler: (*toolCall).listJobs},
+	{name: "show", apiMethod: "show", extraParamSchemas: map[string]any{fullJobsParamName: fullParamSchema},
 		extraResultSchemas: map[string]any{"attempts_in_history": typeSchema("integer")}, handler: (*toolCall).showJob},
-	{name: "logs", apiMethod: "logs", omitParams: []string{"all", "follow", "ends"},
+	{name: "logs", apiMethod: "logs", omittedParams: []string{"all", "follow", "ends"},
 		extraResultSchemas: outputMemberSchemas,
 		handler:            (*toolCall).readJobOutput},
 	{name: "wait", apiMethod: "wait", jobListMember: "ended",
-		extraParamSchemas: map[string]any{fullParam: fullParamSchema},
+		extraParamSchemas: map[string]any{fullJobsParamName: fullParamSchema},
 		waitsForJobEnd:    true, paramBounds: map[string]any{"ids": idListBounds, "timeout": waitTimeBounds},
 		handler: (*toolCall).waitForJobEnds},
 	{name: "why", apiMethod: "why", handler: (*toolCall).explainWaitingJob},
 	{name: "enqueue", apiMethod: "enqueue", makesChanges: true, isDestructive: true, runsCommands: true,
 		handler: (*toolCall).enqueueJob},
 	{name: "run_and_wait", apiMethod: "enqueue", makesChanges: true, isDestructive: true, runsCommands: true,
-		waitsForJobEnd: true,
-		resultMethod:   "show", extraResultSchemas: endedJobMemberSchemas,
-		extraParamSchemas: map[string]any{fullParam: fullParamSchema,
-			waitParam: waitTimeSchema("how long to wait for the job (default 1m, at most 1h); the job continues after that")},
+		waitsForJobEnd:  true,
+		resultAPIMethod: "show", extraResultSchemas: endedJobMemberSchemas,
+		extraParamSchemas: map[string]any{fullJobsParamName: fullParamSchema,
+			waitTimeParamName: waitTimeSchema("how long to wait for the job (default 1m, at most 1h); the job " +
+				"continues after that")},
 		handler: (*toolCall).runAndWait},
 	{name: "cancel", apiMethod: "cancel", makesChanges: true, isDestructive: true,
 		paramBounds: map[string]any{"ids": idListBounds},
-		handler:     callOnSelectedJobs(api.CancelJobs, func(p *control.Selection) *control.Selection { return p })},
+		handler:     selectedJobsHandler(queueAPI.CancelJobs, func(p *control.Selection) *control.Selection { return p })},
 	{name: "retry", apiMethod: "retry", makesChanges: true, isDestructive: true, runsCommands: true,
 		paramBounds: map[string]any{"ids": idListBounds},
-		handler: callOnSelectedJobs(api.RetryJobs,
+		handler: selectedJobsHandler(queueAPI.RetryJobs,
 			func(p *control.RetryParams) *control.Selection { return &p.Selection })},
 }
 
 // parseArguments decodes the arguments of a call, which must be valid JSON. It accepts an argument that selects
-// jobs of other users only if allUsers is true.
-func (t *tool) parseArguments(argumentsJSON json.RawMessage, allUsers bool) (a toolArguments, err error) {
-	lacks := t.hiddenParams(allUsers)
+// jobs of other users only if includeAllUsers is true.
+func (t *tool) parseArguments(argumentsJSON json.RawMessage, includeAllUsers bool) (a toolArguments, err error) {
+	lacks := t.hiddenParams(includeAllUsers)
 	a.jobWaitTime = defaultJobWait
 	rest := []byte{'{'}
 	err = queue.EachMember(argumentsJSON, func(name string, value json.RawMessage) error {
@@ -124,7 +126,7 @@ func (t *tool) parseArguments(argumentsJSON json.RawMessage, allUsers bool) (a t
 			key, err := json.Marshal(name)
 			rest = append(append(append(rest, key...), ':'), value...)
 			return err
-		case name == fullParam:
+		case name == fullJobsParamName:
 			if err := json.Unmarshal(value, &a.wantsFullJobs); err != nil {
 				return queue.InvalidField(name, "must be true or false")
 			}
@@ -161,7 +163,7 @@ func (s *toolCall) listJobs(ctx context.Context, a toolArguments) (any, error) {
 			`result as the parameter "cursor"`, maxListLimit)
 	}
 	if !s.options.IncludeAllUsers {
-		if p.Submitter, err = s.callerName(ctx); err != nil {
+		if p.Submitter, err = s.callerUserName(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -217,12 +219,12 @@ func (s *toolCall) readJobOutput(ctx context.Context, a toolArguments) (any, err
 	if err != nil {
 		return nil, err
 	}
-	return s.readOutput(ctx, p)
+	return s.readLastOutputLines(ctx, p)
 }
 
-// readOutput returns the last lines of stdout and stderr of a job. Where bytes are missing, it inserts a line
+// readLastOutputLines returns the last lines of stdout and stderr of a job. Where bytes are missing, it inserts a line
 // that says so.
-func (s *toolCall) readOutput(ctx context.Context, p control.LogsParams) (map[string]any, error) {
+func (s *toolCall) readLastOutputLines(ctx context.Context, p control.LogsParams) (map[string]any, error) {
 	if p.LastLines == nil {
 		p.LastLines = new(defaultOutputLines)
 	}
@@ -287,7 +289,7 @@ func (s *toolCall) waitForJobEnds(ctx context.Context, a toolArguments) (any, er
 	ended := []any{}
 	stop, total := func() {}, float64(len(ids))
 	if len(ids) == 1 {
-		stop, total = s.followProgress(ctx, control.JobID(ids[0]), nil), 100
+		stop, total = s.reportJobProgress(ctx, control.JobID(ids[0]), nil), 100
 	}
 	left, err := s.awaitJobs(ctx, p, func(e control.JobEndNotice) error {
 		stop()
@@ -307,7 +309,7 @@ func (s *toolCall) waitForJobEnds(ctx context.Context, a toolArguments) (any, er
 }
 
 // awaitJobs waits for jobs like control.API.Wait. If the client closes its input during the wait, awaitJobs returns
-// within lingerAfterInputEnd, as if the timeout in p had expired.
+// within maxJobWaitAfterInputEnd, as if the timeout in p had expired.
 func (s *toolCall) awaitJobs(
 	ctx context.Context, p control.WaitParams, handleNotice func(control.JobEndNotice) error) (control.WaitResult, error) {
 	waiting, giveUp := context.WithCancel(ctx)
@@ -346,7 +348,7 @@ func (s *toolCall) runAndWait(ctx context.Context, a toolArguments) (any, error)
 		return nil, err
 	}
 	id := control.JobID(got.(control.EnqueueResult).JobID)
-	stop := s.followProgress(ctx, id, since)
+	stop := s.reportJobProgress(ctx, id, since)
 	left, err := s.awaitJobs(ctx, control.WaitParams{ID: id, MaxWait: control.Duration(a.jobWaitTime)},
 		func(e control.JobEndNotice) error {
 			stop()
@@ -374,7 +376,7 @@ func (s *toolCall) runAndWait(ctx context.Context, a toolArguments) (any, error)
 	if d.AttemptCount == 0 {
 		return answer, nil
 	}
-	output, err := s.readOutput(ctx, control.LogsParams{ID: id})
+	output, err := s.readLastOutputLines(ctx, control.LogsParams{ID: id})
 	if err != nil {
 		return nil, fmt.Errorf("job %s is %s, but its output cannot be read: %w", id, d.State, err)
 	}
@@ -383,9 +385,9 @@ func (s *toolCall) runAndWait(ctx context.Context, a toolArguments) (any, error)
 	return answer, nil
 }
 
-// callOnSelectedJobs returns the handler of a tool that calls a method for several jobs, but only for jobs of the
+// selectedJobsHandler returns the handler of a tool that calls a method for several jobs, but only for jobs of the
 // caller. selectionOf returns the field of the method's parameters that selects the jobs.
-func callOnSelectedJobs[P any](method func(api, context.Context, P) (control.BulkResult, error),
+func selectedJobsHandler[P any](method func(queueAPI, context.Context, P) (control.BulkResult, error),
 	selectionOf func(*P) *control.Selection) func(s *toolCall, ctx context.Context, a toolArguments) (any, error) {
 	return func(s *toolCall, ctx context.Context, a toolArguments) (any, error) {
 		p, err := control.ParseParams[P](a.methodParams)
@@ -411,7 +413,7 @@ func (s *toolCall) limitToOwnJobs(ctx context.Context, selection *control.Select
 	if len(ids) > 0 || s.options.IncludeAllUsers {
 		return s.checkOwnJobs(ctx, ids...)
 	}
-	selection.Submitter, err = s.callerName(ctx)
+	selection.Submitter, err = s.callerUserName(ctx)
 	return err
 }
 
@@ -475,10 +477,10 @@ func setAbbreviatedMember(object map[string]any, name string, value any) {
 	object[name] = value
 }
 
-// truncateText shortens a text to maxShortTextChars characters.
+// truncateText shortens a text to maxAbbreviatedTextChars characters.
 func truncateText(text string) string {
-	if runes := []rune(text); len(runes) > maxShortTextChars {
-		return string(runes[:maxShortTextChars]) + "…"
+	if runes := []rune(text); len(runes) > maxAbbreviatedTextChars {
+		return string(runes[:maxAbbreviatedTextChars]) + "…"
 	}
 	return text
 }

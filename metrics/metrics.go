@@ -31,9 +31,9 @@ type API interface {
 	QueueList(ctx context.Context, p control.QueueListParams) (control.QueueList, error)
 }
 
-// Registry returns a registry with the current metrics of a queue, limited to the data that the user of api may
+// NewRegistry returns a registry with the current metrics of a queue, limited to the data that the user of api may
 // see.
-func Registry(ctx context.Context, api API) (*prometheus.Registry, error) {
+func NewRegistry(ctx context.Context, api API) (*prometheus.Registry, error) {
 	st, err := api.Status(ctx, control.NoParams{})
 	if err != nil {
 		return nil, err
@@ -64,10 +64,10 @@ func Registry(ctx context.Context, api API) (*prometheus.Registry, error) {
 
 // queueMetrics contains the values of one queue.
 type queueMetrics struct {
-	runningJobs, waitingJobs, concurrencyLimit, pausedValue float64
-	startedAttempts                                         int64
-	endedAttempts                                           [len(attemptOutcomes)]int64 // by index in attemptOutcomes
-	waitTimes, runTimes                                     histogram
+	runningJobs, waitingJobs, concurrencyLimit, isPausedValue float64
+	startedAttempts                                           int64
+	endedAttempts                                             [len(attemptOutcomes)]int64 // by index in attemptOutcomes
+	waitTimes, runTimes                                       histogram
 }
 
 // attemptOutcomes lists the ways in which an attempt can end. They are the values of the label outcome.
@@ -127,21 +127,21 @@ func (c *queueCollector) addQueueState(q *control.QueueView) {
 		return
 	}
 	of := c.ensureQueue(q.Queue)
-	of.runningJobs, of.waitingJobs, of.concurrencyLimit, of.pausedValue = float64(q.Running), float64(q.Waiting),
+	of.runningJobs, of.waitingJobs, of.concurrencyLimit, of.isPausedValue = float64(q.Running), float64(q.Waiting),
 		float64(q.Concurrency), boolAsNumber(q.Paused)
 }
 
-const healthyHelp = "1 if the service accepts and runs jobs, 0 if it is degraded, failing or stopped."
+const healthyMetricHelp = "1 if the service accepts and runs jobs, 0 if it is degraded, failing or stopped."
 
 func newMetricDesc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("queuectl_"+name, help, labels, nil)
 }
 
 var (
-	buildDesc = newMetricDesc("build_info", "Always 1; the label version holds the version of the service.",
+	buildInfoDesc = newMetricDesc("build_info", "Always 1; the label version holds the version of the service.",
 		"version")
 	startTimeDesc   = newMetricDesc("start_time_seconds", "Start time of the service, in seconds since 1970.")
-	healthyDesc     = newMetricDesc("healthy", healthyHelp)
+	healthyDesc     = newMetricDesc("healthy", healthyMetricHelp)
 	drainingDesc    = newMetricDesc("draining", "1 while the service is draining (it starts no new jobs), otherwise 0.")
 	pausedDesc      = newMetricDesc("paused", "1 while all jobs are paused, otherwise 0.")
 	jobsDesc        = newMetricDesc("jobs", "Number of jobs, by state.", "state")
@@ -169,7 +169,7 @@ var (
 // Describe implements prometheus.Collector. It lists the metrics explicitly instead of calling Collect. So the registry
 // reports an error if Collect sends a metric that is missing in the list.
 func (c *queueCollector) Describe(descs chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{buildDesc, startTimeDesc, healthyDesc, drainingDesc, pausedDesc, jobsDesc,
+	for _, d := range []*prometheus.Desc{buildInfoDesc, startTimeDesc, healthyDesc, drainingDesc, pausedDesc, jobsDesc,
 		enqueuedDesc, oldestReadyDesc, workersDesc, databaseBytesDesc, outputBytesDesc, queueRunningDesc,
 		queueWaitingDesc, queueLimitDesc, queuePausedDesc, attemptsStartedDesc, attemptsEndedDesc, waitTimesDesc,
 		runTimesDesc} {
@@ -186,7 +186,7 @@ func (c *queueCollector) Collect(metricValues chan<- prometheus.Metric) {
 		metricValues <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
 	}
 	st := &c.serviceStatus
-	gauge(buildDesc, 1, st.Version)
+	gauge(buildInfoDesc, 1, st.Version)
 	gauge(startTimeDesc, unixSeconds(st.StartedAt))
 	gauge(healthyDesc, boolAsNumber(st.Health == "ok"))
 	gauge(drainingDesc, boolAsNumber(st.Draining))
@@ -204,7 +204,7 @@ func (c *queueCollector) Collect(metricValues chan<- prometheus.Metric) {
 		gauge(queueRunningDesc, q.runningJobs, name)
 		gauge(queueWaitingDesc, q.waitingJobs, name)
 		gauge(queueLimitDesc, q.concurrencyLimit, name)
-		gauge(queuePausedDesc, q.pausedValue, name)
+		gauge(queuePausedDesc, q.isPausedValue, name)
 		count(attemptsStartedDesc, q.startedAttempts, name)
 		for i, n := range q.endedAttempts {
 			count(attemptsEndedDesc, n, name, attemptOutcomes[i])

@@ -26,7 +26,7 @@ func WriteMetricsText(ctx context.Context, api API, w io.Writer) error {
 }
 
 // ServiceDownMetricsText is the text of the metrics for a queue whose service does not reply.
-const ServiceDownMetricsText = "# HELP queuectl_healthy " + healthyHelp +
+const ServiceDownMetricsText = "# HELP queuectl_healthy " + healthyMetricHelp +
 	"\n# TYPE queuectl_healthy gauge\nqueuectl_healthy 0\n"
 
 // MetricFamily is a metric with its values for all labels. It is used for JSON output.
@@ -90,7 +90,7 @@ func ReadMetricFamilies(ctx context.Context, api API) ([]MetricFamily, error) {
 
 // gatherFamilies returns the metrics of a queue, sorted by name.
 func gatherFamilies(ctx context.Context, api API) ([]*dto.MetricFamily, error) {
-	registry, err := Registry(ctx, api)
+	registry, err := NewRegistry(ctx, api)
 	if err != nil {
 		return nil, err
 	}

@@ -2,9 +2,9 @@ package output
 
 import "unicode/utf8"
 
-// TrailingPartialBytes returns how many bytes at the end of a text, at most 3, are the beginning of a UTF-8
+// TrailingPartialCharacterBytes returns how many bytes at the end of a text, at most 3, are the beginning of a UTF-8
 // character whose other bytes are missing. It returns 0 if no further bytes could complete a character.
-func TrailingPartialBytes(text []byte) int {
+func TrailingPartialCharacterBytes(text []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
 		if end := text[len(text)-n:]; utf8.RuneStart(end[0]) {
 			if utf8.FullRune(end) {
@@ -16,10 +16,10 @@ func TrailingPartialBytes(text []byte) int {
 	return 0
 }
 
-// LeadingPartialBytes returns how many bytes at the beginning of a text, at most 3, are the end of a UTF-8
+// LeadingPartialCharacterBytes returns how many bytes at the beginning of a text, at most 3, are the end of a UTF-8
 // character whose first bytes are missing. It returns 0 if the text begins with more such bytes than a
 // character can have, because it is then not UTF-8.
-func LeadingPartialBytes(text []byte) int {
+func LeadingPartialCharacterBytes(text []byte) int {
 	for n := range min(utf8.UTFMax, len(text)) {
 		if utf8.RuneStart(text[n]) {
 			return n
@@ -37,7 +37,7 @@ func TextTail(text []byte, maxBytes int) []byte {
 	if excess <= 0 {
 		return text
 	}
-	return text[excess+LeadingPartialBytes(text[excess:]):]
+	return text[excess+LeadingPartialCharacterBytes(text[excess:]):]
 }
 
 // takeCompleteCharacters returns the bytes that can be added to the log now: the bytes that the last call has held
@@ -48,7 +48,7 @@ func (st *stream) takeCompleteCharacters(p []byte) []byte {
 		p = append(st.incompleteChar, p...)
 		st.incompleteChar = nil
 	}
-	end := len(p) - TrailingPartialBytes(p)
+	end := len(p) - TrailingPartialCharacterBytes(p)
 	if end < len(p) {
 		st.incompleteChar = append([]byte(nil), p[end:]...)
 	}
@@ -70,19 +70,19 @@ func (l *Log) alignTailToCharacter(st *stream) {
 	if p == nil || p.streamPosition == st.tail.startPosition || p.streamPosition == st.alignedTailStart {
 		return
 	}
-	n := l.continuationBytes(&st.tail, p, p.streamPosition)
+	n := l.characterContinuationBytes(&st.tail, p, p.streamPosition)
 	st.tail.dropBytesBefore(p.streamPosition + n)
 	if p = st.tail.pieces.first(); p != nil {
 		st.alignedTailStart = p.streamPosition
 	}
 }
 
-// continuationBytes returns how many bytes at pos belong to a character that begins before pos. Piece p of half h
-// contains the bytes at pos. The caller holds mu.
-func (l *Log) continuationBytes(h *streamHalf, p *streamPiece, pos int64) int64 {
+// characterContinuationBytes returns how many bytes at pos belong to a character that begins before pos. Piece p of
+// half h contains the bytes at pos. The caller holds mu.
+func (l *Log) characterContinuationBytes(h *streamHalf, p *streamPiece, pos int64) int64 {
 	b := make([]byte, min(utf8.UTFMax, p.streamPosition+p.byteCount-pos))
 	if _, err := l.store.readRegion(&h.region, pos-h.startPosition, b); err != nil {
 		return 0 // ignore the error, because Read will return it for these bytes
 	}
-	return int64(LeadingPartialBytes(b))
+	return int64(LeadingPartialCharacterBytes(b))
 }

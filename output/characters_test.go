@@ -134,15 +134,16 @@ func TestUTF8OutputStaysUTF8(t *testing.T) {
 	})
 }
 
-// TrailingPartialBytes and LeadingPartialBytes count the bytes of a cut character at the end and at the
-// beginning of a text. They return 0 for a text that is not UTF-8.
+// TrailingPartialCharacterBytes and LeadingPartialCharacterBytes count the bytes of a cut character at the end and at
+// the beginning of a text. They return 0 for a text that is not UTF-8.
 func TestPartialCharacterBytesAreCounted(t *testing.T) {
 	for text, want := range map[string][2]int{
 		"": {0, 0}, "a": {0, 0}, "é": {0, 0}, "\xc3": {1, 0}, "\xe2\x82": {2, 0}, "\xf0\x9d\x84": {3, 0}, "a\xe2": {1, 0},
 		"\xa9": {0, 1}, "\x82\xacz": {0, 2}, "\x9d\x84\x9e": {0, 3}, "\x80\x80\x80\x80": {0, 0}, "\xff": {0, 0},
 		"\xc3a": {0, 0},
 	} {
-		if got := [2]int{output.TrailingPartialBytes([]byte(text)), output.LeadingPartialBytes([]byte(text))}; got != want {
+		if got := [2]int{output.TrailingPartialCharacterBytes([]byte(text)),
+			output.LeadingPartialCharacterBytes([]byte(text))}; got != want {
 			t.Errorf("%q: got %v, want %v", text, got, want)
 		}
 	}

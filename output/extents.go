@@ -21,9 +21,9 @@ type fileExtent struct {
 }
 
 // extentBytes is the maximum size of an extent. It is also the number of bytes that are lost if one byte is damaged. It
-// equals recordBytes, the number of bytes that are lost in the output file of an ended attempt. Each extent takes 24
-// bytes of memory.
-const extentBytes = recordBytes
+// equals maxRecordDataBytes, the number of bytes that are lost in the output file of an ended attempt. Each extent
+// takes 24 bytes of memory.
+const extentBytes = maxRecordDataBytes
 
 // checkedExtent caches the bytes of the extent that was read last. So several small reads from one extent verify its
 // checksum only once.
@@ -38,10 +38,10 @@ func (r *ringRegion) fileCapacity() int64 { return r.capacity + extentBytes }
 
 // writeRegionToFile writes bytes at an offset of a region in a file, and stores their checksums in memory. *blockCount
 // is the number of blocks in the file. writeRegionToFile increases it if it adds blocks.
-func writeRegionToFile(f *os.File, blockCount *int64, r *ringRegion, offset int64, p []byte) error {
+func writeRegionToFile(f *os.File, fileBlockCount *int64, r *ringRegion, offset int64, p []byte) error {
 	overwritten := offset + int64(len(p)) - r.fileCapacity()
 	r.extents = r.extents[r.firstExtentAfter(overwritten-1):]
-	if err := writeBlocks(f, blockCount, r, offset, p); err != nil {
+	if err := writeBlocks(f, fileBlockCount, r, offset, p); err != nil {
 		return err
 	}
 	for len(p) > 0 {

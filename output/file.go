@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	fileRecordBit   = 0x40     // bit in the kind byte that marks a record of a file
-	trailerKind     = 0x3f     // kind byte of a trailer
-	recordBytes     = 32 << 10 // maximum number of bytes of data in one record
-	checksumBytes   = 4        // length of a checksum
-	maxHeaderBytes  = 1 + 4*binary.MaxVarintLen64 + 2*checksumBytes
-	trailerMagic    = "qctl-end" // last bytes of a file, which mark a complete trailer
-	trailerBytes    = 1 + 5*8 + checksumBytes + len(trailerMagic)
-	maxPrintedBytes = 1 << 60  // maximum number of bytes of a stream; sums of two such numbers do not overflow
-	readAheadBytes  = 64 << 10 // number of bytes that DecodeFile reads from the file at a time
+	fileRecordBit      = 0x40     // bit in the kind byte that marks a record of a file
+	trailerKind        = 0x3f     // kind byte of a trailer
+	maxRecordDataBytes = 32 << 10 // maximum number of bytes of data in one record
+	checksumBytes      = 4        // length of a checksum
+	maxHeaderBytes     = 1 + 4*binary.MaxVarintLen64 + 2*checksumBytes
+	trailerMagic       = "qctl-end" // last bytes of a file, which mark a complete trailer
+	trailerBytes       = 1 + 5*8 + checksumBytes + len(trailerMagic)
+	maxPrintedBytes    = 1 << 60  // maximum number of bytes of a stream; sums of two such numbers do not overflow
+	readAheadBytes     = 64 << 10 // number of bytes that DecodeFile reads from the file at a time
 )
 
 // castagnoliTable returns the table for CRC-32C, which processors compute with one instruction. Package crc32
@@ -29,8 +29,8 @@ func castagnoliTable() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 // ErrOutputDamaged means that an output file is damaged or was cut.
 var ErrOutputDamaged = errors.New("the output file is damaged")
 
-// header is a record in a file without its data.
-type header struct {
+// recordHeader is a record in a file without its data.
+type recordHeader struct {
 	Chunk                    // the chunk of the record, without Data
 	prevRecordDistance int64 // distance in bytes to the stream's previous record; 0 for its first record
 	streamPosition     int64 // number of bytes that the stream had printed before this record
@@ -50,7 +50,7 @@ func (l *Log) EncodeTo(w io.Writer) error {
 	t := fileTrailer{lastRecordOffsets: [2]int64{-1, -1}}
 	at := int64(0)
 	var b []byte
-	err := l.readAllChunks(recordBytes, func(chunks []Chunk) error {
+	err := l.readAllChunks(maxRecordDataBytes, func(chunks []Chunk) error {
 		b = b[:0]
 		for i := range chunks {
 			begin, c := at+int64(len(b)), &chunks[i]
@@ -105,7 +105,7 @@ func checksumAt(offset int64, b []byte) uint32 {
 
 // parseHeader parses the header of a record. b contains the bytes of the file from offset on. ok is false
 // if the header is missing or damaged.
-func parseHeader(b []byte, offset int64) (h header, ok bool) {
+func parseHeader(b []byte, offset int64) (h recordHeader, ok bool) {
 	kind := byte(0)
 	if len(b) > 0 {
 		kind = b[0]
@@ -126,7 +126,7 @@ func parseHeader(b []byte, offset int64) (h header, ok bool) {
 	if binary.LittleEndian.Uint32(b[end:]) != checksumAt(offset, b[:end]) {
 		return h, false
 	}
-	h = header{Chunk: Chunk{Stream: Stream(kind & 1), ReadTimeMillis: time}, prevRecordDistance: int64(distance),
+	h = recordHeader{Chunk: Chunk{Stream: Stream(kind & 1), ReadTimeMillis: time}, prevRecordDistance: int64(distance),
 		streamPosition: int64(position)}
 	h.dataChecksum, h.headerBytes = binary.LittleEndian.Uint32(b[end-checksumBytes:]), int64(end+checksumBytes)
 	if kind&gapRecordBit != 0 {
@@ -177,7 +177,7 @@ func DecodeFile(r io.ReaderAt, fileBytes int64, handleChunk func(Chunk) error) e
 			return d.emitMissingTail(t)
 		} else if errors.Is(err, ErrOutputDamaged) {
 			damagedFrom := at
-			if at, err = d.findRecord(at + 1); errors.Is(err, ErrOutputDamaged) {
+			if at, err = d.findNextRecord(at + 1); errors.Is(err, ErrOutputDamaged) {
 				return d.emitLossOfUnknownStream(fileBytes - damagedFrom - int64(trailerBytes))
 			}
 			d.skippedBytes += at - damagedFrom
@@ -191,16 +191,16 @@ func DecodeFile(r io.ReaderAt, fileBytes int64, handleChunk func(Chunk) error) e
 // outputFileReader reads an output file from its beginning to its end.
 type outputFileReader struct {
 	bufferedReader
-	handleChunk   func(Chunk) error
-	emittedBytes  [2]int64 // by stream: bytes that were passed to handleChunk as data or gaps
-	printedBytes  [2]int64 // by stream: bytes up to the end of the last record with a valid header
-	lastChunkTime [2]int64 // by stream: time of the last chunk passed to handleChunk
-	skippedBytes  int64    // number of bytes that were read without finding a valid header
+	handleChunk         func(Chunk) error
+	emittedBytes        [2]int64 // by stream: bytes that were passed to handleChunk as data or gaps
+	printedBytes        [2]int64 // by stream: bytes up to the end of the last record with a valid header
+	lastChunkTimeMillis [2]int64 // by stream: time of the last chunk passed to handleChunk
+	skippedBytes        int64    // number of bytes that were read without finding a valid header
 }
 
 // nextHeader reads the header at an offset. It returns ErrOutputDamaged if there is no valid header, or if the header
 // does not fit the file and the records before it.
-func (d *outputFileReader) nextHeader(offset int64) (header, error) {
+func (d *outputFileReader) nextHeader(offset int64) (recordHeader, error) {
 	h, err := d.readHeader(offset)
 	if err == nil && (h.streamPosition < d.printedBytes[h.Stream] || offset+h.headerBytes+h.dataBytes > d.fileBytes) {
 		err = fmt.Errorf("%w: the record at byte %d is out of sequence", ErrOutputDamaged, offset)
@@ -211,7 +211,7 @@ func (d *outputFileReader) nextHeader(offset int64) (header, error) {
 // emitRecord passes the chunk of a record to handleChunk. If bytes of the stream are missing before the record, it
 // first passes a gap. If the record's data is damaged, emitRecord passes nothing. These bytes then count as missing
 // before the next record of the stream.
-func (d *outputFileReader) emitRecord(h *header, offset int64) error {
+func (d *outputFileReader) emitRecord(h *recordHeader, offset int64) error {
 	c := h.Chunk
 	d.printedBytes[c.Stream] = h.streamPosition + h.dataBytes + h.DroppedBytes
 	if h.dataBytes > 0 {
@@ -228,26 +228,26 @@ func (d *outputFileReader) emitRecord(h *header, offset int64) error {
 		return err
 	}
 	d.emittedBytes[c.Stream] += c.ByteLength()
-	d.lastChunkTime[c.Stream] = c.ReadTimeMillis
+	d.lastChunkTimeMillis[c.Stream] = c.ReadTimeMillis
 	return d.handleChunk(c)
 }
 
-// emitMissingGap passes a gap to handleChunk if bytes of a stream are missing before a position. gapTime is the time of
-// the gap.
-func (d *outputFileReader) emitMissingGap(s Stream, gapTime, position int64) error {
+// emitMissingGap passes a gap to handleChunk if bytes of a stream are missing before a position. gapTimeMillis is the
+// time of the gap.
+func (d *outputFileReader) emitMissingGap(s Stream, gapTimeMillis, position int64) error {
 	n := position - d.emittedBytes[s]
 	if n <= 0 {
 		return nil
 	}
-	c := Chunk{Stream: s, ReadTimeMillis: gapTime, DamagedBytes: n, StreamOffset: d.emittedBytes[s]}
+	c := Chunk{Stream: s, ReadTimeMillis: gapTimeMillis, DamagedBytes: n, StreamOffset: d.emittedBytes[s]}
 	d.emittedBytes[s] = position
 	return d.handleChunk(c)
 }
 
 // emitMissingTail passes a gap to handleChunk for each stream whose last bytes are missing.
 func (d *outputFileReader) emitMissingTail(t fileTrailer) error {
-	return errors.Join(d.emitMissingGap(Stdout, d.lastChunkTime[0], t.printedBytes[0]),
-		d.emitMissingGap(Stderr, d.lastChunkTime[1], t.printedBytes[1]))
+	return errors.Join(d.emitMissingGap(Stdout, d.lastChunkTimeMillis[0], t.printedBytes[0]),
+		d.emitMissingGap(Stderr, d.lastChunkTimeMillis[1], t.printedBytes[1]))
 }
 
 // emitLossOfUnknownStream passes gaps to handleChunk for the bytes that are missing in a file without a trailer. The
@@ -261,15 +261,15 @@ func (d *outputFileReader) emitLossOfUnknownStream(invalidBytes int64) error {
 		return nil // only the trailer is damaged or missing, so no output is lost
 	}
 	return d.handleChunk(Chunk{
-		ReadTimeMillis: max(d.lastChunkTime[Stdout], d.lastChunkTime[Stderr]),
+		ReadTimeMillis: max(d.lastChunkTimeMillis[Stdout], d.lastChunkTimeMillis[Stderr]),
 		DamagedBytes:   max(1, invalidBytes+d.skippedBytes),
 		StreamUnknown:  true,
 	})
 }
 
-// findRecord returns the offset of the first valid record or trailer at or after an offset. It returns ErrOutputDamaged
-// if the rest of the file contains neither.
-func (d *outputFileReader) findRecord(offset int64) (int64, error) {
+// findNextRecord returns the offset of the first valid record or trailer at or after an offset. It returns
+// ErrOutputDamaged if the rest of the file contains neither.
+func (d *outputFileReader) findNextRecord(offset int64) (int64, error) {
 	for ; ; offset++ {
 		b, err := d.readExactly(offset, 1)
 		if err != nil {
@@ -290,15 +290,15 @@ func (d *outputFileReader) findRecord(offset int64) (int64, error) {
 }
 
 // readHeader reads the header of a record at an offset. It returns ErrOutputDamaged if no valid header is there.
-func (w *bufferedReader) readHeader(offset int64) (header, error) {
+func (w *bufferedReader) readHeader(offset int64) (recordHeader, error) {
 	b, err := w.readUpTo(offset, maxHeaderBytes)
 	if err != nil {
-		return header{}, err
+		return recordHeader{}, err
 	}
 	if h, ok := parseHeader(b, offset); ok {
 		return h, nil
 	}
-	return header{}, fmt.Errorf("%w: no valid record at byte %d", ErrOutputDamaged, offset)
+	return recordHeader{}, fmt.Errorf("%w: no valid record at byte %d", ErrOutputDamaged, offset)
 }
 
 // readTrailer reads the trailer at an offset. It returns ErrOutputDamaged if no valid trailer is there.

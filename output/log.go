@@ -68,9 +68,9 @@ type StreamCursor [2]int64
 //
 // The methods may be called concurrently.
 type Log struct {
-	// maxPieceCount is the maximum number of pieces (see pieces.go) in the first halves of both streams together. The last
-	// halves together have the same maximum.
-	maxPieceCount int
+	// maxPiecesPerHalf is the maximum number of pieces (see pieces.go) in the first halves of both streams together. The
+	// last halves together have the same maximum.
+	maxPiecesPerHalf int
 
 	mu           sync.Mutex
 	streams      [2]stream // indexed by Stream
@@ -79,7 +79,7 @@ type Log struct {
 	isClosed     bool
 	isDiscarded  bool           // Discard was called
 	changeSignal chan struct{}  // closed at the next change; nil if no reader waits
-	masks        [2]*secretMask // indexed by Stream; nil if no text is masked
+	secretMasks  [2]*secretMask // indexed by Stream; nil if no text is masked
 }
 
 // stream describes the kept bytes of one stream.
@@ -105,8 +105,8 @@ type streamHalf struct {
 // MaxMemoryBytes, it calls createFile and then keeps its bytes in this file. Discard deletes the file.
 func NewLog(maxBytesPerStream int64, createFile func() (*os.File, error)) *Log {
 	l := &Log{
-		maxPieceCount: int(min(max(maxBytesPerStream/bytesPerPiece, minPieceLimit), maxPieceLimit)),
-		store:         blockStore{createFile: createFile},
+		maxPiecesPerHalf: int(min(max(maxBytesPerStream/limitBytesPerPiece, minPieceLimit), maxPieceLimit)),
+		store:            blockStore{createFile: createFile},
 	}
 	for s := range l.streams {
 		st := &l.streams[s]
@@ -116,52 +116,52 @@ func NewLog(maxBytesPerStream int64, createFile func() (*os.File, error)) *Log {
 	return l
 }
 
-// Append adds a copy of the bytes p, which were read at readTime (milliseconds since 1970). Bytes that cannot be stored
-// count as dropped. If p ends within a UTF-8 character, readers get that character only after its remaining bytes are
-// added or the log is closed.
-func (l *Log) Append(s Stream, readTime int64, p []byte) {
+// Append adds a copy of the bytes p, which were read at readTimeMillis (milliseconds since 1970). Bytes that cannot be
+// stored count as dropped. If p ends within a UTF-8 character, readers get that character only after its remaining
+// bytes are added or the log is closed.
+func (l *Log) Append(s Stream, readTimeMillis int64, p []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(p) == 0 || l.isClosed || l.isDiscarded {
 		return
 	}
-	if m := l.masks[s]; m != nil {
+	if m := l.secretMasks[s]; m != nil {
 		p = m.maskNext(p)
 	}
-	l.storeWithinLimit(s, readTime, l.streams[s].takeCompleteCharacters(p))
+	l.storeWithinLimit(s, readTimeMillis, l.streams[s].takeCompleteCharacters(p))
 }
 
 // storeWithinLimit stores the bytes p, and drops bytes that exceed the limit. p must end between two characters. The
 // caller holds mu.
-func (l *Log) storeWithinLimit(s Stream, readTime int64, p []byte) {
+func (l *Log) storeWithinLimit(s Stream, readTimeMillis int64, p []byte) {
 	if len(p) == 0 {
 		return
 	}
 	st := &l.streams[s]
 	if n := min(st.head.region.capacity-st.writtenBytes, int64(len(p))); n > 0 {
 		if n < int64(len(p)) {
-			n -= int64(TrailingPartialBytes(p[:n]))
+			n -= int64(TrailingPartialCharacterBytes(p[:n]))
 			st.endFirstHalf(st.writtenBytes + n)
 		}
-		l.addPiece(s, &st.head, readTime, p[:n])
+		l.addPiece(s, &st.head, readTimeMillis, p[:n])
 		p = p[n:]
 	}
 	// If p is longer than the last half, only the last bytes of p can be kept. Drop the bytes before them.
 	if excess := int64(len(p)) - st.tail.region.capacity; excess > 0 {
-		excess += int64(LeadingPartialBytes(p[excess:]))
+		excess += int64(LeadingPartialCharacterBytes(p[excess:]))
 		st.writtenBytes += excess
 		p = p[excess:]
 	}
 	if len(p) > 0 {
 		st.tail.dropBytesBefore(st.writtenBytes + int64(len(p)) - st.tail.region.capacity)
-		l.addPiece(s, &st.tail, readTime, p)
+		l.addPiece(s, &st.tail, readTimeMillis, p)
 	}
 	l.wakeReaders()
 }
 
 // addPiece stores the bytes p in a half: it extends the half's last piece or adds a new piece. If p cannot be stored,
 // it is missing, and readers get a gap.
-func (l *Log) addPiece(s Stream, h *streamHalf, readTime int64, p []byte) {
+func (l *Log) addPiece(s Stream, h *streamHalf, readTimeMillis int64, p []byte) {
 	st := &l.streams[s]
 	pos, n := st.writtenBytes, int64(len(p))
 	st.writtenBytes += n
@@ -171,48 +171,50 @@ func (l *Log) addPiece(s Stream, h *streamHalf, readTime int64, p []byte) {
 	}
 	last := h.pieces.last()
 	follows := last != nil && last.streamPosition+last.byteCount == pos
-	if last != nil && !follows && piecesInUse >= l.maxPieceCount {
+	if last != nil && !follows && piecesInUse >= l.maxPiecesPerHalf {
 		return
 	}
 	if n == 0 || l.store.writeRegion(&h.region, pos-h.startPosition, p) != nil {
 		return
 	}
 	h.keptBytes += n
-	if follows && l.extendsLastPiece(last, readTime, piecesInUse) {
+	if follows && l.shouldExtendLastPiece(last, readTimeMillis, piecesInUse) {
 		last.byteCount += n
 		return
 	}
-	h.pieces.push(streamPiece{arrivalNumber: l.pieceCount, streamPosition: pos, byteCount: n, readTimeMillis: readTime})
+	h.pieces.push(streamPiece{arrivalNumber: l.pieceCount, streamPosition: pos, byteCount: n,
+		readTimeMillis: readTimeMillis})
 	l.pieceCount++
 }
 
 // New bytes extend the last piece of their stream if they arrive within joinPieceWithinMillis after it, and if no
 // bytes of the other stream have arrived in between. Otherwise they form a new piece.
 //
-// To limit the number of pieces, these conditions are weaker when more than half of maxPieceCount pieces exist: bytes
-// of the other stream no longer matter, and the allowed time grows with each further piece. When maxPieceCount pieces
-// exist, new bytes always extend a piece.
+// To limit the number of pieces, these conditions are weaker when more than half of maxPiecesPerHalf pieces exist:
+// bytes of the other stream no longer matter, and the allowed time grows with each further piece. When maxPiecesPerHalf
+// pieces exist, new bytes always extend a piece.
 const (
 	joinPieceWithinMillis = 10
 	maxJoinTimeDoublings  = 8    // maximum number of times that joinPieceWithinMillis is doubled
-	bytesPerPiece         = 64   // maxPieceCount is the log's limit divided by this number
-	minPieceLimit         = 64   // smallest maxPieceCount
-	maxPieceLimit         = 8192 // largest maxPieceCount
+	limitBytesPerPiece    = 64   // maxPiecesPerHalf is the log's limit divided by this number
+	minPieceLimit         = 64   // smallest maxPiecesPerHalf
+	maxPieceLimit         = 8192 // largest maxPiecesPerHalf
 )
 
-// extendsLastPiece reports whether new bytes extend lastPiece, the last piece of their stream, instead of forming a new
-// piece. readTime is when the new bytes were read. piecesInUse is the number of existing pieces.
-func (l *Log) extendsLastPiece(lastPiece *streamPiece, readTime int64, piecesInUse int) bool {
-	excess := piecesInUse - l.maxPieceCount/2
+// shouldExtendLastPiece reports whether new bytes extend lastPiece, the last piece of their stream, instead of forming
+// a new piece. readTimeMillis is when the new bytes were read. piecesInUse is the number of existing pieces.
+func (l *Log) shouldExtendLastPiece(lastPiece *streamPiece, readTimeMillis int64, piecesInUse int) bool {
+	excess := piecesInUse - l.maxPiecesPerHalf/2
 	switch {
-	case piecesInUse >= l.maxPieceCount:
+	case piecesInUse >= l.maxPiecesPerHalf:
 		return true
 	case lastPiece.byteCount >= MaxMemoryBytes:
 		return false
 	case excess > 0:
-		return readTime-lastPiece.readTimeMillis < joinPieceWithinMillis<<(excess*maxJoinTimeDoublings/(l.maxPieceCount/2))
+		doublings := excess * maxJoinTimeDoublings / (l.maxPiecesPerHalf / 2)
+		return readTimeMillis-lastPiece.readTimeMillis < joinPieceWithinMillis<<doublings
 	}
-	return lastPiece.arrivalNumber == l.pieceCount-1 && readTime-lastPiece.readTimeMillis < joinPieceWithinMillis
+	return lastPiece.arrivalNumber == l.pieceCount-1 && readTimeMillis-lastPiece.readTimeMillis < joinPieceWithinMillis
 }
 
 // dropBytesBefore drops the bytes of the half that are before a position in the stream.
@@ -241,7 +243,7 @@ func (l *Log) Read(c StreamCursor, maxBytes int) (chunks []Chunk, next StreamCur
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for s := range c {
-		c[s] = l.resolvePosition(&l.streams[s], c[s])
+		c[s] = l.resolveCursorPosition(&l.streams[s], c[s])
 	}
 	next = c
 	if l.isDiscarded {
@@ -250,7 +252,7 @@ func (l *Log) Read(c StreamCursor, maxBytes int) (chunks []Chunk, next StreamCur
 	var unreadPieces [2][2][]streamPiece // by stream: the unread pieces of its first half and of its last half
 	for s := range l.streams {
 		st := &l.streams[s]
-		unreadPieces[s] = [2][]streamPiece{st.head.pieces.afterPosition(c[s]), st.tail.pieces.afterPosition(c[s])}
+		unreadPieces[s] = [2][]streamPiece{st.head.pieces.piecesAfterPosition(c[s]), st.tail.pieces.piecesAfterPosition(c[s])}
 	}
 	buffer := make([]byte, min(l.maxUnreadBytes(c), int64(max(maxBytes, 0))))
 	for {
@@ -283,7 +285,7 @@ func (l *Log) Read(c StreamCursor, maxBytes int) (chunks []Chunk, next StreamCur
 				"runs: %w", err)
 		}
 		if n < p.byteCount-skip {
-			complete := n - int64(TrailingPartialBytes(data))
+			complete := n - int64(TrailingPartialCharacterBytes(data))
 			if complete == 0 && len(chunks) > 0 {
 				return chunks, next, false, nil
 			}
@@ -307,10 +309,10 @@ func (l *Log) Read(c StreamCursor, maxBytes int) (chunks []Chunk, next StreamCur
 	return chunks, next, l.isClosed, nil
 }
 
-// resolvePosition converts a cursor's position in one stream, which may count back from the end, to a position from the
-// beginning. It first calls alignTailToCharacter, so that a reader does not get only a part of a character. The caller
-// holds mu.
-func (l *Log) resolvePosition(st *stream, cursorPosition int64) int64 {
+// resolveCursorPosition converts a cursor's position in one stream, which may count back from the end, to a position
+// from the beginning. It first calls alignTailToCharacter, so that a reader does not get only a part of a character.
+// The caller holds mu.
+func (l *Log) resolveCursorPosition(st *stream, cursorPosition int64) int64 {
 	if l.isDiscarded {
 		return max(0, cursorPosition)
 	}
@@ -320,8 +322,8 @@ func (l *Log) resolvePosition(st *stream, cursorPosition int64) int64 {
 	}
 	cursorPosition = max(0, st.writtenBytes+cursorPosition)
 	for _, h := range []*streamHalf{&st.head, &st.tail} {
-		if list := h.pieces.afterPosition(cursorPosition); len(list) > 0 && list[0].streamPosition < cursorPosition {
-			cursorPosition += l.continuationBytes(h, &list[0], cursorPosition)
+		if list := h.pieces.piecesAfterPosition(cursorPosition); len(list) > 0 && list[0].streamPosition < cursorPosition {
+			cursorPosition += l.characterContinuationBytes(h, &list[0], cursorPosition)
 		}
 	}
 	return cursorPosition
@@ -390,7 +392,7 @@ func (l *Log) flushIncomplete(s Stream) []byte {
 	st := &l.streams[s]
 	p := st.incompleteChar
 	st.incompleteChar = nil
-	if m := l.masks[s]; m != nil {
+	if m := l.secretMasks[s]; m != nil {
 		p = append(p, m.flushHeldBack()...)
 	}
 	return p

@@ -186,8 +186,8 @@ type logModel struct {
 	writtenBytes [2][]byte // all bytes of each stream
 }
 
-// keepsByte reports whether a Log with the same bytes must keep the byte at a position of a stream.
-func (m *logModel) keepsByte(stream, pos int) bool {
+// mustKeepByte reports whether a Log with the same bytes must keep the byte at a position of a stream.
+func (m *logModel) mustKeepByte(stream, pos int) bool {
 	n := len(m.writtenBytes[stream])
 	return pos < (m.limitBytes+1)/2 || pos >= n-m.limitBytes/2 && pos < n
 }
@@ -235,7 +235,7 @@ func (m *logModel) checkChunks(t interface{ Fatalf(string, ...any) }, chunks []o
 	for _, c := range chunks {
 		s := int(c.Stream)
 		for range c.DroppedBytes {
-			if m.keepsByte(s, pos[s]) {
+			if m.mustKeepByte(s, pos[s]) {
 				t.Fatalf("stream %d: byte %d of %d is kept but was left out", s, pos[s], len(m.writtenBytes[s]))
 			}
 			pos[s]++

@@ -21,8 +21,8 @@ func MaskSecrets(text []byte, secrets [][]byte) []byte {
 func (l *Log) SetSecretsToMask(secrets [][]byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for s := range l.masks {
-		l.masks[s] = newSecretMask(secrets)
+	for s := range l.secretMasks {
+		l.secretMasks[s] = newSecretMask(secrets)
 	}
 }
 
@@ -32,10 +32,10 @@ func (l *Log) SetSecretsToMask(secrets [][]byte) {
 // It searches with the algorithm of Knuth, Morris and Pratt, so the time per byte does not depend on the length
 // of the secrets. Secrets that overlap in the stream are replaced by one ***.
 type secretMask struct {
-	secretMatchers []secretMatcher
-	heldBackBytes  []byte      // bytes that may be the beginning of a secret, and the secrets before them
-	heldBackStart  int64       // position in the stream of the first byte in heldBackBytes
-	matchSpans     []matchSpan // positions of the found secrets, in stream order; they do not overlap
+	secretMatchers        []secretMatcher
+	heldBackBytes         []byte      // bytes that may be the beginning of a secret, and the secrets before them
+	heldBackStartPosition int64       // position in the stream of the first byte in heldBackBytes
+	matchSpans            []matchSpan // positions of the found secrets, in stream order; they do not overlap
 }
 
 // secretMatcher is the state of the search for one secret.
@@ -82,23 +82,23 @@ func newSecretMask(secrets [][]byte) *secretMask {
 func (m *secretMask) maskNext(p []byte) []byte {
 	for _, b := range p {
 		m.heldBackBytes = append(m.heldBackBytes, b)
-		end := m.heldBackStart + int64(len(m.heldBackBytes))
+		end := m.heldBackStartPosition + int64(len(m.heldBackBytes))
 		for i := range m.secretMatchers {
 			if t := &m.secretMatchers[i]; t.matchNext(b) {
 				m.recordMatch(end-int64(len(t.secret)), end)
 			}
 		}
 	}
-	safe := m.heldBackStart + int64(len(m.heldBackBytes))
+	safe := m.heldBackStartPosition + int64(len(m.heldBackBytes))
 	for i := range m.secretMatchers {
-		safe = min(safe, m.heldBackStart+int64(len(m.heldBackBytes)-m.secretMatchers[i].matchedBytes))
+		safe = min(safe, m.heldBackStartPosition+int64(len(m.heldBackBytes)-m.secretMatchers[i].matchedBytes))
 	}
 	return m.releaseHeldBack(safe)
 }
 
 // flushHeldBack returns the bytes that are held back, with *** instead of secrets. Call it when no more bytes follow.
 func (m *secretMask) flushHeldBack() []byte {
-	return m.releaseHeldBack(m.heldBackStart + int64(len(m.heldBackBytes)))
+	return m.releaseHeldBack(m.heldBackStartPosition + int64(len(m.heldBackBytes)))
 }
 
 // matchNext processes the next byte of the stream. It reports whether an occurrence of the secret ends with this byte.
@@ -118,7 +118,7 @@ func (t *secretMatcher) matchNext(b byte) bool {
 // recordMatch records a found secret. If the secret overlaps spans that were found before, all of them are merged into
 // one span.
 func (m *secretMask) recordMatch(begin, end int64) {
-	found := matchSpan{begin: max(begin, m.heldBackStart), end: end}
+	found := matchSpan{begin: max(begin, m.heldBackStartPosition), end: end}
 	for n := len(m.matchSpans); n > 0 && m.matchSpans[n-1].end > begin; n-- {
 		last := m.matchSpans[n-1]
 		found.begin, found.isReplaced = min(found.begin, last.begin), found.isReplaced || last.isReplaced
@@ -131,10 +131,10 @@ func (m *secretMask) recordMatch(begin, end int64) {
 // secrets. The caller ensures that no secret that is found later begins before endPosition.
 func (m *secretMask) releaseHeldBack(endPosition int64) []byte {
 	var out []byte
-	at := m.heldBackStart
+	at := m.heldBackStartPosition
 	for len(m.matchSpans) > 0 && m.matchSpans[0].begin < endPosition {
 		f := &m.matchSpans[0]
-		out = append(out, m.heldBackBytes[at-m.heldBackStart:max(at, f.begin)-m.heldBackStart]...)
+		out = append(out, m.heldBackBytes[at-m.heldBackStartPosition:max(at, f.begin)-m.heldBackStartPosition]...)
 		if !f.isReplaced {
 			out, f.isReplaced = append(out, secretReplacement...), true
 		}
@@ -145,8 +145,8 @@ func (m *secretMask) releaseHeldBack(endPosition int64) []byte {
 		}
 		m.matchSpans = m.matchSpans[1:]
 	}
-	out = append(out, m.heldBackBytes[at-m.heldBackStart:endPosition-m.heldBackStart]...)
-	m.heldBackBytes = append(m.heldBackBytes[:0], m.heldBackBytes[endPosition-m.heldBackStart:]...)
-	m.heldBackStart = endPosition
+	out = append(out, m.heldBackBytes[at-m.heldBackStartPosition:endPosition-m.heldBackStartPosition]...)
+	m.heldBackBytes = append(m.heldBackBytes[:0], m.heldBackBytes[endPosition-m.heldBackStartPosition:]...)
+	m.heldBackStartPosition = endPosition
 	return out
 }

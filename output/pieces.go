@@ -17,39 +17,39 @@ type streamPiece struct {
 // pieceQueue is a queue of the pieces in one half of a stream, sorted by arrival number and by position. To add a piece
 // at the end or to drop the first piece takes constant time on average.
 type pieceQueue struct {
-	items        []streamPiece
-	droppedCount int // number of dropped pieces at the beginning of items
+	pieces            []streamPiece
+	droppedPieceCount int // number of dropped pieces at the beginning of items
 }
 
-func (p *pieceQueue) len() int { return len(p.items) - p.droppedCount }
+func (p *pieceQueue) len() int { return len(p.pieces) - p.droppedPieceCount }
 
 func (p *pieceQueue) first() *streamPiece {
 	if p.len() == 0 {
 		return nil
 	}
-	return &p.items[p.droppedCount]
+	return &p.pieces[p.droppedPieceCount]
 }
 
 func (p *pieceQueue) last() *streamPiece {
 	if p.len() == 0 {
 		return nil
 	}
-	return &p.items[len(p.items)-1]
+	return &p.pieces[len(p.pieces)-1]
 }
 
-func (p *pieceQueue) push(newPiece streamPiece) { p.items = append(p.items, newPiece) }
+func (p *pieceQueue) push(newPiece streamPiece) { p.pieces = append(p.pieces, newPiece) }
 
 func (p *pieceQueue) dropFirst() {
-	p.droppedCount++
+	p.droppedPieceCount++
 	// slices.Delete copies the remaining pieces to the beginning. There are at most as many remaining pieces as dropped
 	// pieces, so a drop takes constant time on average.
-	if p.droppedCount > len(p.items)/2 {
-		p.items, p.droppedCount = slices.Delete(p.items, 0, p.droppedCount), 0
+	if p.droppedPieceCount > len(p.pieces)/2 {
+		p.pieces, p.droppedPieceCount = slices.Delete(p.pieces, 0, p.droppedPieceCount), 0
 	}
 }
 
-// afterPosition returns the pieces that contain bytes at or after a position.
-func (p *pieceQueue) afterPosition(pos int64) []streamPiece {
-	list := p.items[p.droppedCount:]
+// piecesAfterPosition returns the pieces that contain bytes at or after a position.
+func (p *pieceQueue) piecesAfterPosition(pos int64) []streamPiece {
+	list := p.pieces[p.droppedPieceCount:]
 	return list[sort.Search(len(list), func(i int) bool { return list[i].streamPosition+list[i].byteCount > pos }):]
 }

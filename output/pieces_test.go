@@ -13,9 +13,9 @@ func createFileIn(dir string) func() (*os.File, error) {
 	return func() (*os.File, error) { return os.CreateTemp(dir, "out") }
 }
 
-// allPieces returns four lists of pieces of a log: one for the first half of each stream, and then one for the last
-// half of each stream.
-func (l *Log) allPieces() (lists [4]*pieceQueue) {
+// allPieceQueues returns four lists of pieces of a log: one for the first half of each stream, and then one for the
+// last half of each stream.
+func (l *Log) allPieceQueues() (lists [4]*pieceQueue) {
 	for s := range l.streams {
 		lists[s], lists[2+s] = &l.streams[s].head.pieces, &l.streams[s].tail.pieces
 	}
@@ -31,29 +31,29 @@ func TestAppendedByteTakesConstantTime(t *testing.T) {
 	var moved, dropped, before int
 	for i := range n {
 		var droppedBefore [4]int
-		for k, q := range l.allPieces() {
-			droppedBefore[k] = q.droppedCount
+		for k, q := range l.allPieceQueues() {
+			droppedBefore[k] = q.droppedPieceCount
 		}
 		l.Append(Stream(i%2), int64(i), []byte("x"))
 		piecesInUse := 0
-		for k, q := range l.allPieces() {
+		for k, q := range l.allPieceQueues() {
 			piecesInUse += q.len()
-			if q.droppedCount < droppedBefore[k] { // the remaining pieces were moved to the beginning
+			if q.droppedPieceCount < droppedBefore[k] { // the remaining pieces were moved to the beginning
 				moved += q.len()
 			}
 		}
 		dropped += max(0, before-piecesInUse)
 		before = piecesInUse
-		if piecesInUse > 2*l.maxPieceCount {
-			t.Fatalf("after %d bytes the log has %d pieces, want at most %d", i+1, piecesInUse, 2*l.maxPieceCount)
+		if piecesInUse > 2*l.maxPiecesPerHalf {
+			t.Fatalf("after %d bytes the log has %d pieces, want at most %d", i+1, piecesInUse, 2*l.maxPiecesPerHalf)
 		}
 	}
 	if total := int(l.pieceCount); moved > total || dropped > total || total > n {
 		t.Errorf("of %d pieces %d were moved and %d dropped", total, moved, dropped)
 	}
-	for k, q := range l.allPieces() {
-		if cap(q.items) > 4*l.maxPieceCount {
-			t.Errorf("list %d has room for %d pieces", k, cap(q.items))
+	for k, q := range l.allPieceQueues() {
+		if cap(q.pieces) > 4*l.maxPiecesPerHalf {
+			t.Errorf("list %d has room for %d pieces", k, cap(q.pieces))
 		}
 	}
 }
@@ -64,8 +64,8 @@ func TestAppendedByteTakesConstantTime(t *testing.T) {
 func TestPiecesAreJoinedNearTheLimit(t *testing.T) {
 	for limit, most := range map[int64]int{0: 64, 64 * 64: 64, 65*64 - 1: 64, 65 * 64: 65, 8192 * 64: 8192,
 		8193 * 64: 8192, 1 << 30: 8192} {
-		if l := NewLog(limit, nil); l.maxPieceCount != most {
-			t.Errorf("limit %d: maximum of %d pieces, want %d", limit, l.maxPieceCount, most)
+		if l := NewLog(limit, nil); l.maxPiecesPerHalf != most {
+			t.Errorf("limit %d: maximum of %d pieces, want %d", limit, l.maxPiecesPerHalf, most)
 		}
 	}
 	type step struct {
@@ -85,7 +85,7 @@ func TestPiecesAreJoinedNearTheLimit(t *testing.T) {
 		{62, []step{{1 << 40, 0, true}, {1 << 50, 1, true}, {1 << 60, 0, true}}},
 	} {
 		l := NewLog(1<<30, createFileIn(t.TempDir()))
-		l.maxPieceCount = 64
+		l.maxPiecesPerHalf = 64
 		for i := range c.existing {
 			l.streams[0].head.pieces.push(streamPiece{arrivalNumber: int64(i), streamPosition: -2, byteCount: 1})
 		}
@@ -114,16 +114,16 @@ func TestGapsRespectPieceLimit(t *testing.T) {
 		return os.CreateTemp(t.TempDir(), "out")
 	})
 	defer l.Discard()
-	full, l.maxPieceCount = true, 64
+	full, l.maxPiecesPerHalf = true, 64
 	written := 0
-	for range 3 * l.maxPieceCount {
+	for range 3 * l.maxPiecesPerHalf {
 		l.Append(Stdout, int64(written), []byte("kept"))
 		l.Append(Stdout, int64(written), slices.Repeat([]byte("x"), MaxMemoryBytes+1))
 		written += 4 + MaxMemoryBytes + 1
 	}
-	for _, q := range l.allPieces() {
-		if q.len() > l.maxPieceCount {
-			t.Errorf("%d pieces, want %d at most", q.len(), l.maxPieceCount)
+	for _, q := range l.allPieceQueues() {
+		if q.len() > l.maxPiecesPerHalf {
+			t.Errorf("%d pieces, want %d at most", q.len(), l.maxPiecesPerHalf)
 		}
 	}
 	if got := len(l.store.memBlocks); got > maxMemBlocks {

@@ -21,7 +21,7 @@ type blockStore struct {
 type ringRegion struct {
 	capacity int64
 	// fileBlockNumbers contains, for each block of the region, the number of the block in the file. It is
-	// noFileBlock if the block was never written.
+	// noFileBlockNumber if the block was never written.
 	fileBlockNumbers []int64
 	extents          []fileExtent
 }
@@ -37,9 +37,9 @@ type memBlock struct {
 func (b *memBlock) endOffset() int64 { return b.regionOffset + int64(len(b.bytes)) }
 
 const (
-	fileBlockBytes = 64 << 10 // size of a block of the file
-	maxMemBlocks   = 64       // maximum number of blocks in memory; bytes after a gap in a region begin a new block
-	noFileBlock    = -1
+	fileBlockBytes    = 64 << 10 // size of a block of the file
+	maxMemBlocks      = 64       // maximum number of blocks in memory; bytes after a gap in a region begin a new block
+	noFileBlockNumber = -1
 )
 
 // writeRegion writes the bytes p at an offset of a region. p must not be longer than the capacity of the region, and
@@ -111,14 +111,14 @@ func (s *blockStore) moveToFile() error {
 
 // writeBlocks writes bytes to the blocks of a region in a file. *blockCount is the number of blocks in the file.
 // writeBlocks increases it if it adds blocks.
-func writeBlocks(f *os.File, blockCount *int64, r *ringRegion, offset int64, p []byte) error {
+func writeBlocks(f *os.File, fileBlockCount *int64, r *ringRegion, offset int64, p []byte) error {
 	return visitBlocks(offset, p, fileBlockBytes, r.fileCapacity(), func(blockNumber, blockOffset int64, p []byte) error {
 		for int64(len(r.fileBlockNumbers)) <= blockNumber {
-			r.fileBlockNumbers = append(r.fileBlockNumbers, noFileBlock)
+			r.fileBlockNumbers = append(r.fileBlockNumbers, noFileBlockNumber)
 		}
-		if r.fileBlockNumbers[blockNumber] == noFileBlock {
-			r.fileBlockNumbers[blockNumber] = *blockCount
-			*blockCount++
+		if r.fileBlockNumbers[blockNumber] == noFileBlockNumber {
+			r.fileBlockNumbers[blockNumber] = *fileBlockCount
+			*fileBlockCount++
 		}
 		_, err := f.WriteAt(p, r.fileBlockNumbers[blockNumber]*fileBlockBytes+blockOffset)
 		return err

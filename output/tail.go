@@ -24,7 +24,7 @@ func DecodeTail(r io.ReaderAt, fileBytes int64, tailBytes int, handleChunk func(
 	if err != nil {
 		return err
 	}
-	var records []record
+	var records []fileRecord
 	for s := range t.lastRecordOffsets {
 		list, err := w.lastRecords(t, Stream(s), tailBytes)
 		if err != nil {
@@ -32,7 +32,7 @@ func DecodeTail(r io.ReaderAt, fileBytes int64, tailBytes int, handleChunk func(
 		}
 		records = append(records, list...)
 	}
-	slices.SortStableFunc(records, func(a, b record) int { return cmp.Compare(a.fileOffset, b.fileOffset) })
+	slices.SortStableFunc(records, func(a, b fileRecord) int { return cmp.Compare(a.fileOffset, b.fileOffset) })
 	for i := range records {
 		if err := w.loadRecordData(&records[i]); err != nil {
 			return err
@@ -46,16 +46,16 @@ func DecodeTail(r io.ReaderAt, fileBytes int64, tailBytes int, handleChunk func(
 	return nil
 }
 
-// record is a record in a file. DecodeTail needs only the last wantedDataBytes bytes of the record's data.
-type record struct {
-	header
+// fileRecord is a record in a file. DecodeTail needs only the last wantedDataBytes bytes of the record's data.
+type fileRecord struct {
+	recordHeader
 	fileOffset      int64
 	wantedDataBytes int
 }
 
 // loadRecordData reads all data of a record and verifies the checksum. It then keeps only about the last
 // wantedDataBytes bytes, in rec.Data.
-func (w *bufferedReader) loadRecordData(rec *record) error {
+func (w *bufferedReader) loadRecordData(rec *fileRecord) error {
 	rec.StreamOffset = rec.streamPosition
 	if rec.dataBytes == 0 {
 		return nil
@@ -68,14 +68,15 @@ func (w *bufferedReader) loadRecordData(rec *record) error {
 		return fmt.Errorf("%w: invalid record at byte %d", ErrOutputDamaged, rec.fileOffset)
 	}
 	begin := len(b) - rec.wantedDataBytes
-	begin -= TrailingPartialBytes(b[max(0, begin-utf8.UTFMax+1):begin]) // begin earlier if this would cut a character
+	// begin earlier if this would cut a character
+	begin -= TrailingPartialCharacterBytes(b[max(0, begin-utf8.UTFMax+1):begin])
 	rec.Data, rec.StreamOffset = bytes.Clone(b[begin:]), rec.streamPosition+int64(begin)
 	return nil
 }
 
 // lastRecords returns the last records of a stream, beginning with the last one. Together they have at least
 // wantedDataBytes bytes of data, if the stream has that many.
-func (w *bufferedReader) lastRecords(t fileTrailer, s Stream, wantedDataBytes int) (records []record, err error) {
+func (w *bufferedReader) lastRecords(t fileTrailer, s Stream, wantedDataBytes int) (records []fileRecord, err error) {
 	const recordsPerByte = 2 // maximum number of records per byte of data: a gap may precede each byte
 	end, position := w.fileBytes-int64(trailerBytes), t.printedBytes[s]
 	for at, maxRecords := t.lastRecordOffsets[s], recordsPerByte*wantedDataBytes; at >= 0 &&
@@ -91,7 +92,7 @@ func (w *bufferedReader) lastRecords(t fileTrailer, s Stream, wantedDataBytes in
 			return nil, fmt.Errorf("%w: the records in the file are not consecutive", ErrOutputDamaged)
 		}
 		n := int(min(h.dataBytes, int64(wantedDataBytes)))
-		records = append(records, record{h, at, n})
+		records = append(records, fileRecord{h, at, n})
 		wantedDataBytes -= n
 		if h.prevRecordDistance == 0 {
 			break
@@ -103,11 +104,11 @@ func (w *bufferedReader) lastRecords(t fileTrailer, s Stream, wantedDataBytes in
 
 // bufferedReader reads bytes of a file through a buffer. It may read more than requested, to serve later reads.
 type bufferedReader struct {
-	file           io.ReaderAt
-	fileBytes      int64
-	readAheadBytes int    // bytes to read in one call while the file is read from beginning to end; 0 otherwise
-	bufferOffset   int64  // offset in the file of the first byte in buffer
-	buffer         []byte // buffered bytes of the file
+	file             io.ReaderAt
+	fileBytes        int64
+	readAheadBytes   int    // bytes to read in one call while the file is read from beginning to end; 0 otherwise
+	bufferFileOffset int64  // offset in the file of the first byte in buffer
+	buffer           []byte // buffered bytes of the file
 }
 
 // minReadBytes is the minimum number of bytes that a bufferedReader reads in one call if the previous read was
@@ -131,17 +132,18 @@ func (w *bufferedReader) readUpTo(offset int64, n int) ([]byte, error) {
 	if n <= 0 || offset < 0 {
 		return nil, fmt.Errorf("%w: the file ends too early, at byte %d", ErrOutputDamaged, w.fileBytes)
 	}
-	if offset < w.bufferOffset || offset+int64(n) > w.bufferOffset+int64(len(w.buffer)) {
+	if offset < w.bufferFileOffset || offset+int64(n) > w.bufferFileOffset+int64(len(w.buffer)) {
 		begin, end := offset, offset+int64(n)
-		switch near := len(w.buffer) > 0 && offset > w.bufferOffset-minReadBytes && offset < w.bufferOffset+2*minReadBytes; {
+		switch near := len(w.buffer) > 0 && offset > w.bufferFileOffset-minReadBytes && offset < w.bufferFileOffset+
+			2*minReadBytes; {
 		case w.readAheadBytes > 0:
 			end = min(w.fileBytes, max(end, begin+int64(w.readAheadBytes)))
-		case near && offset < w.bufferOffset:
+		case near && offset < w.bufferFileOffset:
 			begin = max(0, min(begin, end-minReadBytes))
 		case near:
 			end = min(w.fileBytes, max(end, begin+minReadBytes))
 		}
-		w.bufferOffset, w.buffer = begin, slices.Grow(w.buffer[:0], int(end-begin))[:end-begin]
+		w.bufferFileOffset, w.buffer = begin, slices.Grow(w.buffer[:0], int(end-begin))[:end-begin]
 		got, err := w.file.ReadAt(w.buffer, begin)
 		w.buffer = w.buffer[:got]
 		switch {
@@ -152,6 +154,6 @@ func (w *bufferedReader) readUpTo(offset int64, n int) ([]byte, error) {
 			return nil, fmt.Errorf("%w: the file ends too early, at byte %d", ErrOutputDamaged, begin+int64(got))
 		}
 	}
-	b := w.buffer[offset-w.bufferOffset:]
+	b := w.buffer[offset-w.bufferFileOffset:]
 	return b[:min(n, len(b))], nil
 }

@@ -37,11 +37,11 @@ func encodeLog(t interface{ Fatal(...any) }, l *output.Log) []byte {
 
 // decodeChunks decodes all chunks of a file.
 func decodeChunks(raw []byte) (chunks []output.Chunk, err error) {
-	return decodeCutFile(raw, int64(len(raw)))
+	return decodeTruncatedFile(raw, int64(len(raw)))
 }
 
-// decodeCutFile decodes a file that was cut. originalBytes is its size before the cut.
-func decodeCutFile(raw []byte, originalBytes int64) (chunks []output.Chunk, err error) {
+// decodeTruncatedFile decodes a file that was cut. originalBytes is its size before the cut.
+func decodeTruncatedFile(raw []byte, originalBytes int64) (chunks []output.Chunk, err error) {
 	err = output.DecodeFile(bytes.NewReader(raw), originalBytes,
 		func(c output.Chunk) error { chunks = append(chunks, c); return nil })
 	return chunks, err
@@ -327,7 +327,7 @@ func TestTruncatedFileReportsLoss(t *testing.T) {
 	}
 	want := restoreStreams(whole)
 	for cut := range raw {
-		chunks, err := decodeCutFile(raw[:cut], int64(len(raw)))
+		chunks, err := decodeTruncatedFile(raw[:cut], int64(len(raw)))
 		got := restoreStreams(chunks)
 		for s := range got {
 			if kept := strings.TrimRight(got[s], "?"); err != nil || !strings.HasPrefix(want[s], kept) {

@@ -7,41 +7,42 @@ import (
 	"strings"
 )
 
-// psKind is the kind of a PowerShell token.
-type psKind int
+// psTokenKind is the kind of a PowerShell token.
+type psTokenKind int
 
 const (
-	psWord        psKind = iota // any token that has no other kind
-	psVariable                  // $name, also inside a string
-	psString                    // a string with its quotes; the variables and expressions in the string follow as tokens
-	psOpener                    // ( { [ and $( @( @{
-	psCloser                    // ) } ]
-	psSeparator                 // the end of a statement
-	psOperator                  // | , = &
-	psRedirection               // 2>&1
+	psWord     psTokenKind = iota // any token that has no other kind
+	psVariable                    // $name, also inside a string
+	// a string with its quotes; the variables and expressions in the string follow as tokens
+	psString
+	psOpener      // ( { [ and $( @( @{
+	psCloser      // ) } ]
+	psSeparator   // the end of a statement
+	psOperator    // | , = &
+	psRedirection // 2>&1
 )
 
 // psToken is a token of a script, with its position.
 type psToken struct {
-	kind          psKind
-	text          string
-	line          int
-	openerIndex   int  // index of the innermost opener around the token; -1 if no opener is around it
-	noSpaceBefore bool // no space precedes the token
+	kind                 psTokenKind
+	text                 string
+	lineNumber           int
+	innermostOpenerIndex int  // index of the innermost opener around the token; -1 if no opener is around it
+	noSpaceBefore        bool // no space precedes the token
 }
 
-// psFile is a script that is split into tokens.
-type psFile struct {
+// psScript is a script that is split into tokens.
+type psScript struct {
 	tokens         []psToken
 	closerByOpener map[int]int // maps the index of each opener to that of its closer
 }
 
 // psLexer splits a script into the tokens that psRules needs.
 type psLexer struct {
-	psFile
-	text            string
+	psScript
+	scriptText      string
 	textPosition    int
-	line            int
+	lineNumber      int
 	unclosedOpeners []int // indexes of openers that are not closed yet
 	spaceBefore     bool  // a space precedes the next token
 	problems        []string
@@ -63,34 +64,34 @@ var (
 )
 
 // parsePowerShell splits a script into tokens. If it cannot parse the script, it returns the problems.
-func parsePowerShell(text string) (psFile, []string) {
-	l := &psLexer{text: text, line: 1, spaceBefore: true, psFile: psFile{closerByOpener: map[int]int{}}}
+func parsePowerShell(text string) (psScript, []string) {
+	l := &psLexer{scriptText: text, lineNumber: 1, spaceBefore: true, psScript: psScript{closerByOpener: map[int]int{}}}
 	l.addTokens(0)
 	if len(l.problems) == 0 && len(l.unclosedOpeners) > 0 {
 		opener := l.tokens[l.unclosedOpeners[len(l.unclosedOpeners)-1]]
-		l.addProblem(opener.line, "%s is not closed", opener.text)
+		l.addProblem(opener.lineNumber, "%s is not closed", opener.text)
 	}
-	return l.psFile, l.problems
+	return l.psScript, l.problems
 }
 
 // addProblem records a problem and moves to the end of the script, so that parsing stops.
 func (l *psLexer) addProblem(line int, format string, a ...any) {
 	l.problems = append(l.problems, fmt.Sprintf("%d: ", line)+fmt.Sprintf(format, a...))
-	l.textPosition = len(l.text)
+	l.textPosition = len(l.scriptText)
 }
 
 // hasPrefix reports whether the text at the present position starts with prefix.
 func (l *psLexer) hasPrefix(prefix string) bool {
-	return strings.HasPrefix(l.text[l.textPosition:], prefix)
+	return strings.HasPrefix(l.scriptText[l.textPosition:], prefix)
 }
 
 // addToken adds the next byteCount bytes as a token.
-func (l *psLexer) addToken(kind psKind, byteCount int) {
+func (l *psLexer) addToken(kind psTokenKind, byteCount int) {
 	in := -1
 	if len(l.unclosedOpeners) > 0 {
 		in = l.unclosedOpeners[len(l.unclosedOpeners)-1]
 	}
-	l.tokens = append(l.tokens, psToken{kind, l.text[l.textPosition : l.textPosition+byteCount], l.line, in,
+	l.tokens = append(l.tokens, psToken{kind, l.scriptText[l.textPosition : l.textPosition+byteCount], l.lineNumber, in,
 		!l.spaceBefore})
 	l.textPosition += byteCount
 	l.spaceBefore = false
@@ -99,7 +100,7 @@ func (l *psLexer) addToken(kind psKind, byteCount int) {
 // addTokens adds tokens until the end of the script. If minUnclosedOpeners is above 0, it also stops when fewer than
 // minUnclosedOpeners openers are unclosed. That is the case, for example, at the end of an expression $( ) in a string.
 func (l *psLexer) addTokens(minUnclosedOpeners int) {
-	for l.textPosition < len(l.text) {
+	for l.textPosition < len(l.scriptText) {
 		l.addNextToken()
 		if minUnclosedOpeners > 0 && len(l.unclosedOpeners) < minUnclosedOpeners {
 			return
@@ -109,7 +110,7 @@ func (l *psLexer) addTokens(minUnclosedOpeners int) {
 
 // addNextToken adds the next token, or skips a space or a comment.
 func (l *psLexer) addNextToken() {
-	switch c := l.text[l.textPosition]; {
+	switch c := l.scriptText[l.textPosition]; {
 	case c == '\n':
 		l.handleNewline()
 	case c == ' ', c == '\t', c == '\r':
@@ -117,12 +118,12 @@ func (l *psLexer) addNextToken() {
 	case l.hasPrefix("<#"):
 		l.skipComment()
 	case c == '#':
-		line, _, _ := strings.Cut(l.text[l.textPosition:], "\n")
+		line, _, _ := strings.Cut(l.scriptText[l.textPosition:], "\n")
 		l.textPosition, l.spaceBefore = l.textPosition+len(line), true
 	case c == '`':
 		l.handleBacktick()
 	case l.hasPrefix("@'"), l.hasPrefix(`@"`):
-		l.addHereString(c, l.text[l.textPosition+1])
+		l.addHereString(c, l.scriptText[l.textPosition+1])
 	case c == '\'':
 		l.addSingleQuoted()
 	case c == '"':
@@ -137,10 +138,10 @@ func (l *psLexer) addNextToken() {
 		l.addToken(psSeparator, 1)
 	case c == '|', c == ',', c == '&':
 		l.addToken(psOperator, 1)
-	case c == '$' && psVariablePattern.MatchString(l.text[l.textPosition:]):
-		l.addToken(psVariable, len(psVariablePattern.FindString(l.text[l.textPosition:])))
-	case psRedirectionPattern.MatchString(l.text[l.textPosition:]):
-		l.addToken(psRedirection, len(psRedirectionPattern.FindString(l.text[l.textPosition:])))
+	case c == '$' && psVariablePattern.MatchString(l.scriptText[l.textPosition:]):
+		l.addToken(psVariable, len(psVariablePattern.FindString(l.scriptText[l.textPosition:])))
+	case psRedirectionPattern.MatchString(l.scriptText[l.textPosition:]):
+		l.addToken(psRedirection, len(psRedirectionPattern.FindString(l.scriptText[l.textPosition:])))
 	default:
 		l.addWord()
 	}
@@ -160,27 +161,27 @@ func (l *psLexer) handleNewline() {
 	} else {
 		l.addToken(psSeparator, 1)
 	}
-	l.line, l.spaceBefore = l.line+1, true
+	l.lineNumber, l.spaceBefore = l.lineNumber+1, true
 }
 
 func (l *psLexer) skipComment() {
-	end := strings.Index(l.text[l.textPosition:], "#>")
+	end := strings.Index(l.scriptText[l.textPosition:], "#>")
 	if end < 0 {
-		l.addProblem(l.line, "<# is not closed")
+		l.addProblem(l.lineNumber, "<# is not closed")
 		return
 	}
-	l.line += strings.Count(l.text[l.textPosition:l.textPosition+end], "\n")
+	l.lineNumber += strings.Count(l.scriptText[l.textPosition:l.textPosition+end], "\n")
 	l.textPosition, l.spaceBefore = l.textPosition+end+2, true
 }
 
 func (l *psLexer) handleBacktick() {
-	rest := l.text[l.textPosition+1:]
+	rest := l.scriptText[l.textPosition+1:]
 	bare := strings.TrimLeft(rest, " \t")
 	switch {
 	case strings.HasPrefix(rest, "\n"):
-		l.textPosition, l.line, l.spaceBefore = l.textPosition+2, l.line+1, true
+		l.textPosition, l.lineNumber, l.spaceBefore = l.textPosition+2, l.lineNumber+1, true
 	case bare != rest && strings.HasPrefix(bare, "\n"):
-		l.addProblem(l.line, "a space follows a backtick")
+		l.addProblem(l.lineNumber, "a space follows a backtick")
 	default:
 		l.addWord()
 	}
@@ -189,9 +190,9 @@ func (l *psLexer) handleBacktick() {
 // addWord adds a word, up to the next byte that cannot be part of a word. A backtick escapes the byte after it.
 func (l *psLexer) addWord() {
 	n := 0
-	for l.textPosition+n < len(l.text) {
-		c := l.text[l.textPosition+n]
-		if c == '`' && l.textPosition+n+1 < len(l.text) && l.text[l.textPosition+n+1] != '\n' {
+	for l.textPosition+n < len(l.scriptText) {
+		c := l.scriptText[l.textPosition+n]
+		if c == '`' && l.textPosition+n+1 < len(l.scriptText) && l.scriptText[l.textPosition+n+1] != '\n' {
 			n += 2
 			continue
 		}
@@ -200,9 +201,9 @@ func (l *psLexer) addWord() {
 		}
 		n++
 	}
-	n = min(max(n, 1), len(l.text)-l.textPosition)
+	n = min(max(n, 1), len(l.scriptText)-l.textPosition)
 	kind := psWord
-	if slices.Contains(psAssignments, l.text[l.textPosition:l.textPosition+n]) {
+	if slices.Contains(psAssignments, l.scriptText[l.textPosition:l.textPosition+n]) {
 		kind = psOperator
 	}
 	l.addToken(kind, n)
@@ -216,13 +217,13 @@ func (l *psLexer) addOpener(byteCount int) {
 // addCloser adds a closer and checks that it fits the innermost opener.
 func (l *psLexer) addCloser(c byte) {
 	if len(l.unclosedOpeners) == 0 {
-		l.addProblem(l.line, "%c closes nothing", c)
+		l.addProblem(l.lineNumber, "%c closes nothing", c)
 		return
 	}
 	at := l.unclosedOpeners[len(l.unclosedOpeners)-1]
 	opener := l.tokens[at]
 	if opener.text[len(opener.text)-1] != psOpenerByCloser[c] {
-		l.addProblem(l.line, "%c closes %s of line %d", c, opener.text, opener.line)
+		l.addProblem(l.lineNumber, "%c closes %s of line %d", c, opener.text, opener.lineNumber)
 		return
 	}
 	l.unclosedOpeners = l.unclosedOpeners[:len(l.unclosedOpeners)-1]
@@ -233,39 +234,39 @@ func (l *psLexer) addCloser(c byte) {
 // addSingleQuoted adds a string in single quotes. In it, two single quotes in a row mean one quote, and no other
 // character is special.
 func (l *psLexer) addSingleQuoted() {
-	for n := l.textPosition + 1; n < len(l.text); n++ {
-		if l.text[n] != '\'' {
+	for n := l.textPosition + 1; n < len(l.scriptText); n++ {
+		if l.scriptText[n] != '\'' {
 			continue
 		}
-		if n+1 < len(l.text) && l.text[n+1] == '\'' {
+		if n+1 < len(l.scriptText) && l.scriptText[n+1] == '\'' {
 			n++
 			continue
 		}
-		lines := strings.Count(l.text[l.textPosition:n], "\n")
+		lines := strings.Count(l.scriptText[l.textPosition:n], "\n")
 		l.addToken(psString, n+1-l.textPosition)
-		l.line += lines
+		l.lineNumber += lines
 		return
 	}
-	l.addProblem(l.line, "' is not closed")
+	l.addProblem(l.lineNumber, "' is not closed")
 }
 
 // addDoubleQuoted adds a string in double quotes, which may contain variables and expressions in $( ).
 func (l *psLexer) addDoubleQuoted() {
-	begin, line, token := l.textPosition, l.line, len(l.tokens)
+	begin, line, token := l.textPosition, l.lineNumber, len(l.tokens)
 	l.addToken(psString, 1)
-	for l.textPosition < len(l.text) {
+	for l.textPosition < len(l.scriptText) {
 		switch {
-		case l.hasPrefix("`") && l.textPosition+1 < len(l.text):
-			l.line += strings.Count(l.text[l.textPosition:l.textPosition+2], "\n")
+		case l.hasPrefix("`") && l.textPosition+1 < len(l.scriptText):
+			l.lineNumber += strings.Count(l.scriptText[l.textPosition:l.textPosition+2], "\n")
 			l.textPosition += 2
 		case l.hasPrefix(`""`):
 			l.textPosition += 2
 		case l.hasPrefix(`"`):
 			l.textPosition++
-			l.tokens[token].text = l.text[begin:l.textPosition]
+			l.tokens[token].text = l.scriptText[begin:l.textPosition]
 			return
 		default:
-			l.addExpansion()
+			l.addExpansionOrByte()
 		}
 	}
 	if len(l.problems) == 0 {
@@ -273,10 +274,10 @@ func (l *psLexer) addDoubleQuoted() {
 	}
 }
 
-// addExpansion reads the next part of a string in double quotes. If a variable or an expression begins at the current
-// position, the part is the whole variable or expression. Otherwise it is one byte.
-func (l *psLexer) addExpansion() {
-	name := psVariablePattern.FindString(l.text[l.textPosition:])
+// addExpansionOrByte reads the next part of a string in double quotes. If a variable or an expression begins at the
+// current position, the part is the whole variable or expression. Otherwise it is one byte.
+func (l *psLexer) addExpansionOrByte() {
+	name := psVariablePattern.FindString(l.scriptText[l.textPosition:])
 	switch {
 	case l.hasPrefix("$("):
 		l.addOpener(2)
@@ -284,10 +285,10 @@ func (l *psLexer) addExpansion() {
 	case name != "":
 		l.addToken(psVariable, len(name))
 		if l.hasPrefix(":") && name[1] != '{' {
-			l.addProblem(l.line, "a colon follows %s in a string; write ${%s}:", name, name[1:])
+			l.addProblem(l.lineNumber, "a colon follows %s in a string; write ${%s}:", name, name[1:])
 		}
 	default:
-		l.line += strings.Count(l.text[l.textPosition:l.textPosition+1], "\n")
+		l.lineNumber += strings.Count(l.scriptText[l.textPosition:l.textPosition+1], "\n")
 		l.textPosition++
 	}
 }
@@ -296,38 +297,38 @@ func (l *psLexer) addExpansion() {
 // line with the closing quote.
 func (l *psLexer) addHereString(atSign, quote byte) {
 	begin := string([]byte{atSign, quote})
-	first, rest, _ := strings.Cut(l.text[l.textPosition+2:], "\n")
+	first, rest, _ := strings.Cut(l.scriptText[l.textPosition+2:], "\n")
 	if strings.TrimSpace(first) != "" {
-		l.addProblem(l.line, "%s is followed by more than the end of the line", begin)
+		l.addProblem(l.lineNumber, "%s is followed by more than the end of the line", begin)
 		return
 	}
 	end := strings.Index("\n"+rest, "\n"+string([]byte{quote, atSign}))
 	if end < 0 {
-		l.addProblem(l.line, "%s is not closed at the beginning of a line", begin)
+		l.addProblem(l.lineNumber, "%s is not closed at the beginning of a line", begin)
 		return
 	}
 	whole := 2 + len(first) + 1 + end + 2
 	if quote == '\'' {
-		lines := strings.Count(l.text[l.textPosition:l.textPosition+whole], "\n")
+		lines := strings.Count(l.scriptText[l.textPosition:l.textPosition+whole], "\n")
 		l.addToken(psString, whole)
-		l.line += lines
+		l.lineNumber += lines
 		return
 	}
 	stop := l.textPosition + whole
 	l.addToken(psString, 2)
 	for l.textPosition < stop-2 {
-		l.addExpansion()
+		l.addExpansionOrByte()
 	}
-	l.textPosition = max(l.textPosition, min(stop, len(l.text)))
+	l.textPosition = max(l.textPosition, min(stop, len(l.scriptText)))
 }
 
 // isCommand reports whether a token is the name of a command.
-func (f psFile) isCommand(tokenIndex int) bool {
+func (f psScript) isCommand(tokenIndex int) bool {
 	t := f.tokens[tokenIndex]
 	if t.kind != psWord || f.isKeyword(tokenIndex) || !psCommandPattern.MatchString(t.text) {
 		return false
 	}
-	if t.openerIndex >= 0 && (f.tokens[t.openerIndex].text == "[" || f.isCall(t.openerIndex)) {
+	if t.innermostOpenerIndex >= 0 && (f.tokens[t.innermostOpenerIndex].text == "[" || f.isCall(t.innermostOpenerIndex)) {
 		return false
 	}
 	if tokenIndex == 0 {
@@ -336,7 +337,7 @@ func (f psFile) isCommand(tokenIndex int) bool {
 	switch before := f.tokens[tokenIndex-1]; before.kind {
 	case psSeparator, psOpener:
 		// The first word inside @{ } is a key of a hash table, not a command.
-		return t.openerIndex < 0 || f.tokens[t.openerIndex].text != "@{"
+		return t.innermostOpenerIndex < 0 || f.tokens[t.innermostOpenerIndex].text != "@{"
 	case psOperator:
 		return before.text != "," && before.text != "&"
 	case psWord:
@@ -347,13 +348,13 @@ func (f psFile) isCommand(tokenIndex int) bool {
 
 // isCall reports whether an opening parenthesis begins a list of arguments or parameters: of a method, an
 // attribute or a function.
-func (f psFile) isCall(tokenIndex int) bool {
+func (f psScript) isCall(tokenIndex int) bool {
 	t := f.tokens[tokenIndex]
 	return t.text == "(" && t.noSpaceBefore && tokenIndex > 0 && f.tokens[tokenIndex-1].kind != psOpener &&
 		f.tokens[tokenIndex-1].kind != psOperator && !f.isKeyword(tokenIndex-1)
 }
 
-func (f psFile) isKeyword(tokenIndex int) bool {
+func (f psScript) isKeyword(tokenIndex int) bool {
 	return f.tokens[tokenIndex].kind == psWord && slices.Contains(psKeywords,
 		strings.ToLower(f.tokens[tokenIndex].text)) || tokenIndex > 0 &&
 		f.tokens[tokenIndex-1].kind == psWord && f.tokens[tokenIndex-1].text == "function"
@@ -361,8 +362,8 @@ func (f psFile) isKeyword(tokenIndex int) bool {
 
 // enclosingBlock returns the indexes of the { and the } that most closely enclose a token. For a token outside all
 // blocks, it returns -1 and the number of tokens.
-func (f psFile) enclosingBlock(tokenIndex int) (blockBegin, blockEnd int) {
-	for at := f.tokens[tokenIndex].openerIndex; at >= 0; at = f.tokens[at].openerIndex {
+func (f psScript) enclosingBlock(tokenIndex int) (blockBegin, blockEnd int) {
+	for at := f.tokens[tokenIndex].innermostOpenerIndex; at >= 0; at = f.tokens[at].innermostOpenerIndex {
 		if f.tokens[at].text == "{" {
 			return at, f.closerByOpener[at]
 		}

@@ -17,8 +17,8 @@ var psAliases = strings.Fields(
 	rcjb rcms rcsn rd rdr ren ri rjb rm rmdir rmo rni rnp rp rsn rsnp rtcim rujb rv rvpa rwmi sajb sal saps sasv sbp sc scb scim select set
 	shcm si sl sleep sls sort sp spjb spps spsv start stz sujb sv swmi tee trcm type upmo uvmo wget where wjb write`)
 
-// psApprovedVerbs lists the verbs with which the name of a function should begin, as Get-Verb prints them. psCmdlets,
-// below, lists cmdlets whose names begin with other verbs.
+// psApprovedVerbs lists the verbs with which the name of a function should begin, as Get-Verb prints them.
+// psCmdletsWithUnapprovedVerbs, below, lists cmdlets whose names begin with other verbs.
 var psApprovedVerbs = strings.Fields(
 	`Add Clear Close Copy Enter Exit Find Format Get Hide Join Lock Move New Open Optimize Pop Push Redo Remove
 	Rename Reset Resize Search Select Set Show Skip Split Step Switch Undo Unlock Watch Connect Disconnect Read Receive Send Write Backup
@@ -28,21 +28,21 @@ var psApprovedVerbs = strings.Fields(
 	Revoke Unblock Unprotect Use`)
 
 var (
-	psCmdlets        = []string{"Where-Object", "ForEach-Object", "Sort-Object", "Tee-Object"}
-	psCmdletPattern  = regexp.MustCompile(`^([A-Z][A-Za-z]+)-[A-Z]\w+$`)
-	psProgramPattern = regexp.MustCompile(`(?i)\.(?:exe|com|cmd|bat)$`)
+	psCmdletsWithUnapprovedVerbs = []string{"Where-Object", "ForEach-Object", "Sort-Object", "Tee-Object"}
+	psCmdletPattern              = regexp.MustCompile(`^([A-Z][A-Za-z]+)-[A-Z]\w+$`)
+	psProgramPattern             = regexp.MustCompile(`(?i)\.(?:exe|com|cmd|bat)$`)
 )
 
-// psFunction is the body of a function, as a range of token indexes.
-type psFunction struct{ beginToken, endToken int }
+// psFunctionBody is the body of a function, as a range of token indexes.
+type psFunctionBody struct{ beginToken, endToken int }
 
 // psRules checks a script against the rules of TestPowerShellScriptsFollowRules.
 type psRules struct {
-	psFile
-	functions            map[string]psFunction
-	uncheckedCodeSetters map[string]bool // functions that set $script:Code and do not check it, so their callers must
-	exitCodeSetters      map[string]bool // functions that set $script:Code themselves or call a function that sets it
-	problems             []string
+	psScript
+	functions                map[string]psFunctionBody
+	uncheckedExitCodeSetters map[string]bool // functions that set $script:Code and do not check it, so their callers must
+	exitCodeSetters          map[string]bool // functions that set $script:Code themselves or call a function that sets it
+	problems                 []string
 }
 
 // scriptProblems returns the problems of a script. Each problem begins with its line number.
@@ -57,22 +57,22 @@ func scriptProblems(text string) []string {
 	if len(problems) > 0 {
 		return problems
 	}
-	r := &psRules{psFile: f, functions: map[string]psFunction{},
-		uncheckedCodeSetters: map[string]bool{}, exitCodeSetters: map[string]bool{}}
+	r := &psRules{psScript: f, functions: map[string]psFunctionBody{},
+		uncheckedExitCodeSetters: map[string]bool{}, exitCodeSetters: map[string]bool{}}
 	r.checkPreamble()
 	r.findFunctions()
 	r.findExitCodeSetters()
 	for i := range r.tokens {
 		r.checkCommand(i)
 		r.checkExitCode(i)
-		r.checkStderr(i)
+		r.checkStderrRedirection(i)
 	}
 	return r.problems
 }
 
 // addProblem records a problem at the token with index tokenIndex.
 func (r *psRules) addProblem(tokenIndex int, format string, a ...any) {
-	r.problems = append(r.problems, fmt.Sprintf("%d: ", r.tokens[tokenIndex].line)+fmt.Sprintf(format, a...))
+	r.problems = append(r.problems, fmt.Sprintf("%d: ", r.tokens[tokenIndex].lineNumber)+fmt.Sprintf(format, a...))
 }
 
 // hasTexts reports whether the tokens from tokenIndex on are these texts. It ignores case.
@@ -116,7 +116,7 @@ func (r *psRules) findFunctions() {
 		if r.hasTexts(body, "(") {
 			body = r.closerByOpener[body] + 1
 		}
-		r.functions[name] = psFunction{body, r.closerByOpener[body]}
+		r.functions[name] = psFunctionBody{body, r.closerByOpener[body]}
 		if verb, _, ok := strings.Cut(name, "-"); ok && !slices.Contains(psApprovedVerbs, verb) {
 			r.addProblem(i, "%s is not an approved verb", verb)
 		}
@@ -133,24 +133,24 @@ func (r *psRules) functionAt(tokenIndex int) string {
 	return ""
 }
 
-// findExitCodeSetters fills exitCodeSetters and uncheckedCodeSetters. A function is an unchecked setter if it sets
+// findExitCodeSetters fills exitCodeSetters and uncheckedExitCodeSetters. A function is an unchecked setter if it sets
 // $script:Code, or if it calls an unchecked setter and does not check $script:Code after the call.
 func (r *psRules) findExitCodeSetters() {
 	for i := range r.tokens {
 		if name := r.functionAt(i); name != "" && r.hasTexts(i, "$script:Code", "=") {
-			r.uncheckedCodeSetters[name], r.exitCodeSetters[name] = true, true
+			r.uncheckedExitCodeSetters[name], r.exitCodeSetters[name] = true, true
 		}
 	}
-	for before := -1; before != len(r.uncheckedCodeSetters)+len(r.exitCodeSetters); {
-		before = len(r.uncheckedCodeSetters) + len(r.exitCodeSetters)
+	for before := -1; before != len(r.uncheckedExitCodeSetters)+len(r.exitCodeSetters); {
+		before = len(r.uncheckedExitCodeSetters) + len(r.exitCodeSetters)
 		for i, t := range r.tokens {
 			name := r.functionAt(i)
 			if name == "" || !r.isCommand(i) || !r.exitCodeSetters[t.text] {
 				continue
 			}
 			r.exitCodeSetters[name] = true
-			if r.uncheckedCodeSetters[t.text] && !r.isExitCodeChecked(i) {
-				r.uncheckedCodeSetters[name] = true
+			if r.uncheckedExitCodeSetters[t.text] && !r.isExitCodeChecked(i) {
+				r.uncheckedExitCodeSetters[name] = true
 			}
 		}
 	}
@@ -168,7 +168,7 @@ func (r *psRules) checkCommand(tokenIndex int) {
 	switch {
 	case strings.EqualFold(name, "Write-Host"):
 		r.addProblem(tokenIndex, "%s cannot be captured; write Write-Output", name)
-	case own, slices.Contains(psCmdlets, name), psProgramPattern.MatchString(name), parts != nil &&
+	case own, slices.Contains(psCmdletsWithUnapprovedVerbs, name), psProgramPattern.MatchString(name), parts != nil &&
 		slices.Contains(psApprovedVerbs, parts[1]):
 	case slices.Contains(psAliases, strings.ToLower(name)):
 		r.addProblem(tokenIndex, "%s is an alias; write the cmdlet's name", name)
@@ -216,7 +216,7 @@ func (r *psRules) isExitCodeChecked(tokenIndex int) bool {
 // for calls of unchecked setters (see findExitCodeSetters) outside functions.
 func (r *psRules) checkExitCode(tokenIndex int) {
 	called := r.startedProgram(tokenIndex)
-	if called == "" && r.isCommand(tokenIndex) && r.uncheckedCodeSetters[r.tokens[tokenIndex].text] &&
+	if called == "" && r.isCommand(tokenIndex) && r.uncheckedExitCodeSetters[r.tokens[tokenIndex].text] &&
 		r.functionAt(tokenIndex) == "" {
 		called = r.tokens[tokenIndex].text
 	}
@@ -225,9 +225,9 @@ func (r *psRules) checkExitCode(tokenIndex int) {
 	}
 }
 
-// checkStderr checks that the script uses 2>&1 only in blocks in which errors do not stop the script. In other
-// blocks, Windows PowerShell would stop at the first line that a program prints to standard error.
-func (r *psRules) checkStderr(tokenIndex int) {
+// checkStderrRedirection checks that the script uses 2>&1 only in blocks in which errors do not stop the script. In
+// other blocks, Windows PowerShell would stop at the first line that a program prints to standard error.
+func (r *psRules) checkStderrRedirection(tokenIndex int) {
 	if !r.hasTexts(tokenIndex, "2>&1") || r.tokens[tokenIndex].kind != psRedirection {
 		return
 	}

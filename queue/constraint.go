@@ -15,19 +15,19 @@ import (
 // For example, Constraint{Enum: []string{"retry", "dead"}} rejects "later" with the message `unknown value
 // "later"; use retry or dead`, and the schema has {"enum": ["retry", "dead"]}.
 type Constraint struct {
-	NumberRange   *Range      // smallest and largest number, or duration in seconds
-	Enum          []string    // accepted texts; nil means any
-	TextFormat    *TextFormat // format of a text
-	EntryFormat   *TextFormat // format of each entry of a list, or of each map value
-	NameFormat    *TextFormat // format of each name in a map
-	ReservedNames []string    // names that must not occur in a map
-	MaxBytes      int         // size limit of a text, of each list entry, or of each map value; 0 means unlimited
-	MaxNameBytes  int         // size limit of each name in a map; 0 means unlimited
-	NotEmpty      bool        // a text, or the first entry of a list, must not be ""
-	MinItems      int         // smallest number of entries in a list
-	MaxItems      int         // largest number of entries in a list or a map; 0 means unlimited
-	NoDuplicates  bool        // a list must not contain an entry twice
-	MessageSuffix string      // text at the end of the error message about an invalid value
+	NumberRange        *Range      // smallest and largest number, or duration in seconds
+	Enum               []string    // accepted texts; nil means any
+	TextFormat         *TextFormat // format of a text
+	EntryFormat        *TextFormat // format of each entry of a list, or of each map value
+	MapNameFormat      *TextFormat // format of each name in a map
+	ReservedMapNames   []string    // names that must not occur in a map
+	MaxBytes           int         // size limit of a text, of each list entry, or of each map value; 0 means unlimited
+	MaxMapNameBytes    int         // size limit of each name in a map; 0 means unlimited
+	NotEmpty           bool        // a text, or the first entry of a list, must not be ""
+	MinItems           int         // smallest number of entries in a list
+	MaxItems           int         // largest number of entries in a list or a map; 0 means unlimited
+	NoDuplicates       bool        // a list must not contain an entry twice
+	ErrorMessageSuffix string      // text at the end of the error message about an invalid value
 }
 
 // Range limits a number. Min and Max themselves are accepted.
@@ -60,9 +60,9 @@ const nameCharsText = " characters from A-Z a-z 0-9 . _ @ / -, starting with a l
 
 // These are parts of the patterns of the formats below.
 const (
-	keyPattern    = `[A-Za-z0-9][A-Za-z0-9._@/-]{0,127}`
-	amountPattern = `0*([1-9][0-9]{0,3}|10000)` // a number from 1 to MaxDemandAmount
-	pathPattern   = `(/|[A-Za-z]:[\\/])[^\x00]*`
+	keyPattern          = `[A-Za-z0-9][A-Za-z0-9._@/-]{0,127}`
+	demandAmountPattern = `0*([1-9][0-9]{0,3}|10000)` // a number from 1 to MaxDemandAmount
+	pathPattern         = `(/|[A-Za-z]:[\\/])[^\x00]*`
 )
 
 // These are the formats of texts.
@@ -79,8 +79,9 @@ var (
 	// nonBlankFormat is the format of a text that does not consist only of white space.
 	nonBlankFormat   = &TextFormat{Pattern: `^[^\x00]*[^\t-\r \x00][^\x00]*$`, IsValid: isNotBlank, Description: "text"}
 	withoutNULFormat = &TextFormat{Pattern: `^[^\x00]*$`, IsValid: hasNoNUL, Description: "free of NUL bytes; remove them"}
-	lockFormat       = &TextFormat{Pattern: "^@?" + keyPattern + "(:" + amountPattern + ")?$", CheckText: checkLock}
-	rateLimitFormat  = &TextFormat{Pattern: "^(@" + keyPattern + "|@?" + keyPattern + "=" + amountPattern + "/[smhd])$",
+	lockFormat       = &TextFormat{Pattern: "^@?" + keyPattern + "(:" + demandAmountPattern + ")?$", CheckText: checkLock}
+	rateLimitFormat  = &TextFormat{Pattern: "^(@" + keyPattern + "|@?" + keyPattern + "=" + demandAmountPattern +
+		"/[smhd])$",
 		CheckText: checkRateLimit}
 	nodeSelectorFormat = &TextFormat{Pattern: "^" + keyPattern + `(=[^\x00-\x1f\x7f-\x9f]*)?$`, IsValid: validNodeSelector,
 		Description: "a node name or LABEL=VALUE; list the nodes with: queuectl node list"}
@@ -91,7 +92,7 @@ var (
 	resourceNameFormat = &TextFormat{Pattern: IDFormat.Pattern, IsValid: ValidID,
 		Description: "a valid resource name; use 1 to 128" +
 			nameCharsText}
-	resourceAmountFormat = &TextFormat{Pattern: "^" + amountPattern + "$", IsValid: validResourceAmount,
+	resourceAmountFormat = &TextFormat{Pattern: "^" + demandAmountPattern + "$", IsValid: validResourceAmount,
 		Description: "a number of resource units; use 1 to 10000"}
 	secretReferenceFormat = &TextFormat{Pattern: "^(" + pathPattern + "|" + credentialPrefix +
 		"[A-Za-z0-9_-][A-Za-z0-9._-]{0,254})$",
@@ -110,16 +111,16 @@ func validNodeSelector(s string) bool { return validDemandKey(Demand{Kind: GateN
 func validVariableName(s string) bool { return s != "" && !strings.ContainsAny(s, "=\x00") }
 
 func validResourceAmount(s string) bool {
-	_, ok := parseAmount(s)
+	_, ok := parseDemandAmount(s)
 	return ok
 }
 
-func checkLock(text string) error { return errorOf(ParseLockDemand(text)) }
+func checkLock(text string) error { return onlyError(ParseLockDemand(text)) }
 
-func checkRateLimit(text string) error { return errorOf(ParseRateDemand(text)) }
+func checkRateLimit(text string) error { return onlyError(ParseRateDemand(text)) }
 
-// errorOf returns the second result of a call, the error, and drops the first result.
-func errorOf[T any](_ T, err error) error { return err }
+// onlyError returns the second result of a call, the error, and drops the first result.
+func onlyError[T any](_ T, err error) error { return err }
 
 func checkDependency(text string) error {
 	_, _, err := ParseDependency(text)
@@ -144,7 +145,7 @@ func FieldConstraint(fieldName string) *Constraint { return fieldConstraints()[f
 // program that only sends jobs does not need them, and is faster without them.
 var fieldConstraints = sync.OnceValue(func() map[string]*Constraint {
 	between := func(low, high float64, note string) *Constraint {
-		return &Constraint{NumberRange: &Range{Min: low, Max: high}, MessageSuffix: note}
+		return &Constraint{NumberRange: &Range{Min: low, Max: high}, ErrorMessageSuffix: note}
 	}
 	oneOf := func(words ...string) *Constraint { return &Constraint{Enum: words} }
 	codes := func(least int) *Constraint {
@@ -155,8 +156,8 @@ var fieldConstraints = sync.OnceValue(func() map[string]*Constraint {
 		"id":      {TextFormat: IDFormat},
 		"command": {TextFormat: nonBlankFormat, MaxBytes: MaxCommandBytes},
 		"argv": {EntryFormat: withoutNULFormat, MaxBytes: MaxCommandBytes, NotEmpty: true, MinItems: 1,
-			MaxItems:      MaxArgsEnvBytes,
-			MessageSuffix: "; set it to the program to run"},
+			MaxItems:           MaxArgsEnvBytes,
+			ErrorMessageSuffix: "; set it to the program to run"},
 		"queue":                 {TextFormat: QueueNameFormat},
 		"priority":              between(-MaxPriority, MaxPriority, ""),
 		"max_retries":           between(0, MaxAttempts-1, ""),
@@ -172,16 +173,17 @@ var fieldConstraints = sync.OnceValue(func() map[string]*Constraint {
 		"on":                    {TextFormat: nodeSelectorFormat, MaxBytes: maxNodeKeyBytes},
 		"on_dependency_failure": oneOf(dependencyFailureNames...),
 		"resources": {NumberRange: &Range{Min: 1, Max: MaxDemandAmount}, EntryFormat: resourceAmountFormat,
-			NameFormat: resourceNameFormat,
-			MaxBytes:   MaxLabelBytes, MaxItems: MaxDemands},
+			MapNameFormat: resourceNameFormat,
+			MaxBytes:      MaxLabelBytes, MaxItems: MaxDemands},
 		"unique":      {TextFormat: keyFormat},
-		"on_conflict": oneOf(conflictNames...),
-		"env": {EntryFormat: withoutNULFormat, NameFormat: variableNameFormat, ReservedNames: queuectlVariables,
-			MaxBytes:     MaxCommandBytes,
-			MaxNameBytes: MaxCommandBytes, MaxItems: MaxObjectMembers},
-		"env_secret": {EntryFormat: secretReferenceFormat, NameFormat: variableNameFormat, ReservedNames: queuectlVariables,
-			MaxBytes:     maxPathBytes,
-			MaxNameBytes: MaxLabelBytes, MaxItems: MaxSecrets},
+		"on_conflict": oneOf(conflictActionNames...),
+		"env": {EntryFormat: withoutNULFormat, MapNameFormat: variableNameFormat, ReservedMapNames: queuectlVariables,
+			MaxBytes:        MaxCommandBytes,
+			MaxMapNameBytes: MaxCommandBytes, MaxItems: MaxObjectMembers},
+		"env_secret": {EntryFormat: secretReferenceFormat, MapNameFormat: variableNameFormat,
+			ReservedMapNames: queuectlVariables,
+			MaxBytes:         maxPathBytes,
+			MaxMapNameBytes:  MaxLabelBytes, MaxItems: MaxSecrets},
 		"user":           {TextFormat: nonBlankFormat, MaxBytes: maxAccountNameBytes},
 		"cwd":            {TextFormat: pathFormat, MaxBytes: maxPathBytes},
 		"shell":          {TextFormat: nonBlankFormat, MaxBytes: maxPathBytes},
@@ -190,7 +192,7 @@ var fieldConstraints = sync.OnceValue(func() map[string]*Constraint {
 		"ok_codes":       codes(1),
 		"no_retry_codes": codes(0),
 		"defer_codes":    codes(0),
-		"memory":         between(MinMemory, MaxMemory, `, or leave out field "memory" for no limit`),
+		"memory":         between(MinMemoryBytes, MaxMemoryBytes, `, or leave out field "memory" for no limit`),
 		"cpus":           between(MinCPUs, MaxCPUs, `, or leave out field "cpus" for no limit`),
 		"tasks":          between(1, MaxTasks, `, or leave out field "tasks" for the default`),
 		"nice":           between(MinNice, MaxNice, ""),
@@ -200,10 +202,10 @@ var fieldConstraints = sync.OnceValue(func() map[string]*Constraint {
 		"on_failed":      hook,
 		"on_dead":        hook,
 		"on_ended":       hook,
-		"labels": {EntryFormat: withoutNULFormat, NameFormat: labelNameFormat, MaxBytes: MaxLabelBytes,
-			MaxNameBytes: MaxLabelBytes,
-			MaxItems:     MaxLabels},
-		"output_limit": between(0, MaxOutputLimit, ""),
+		"labels": {EntryFormat: withoutNULFormat, MapNameFormat: labelNameFormat, MaxBytes: MaxLabelBytes,
+			MaxMapNameBytes: MaxLabelBytes,
+			MaxItems:        MaxLabels},
+		"output_limit": between(0, MaxOutputLimitBytes, ""),
 	}
 })
 
@@ -228,8 +230,8 @@ func (c *Constraint) checkSize(field string, byteCount int64) error {
 
 // quantityWords contains the words with which messages describe one kind of value, such as durations.
 type quantityWords struct {
-	name, lessWord, moreWord string               // such as "a duration", "short" and "long"
-	formatValue              func(float64) string // formats a value
+	valueNoun, lessWord, moreWord string               // such as "a duration", "short" and "long"
+	formatValue                   func(float64) string // formats a value
 }
 
 // noUpperLimit is a maximum of a Range that means that there is no upper limit. Messages then mention only the minimum.
@@ -252,7 +254,8 @@ func (c *Constraint) checkRange(field string, n float64, q quantityWords) error 
 	case r.Max >= noUpperLimit:
 		give = "of " + q.formatValue(r.Min) + " or more"
 	}
-	return InvalidField(field, "%s is too %s; use %s %s%s", q.formatValue(n), wrong, q.name, give, c.MessageSuffix)
+	return InvalidField(field, "%s is too %s; use %s %s%s", q.formatValue(n), wrong, q.valueNoun, give,
+		c.ErrorMessageSuffix)
 }
 
 // CheckText returns an error if the constraint does not accept the text.
@@ -261,9 +264,9 @@ func (c *Constraint) CheckText(field, text string) error {
 	case c.Enum != nil:
 		return c.checkEnum(field, text)
 	case c.NotEmpty && text == "":
-		return InvalidField(field, "must not be empty%s", c.MessageSuffix)
+		return InvalidField(field, "must not be empty%s", c.ErrorMessageSuffix)
 	}
-	return checkFormat(field, text, c.TextFormat, c.MaxBytes)
+	return checkTextFormat(field, text, c.TextFormat, c.MaxBytes)
 }
 
 func (c *Constraint) checkEnum(field, text string) error {
@@ -292,18 +295,18 @@ func (c *Constraint) CheckEntry(field, text string) error {
 	if c.Enum != nil {
 		return c.checkEnum(field, text)
 	}
-	return checkFormat(field, text, c.EntryFormat, c.MaxBytes)
+	return checkTextFormat(field, text, c.EntryFormat, c.MaxBytes)
 }
 
 // checkMapEntry returns an error if the constraint does not accept a name and its value in a map.
 func (c *Constraint) checkMapEntry(field, name, value string) error {
-	if err := checkFormat(field, name, c.NameFormat, c.MaxNameBytes); err != nil {
+	if err := checkTextFormat(field, name, c.MapNameFormat, c.MaxMapNameBytes); err != nil {
 		return err
 	}
-	if slices.Contains(c.ReservedNames, name) {
+	if slices.Contains(c.ReservedMapNames, name) {
 		return InvalidField(field, "queuectl sets the variable %s itself; use another name", name)
 	}
-	switch err := checkFormat(field, value, c.EntryFormat, c.MaxBytes); {
+	switch err := checkTextFormat(field, value, c.EntryFormat, c.MaxBytes); {
 	case c.MaxBytes > 0 && len(value) > c.MaxBytes:
 		return InvalidField(field, "the value of %q is too long (%d bytes); the maximum is %d bytes", ClipForMessage(name),
 			len(value),
@@ -316,9 +319,9 @@ func (c *Constraint) checkMapEntry(field, name, value string) error {
 	return InvalidField(field, "%s=%q is not %s", ClipForMessage(name), ClipForMessage(value), c.EntryFormat.Description)
 }
 
-// checkFormat returns an error if the text is longer than maxBytes, or does not have the format. If maxBytes is 0, it
-// does not check the length. If format is nil, it does not check the format.
-func checkFormat(field, text string, format *TextFormat, maxBytes int) error {
+// checkTextFormat returns an error if the text is longer than maxBytes, or does not have the format. If maxBytes is 0,
+// it does not check the length. If format is nil, it does not check the format.
+func checkTextFormat(field, text string, format *TextFormat, maxBytes int) error {
 	switch {
 	case maxBytes > 0 && len(text) > maxBytes:
 		return InvalidField(field, "too long (%d bytes); the maximum is %d bytes", len(text), maxBytes)
@@ -395,7 +398,7 @@ func (f *Field) checkValue(value any) *Error {
 	case []string:
 		err = c.CheckEntryCount(f.Name, len(v))
 		if c.NotEmpty && len(v) > 0 && v[0] == "" {
-			err = InvalidField(f.Name, "the first entry is empty%s", c.MessageSuffix)
+			err = InvalidField(f.Name, "the first entry is empty%s", c.ErrorMessageSuffix)
 		}
 		for i := 0; err == nil && i < len(v); i++ {
 			err = c.CheckEntry(f.Name, v[i])

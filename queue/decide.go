@@ -44,8 +44,8 @@ type AttemptOutcome struct {
 	// HitMemoryLimit means that a process of the attempt was killed, or got no memory, because the job reached
 	// its memory limit.
 	HitMemoryLimit bool
-	// WasPaused means that a user had paused the job, and had not resumed it when the attempt ended.
-	WasPaused bool
+	// WasPausedAtEnd means that a user had paused the job, and had not resumed it when the attempt ended.
+	WasPausedAtEnd bool
 }
 
 // BackoffStrategy determines how the retry delay grows from retry to retry.
@@ -91,21 +91,21 @@ const (
 
 // AttemptDecision is the result of DecideAfterAttempt: the job's next state, and how the attempt counts.
 type AttemptDecision struct {
-	NextState         State
-	Reason            Reason
-	Error             string        // message for users; "" if the job is completed
-	CountsAttempt     bool          // the attempt counts towards the job's MaxAttempts
-	StartDelay        time.Duration // time until the job can start again, from when the store records the decision
-	RecordsAttempt    bool          // the attempt gets its own row in the store
-	CountsDeferral    bool          // the attempt counts towards the job's Deferrals
-	CountsShortage    bool          // the attempt counts towards the job's Shortages
-	NeedsIsolation    bool          // the next attempt gets a runner without other jobs
-	CountsRunnerCrash bool          // increments the job's RunnerCrashes: the runner died while it ran only this job
+	NextState               State
+	Reason                  Reason
+	Error                   string        // message for users; "" if the job is completed
+	CountsTowardMaxAttempts bool          // the attempt counts towards the job's MaxAttempts
+	StartDelay              time.Duration // time until the job can start again, from when the store records the decision
+	RecordsAttempt          bool          // the attempt gets its own row in the store
+	CountsAsDeferral        bool          // the attempt counts towards the job's Deferrals
+	CountsAsShortage        bool          // the attempt counts towards the job's Shortages
+	NeedsIsolation          bool          // the next attempt gets a runner without other jobs
+	CountsAsRunnerCrash     bool          // increments the job's RunnerCrashes: the runner died while it ran only this job
 }
 
-// PoisonCrashCount is the number of crashes after which a job is dead, even if attempts remain. A crash is the
+// FatalRunnerCrashCount is the number of crashes after which a job is dead, even if attempts remain. A crash is the
 // death of a runner while it ran only this job. Job.RunnerCrashes counts them.
-const PoisonCrashCount = 3
+const FatalRunnerCrashCount = 3
 
 // DecideAfterAttempt returns the decision after an attempt of job j with the given outcome. j is the job as it was when
 // the attempt was claimed. No other code decides how a job continues after an attempt.
@@ -129,57 +129,57 @@ func decideWithoutMemoryNote(j *Job, outcome AttemptOutcome, policy RetryPolicy)
 	switch outcome.EndCause {
 	case EndStartHung:
 		outcome.ExitCode = 126
-		return d.afterExit(j, outcome, policy)
+		return d.decideAfterExit(j, outcome, policy)
 	case EndExited:
-		return d.afterExit(j, outcome, policy)
+		return d.decideAfterExit(j, outcome, policy)
 	case EndCannotStart: // treated like an exit code in NoRetryCodes, because a retry would fail too
 		if outcome.ExitCode != 127 {
 			outcome.ExitCode = 126
 		}
-		if d = d.afterExit(j, outcome, policy); d.NextState == Failed {
+		if d = d.decideAfterExit(j, outcome, policy); d.NextState == Failed {
 			d.NextState, d.StartDelay = Dead, 0
 		}
 		return d
 	case EndSignalled:
 		d.Reason = ReasonSignal
 		d.Error = cmp.Or(d.Error, "ended by "+SignalText(outcome.Signal))
-		return d.afterFailure(j, policy)
+		return d.decideAfterFailure(j, policy)
 	case EndOutOfMemory:
-		return d.afterOutOfMemory(j, outcome, policy)
+		return d.decideAfterOutOfMemory(j, outcome, policy)
 	case EndTimedOut:
 		d.Reason = ReasonTimedOut
 		d.Error = cmp.Or(d.Error, "timed out after "+FormatDuration(j.Timeout))
-		return d.afterFailure(j, policy)
+		return d.decideAfterFailure(j, policy)
 	case EndIdleTimedOut:
 		d.Reason = ReasonTimedOut
 		d.Error = cmp.Or(d.Error, "the job printed nothing for "+FormatDuration(j.IdleTimeout)+" (--idle-timeout)")
-		return d.afterFailure(j, policy)
+		return d.decideAfterFailure(j, policy)
 	case EndKilled:
-		d.NextState, d.Reason, d.CountsAttempt = Cancelled, ReasonCancelled, true
+		d.NextState, d.Reason, d.CountsTowardMaxAttempts = Cancelled, ReasonCancelled, true
 	case EndStopped:
 		d.NextState, d.Reason = Pending, ReasonStopped
-		if outcome.WasPaused { // a paused job must not run again until a user releases it
+		if outcome.WasPausedAtEnd { // a paused job must not run again until a user releases it
 			d.NextState = Held
 		}
 	case EndShortage:
-		return d.afterShortage(j, policy)
+		return d.decideAfterShortage(j, policy)
 	case EndNeverStarted:
 		d.NextState, d.RecordsAttempt = Pending, false
 	case EndAccountChanged:
 		d.NextState, d.Reason, d.RecordsAttempt = Held, ReasonDisowned, false
 	case EndRunnerLost, EndInterrupted:
-		return d.afterLoss(j, outcome)
+		return d.decideAfterLoss(j, outcome)
 	case EndPerhapsRunnerLost, EndPerhapsInterrupted:
-		return d.afterPossibleLoss(j, outcome)
+		return d.decideAfterPossibleLoss(j, outcome)
 	case EndUnkillable:
-		d.NextState, d.Reason, d.CountsAttempt = Dead, ReasonUnkillable, true
+		d.NextState, d.Reason, d.CountsTowardMaxAttempts = Dead, ReasonUnkillable, true
 	default:
 		panic(fmt.Sprintf("queue: an attempt ended in an unknown way (%d)", outcome.EndCause))
 	}
 	return d
 }
 
-func (d AttemptDecision) afterOutOfMemory(j *Job, o AttemptOutcome, p RetryPolicy) AttemptDecision {
+func (d AttemptDecision) decideAfterOutOfMemory(j *Job, o AttemptOutcome, p RetryPolicy) AttemptDecision {
 	d.Reason = ReasonOOM
 	switch {
 	case d.Error != "":
@@ -189,12 +189,12 @@ func (d AttemptDecision) afterOutOfMemory(j *Job, o AttemptOutcome, p RetryPolic
 	default:
 		d.Error = "out of memory, killed by the kernel"
 	}
-	return d.afterFailure(j, p)
+	return d.decideAfterFailure(j, p)
 }
 
-// afterShortage completes the decision for an attempt that could not start because the machine lacked resources. After
-// MaxShortagesInRow such attempts in a row, the next one counts as a failure.
-func (d AttemptDecision) afterShortage(j *Job, p RetryPolicy) AttemptDecision {
+// decideAfterShortage completes the decision for an attempt that could not start because the machine lacked resources.
+// After MaxShortagesInRow such attempts in a row, the next one counts as a failure.
+func (d AttemptDecision) decideAfterShortage(j *Job, p RetryPolicy) AttemptDecision {
 	d.Reason = ReasonShortage
 	if j.Shortages >= MaxShortagesInRow {
 		message := fmt.Sprintf("not started, because the system was out of resources %d times in a row", MaxShortagesInRow+1)
@@ -202,16 +202,16 @@ func (d AttemptDecision) afterShortage(j *Job, p RetryPolicy) AttemptDecision {
 			message += ": " + d.Error
 		}
 		d.Error = message
-		return d.afterFailure(j, p)
+		return d.decideAfterFailure(j, p)
 	}
-	d.NextState, d.RecordsAttempt, d.CountsShortage = Pending, false, true
+	d.NextState, d.RecordsAttempt, d.CountsAsShortage = Pending, false, true
 	d.StartDelay = min(maxShortageDelay, firstShortageDelay<<min(j.Shortages, 5))
 	return d
 }
 
-// afterExit completes the decision for a command that exited with the code o.ExitCode.
-func (d AttemptDecision) afterExit(j *Job, o AttemptOutcome, p RetryPolicy) AttemptDecision {
-	d.CountsAttempt = true
+// decideAfterExit completes the decision for a command that exited with the code o.ExitCode.
+func (d AttemptDecision) decideAfterExit(j *Job, o AttemptOutcome, p RetryPolicy) AttemptDecision {
+	d.CountsTowardMaxAttempts = true
 	if o.ExitCode == 0 && len(j.OkCodes) == 0 || slices.Contains(j.OkCodes, int(o.ExitCode)) {
 		d.NextState, d.Error = Completed, ""
 		return d
@@ -225,20 +225,20 @@ func (d AttemptDecision) afterExit(j *Job, o AttemptOutcome, p RetryPolicy) Atte
 	}
 	if slices.Contains(j.DeferCodes, int(o.ExitCode)) && j.Deferrals < MaxDeferrals {
 		d.NextState, d.Reason, d.StartDelay = Pending, ReasonDeferred, p.FixedDelay
-		d.CountsAttempt, d.CountsDeferral = false, true
+		d.CountsTowardMaxAttempts, d.CountsAsDeferral = false, true
 		return d
 	}
 	if slices.Contains(j.NoRetryCodes, int(o.ExitCode)) {
 		d.NextState = Dead
 		return d
 	}
-	return d.afterFailure(j, p)
+	return d.decideAfterFailure(j, p)
 }
 
-// afterFailure completes the decision for an attempt that counts as failed. If the job has another attempt, it is
+// decideAfterFailure completes the decision for an attempt that counts as failed. If the job has another attempt, it is
 // retried. Otherwise it is dead.
-func (d AttemptDecision) afterFailure(j *Job, p RetryPolicy) AttemptDecision {
-	d.CountsAttempt, d.NextState = true, Dead
+func (d AttemptDecision) decideAfterFailure(j *Job, p RetryPolicy) AttemptDecision {
+	d.CountsTowardMaxAttempts, d.NextState = true, Dead
 	if n := j.Attempts + 1; n < j.MaxAttempts {
 		d.NextState, d.StartDelay = Failed, p.retryDelay(j, n)
 	}
@@ -253,19 +253,19 @@ func (o *AttemptOutcome) lossCause() (Reason, string) {
 	return ReasonLost, "the runner died"
 }
 
-// afterLoss completes the decision for an attempt that had started. It is unknown how the attempt ended, because its
-// runner or machine went down.
-func (d AttemptDecision) afterLoss(j *Job, o AttemptOutcome) AttemptDecision {
-	d.CountsAttempt = true
+// decideAfterLoss completes the decision for an attempt that had started. It is unknown how the attempt ended, because
+// its runner or machine went down.
+func (d AttemptDecision) decideAfterLoss(j *Job, o AttemptOutcome) AttemptDecision {
+	d.CountsTowardMaxAttempts = true
 	reason, cause := o.lossCause()
 	d.Reason, d.Error = reason, cmp.Or(d.Error, "outcome unknown, because "+cause)
 	if o.EndCause == EndRunnerLost {
-		d.NeedsIsolation, d.CountsRunnerCrash = true, o.RanIsolated
+		d.NeedsIsolation, d.CountsAsRunnerCrash = true, o.RanIsolated
 	}
-	if d.CountsRunnerCrash && j.RunnerCrashes+1 >= PoisonCrashCount {
+	if d.CountsAsRunnerCrash && j.RunnerCrashes+1 >= FatalRunnerCrashCount {
 		d.NextState, d.Reason = Dead, ReasonPoison
 		d.Error = fmt.Sprintf("not retried, because %d runners (the processes that supervise jobs) died while this was "+
-			"their only job", PoisonCrashCount)
+			"their only job", FatalRunnerCrashCount)
 		return d
 	}
 	switch j.OnLost {
@@ -282,16 +282,16 @@ func (d AttemptDecision) afterLoss(j *Job, o AttemptOutcome) AttemptDecision {
 	return d
 }
 
-// afterPossibleLoss completes the decision for an attempt whose runner or machine went down, perhaps before the
+// decideAfterPossibleLoss completes the decision for an attempt whose runner or machine went down, perhaps before the
 // command started. The attempt counts only if the job must not run twice, that is, if on_lost is hold or dead.
-func (d AttemptDecision) afterPossibleLoss(j *Job, o AttemptOutcome) AttemptDecision {
+func (d AttemptDecision) decideAfterPossibleLoss(j *Job, o AttemptOutcome) AttemptDecision {
 	reason, cause := o.lossCause()
 	d.Reason, d.Error = reason, "it is unknown whether the job started, because "+cause
 	switch j.OnLost {
 	case OnLostHold:
-		d.NextState, d.CountsAttempt = Held, true
+		d.NextState, d.CountsTowardMaxAttempts = Held, true
 	case OnLostDead:
-		d.NextState, d.CountsAttempt = Dead, true
+		d.NextState, d.CountsTowardMaxAttempts = Dead, true
 	default:
 		d.NextState = Pending
 	}

@@ -11,12 +11,12 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-var retryPolicy = queue.RetryPolicy{BaseSeconds: 2, Strategy: queue.BackoffExponential, MaxDelay: time.Hour,
+var testRetryPolicy = queue.RetryPolicy{BaseSeconds: 2, Strategy: queue.BackoffExponential, MaxDelay: time.Hour,
 	FixedDelay: time.Minute}
 
-// jobWithFourAttempts returns a running job that may have four attempts and has used usedAttempts of them. It applies
-// the given changes to the job.
-func jobWithFourAttempts(usedAttempts int, changes ...func(*queue.Job)) *queue.Job {
+// jobWithAtMostFourAttempts returns a running job that may have four attempts and has used usedAttempts of them. It
+// applies the given changes to the job.
+func jobWithAtMostFourAttempts(usedAttempts int, changes ...func(*queue.Job)) *queue.Job {
 	j := &queue.Job{Seq: 7, MaxAttempts: 4, Attempts: usedAttempts, State: queue.Processing,
 		Execution: queue.Execution{OnLost: queue.OnLostRetry, Timeout: time.Minute}}
 	for _, f := range changes {
@@ -34,8 +34,8 @@ func withNoRetryCodes(codes ...int) func(*queue.Job) {
 	return func(j *queue.Job) { j.NoRetryCodes = codes }
 }
 
-// withCrashes returns a change of a job: n runners have died while this job was their only job.
-func withCrashes(n int) func(*queue.Job) {
+// withRunnerCrashes returns a change of a job: n runners have died while this job was their only job.
+func withRunnerCrashes(n int) func(*queue.Job) {
 	return func(j *queue.Job) { j.NeedsIsolation, j.RunnerCrashes = true, n }
 }
 
@@ -54,181 +54,187 @@ func withDeferrals(n int) func(*queue.Job) {
 // For the job and the outcome in each row of the table, DecideAfterAttempt returns the decision in the row.
 func TestDecideMatchesOutcomeTable(t *testing.T) {
 	type row = queue.AttemptDecision
-	small := jobWithFourAttempts(0, func(j *queue.Job) { j.Memory = 64 << 20 })
+	small := jobWithAtMostFourAttempts(0, func(j *queue.Job) { j.Memory = 64 << 20 })
 	for _, c := range []struct {
 		name string
 		job  *queue.Job
 		end  queue.AttemptOutcome
 		want row
 	}{
-		{"success", jobWithFourAttempts(0), outcomeWithExitCode(0),
-			row{NextState: queue.Completed, CountsAttempt: true, RecordsAttempt: true}},
-		{"success on the last attempt", jobWithFourAttempts(3), outcomeWithExitCode(0),
-			row{NextState: queue.Completed, CountsAttempt: true, RecordsAttempt: true}},
-		{"success by ok_codes", jobWithFourAttempts(0, withOkCodes(0, 3)), outcomeWithExitCode(3),
-			row{NextState: queue.Completed, CountsAttempt: true, RecordsAttempt: true}},
-		{"0 is not a success when ok_codes omit it", jobWithFourAttempts(0, withOkCodes(3)), outcomeWithExitCode(0),
-			row{NextState: queue.Failed, Error: "exit code 0", CountsAttempt: true, RecordsAttempt: true,
+		{"success", jobWithAtMostFourAttempts(0), outcomeWithExitCode(0),
+			row{NextState: queue.Completed, CountsTowardMaxAttempts: true, RecordsAttempt: true}},
+		{"success on the last attempt", jobWithAtMostFourAttempts(3), outcomeWithExitCode(0),
+			row{NextState: queue.Completed, CountsTowardMaxAttempts: true, RecordsAttempt: true}},
+		{"success by ok_codes", jobWithAtMostFourAttempts(0, withOkCodes(0, 3)), outcomeWithExitCode(3),
+			row{NextState: queue.Completed, CountsTowardMaxAttempts: true, RecordsAttempt: true}},
+		{"0 is not a success when ok_codes omit it", jobWithAtMostFourAttempts(0, withOkCodes(3)), outcomeWithExitCode(0),
+			row{NextState: queue.Failed, Error: "exit code 0", CountsTowardMaxAttempts: true, RecordsAttempt: true,
 				StartDelay: 2 * time.Second}},
-		{"success outlives an error", jobWithFourAttempts(0),
+		{"success outlives an error", jobWithAtMostFourAttempts(0),
 			queue.AttemptOutcome{EndCause: queue.EndExited, Error: "output not kept"},
-			row{NextState: queue.Completed, CountsAttempt: true, RecordsAttempt: true}},
-		{"failure", jobWithFourAttempts(0), outcomeWithExitCode(1),
-			row{NextState: queue.Failed, Error: "exit code 1", CountsAttempt: true,
+			row{NextState: queue.Completed, CountsTowardMaxAttempts: true, RecordsAttempt: true}},
+		{"failure", jobWithAtMostFourAttempts(0), outcomeWithExitCode(1),
+			row{NextState: queue.Failed, Error: "exit code 1", CountsTowardMaxAttempts: true,
 				RecordsAttempt: true, StartDelay: 2 * time.Second}},
-		{"third failure", jobWithFourAttempts(2), outcomeWithExitCode(1),
-			row{NextState: queue.Failed, Error: "exit code 1", CountsAttempt: true, RecordsAttempt: true,
+		{"third failure", jobWithAtMostFourAttempts(2), outcomeWithExitCode(1),
+			row{NextState: queue.Failed, Error: "exit code 1", CountsTowardMaxAttempts: true, RecordsAttempt: true,
 				StartDelay: 8 * time.Second}},
-		{"last failure", jobWithFourAttempts(3), outcomeWithExitCode(1),
-			row{NextState: queue.Dead, Error: "exit code 1", CountsAttempt: true, RecordsAttempt: true}},
-		{"more attempts than allowed", jobWithFourAttempts(9), outcomeWithExitCode(1),
-			row{NextState: queue.Dead, Error: "exit code 1", CountsAttempt: true, RecordsAttempt: true}},
-		{"large exit code of Windows", jobWithFourAttempts(3), outcomeWithExitCode(1<<32 - 1),
-			row{NextState: queue.Dead, Error: "exit code 4294967295", CountsAttempt: true, RecordsAttempt: true}},
-		{"signal", jobWithFourAttempts(0), queue.AttemptOutcome{EndCause: queue.EndSignalled, Signal: 11},
-			row{NextState: queue.Failed, Reason: queue.ReasonSignal, Error: "ended by signal 11 (SIGSEGV)", CountsAttempt: true,
-				RecordsAttempt: true, StartDelay: 2 * time.Second}},
-		{"timeout", jobWithFourAttempts(0), queue.AttemptOutcome{EndCause: queue.EndTimedOut},
-			row{NextState: queue.Failed, Reason: queue.ReasonTimedOut, Error: "timed out after 1m", CountsAttempt: true,
-				RecordsAttempt: true, StartDelay: 2 * time.Second}},
-		{"last timeout", jobWithFourAttempts(3), queue.AttemptOutcome{EndCause: queue.EndTimedOut},
-			row{NextState: queue.Dead, Reason: queue.ReasonTimedOut, Error: "timed out after 1m", CountsAttempt: true,
+		{"last failure", jobWithAtMostFourAttempts(3), outcomeWithExitCode(1),
+			row{NextState: queue.Dead, Error: "exit code 1", CountsTowardMaxAttempts: true, RecordsAttempt: true}},
+		{"more attempts than allowed", jobWithAtMostFourAttempts(9), outcomeWithExitCode(1),
+			row{NextState: queue.Dead, Error: "exit code 1", CountsTowardMaxAttempts: true, RecordsAttempt: true}},
+		{"large exit code of Windows", jobWithAtMostFourAttempts(3), outcomeWithExitCode(1<<32 - 1),
+			row{NextState: queue.Dead, Error: "exit code 4294967295", CountsTowardMaxAttempts: true, RecordsAttempt: true}},
+		{"signal", jobWithAtMostFourAttempts(0), queue.AttemptOutcome{EndCause: queue.EndSignalled, Signal: 11},
+			row{NextState: queue.Failed, Reason: queue.ReasonSignal, Error: "ended by signal 11 (SIGSEGV)",
+				CountsTowardMaxAttempts: true,
+				RecordsAttempt:          true, StartDelay: 2 * time.Second}},
+		{"timeout", jobWithAtMostFourAttempts(0), queue.AttemptOutcome{EndCause: queue.EndTimedOut},
+			row{NextState: queue.Failed, Reason: queue.ReasonTimedOut, Error: "timed out after 1m",
+				CountsTowardMaxAttempts: true,
+				RecordsAttempt:          true, StartDelay: 2 * time.Second}},
+		{"last timeout", jobWithAtMostFourAttempts(3), queue.AttemptOutcome{EndCause: queue.EndTimedOut},
+			row{NextState: queue.Dead, Reason: queue.ReasonTimedOut, Error: "timed out after 1m", CountsTowardMaxAttempts: true,
 				RecordsAttempt: true}},
-		{"not found", jobWithFourAttempts(0),
+		{"not found", jobWithAtMostFourAttempts(0),
 			queue.AttemptOutcome{EndCause: queue.EndExited, ExitCode: 127, Error: "no such program"},
-			row{NextState: queue.Failed, Reason: queue.ReasonNotFound, Error: "no such program", CountsAttempt: true,
+			row{NextState: queue.Failed, Reason: queue.ReasonNotFound, Error: "no such program", CountsTowardMaxAttempts: true,
 				RecordsAttempt: true, StartDelay: 2 * time.Second}},
-		{"not executable", jobWithFourAttempts(3), outcomeWithExitCode(126),
-			row{NextState: queue.Dead, Reason: queue.ReasonNotRunnable, Error: "exit code 126", CountsAttempt: true,
+		{"not executable", jobWithAtMostFourAttempts(3), outcomeWithExitCode(126),
+			row{NextState: queue.Dead, Reason: queue.ReasonNotRunnable, Error: "exit code 126", CountsTowardMaxAttempts: true,
 				RecordsAttempt: true}},
-		{"no_retry_codes", jobWithFourAttempts(0, withNoRetryCodes(5)), outcomeWithExitCode(5),
-			row{NextState: queue.Dead, Error: "exit code 5", CountsAttempt: true, RecordsAttempt: true}},
-		{"ok_codes win over no_retry_codes", jobWithFourAttempts(0, withOkCodes(5), withNoRetryCodes(5)),
+		{"no_retry_codes", jobWithAtMostFourAttempts(0, withNoRetryCodes(5)), outcomeWithExitCode(5),
+			row{NextState: queue.Dead, Error: "exit code 5", CountsTowardMaxAttempts: true, RecordsAttempt: true}},
+		{"ok_codes win over no_retry_codes", jobWithAtMostFourAttempts(0, withOkCodes(5), withNoRetryCodes(5)),
 			outcomeWithExitCode(5),
-			row{NextState: queue.Completed, CountsAttempt: true, RecordsAttempt: true}},
-		{"defer_codes", jobWithFourAttempts(0, withDeferrals(0)), outcomeWithExitCode(75),
+			row{NextState: queue.Completed, CountsTowardMaxAttempts: true, RecordsAttempt: true}},
+		{"defer_codes", jobWithAtMostFourAttempts(0, withDeferrals(0)), outcomeWithExitCode(75),
 			row{NextState: queue.Pending, Reason: queue.ReasonDeferred, Error: "exit code 75", StartDelay: time.Minute,
-				RecordsAttempt: true, CountsDeferral: true}},
-		{"the 100th deferral", jobWithFourAttempts(3, withDeferrals(99)), outcomeWithExitCode(75),
+				RecordsAttempt: true, CountsAsDeferral: true}},
+		{"the 100th deferral", jobWithAtMostFourAttempts(3, withDeferrals(99)), outcomeWithExitCode(75),
 			row{NextState: queue.Pending, Reason: queue.ReasonDeferred, Error: "exit code 75", StartDelay: time.Minute,
-				RecordsAttempt: true, CountsDeferral: true}},
-		{"the 101st deferral", jobWithFourAttempts(0, withDeferrals(100)), outcomeWithExitCode(75),
-			row{NextState: queue.Failed, Error: "exit code 75", CountsAttempt: true, RecordsAttempt: true,
+				RecordsAttempt: true, CountsAsDeferral: true}},
+		{"the 101st deferral", jobWithAtMostFourAttempts(0, withDeferrals(100)), outcomeWithExitCode(75),
+			row{NextState: queue.Failed, Error: "exit code 75", CountsTowardMaxAttempts: true, RecordsAttempt: true,
 				StartDelay: 2 * time.Second}},
-		{"out of memory", jobWithFourAttempts(0), queue.AttemptOutcome{EndCause: queue.EndOutOfMemory, Signal: 9},
+		{"out of memory", jobWithAtMostFourAttempts(0), queue.AttemptOutcome{EndCause: queue.EndOutOfMemory, Signal: 9},
 			row{NextState: queue.Failed, Reason: queue.ReasonOOM, Error: "out of memory, killed by the kernel",
-				CountsAttempt:  true,
-				RecordsAttempt: true, StartDelay: 2 * time.Second}},
+				CountsTowardMaxAttempts: true,
+				RecordsAttempt:          true, StartDelay: 2 * time.Second}},
 		{"the job's own memory limit", small, queue.AttemptOutcome{EndCause: queue.EndOutOfMemory, Signal: 9,
 			HitMemoryLimit: true},
 			row{NextState: queue.Failed, Reason: queue.ReasonOOM,
-				Error: "out of memory, because the job reached its memory limit of 64MiB (--memory)", CountsAttempt: true,
+				Error: "out of memory, because the job reached its memory limit of 64MiB (--memory)", CountsTowardMaxAttempts: true,
 				RecordsAttempt: true, StartDelay: 2 * time.Second}},
 		{"a child hit the limit", small, queue.AttemptOutcome{EndCause: queue.EndExited, ExitCode: 137, HitMemoryLimit: true},
 			row{NextState: queue.Failed,
 				Error: "exit code 137; the kernel killed a process because the job reached its memory " +
-					"limit of 64MiB (--memory)", CountsAttempt: true, RecordsAttempt: true, StartDelay: 2 * time.Second}},
+					"limit of 64MiB (--memory)", CountsTowardMaxAttempts: true, RecordsAttempt: true, StartDelay: 2 * time.Second}},
 		{"a child hit the limit, the job aborts", small, queue.AttemptOutcome{EndCause: queue.EndSignalled, Signal: 6,
 			HitMemoryLimit: true},
 			row{NextState: queue.Failed, Reason: queue.ReasonSignal,
 				Error: "ended by signal 6 (SIGABRT); the kernel killed a process because the job reached its memory limit " +
-					"of 64MiB (--memory)", CountsAttempt: true, RecordsAttempt: true, StartDelay: 2 * time.Second}},
+					"of 64MiB (--memory)", CountsTowardMaxAttempts: true, RecordsAttempt: true, StartDelay: 2 * time.Second}},
 		{"a child hit the limit, the job hangs", small, queue.AttemptOutcome{EndCause: queue.EndTimedOut,
 			HitMemoryLimit: true},
 			row{NextState: queue.Failed, Reason: queue.ReasonTimedOut,
 				Error: "timed out after 1m; the kernel killed a process because the job reached its memory limit " +
-					"of 64MiB (--memory)", CountsAttempt: true, RecordsAttempt: true, StartDelay: 2 * time.Second}},
+					"of 64MiB (--memory)", CountsTowardMaxAttempts: true, RecordsAttempt: true, StartDelay: 2 * time.Second}},
 		{"a child hit the limit, the job succeeds", small, queue.AttemptOutcome{EndCause: queue.EndExited,
 			HitMemoryLimit: true},
-			row{NextState: queue.Completed, CountsAttempt: true, RecordsAttempt: true}},
-		{"a start that hung", jobWithFourAttempts(0), queue.AttemptOutcome{EndCause: queue.EndStartHung,
+			row{NextState: queue.Completed, CountsTowardMaxAttempts: true, RecordsAttempt: true}},
+		{"a start that hung", jobWithAtMostFourAttempts(0), queue.AttemptOutcome{EndCause: queue.EndStartHung,
 			Error: "it took too long"},
-			row{NextState: queue.Failed, Reason: queue.ReasonNotRunnable, Error: "it took too long", CountsAttempt: true,
-				RecordsAttempt: true, StartDelay: 2 * time.Second}},
-		{"the last start hung", jobWithFourAttempts(3),
+			row{NextState: queue.Failed, Reason: queue.ReasonNotRunnable, Error: "it took too long",
+				CountsTowardMaxAttempts: true,
+				RecordsAttempt:          true, StartDelay: 2 * time.Second}},
+		{"the last start hung", jobWithAtMostFourAttempts(3),
 			queue.AttemptOutcome{EndCause: queue.EndStartHung, Error: "it took too long"},
-			row{NextState: queue.Dead, Reason: queue.ReasonNotRunnable, Error: "it took too long", CountsAttempt: true,
+			row{NextState: queue.Dead, Reason: queue.ReasonNotRunnable, Error: "it took too long", CountsTowardMaxAttempts: true,
 				RecordsAttempt: true}},
-		{"idle timeout", jobWithFourAttempts(3, func(j *queue.Job) { j.IdleTimeout = 5 * time.Second }),
+		{"idle timeout", jobWithAtMostFourAttempts(3, func(j *queue.Job) { j.IdleTimeout = 5 * time.Second }),
 			queue.AttemptOutcome{EndCause: queue.EndIdleTimedOut}, row{NextState: queue.Dead, Reason: queue.ReasonTimedOut,
-				Error: "the job printed nothing for 5s (--idle-timeout)", CountsAttempt: true, RecordsAttempt: true}},
-		{"cancelled", jobWithFourAttempts(0), queue.AttemptOutcome{EndCause: queue.EndKilled},
-			row{NextState: queue.Cancelled, Reason: queue.ReasonCancelled, CountsAttempt: true, RecordsAttempt: true}},
-		{"a shortage after all refunds", jobWithFourAttempts(1, withShortages(queue.MaxShortagesInRow)),
+				Error: "the job printed nothing for 5s (--idle-timeout)", CountsTowardMaxAttempts: true, RecordsAttempt: true}},
+		{"cancelled", jobWithAtMostFourAttempts(0), queue.AttemptOutcome{EndCause: queue.EndKilled},
+			row{NextState: queue.Cancelled, Reason: queue.ReasonCancelled, CountsTowardMaxAttempts: true, RecordsAttempt: true}},
+		{"a shortage after all refunds", jobWithAtMostFourAttempts(1, withShortages(queue.MaxShortagesInRow)),
 			queue.AttemptOutcome{EndCause: queue.EndShortage, Error: "no memory"}, row{
 				NextState: queue.Failed, Reason: queue.ReasonShortage,
-				Error: "not started, because the system was out of resources 101 times in a row: no memory", CountsAttempt: true,
-				RecordsAttempt: true, StartDelay: 4 * time.Second}},
-		{"a shortage after all refunds, on the last attempt", jobWithFourAttempts(3, withShortages(queue.MaxShortagesInRow)),
+				Error:                   "not started, because the system was out of resources 101 times in a row: no memory",
+				CountsTowardMaxAttempts: true,
+				RecordsAttempt:          true, StartDelay: 4 * time.Second}},
+		{"a shortage after all refunds, on the last attempt", jobWithAtMostFourAttempts(3,
+			withShortages(queue.MaxShortagesInRow)),
 			queue.AttemptOutcome{EndCause: queue.EndShortage}, row{
 				NextState: queue.Dead, Reason: queue.ReasonShortage,
-				Error: "not started, because the system was out of resources 101 times in a row", CountsAttempt: true,
+				Error: "not started, because the system was out of resources 101 times in a row", CountsTowardMaxAttempts: true,
 				RecordsAttempt: true}},
-		{"a shortage", jobWithFourAttempts(3), queue.AttemptOutcome{EndCause: queue.EndShortage, Error: "no memory"},
+		{"a shortage", jobWithAtMostFourAttempts(3), queue.AttemptOutcome{EndCause: queue.EndShortage, Error: "no memory"},
 			row{NextState: queue.Pending, Reason: queue.ReasonShortage, Error: "no memory", StartDelay: time.Second,
-				CountsShortage: true}},
-		{"stopped by the service", jobWithFourAttempts(3), queue.AttemptOutcome{EndCause: queue.EndStopped},
+				CountsAsShortage: true}},
+		{"stopped by the service", jobWithAtMostFourAttempts(3), queue.AttemptOutcome{EndCause: queue.EndStopped},
 			row{NextState: queue.Pending, Reason: queue.ReasonStopped, RecordsAttempt: true}},
-		{"never started", jobWithFourAttempts(3), queue.AttemptOutcome{EndCause: queue.EndNeverStarted},
+		{"never started", jobWithAtMostFourAttempts(3), queue.AttemptOutcome{EndCause: queue.EndNeverStarted},
 			row{NextState: queue.Pending}},
-		{"another account's uid", jobWithFourAttempts(3, withCrashes(1)),
+		{"another account's uid", jobWithAtMostFourAttempts(3, withRunnerCrashes(1)),
 			queue.AttemptOutcome{EndCause: queue.EndAccountChanged, Error: "why"},
 			row{NextState: queue.Held, Reason: queue.ReasonDisowned, Error: "why", NeedsIsolation: true}},
-		{"lost, retry", jobWithFourAttempts(0), queue.AttemptOutcome{EndCause: queue.EndRunnerLost},
+		{"lost, retry", jobWithAtMostFourAttempts(0), queue.AttemptOutcome{EndCause: queue.EndRunnerLost},
 			row{NextState: queue.Failed, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
-				CountsAttempt: true, RecordsAttempt: true, NeedsIsolation: true}},
-		{"lost, retry, last attempt", jobWithFourAttempts(3), queue.AttemptOutcome{EndCause: queue.EndRunnerLost},
+				CountsTowardMaxAttempts: true, RecordsAttempt: true, NeedsIsolation: true}},
+		{"lost, retry, last attempt", jobWithAtMostFourAttempts(3), queue.AttemptOutcome{EndCause: queue.EndRunnerLost},
 			row{NextState: queue.Dead, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
-				CountsAttempt: true, RecordsAttempt: true, NeedsIsolation: true}},
-		{"lost, dead", jobWithFourAttempts(0, withOnLost(queue.OnLostDead)),
+				CountsTowardMaxAttempts: true, RecordsAttempt: true, NeedsIsolation: true}},
+		{"lost, dead", jobWithAtMostFourAttempts(0, withOnLost(queue.OnLostDead)),
 			queue.AttemptOutcome{EndCause: queue.EndRunnerLost},
 			row{NextState: queue.Dead, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
-				CountsAttempt: true, RecordsAttempt: true, NeedsIsolation: true}},
-		{"lost, hold", jobWithFourAttempts(3, withOnLost(queue.OnLostHold)),
+				CountsTowardMaxAttempts: true, RecordsAttempt: true, NeedsIsolation: true}},
+		{"lost, hold", jobWithAtMostFourAttempts(3, withOnLost(queue.OnLostHold)),
 			queue.AttemptOutcome{EndCause: queue.EndRunnerLost},
 			row{NextState: queue.Held, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
-				CountsAttempt: true, RecordsAttempt: true, NeedsIsolation: true}},
-		{"interrupted, retry", jobWithFourAttempts(0), queue.AttemptOutcome{EndCause: queue.EndInterrupted},
+				CountsTowardMaxAttempts: true, RecordsAttempt: true, NeedsIsolation: true}},
+		{"interrupted, retry", jobWithAtMostFourAttempts(0), queue.AttemptOutcome{EndCause: queue.EndInterrupted},
 			row{NextState: queue.Failed, Reason: queue.ReasonInterrupted,
-				Error:         "outcome unknown, because the machine went down",
-				CountsAttempt: true, RecordsAttempt: true}},
-		{"interrupted, hold", jobWithFourAttempts(0, withOnLost(queue.OnLostHold)),
+				Error:                   "outcome unknown, because the machine went down",
+				CountsTowardMaxAttempts: true, RecordsAttempt: true}},
+		{"interrupted, hold", jobWithAtMostFourAttempts(0, withOnLost(queue.OnLostHold)),
 			queue.AttemptOutcome{EndCause: queue.EndInterrupted},
 			row{NextState: queue.Held, Reason: queue.ReasonInterrupted, Error: "outcome unknown, because the machine went down",
-				CountsAttempt: true, RecordsAttempt: true}},
-		{"lost alone", jobWithFourAttempts(0), queue.AttemptOutcome{EndCause: queue.EndRunnerLost, RanIsolated: true},
+				CountsTowardMaxAttempts: true, RecordsAttempt: true}},
+		{"lost alone", jobWithAtMostFourAttempts(0), queue.AttemptOutcome{EndCause: queue.EndRunnerLost, RanIsolated: true},
 			row{NextState: queue.Failed, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
-				CountsAttempt: true, RecordsAttempt: true, NeedsIsolation: true, CountsRunnerCrash: true}},
-		{"lost together with others", jobWithFourAttempts(1, withCrashes(2)),
+				CountsTowardMaxAttempts: true, RecordsAttempt: true, NeedsIsolation: true, CountsAsRunnerCrash: true}},
+		{"lost together with others", jobWithAtMostFourAttempts(1, withRunnerCrashes(2)),
 			queue.AttemptOutcome{EndCause: queue.EndRunnerLost},
 			row{NextState: queue.Failed, Reason: queue.ReasonLost, Error: "outcome unknown, because the runner died",
-				CountsAttempt: true, RecordsAttempt: true, NeedsIsolation: true}},
-		{"poison", jobWithFourAttempts(0, withCrashes(2)), queue.AttemptOutcome{EndCause: queue.EndRunnerLost,
+				CountsTowardMaxAttempts: true, RecordsAttempt: true, NeedsIsolation: true}},
+		{"poison", jobWithAtMostFourAttempts(0, withRunnerCrashes(2)), queue.AttemptOutcome{EndCause: queue.EndRunnerLost,
 			RanIsolated: true},
 			row{NextState: queue.Dead, Reason: queue.ReasonPoison,
 				Error: "not retried, because 3 runners (the processes that supervise jobs) died while this was " +
 					"their only job",
-				CountsAttempt: true, RecordsAttempt: true, NeedsIsolation: true, CountsRunnerCrash: true}},
-		{"poison that was to be held", jobWithFourAttempts(0, withCrashes(2), withOnLost(queue.OnLostHold)),
+				CountsTowardMaxAttempts: true, RecordsAttempt: true, NeedsIsolation: true, CountsAsRunnerCrash: true}},
+		{"poison that was to be held", jobWithAtMostFourAttempts(0, withRunnerCrashes(2), withOnLost(queue.OnLostHold)),
 			queue.AttemptOutcome{EndCause: queue.EndRunnerLost, RanIsolated: true},
 			row{NextState: queue.Dead, Reason: queue.ReasonPoison,
 				Error: "not retried, because 3 runners (the processes that supervise jobs) died while this was " +
 					"their only job",
-				CountsAttempt: true, RecordsAttempt: true, NeedsIsolation: true, CountsRunnerCrash: true}},
-		{"a suspect that ended well", jobWithFourAttempts(0, withCrashes(1)), queue.AttemptOutcome{EndCause: queue.EndExited},
-			row{NextState: queue.Completed, CountsAttempt: true, RecordsAttempt: true}},
-		{"a suspect that was stopped", jobWithFourAttempts(0, withCrashes(1)),
+				CountsTowardMaxAttempts: true, RecordsAttempt: true, NeedsIsolation: true, CountsAsRunnerCrash: true}},
+		{"a suspect that ended well", jobWithAtMostFourAttempts(0, withRunnerCrashes(1)),
+			queue.AttemptOutcome{EndCause: queue.EndExited},
+			row{NextState: queue.Completed, CountsTowardMaxAttempts: true, RecordsAttempt: true}},
+		{"a suspect that was stopped", jobWithAtMostFourAttempts(0, withRunnerCrashes(1)),
 			queue.AttemptOutcome{EndCause: queue.EndStopped},
 			row{NextState: queue.Pending, Reason: queue.ReasonStopped, RecordsAttempt: true, NeedsIsolation: true}},
-		{"a suspect whose machine went down", jobWithFourAttempts(0, withCrashes(1)),
+		{"a suspect whose machine went down", jobWithAtMostFourAttempts(0, withRunnerCrashes(1)),
 			queue.AttemptOutcome{EndCause: queue.EndInterrupted, RanIsolated: true},
 			row{NextState: queue.Failed, Reason: queue.ReasonInterrupted,
-				Error:         "outcome unknown, because the machine went down",
-				CountsAttempt: true, RecordsAttempt: true, NeedsIsolation: true}},
-		{"unkillable", jobWithFourAttempts(0), queue.AttemptOutcome{EndCause: queue.EndUnkillable},
-			row{NextState: queue.Dead, Reason: queue.ReasonUnkillable, CountsAttempt: true, RecordsAttempt: true}},
+				Error:                   "outcome unknown, because the machine went down",
+				CountsTowardMaxAttempts: true, RecordsAttempt: true, NeedsIsolation: true}},
+		{"unkillable", jobWithAtMostFourAttempts(0), queue.AttemptOutcome{EndCause: queue.EndUnkillable},
+			row{NextState: queue.Dead, Reason: queue.ReasonUnkillable, CountsTowardMaxAttempts: true, RecordsAttempt: true}},
 	} {
-		if got := queue.DecideAfterAttempt(c.job, c.end, retryPolicy); got != c.want {
+		if got := queue.DecideAfterAttempt(c.job, c.end, testRetryPolicy); got != c.want {
 			t.Errorf("%s:\n got %+v\nwant %+v", c.name, got, c.want)
 		}
 	}
@@ -238,16 +244,16 @@ func TestDecideMatchesOutcomeTable(t *testing.T) {
 // the number of shortages that this job has had in a row.
 func TestShortageDelayGrows(t *testing.T) {
 	for n, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30, 30} {
-		if d := queue.DecideAfterAttempt(jobWithFourAttempts(0, withShortages(n)),
+		if d := queue.DecideAfterAttempt(jobWithAtMostFourAttempts(0, withShortages(n)),
 			queue.AttemptOutcome{EndCause: queue.EndShortage},
-			retryPolicy); d.StartDelay != want*time.Second {
+			testRetryPolicy); d.StartDelay != want*time.Second {
 			t.Errorf("after %d shortages: waits %v, want %v", n, d.StartDelay, want*time.Second)
 		}
 	}
 	for _, n := range []int{64, queue.MaxShortagesInRow - 1} {
-		if d := queue.DecideAfterAttempt(jobWithFourAttempts(0, withShortages(n)),
+		if d := queue.DecideAfterAttempt(jobWithAtMostFourAttempts(0, withShortages(n)),
 			queue.AttemptOutcome{EndCause: queue.EndShortage},
-			retryPolicy); d.StartDelay != 30*time.Second || !d.CountsShortage || d.CountsAttempt {
+			testRetryPolicy); d.StartDelay != 30*time.Second || !d.CountsAsShortage || d.CountsTowardMaxAttempts {
 			t.Errorf("after %d shortages the decision is %+v", n, d)
 		}
 	}
@@ -257,14 +263,14 @@ func TestShortageDelayGrows(t *testing.T) {
 // runs again after a failure. No delay is negative.
 func TestDecideFollowsStateTable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		j := jobWithFourAttempts(rapid.IntRange(0, 5).Draw(t, "attempts"),
+		j := jobWithAtMostFourAttempts(rapid.IntRange(0, 5).Draw(t, "attempts"),
 			withOnLost(rapid.SampledFrom([]queue.OnLost{queue.OnLostRetry, queue.OnLostDead, queue.OnLostHold}).Draw(t,
 				"on_lost")),
 			withOkCodes(rapid.SliceOfN(rapid.IntRange(0, 3), 1, 3).Draw(t, "ok")...),
 			withNoRetryCodes(rapid.SliceOfN(rapid.IntRange(0, 3), 0, 3).Draw(t, "noRetry")...))
 		o := queue.AttemptOutcome{EndCause: queue.EndCause(rapid.IntRange(1, int(queue.EndUnkillable)).Draw(t, "end")),
 			ExitCode: rapid.Int64Range(0, 4).Draw(t, "code")}
-		d := queue.DecideAfterAttempt(j, o, retryPolicy)
+		d := queue.DecideAfterAttempt(j, o, testRetryPolicy)
 		if !queue.Processing.CanChangeTo(d.NextState) {
 			t.Fatalf("no transition leads from processing to %s", d.NextState)
 		}
@@ -274,7 +280,7 @@ func TestDecideFollowsStateTable(t *testing.T) {
 		if d.StartDelay < 0 || d.NextState.IsRunnable() != true && d.StartDelay != 0 {
 			t.Fatalf("waits %v as %s", d.StartDelay, d.NextState)
 		}
-		if !d.CountsAttempt && d.NextState != queue.Pending {
+		if !d.CountsTowardMaxAttempts && d.NextState != queue.Pending {
 			t.Fatalf("a refunded attempt leads to %s", d.NextState)
 		}
 	})
@@ -287,7 +293,7 @@ func TestDecidePanicsOnUnknownEndCause(t *testing.T) {
 			t.Error("Decide did not panic for the unknown end 0")
 		}
 	}()
-	queue.DecideAfterAttempt(jobWithFourAttempts(0), queue.AttemptOutcome{}, retryPolicy)
+	queue.DecideAfterAttempt(jobWithAtMostFourAttempts(0), queue.AttemptOutcome{}, testRetryPolicy)
 }
 
 func delaysAfterFailures(p queue.RetryPolicy, backoff queue.Backoff, n int) (delays []time.Duration) {
@@ -300,24 +306,24 @@ func delaysAfterFailures(p queue.RetryPolicy, backoff queue.Backoff, n int) (del
 
 // Every strategy gives the documented delays (docs/retries.md). Settings of the job take precedence
 // over settings of the service.
-func TestBackoffDelays(t *testing.T) {
-	exact, withPolicy := 0.0, func(f func(*queue.RetryPolicy)) queue.RetryPolicy { p := retryPolicy; f(&p); return p }
+func TestBackoffDelaysFollowStrategy(t *testing.T) {
+	exact, withPolicy := 0.0, func(f func(*queue.RetryPolicy)) queue.RetryPolicy { p := testRetryPolicy; f(&p); return p }
 	for _, c := range []struct {
 		name   string
 		policy queue.RetryPolicy
 		own    queue.Backoff
 		want   string
 	}{
-		{"exponential", retryPolicy, queue.Backoff{}, "2s 4s 8s 16s"},
+		{"exponential", testRetryPolicy, queue.Backoff{}, "2s 4s 8s 16s"},
 		{"base 1.5", withPolicy(func(p *queue.RetryPolicy) { p.BaseSeconds = 1.5 }), queue.Backoff{}, "1.5s 2.25s 3.375s"},
 		{"base below 1", withPolicy(func(p *queue.RetryPolicy) { p.BaseSeconds = 0.5 }), queue.Backoff{}, "500ms 250ms"},
 		{"linear", withPolicy(func(p *queue.RetryPolicy) { p.Strategy = queue.BackoffLinear }), queue.Backoff{},
 			"2s 4s 6s 8s"},
 		{"fixed", withPolicy(func(p *queue.RetryPolicy) { p.Strategy = queue.BackoffFixed }), queue.Backoff{}, "1m0s 1m0s"},
 		{"cap", withPolicy(func(p *queue.RetryPolicy) { p.MaxDelay = 5 * time.Second }), queue.Backoff{}, "2s 4s 5s 5s"},
-		{"own base", retryPolicy, queue.Backoff{BaseSeconds: 3}, "3s 9s"},
-		{"own strategy", retryPolicy, queue.Backoff{Strategy: queue.BackoffLinear}, "2s 4s 6s"},
-		{"own cap", retryPolicy, queue.Backoff{MaxDelay: 3 * time.Second}, "2s 3s 3s"},
+		{"own base", testRetryPolicy, queue.Backoff{BaseSeconds: 3}, "3s 9s"},
+		{"own strategy", testRetryPolicy, queue.Backoff{Strategy: queue.BackoffLinear}, "2s 4s 6s"},
+		{"own cap", testRetryPolicy, queue.Backoff{MaxDelay: 3 * time.Second}, "2s 3s 3s"},
 		{"own jitter of none", withPolicy(func(p *queue.RetryPolicy) { p.Jitter = 1 }), queue.Backoff{Jitter: &exact},
 			"2s 4s 8s"},
 	} {
@@ -397,7 +403,7 @@ func TestDecideDoesNotRetryAJobThatCannotStart(t *testing.T) {
 			d := queue.DecideAfterAttempt(j, queue.AttemptOutcome{EndCause: queue.EndCannotStart, ExitCode: code,
 				Error: "it is missing"}, policy)
 			if d.NextState != c.state || c.state == queue.Dead &&
-				(d.Reason != reason || !d.CountsAttempt || d.Error != "it is missing") {
+				(d.Reason != reason || !d.CountsTowardMaxAttempts || d.Error != "it is missing") {
 				t.Errorf("exit code %d, %s: got %+v, want %s", code, what, d, c.state)
 			}
 		}

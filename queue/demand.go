@@ -27,8 +27,8 @@ var demandableGateKinds = []GateKind{GateNode, GateLock, GateRate, GateResource}
 // DemandableGateKinds returns the kinds of gates that a job can request.
 func DemandableGateKinds() []GateKind { return slices.Clone(demandableGateKinds) }
 
-// SharedOwner is the owner of gates that all users share. The owner of any other gate is the uid of a user.
-const SharedOwner = -1 << 31
+// SharedGateOwner is the owner of gates that all users share. The owner of any other gate is the uid of a user.
+const SharedGateOwner = -1 << 31
 
 // Demand is a gate (lock, rate, resource or node) that a job needs in order to start. The quota of the job's
 // user is not a Demand.
@@ -42,20 +42,20 @@ type Demand struct {
 }
 
 // GateOwner returns the owner of the demanded gate, if a job of the user uid demands it. The owner of nodes, resources,
-// and keys that begin with @ is SharedOwner.
+// and keys that begin with @ is SharedGateOwner.
 func (d Demand) GateOwner(uid int) int {
-	if !d.StatesLimit() || strings.HasPrefix(d.GateKey, "@") {
-		return SharedOwner
+	if !d.StatesItsLimit() || strings.HasPrefix(d.GateKey, "@") {
+		return SharedGateOwner
 	}
 	return uid
 }
 
-// StatesLimit reports whether the demand itself states the limit, as for a lock or a rate. The limit of a resource
+// StatesItsLimit reports whether the demand itself states the limit, as for a lock or a rate. The limit of a resource
 // is a setting of the node.
-func (d Demand) StatesLimit() bool { return d.Kind == GateLock || d.Kind == GateRate }
+func (d Demand) StatesItsLimit() bool { return d.Kind == GateLock || d.Kind == GateRate }
 
-// Units returns how many units of the gate a job uses while it runs.
-func (d Demand) Units() int {
+// UnitsWhileRunning returns how many units of the gate a job uses while it runs.
+func (d Demand) UnitsWhileRunning() int {
 	if d.Kind == GateResource {
 		return d.Amount
 	}
@@ -142,7 +142,7 @@ func validDemandKey(d Demand) bool {
 func DemandsSignature(demands []Demand) string {
 	var b strings.Builder
 	for _, d := range demands {
-		fmt.Fprintf(&b, "%d %d %s\n", d.Kind, d.Units(), d.GateKey)
+		fmt.Fprintf(&b, "%d %d %s\n", d.Kind, d.UnitsWhileRunning(), d.GateKey)
 	}
 	return b.String()
 }

@@ -18,8 +18,8 @@ func ValidQueueName(name string) bool { return len(name) <= MaxQueueNameBytes &&
 // ratePeriods maps the letter of a period in a rate to its duration.
 var ratePeriods = map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour}
 
-// parseAmount parses a number from 1 to MaxDemandAmount. It accepts only digits.
-func parseAmount(text string) (n int, ok bool) {
+// parseDemandAmount parses a number from 1 to MaxDemandAmount. It accepts only digits.
+func parseDemandAmount(text string) (n int, ok bool) {
 	amount, err := strconv.ParseUint(text, 10, 32)
 	return int(amount), err == nil && amount >= 1 && amount <= MaxDemandAmount
 }
@@ -33,7 +33,7 @@ func ParseLockDemand(text string) (Demand, error) {
 		d.Amount = 0
 	}
 	if counted {
-		n, ok := parseAmount(count)
+		n, ok := parseDemandAmount(count)
 		if !ok {
 			return d, InvalidField("lock", "%q is not a lock; write KEY or KEY:N, with N from 1 to %d", ClipForMessage(text),
 				MaxDemandAmount)
@@ -62,7 +62,7 @@ func ParseRateDemand(text string) (Demand, error) {
 	}
 	count, period, _ := strings.Cut(rate, "/")
 	d := Demand{Kind: GateRate, GateKey: key, RatePeriod: ratePeriods[period]}
-	n, ok := parseAmount(count)
+	n, ok := parseDemandAmount(count)
 	if !ok || d.RatePeriod == 0 {
 		return d, InvalidField("rate_limit", "%q is not a rate; write KEY=N/PERIOD like api=10/m, with N from 1 to %d and a "+
 			"period of s, m, h or d", ClipForMessage(text), MaxDemandAmount)
@@ -153,7 +153,7 @@ func demandsOfSpec(s *Spec) (demands []Demand) {
 		add(ParseRateDemand(*s.RateLimit))
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Resources)) {
-		n, _ := parseAmount(s.Resources[name])
+		n, _ := parseDemandAmount(s.Resources[name])
 		add(Demand{Kind: GateResource, GateKey: name, Amount: n}, nil)
 	}
 	return demands

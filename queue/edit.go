@@ -177,7 +177,7 @@ func (j *Job) Edit(patchJSON json.RawMessage, d Defaults) error {
 	j.Queue, j.Demands, j.Priority, j.MaxAttempts, j.Execution, j.ExpiresAt = edited.Queue, edited.Demands,
 		edited.Priority, edited.MaxAttempts, edited.Execution, edited.ExpiresAt
 	j.Unique, j.UniqueFor, j.HookEvents = edited.Unique, edited.UniqueFor,
-		edited.HookEvents|j.HookEvents&(IsHook|HookFromSettings)
+		edited.HookEvents|j.HookEvents&(IsHookJob|HookDefinedBySettings)
 	if depends {
 		j.DependsOn, j.OnDependencyFailure = edited.DependsOn, edited.OnDependencyFailure
 		if j.DependsOn == nil {

@@ -6,13 +6,14 @@ import "slices"
 // them. ResolveSpec checks every spec against these rules, and the JSON Schema of a job contains the same rules. A
 // field that is null, false, or an empty map counts as not given.
 //
-// For example, {Field: "unique_for", OtherFields: []string{"unique"}, RequiresOther: true, …} rejects {"unique_for":
-// "1h"}. Its schema is {"anyOf": [{"not": {"required": ["unique_for"]}}, {"required": ["unique"]}]}.
+// For example, {Field: "unique_for", OtherFields: []string{"unique"}, RequiresOtherField: true, …} rejects
+// {"unique_for": "1h"}. Its schema is {"requireSetA": [{"not": {"required": ["unique_for"]}}, {"required":
+// ["unique"]}]}.
 type FieldRule struct {
-	Field         string // field that the error names
-	OtherFields   []string
-	RequiresOther bool // true: Field requires at least one of OtherFields; false: it excludes all of them
-	Message       string
+	Field              string // field that the error names
+	OtherFields        []string
+	RequiresOtherField bool // true: Field requires at least one of OtherFields; false: it excludes all of them
+	Message            string
 	// areEquivalent reports whether Field and the other field have equivalent values. ResolveSpec then accepts both
 	// fields. The reason is that replies of the service contain both, and a client may send them back. A schema cannot
 	// express this exception, so the schema accepts only one of the fields.
@@ -54,7 +55,7 @@ func (s *Spec) checkFieldRules(check fieldChecker) {
 			continue
 		}
 		hasOther := slices.ContainsFunc(r.OtherFields, s.hasField)
-		check(hasOther == r.RequiresOther || hasOther && r.areEquivalent != nil && r.areEquivalent(s),
+		check(hasOther == r.RequiresOtherField || hasOther && r.areEquivalent != nil && r.areEquivalent(s),
 			r.Field, "%s", r.Message)
 	}
 }

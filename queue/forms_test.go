@@ -16,7 +16,8 @@ func textFormats() map[string]*TextFormat {
 	}}
 	all := map[string]*TextFormat{"glob": GlobFormat, "signal": signal}
 	for name, c := range fieldConstraints() {
-		for part, form := range map[string]*TextFormat{"": c.TextFormat, " entries": c.EntryFormat, " names": c.NameFormat} {
+		for part, form := range map[string]*TextFormat{"": c.TextFormat, " entries": c.EntryFormat,
+			" names": c.MapNameFormat} {
 			if form != nil {
 				all[name+part] = form
 			}

@@ -56,7 +56,7 @@ func invalidGlobError(pattern string) error {
 // CompileGlob rejects.
 var GlobFormat = &TextFormat{Pattern: `^([^\[]|\[(![^\]]+|[^!\]][^\]]*)\])*$`, CheckText: checkGlob}
 
-func checkGlob(pattern string) error { return errorOf(CompileGlob(pattern)) }
+func checkGlob(pattern string) error { return onlyError(CompileGlob(pattern)) }
 
 // bracketRegexp returns the regular expression for the text between the brackets of a pattern. For a
 // reversed range like z-a, it returns an invalid expression.

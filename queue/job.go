@@ -8,9 +8,9 @@ import (
 
 // These are limits on jobs. The unit is bytes unless the comment names another.
 const (
-	// DatabaseID identifies a queue's SQLite database file. It is the application id at byte 68 of the file:
+	// DatabaseApplicationID identifies a queue's SQLite database file. It is the application id at byte 68 of the file:
 	// "qctl".
-	DatabaseID = 0x7163746c
+	DatabaseApplicationID = 0x7163746c
 
 	MaxCommandBytes          = 131_071   // shell command line; also each entry of argv and env
 	MaxArgsEnvBytes          = 512 << 10 // all entries of argv and env together
@@ -19,9 +19,9 @@ const (
 	MaxLabelBytes            = 256       // name and value of one label together
 	MaxPriority              = 1_000_000 // priorities are from -MaxPriority to MaxPriority
 	MaxAttempts              = 1_000_000 // number of attempts
-	MaxOutputLimit           = 1 << 30   // maximum of output_limit
-	MinMemory                = 1 << 20   // minimum of memory
-	MaxMemory                = 1 << 50   // maximum of memory
+	MaxOutputLimitBytes      = 1 << 30   // maximum of output_limit
+	MinMemoryBytes           = 1 << 20   // minimum of memory
+	MaxMemoryBytes           = 1 << 50   // maximum of memory
 	MinCPUs                  = 0.01      // minimum of cpus
 	MaxCPUs                  = 4096      // maximum of cpus
 	MaxTasks                 = 4 << 20   // maximum of tasks, as in Linux
@@ -213,8 +213,8 @@ const (
 	ConflictReplace                       // if the other job is waiting, it is cancelled; otherwise like ConflictReject
 )
 
-// conflictNames contains the names of the values of ConflictAction, as users write them.
-var conflictNames = []string{ConflictReturn: "return", ConflictReject: "reject", ConflictReplace: "replace"}
+// conflictActionNames contains the names of the values of ConflictAction, as users write them.
+var conflictActionNames = []string{ConflictReturn: "return", ConflictReject: "reject", ConflictReplace: "replace"}
 
 // InputParts is a set of parts of a job's input that were removed after the job had ended, to free space.
 type InputParts uint8
@@ -246,9 +246,10 @@ type Lease struct {
 // Lease returns the lease of a claimed job.
 func (j *Job) Lease() Lease { return Lease{j.Seq, j.Fence} }
 
-// QueueTime returns how long the job has waited to start. The wait begins when the job could first run, or when it was
-// last released or retried. It ends when the job starts or ends. If the job is still waiting, the wait lasts until now.
-func (j *Job) QueueTime(now UnixMillis) time.Duration {
+// QueueWaitTime returns how long the job has waited to start. The wait begins when the job could first run, or when it
+// was last released or retried. It ends when the job starts or ends. If the job is still waiting, the wait lasts until
+// now.
+func (j *Job) QueueWaitTime(now UnixMillis) time.Duration {
 	from := max(j.RunAt, j.CreatedAt, j.AgingSince)
 	end := now
 	if j.StartedAt >= from {

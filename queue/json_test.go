@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// nestingDepth returns how deep a JSON text is nested. It uses the decoder of package json.
-func nestingDepth(raw []byte) (deepestLevel int) {
+// jsonNestingDepth returns how deep a JSON text is nested. It uses the decoder of package json.
+func jsonNestingDepth(raw []byte) (deepestLevel int) {
 	d := json.NewDecoder(strings.NewReader(string(raw)))
 	for n := 0; ; {
 		token, err := d.Token()
@@ -84,7 +84,7 @@ func FuzzJSON(f *testing.F) {
 		// CheckJSON handles long strings separately, so also test a line with long strings.
 		long := []byte(strings.ReplaceAll(string(raw), "a", strings.Repeat("a", 300)))
 		for _, line := range [][]byte{long, raw} {
-			want := json.Valid(line) && utf8.Valid(line) && nestingDepth(line) <= 32
+			want := json.Valid(line) && utf8.Valid(line) && jsonNestingDepth(line) <= 32
 			if got := queue.CheckJSON(line) == nil; got != want {
 				t.Fatalf("%q: got %v, want %v", line, got, want)
 			}
@@ -98,7 +98,7 @@ func FuzzJSON(f *testing.F) {
 				t.Fatalf("%q as JSON is %s, which is read as %q, %v", raw, line, text, err)
 			}
 		}
-		want := json.Valid(raw) && utf8.Valid(raw) && nestingDepth(raw) <= 32
+		want := json.Valid(raw) && utf8.Valid(raw) && jsonNestingDepth(raw) <= 32
 		if !want {
 			return
 		}
@@ -113,12 +113,12 @@ func FuzzJSON(f *testing.F) {
 				t.Fatalf("%q: got %q, want %q", raw, got, list)
 			}
 		}
-		compareMembers(t, raw)
+		compareMembersWithLibrary(t, raw)
 	})
 }
 
-// compareMembers checks that EachMember passes on the same members as the standard decoder.
-func compareMembers(t *testing.T, raw []byte) {
+// compareMembersWithLibrary checks that EachMember passes on the same members as the standard decoder.
+func compareMembersWithLibrary(t *testing.T, raw []byte) {
 	var m map[string]json.RawMessage
 	isObject := json.Unmarshal(raw, &m) == nil && strings.TrimSpace(string(raw)) != "null"
 	got, names := map[string]string{}, []string{}

@@ -32,9 +32,9 @@ var jobLimits = []struct {
 	{"no_new_privileges", func(j *Job) bool { return j.NoNewPrivileges }},
 }
 
-// Enforcements returns one entry for each limit. If knownEnforcements has an entry for a limit, it returns a copy of
-// that entry. Otherwise the entry says that the limit is not enforced.
-func Enforcements(knownEnforcements []Enforcement) (enforcements []Enforcement) {
+// EnforcementsOfAllLimits returns one entry for each limit. If knownEnforcements has an entry for a limit, it returns a
+// copy of that entry. Otherwise the entry says that the limit is not enforced.
+func EnforcementsOfAllLimits(knownEnforcements []Enforcement) (enforcements []Enforcement) {
 	for _, l := range jobLimits {
 		e := Enforcement{LimitField: l.name,
 			Mechanism: "the runners, which supervise jobs, have not reported that they can enforce it"}
@@ -61,7 +61,7 @@ type UnenforcedLimit struct {
 // UnenforcedLimits returns the limits that some of the jobs have and that are not fully enforced, in the order
 // of jobLimits.
 func UnenforcedLimits(jobs []Job, knownEnforcements []Enforcement) (unenforcedLimits []UnenforcedLimit) {
-	for i, e := range Enforcements(knownEnforcements) {
+	for i, e := range EnforcementsOfAllLimits(knownEnforcements) {
 		if e.Extent == Enforced {
 			continue
 		}

@@ -39,7 +39,7 @@ func ResolveSpec(s *Spec, d Defaults) (Job, error) {
 		MaxAttempts: int(ValueOr(s.MaxAttempts, ValueOr(s.MaxRetries, d.MaxRetries)+1)),
 		Unique:      ValueOr(s.Unique, ""),
 		UniqueFor:   ValueOr(s.UniqueFor, 0),
-		OnConflict:  ConflictAction(max(0, slices.Index(conflictNames, ValueOr(s.OnConflict, "")))),
+		OnConflict:  ConflictAction(max(0, slices.Index(conflictActionNames, ValueOr(s.OnConflict, "")))),
 		Execution: Execution{
 			Command:          ValueOr(s.Command, ""),
 			Argv:             s.Argv,
@@ -113,7 +113,7 @@ func resolveEnv(check fieldChecker, s *Spec) []string {
 		// checkMapEntry reports a name or a value that is too long by itself. This condition finds pairs that are too long
 		// only together.
 		if size := len(name) + 1 + len(value); max(len(name), len(value)) <= MaxCommandBytes && size > MaxCommandBytes {
-			check(false, "env", pairTooLongMessage, ClipForMessage(name), size, MaxCommandBytes)
+			check(false, "env", nameAndValueTooLongMessage, ClipForMessage(name), size, MaxCommandBytes)
 		}
 		env = append(env, name+"="+value)
 		total += len(name) + len(value) + 2
@@ -141,9 +141,9 @@ const (
 	TracestateVariable  = "TRACESTATE"
 )
 
-// WithoutTrace returns the spec without the two environment variables of its trace. Two requests that differ only in
-// their traces request the same job, so they are compared without the traces.
-func (s *Spec) WithoutTrace() *Spec {
+// WithoutTraceVariables returns the spec without the two environment variables of its trace. Two requests that differ
+// only in their traces request the same job, so they are compared without the traces.
+func (s *Spec) WithoutTraceVariables() *Spec {
 	if s.Env[TraceparentVariable] == "" && s.Env[TracestateVariable] == "" {
 		return s
 	}
@@ -161,8 +161,8 @@ func (s *Spec) WithoutTrace() *Spec {
 // its session.
 const AttemptCookieVariable = "QUEUECTL_COOKIE"
 
-// pairTooLongMessage is the error message for a name and a value that together exceed a limit.
-const pairTooLongMessage = "%q is too long (%d bytes with its value); the maximum is %d bytes"
+// nameAndValueTooLongMessage is the error message for a name and a value that together exceed a limit.
+const nameAndValueTooLongMessage = "%q is too long (%d bytes with its value); the maximum is %d bytes"
 
 // checkLabels reports each label whose name and value are too long together.
 func checkLabels(check fieldChecker, labels map[string]string) {
@@ -170,7 +170,8 @@ func checkLabels(check fieldChecker, labels map[string]string) {
 		size := len(k) + len(v)
 		// checkMapEntry reports a name or a value that is too long by itself. This check finds pairs that are too long only
 		// together.
-		check(size <= MaxLabelBytes || max(len(k), len(v)) > MaxLabelBytes, "labels", pairTooLongMessage, ClipForMessage(k),
+		check(size <= MaxLabelBytes || max(len(k), len(v)) > MaxLabelBytes, "labels", nameAndValueTooLongMessage,
+			ClipForMessage(k),
 			size,
 			MaxLabelBytes)
 	}

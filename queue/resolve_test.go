@@ -75,7 +75,7 @@ func labelsOf(n int) map[string]string {
 // fieldLimit describes the limit of a field. atLimit sets a value at the limit, which ResolveSpec must accept.
 // beyondLimit sets the next value, which ResolveSpec must reject with an error that names the field.
 type fieldLimit struct {
-	name, field          string
+	caseName, field      string
 	atLimit, beyondLimit func(*queue.Spec)
 }
 
@@ -168,9 +168,9 @@ func TestResolveRejectsValuesBeyondLimits(t *testing.T) {
 		l.atLimit(&at)
 		l.beyondLimit(&beyond)
 		if _, err := queue.ResolveSpec(&at, serviceDefaults); err != nil {
-			t.Errorf("%s: at the limit: got error %v, want none", l.name, err)
+			t.Errorf("%s: at the limit: got error %v, want none", l.caseName, err)
 		}
-		checkSpecRefused(t, l.name+" beyond the limit", &beyond, l.field)
+		checkSpecRefused(t, l.caseName+" beyond the limit", &beyond, l.field)
 	}
 }
 

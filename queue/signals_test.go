@@ -34,7 +34,7 @@ func TestSignalNamesMatchLinux(t *testing.T) {
 }
 
 // ParseSignal accepts names and numbers, and rejects other texts with a hint.
-func TestParseSignal(t *testing.T) {
+func TestParseSignalAcceptsNamesAndNumbers(t *testing.T) {
 	for text, want := range map[string]int{"usr1": 10, "SIGSEGV": 11, "9": 9, "64": 64, "RTMIN": 34, "SIGRTMIN+2": 36} {
 		if got, err := queue.ParseSignal(text); got != want || err != nil {
 			t.Errorf("%s: got %d, %v, want %d", text, got, err, want)

@@ -58,7 +58,7 @@ func drawSpec(t *rapid.T) *queue.Spec {
 }
 
 // A spec that is encoded as JSON and decoded again is unchanged, including every digit of its numbers.
-func TestSpecSurvivesJSON(t *testing.T) {
+func TestSpecRoundTripsThroughJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := drawSpec(t)
 		raw, err := json.Marshal(want)
@@ -76,7 +76,7 @@ func TestSpecSurvivesJSON(t *testing.T) {
 }
 
 // Every spec in JSON can also be written with flags, and has the same meaning.
-func TestSpecSurvivesFlags(t *testing.T) {
+func TestSpecRoundTripsThroughFlags(t *testing.T) {
 	kinds := map[string]queue.FieldKind{}
 	for _, f := range queue.SpecFields() {
 		kinds[f.Name] = f.Kind
@@ -85,7 +85,7 @@ func TestSpecSurvivesFlags(t *testing.T) {
 		want := drawSpec(t)
 		var got queue.Spec
 		for name, value := range want.GivenFields() {
-			for _, flag := range flagsOf(kinds[name], value) {
+			for _, flag := range flagValuesOf(kinds[name], value) {
 				if err := got.SetFieldText(name, flag); err != nil {
 					t.Fatalf("--%s %q: %v", name, flag, err)
 				}
@@ -97,8 +97,8 @@ func TestSpecSurvivesFlags(t *testing.T) {
 	})
 }
 
-// flagsOf returns the values of the flags with which a user would set a field.
-func flagsOf(kind queue.FieldKind, value any) (flags []string) {
+// flagValuesOf returns the values of the flags with which a user would set a field.
+func flagValuesOf(kind queue.FieldKind, value any) (flags []string) {
 	switch v := value.(type) {
 	case []string:
 		return v

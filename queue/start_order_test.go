@@ -12,11 +12,11 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// With orderByTime, jobs gain priority with time. With orderByEnqueues, they gain priority with each job that is
-// enqueued.
-var orderByTime = queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime,
+// With rankOrderByTime, jobs gain priority with time. With rankOrderByEnqueues, they gain priority with each job that
+// is enqueued.
+var rankOrderByTime = queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime,
 	AgingInterval: time.Minute}
-var orderByEnqueues = queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByEnqueues,
+var rankOrderByEnqueues = queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByEnqueues,
 	AgingInterval: time.Minute}
 
 // Jobs start in the order of their sums of priority and points. Here, four jobs have these priorities and points:
@@ -27,13 +27,13 @@ func TestAgeingOrdersByPriorityPlusPoints(t *testing.T) {
 	type job struct{ seq, priority, points int64 }
 	jobs := []job{{2, 3, 5}, {3, 5, 3}, {4, 8, 0}, {1, 2, 7}}
 	for _, j := range jobs {
-		if got := orderByEnqueues.AgingPoints(1, 2, arrivals-j.points, arrivals); got != j.points {
+		if got := rankOrderByEnqueues.AgingPoints(1, 2, arrivals-j.points, arrivals); got != j.points {
 			t.Errorf("job %d: got %d points, want %d", j.seq, got, j.points)
 		}
 	}
 	slices.SortFunc(jobs, func(a, b job) int {
-		return cmp.Or(cmp.Compare(orderByEnqueues.Rank(a.priority, 1, arrivals-a.points),
-			orderByEnqueues.Rank(b.priority, 1, arrivals-b.points)), cmp.Compare(a.seq, b.seq))
+		return cmp.Or(cmp.Compare(rankOrderByEnqueues.Rank(a.priority, 1, arrivals-a.points),
+			rankOrderByEnqueues.Rank(b.priority, 1, arrivals-b.points)), cmp.Compare(a.seq, b.seq))
 	})
 	if want := []job{{1, 2, 7}, {2, 3, 5}, {3, 5, 3}, {4, 8, 0}}; !slices.Equal(jobs, want) {
 		t.Errorf("the jobs run in the order %v, want %v", jobs, want)
@@ -44,7 +44,7 @@ func TestAgeingOrdersByPriorityPlusPoints(t *testing.T) {
 // effective priorities grow. This holds for both units of ageing.
 func TestRankOrdersAsEffectivePriorityAtEveryInstant(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		o := rapid.SampledFrom([]queue.RankOrder{orderByTime, orderByEnqueues}).Draw(t, "order")
+		o := rapid.SampledFrom([]queue.RankOrder{rankOrderByTime, rankOrderByEnqueues}).Draw(t, "order")
 		interval := o.AgingInterval.Milliseconds()
 		draw := func(name string) (priority, since int64) {
 			return rapid.Int64Range(-queue.MaxPriority, queue.MaxPriority).Draw(t, name),
@@ -88,7 +88,7 @@ func TestRankSaturatesOnOverflow(t *testing.T) {
 }
 
 // SchedulingByPriority uses only the priority. SchedulingByArrival ignores the priority.
-func TestRankWithoutAgeing(t *testing.T) {
+func TestRankWithoutAgeingFollowsScheduling(t *testing.T) {
 	p, f := queue.RankOrder{Scheduling: queue.SchedulingByPriority}, queue.RankOrder{Scheduling: queue.SchedulingByArrival}
 	if p.Rank(5, 1, 1) != p.Rank(5, 99, 99) || p.Rank(6, 99, 99) >= p.Rank(5, 1, 1) {
 		t.Error("ByPriority considers more than the priority, or puts a lower priority first")
@@ -108,7 +108,7 @@ func TestAgingPointsCountWholeIntervals(t *testing.T) {
 		since, now queue.UnixMillis
 		want       int64
 	}{{1, 60_000, 0}, {1, 60_001, 1}, {1, 600_001, 10}, {0, 600_000, 0}, {600_000, 1, 0}} {
-		if got := orderByTime.AgingPoints(c.since, c.now, 0, 0); got != c.want {
+		if got := rankOrderByTime.AgingPoints(c.since, c.now, 0, 0); got != c.want {
 			t.Errorf("since %d, now %d: got %d, want %d", c.since, c.now, got, c.want)
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// transitions lists, for each state, the states that can follow. The state "" means that the job is new.
-var transitions = map[string]string{
+// wantedStateTransitions lists, for each state, the states that can follow. The state "" means that the job is new.
+var wantedStateTransitions = map[string]string{
 	"":           "pending blocked held",
 	"blocked":    "pending held cancelled",
 	"held":       "pending blocked cancelled",
@@ -24,11 +24,11 @@ var transitions = map[string]string{
 
 // CanChangeTo allows exactly the listed transitions.
 func TestCanChangeToMatchesTransitions(t *testing.T) {
-	if got := len(queue.States()); got != len(transitions)-1 {
-		t.Fatalf("got %d states, want %d", got, len(transitions)-1)
+	if got := len(queue.States()); got != len(wantedStateTransitions)-1 {
+		t.Fatalf("got %d states, want %d", got, len(wantedStateTransitions)-1)
 	}
 	for _, from := range append([]queue.State{0}, queue.States()...) {
-		allowed, known := transitions[from.String()]
+		allowed, known := wantedStateTransitions[from.String()]
 		if !known {
 			t.Fatalf("state %q is not in the contract", from)
 		}

@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// NoUser is the uid for actions that no user has requested, but that the service takes by itself.
-const NoUser = math.MinInt
+// NoUserUID is the uid for actions that no user has requested, but that the service takes by itself.
+const NoUserUID = math.MinInt
 
 type userContextKey struct{}
 
@@ -16,10 +16,10 @@ func WithUserID(ctx context.Context, uid int) context.Context {
 	return context.WithValue(ctx, userContextKey{}, uid)
 }
 
-// UserIDFromContext returns the uid in the context, or NoUser if the context has none.
+// UserIDFromContext returns the uid in the context, or NoUserUID if the context has none.
 func UserIDFromContext(ctx context.Context) int {
 	if uid, named := ctx.Value(userContextKey{}).(int); named {
 		return uid
 	}
-	return NoUser
+	return NoUserUID
 }

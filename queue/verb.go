@@ -20,7 +20,7 @@ const (
 type verbRule struct {
 	actsInStates     []State           // states in which the verb changes a job
 	noEffectInStates []State           // states in which the verb is accepted but changes nothing
-	letsJobRun       bool              // the verb lets the job run
+	makesJobRunnable bool              // the verb lets the job run
 	nextState        func(State) State // returns the job's state after the verb
 	eventKind        EventKind         // event to record
 	acceptedJobsText string            // text for error messages: which jobs the verb accepts
@@ -57,7 +57,7 @@ var verbRules = map[Verb]verbRule{
 func (v Verb) EffectOn(j *Job) (nextState State, event EventKind, hasEffect bool, err error) {
 	r := verbRules[v]
 	switch {
-	case r.letsJobRun && j.IsDisowned():
+	case r.makesJobRunnable && j.IsDisowned():
 		return 0, "", false, Errorf(CodeWrongState,
 			"the account of job %s no longer exists; an admin can set another account: queuectl edit %s '{\"user\":\"NAME\"}'",
 			j.ID, j.ID)

@@ -124,7 +124,7 @@ func drawValidSpec(t *rapid.T) *queue.Spec {
 
 // A job from the spec that SpecOfJob returns equals the original job, whatever the current defaults are. An edit
 // starts from this spec, so it changes only the fields that it names.
-func TestSpecOfRequestsSameJob(t *testing.T) {
+func TestSpecOfJobRequestsSameJob(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		j, err := queue.ResolveSpec(drawValidSpec(t), serviceDefaults)
 		if err != nil {
@@ -134,7 +134,7 @@ func TestSpecOfRequestsSameJob(t *testing.T) {
 		other := queue.Defaults{Priority: 7, MaxRetries: 1, Timeout: time.Hour, KillAfter: time.Second, Shell: "/bin/other",
 			OnLost: queue.OnLostDead, OutputLimit: 5}
 		again, err := queue.ResolveSpec(queue.SpecOfJob(&j), other)
-		if err != nil || !reflect.DeepEqual(normalize(again), normalize(j)) {
+		if err != nil || !reflect.DeepEqual(emptyFieldsToNil(again), emptyFieldsToNil(j)) {
 			t.Fatalf("%v\ngot  %+v\nwant %+v", err, again, j)
 		}
 		edited := j
@@ -143,14 +143,14 @@ func TestSpecOfRequestsSameJob(t *testing.T) {
 		}
 		want := j
 		want.Priority = 8
-		if !reflect.DeepEqual(normalize(edited), normalize(want)) {
+		if !reflect.DeepEqual(emptyFieldsToNil(edited), emptyFieldsToNil(want)) {
 			t.Fatalf("after the edit\ngot  %+v\nwant %+v", edited, want)
 		}
 	})
 }
 
-// normalize replaces empty maps and lists in a job by nil.
-func normalize(j queue.Job) queue.Job {
+// emptyFieldsToNil replaces empty maps and lists in a job by nil.
+func emptyFieldsToNil(j queue.Job) queue.Job {
 	if len(j.Env) == 0 {
 		j.Env = nil
 	}

@@ -60,10 +60,10 @@ func (b startedProcess) procStatFields(t *testing.T) []string {
 	return strings.Fields(rest)
 }
 
-// createAccountRunner creates the directory of a runner that has switched to uid 1, and locks the directory as a living
-// runner would. The running table (the file that lists running attempts) contains runnerProcess as the runner and
-// jobProcesses as the processes of its jobs.
-func createAccountRunner(t *testing.T, baseDir string, runnerProcess startedProcess,
+// createAccountRunnerDir creates the directory of a runner that has switched to uid 1, and locks the directory as a
+// living runner would. The running table (the file that lists running attempts) contains runnerProcess as the runner
+// and jobProcesses as the processes of its jobs.
+func createAccountRunnerDir(t *testing.T, baseDir string, runnerProcess startedProcess,
 	jobProcesses ...startedProcess) (dir string) {
 	t.Helper()
 	dir = filepath.Join(baseDir, rundir.AccountDirPrefix+"daemon", "1.a")
@@ -97,7 +97,7 @@ func TestEndAllRunnersSparesOtherAccounts(t *testing.T) {
 	own, ownJob, foreign, foreignJob := startProcess(t, 1), startProcess(t, 1), startProcess(t, 0), startProcess(t, 2)
 
 	base := t.TempDir()
-	dir := createAccountRunner(t, base, foreign, foreignJob)
+	dir := createAccountRunnerDir(t, base, foreign, foreignJob)
 	if pid := LivingRunnerPID(dir); pid != 0 {
 		t.Errorf("its runner is process %d, of another account", pid)
 	}
@@ -112,7 +112,7 @@ func TestEndAllRunnersSparesOtherAccounts(t *testing.T) {
 	}
 
 	base = t.TempDir()
-	dir = createAccountRunner(t, base, own, ownJob, foreignJob)
+	dir = createAccountRunnerDir(t, base, own, ownJob, foreignJob)
 	if pid := LivingRunnerPID(dir); pid != int64(own.pid) {
 		t.Errorf("its runner is process %d, want %d", pid, own.pid)
 	}
@@ -132,8 +132,8 @@ func TestEndAllRunnersSparesOtherAccounts(t *testing.T) {
 	}
 }
 
-// OutputSize counts a symbolic link in the output directory as 0 bytes, because the target of the link may belong to
-// another account.
+// OutputFileBytes counts a symbolic link in the output directory as 0 bytes, because the target of the link may belong
+// to another account.
 func TestOutputSizeIgnoresSymlinks(t *testing.T) {
 	root := t.TempDir()
 	path := OutputPath(root, "1-1")
@@ -143,7 +143,7 @@ func TestOutputSizeIgnoresSymlinks(t *testing.T) {
 	if err := os.Symlink(os.Args[0], path); err != nil {
 		t.Fatal(err)
 	}
-	if got := OutputSize(root, "1-1", 1<<20); got != 0 {
+	if got := OutputFileBytes(root, "1-1", 1<<20); got != 0 {
 		t.Errorf("the file has %d bytes", got)
 	}
 }

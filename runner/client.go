@@ -27,8 +27,8 @@ type Client struct {
 	reader *bufio.Reader // reads from conn
 	outbox *wire.Outbox
 
-	mu     sync.Mutex
-	lastID wire.RequestID // id of the last request; guarded by mu
+	mu            sync.Mutex
+	lastRequestID wire.RequestID // id of the last request; guarded by mu
 	// pendingReplies maps the id of each unanswered request to the channel that receives the answer. It is nil
 	// after the connection has ended. It is guarded by mu.
 	pendingReplies map[wire.RequestID]chan<- wire.Frame
@@ -76,7 +76,7 @@ func Connect(runnerDir string, epoch int64, serviceVersion string) (*Client, err
 	}
 	// Take the pid from the kernel if the runner has switched to a user's account. Such a runner could send the pid of any
 	// process, and messages advise people to end the process with this pid.
-	if HasSwitchedAccount(runnerDir) {
+	if RunnerHasSwitchedAccount(runnerDir) {
 		c.HelloReply.RunnerPID = rundir.PeerPID(conn)
 	}
 	return c, nil
@@ -202,8 +202,8 @@ func sendRequest[T wire.FrameWithID](
 		c.mu.Unlock()
 		return reply, ErrNoReply
 	}
-	c.lastID++
-	id := c.lastID
+	c.lastRequestID++
+	id := c.lastRequestID
 	*requestFrame.ID() = id
 	c.pendingReplies[id] = answers
 	c.mu.Unlock()
@@ -251,18 +251,19 @@ func (c *Client) TypeInput(ctx context.Context, l wire.Lease, data []byte) (repl
 	return *t, nil
 }
 
-// SetPaused freezes the processes of a running attempt or, if wantsPaused is false, resumes them. It returns the number
-// of processes that are not frozen or resumed yet. It returns ErrAttemptEnding if the runner does not run the attempt
-// or is ending it, and ErrNoReply if the connection ends.
-func (c *Client) SetPaused(ctx context.Context, l wire.Lease, wantsPaused bool) (unchangedProcesses int, err error) {
+// SetAttemptPaused freezes the processes of a running attempt or, if wantsPaused is false, resumes them. It returns the
+// number of processes that are not frozen or resumed yet. It returns ErrAttemptEnding if the runner does not run the
+// attempt or is ending it, and ErrNoReply if the connection ends.
+func (c *Client) SetAttemptPaused(ctx context.Context, l wire.Lease, wantsPaused bool) (unchangedProcesses int,
+	err error) {
 	paused, err := sendRequest[*wire.PauseReply](ctx, c, nil, &wire.PauseAttempt{Lease: l, Paused: wantsPaused})
 	switch {
 	case err != nil:
 		return 0, err
-	case paused.NotRunning:
+	case paused.AttemptNotRunning:
 		return 0, ErrAttemptEnding
 	}
-	return int(max(paused.UnchangedProcesses, 0)), nil
+	return int(max(paused.UnchangedProcessCount, 0)), nil
 }
 
 // PurgeOutputs makes the runner delete the output files with the names outputRefs, and waits until it has done so. If a

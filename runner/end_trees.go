@@ -27,13 +27,13 @@ func AttemptCookie(runnerName string, l wire.Lease) string {
 func EndProcessTrees(runnerDir string, leasedAttempts []wire.Attempt) (reply wire.RecoverReply, err error) {
 	d := process.DeadRunner{}
 	running := leasedAttempts
-	reply.StartedThisBoot = true
+	reply.RunnerStartedThisBoot = true
 	if runnerDir != "" {
 		r, err := ReadDeadRunnerFiles(runnerDir, nil)
 		if err == nil {
 			d.OwnerUID, err = switchedAccountUID(runnerDir)
 		}
-		if reply.StartedThisBoot = r.StartedThisBoot; err != nil || !r.StartedThisBoot {
+		if reply.RunnerStartedThisBoot = r.RunnerStartedThisBoot; err != nil || !r.RunnerStartedThisBoot {
 			return reply, err
 		}
 		t, err := rundir.ReadRunningTable(runnerDir)
@@ -52,7 +52,7 @@ func EndProcessTrees(runnerDir string, leasedAttempts []wire.Attempt) (reply wir
 		if runnerDir != "" {
 			d.Cookies = append(d.Cookies, AttemptCookie(filepath.Base(runnerDir), a.Lease))
 		}
-		tree := process.AttemptTree{MainPID: int(a.PID), Seq: a.Seq, Fence: a.Fence}
+		tree := process.AttemptTree{MainPID: int(a.PID), JobSeq: a.Seq, Fence: a.Fence}
 		if a.StartedAtMillis != 0 {
 			tree.StartedAt = time.UnixMilli(a.StartedAtMillis)
 		}
@@ -60,7 +60,7 @@ func EndProcessTrees(runnerDir string, leasedAttempts []wire.Attempt) (reply wir
 	}
 	found, stuck := process.EndProcessTrees(d, SigkillTimeout())
 	for _, a := range leasedAttempts {
-		if slices.ContainsFunc(found, func(p process.Survivor) bool { return belongsTo(p, a) }) {
+		if slices.ContainsFunc(found, func(p process.SurvivingProcess) bool { return belongsToAttempt(p, a) }) {
 			reply.LeasesWithProcesses = append(reply.LeasesWithProcesses, a.Lease)
 		}
 	}
@@ -71,7 +71,7 @@ func EndProcessTrees(runnerDir string, leasedAttempts []wire.Attempt) (reply wir
 	return reply, nil
 }
 
-// belongsTo reports whether a process belongs to an attempt, by its cookie or its process group.
-func belongsTo(p process.Survivor, a wire.Attempt) bool {
+// belongsToAttempt reports whether a process belongs to an attempt, by its cookie or its process group.
+func belongsToAttempt(p process.SurvivingProcess, a wire.Attempt) bool {
 	return strings.HasSuffix(p.Cookie, AttemptCookie("", a.Lease)) || a.PID != 0 && int64(p.PGID) == a.PID
 }

@@ -9,13 +9,14 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// StartedAttempts reports which attempts a living runner has started. It reads only files in the runner's directory:
-// the table of running attempts, and the journal of results. So it also works while the runner is unresponsive.
+// ReadStartedAttempts reports which attempts a living runner has started. It reads only files in the runner's
+// directory: the table of running attempts, and the journal of results. So it also works while the runner is
+// unresponsive.
 //
 // hasProcess contains all attempts in the table, and those of the given leases that are in the journal. For an attempt
 // in the table without a process, the value is false: the runner may or may not have started it. For all other
 // attempts, the value is true. ok is false if the files cannot be read or are damaged.
-func StartedAttempts(runnerDir string, leases []wire.Lease) (hasProcess map[wire.Lease]bool, ok bool) {
+func ReadStartedAttempts(runnerDir string, leases []wire.Lease) (hasProcess map[wire.Lease]bool, ok bool) {
 	hasProcess = map[wire.Lease]bool{}
 	// Read the table before the journal: an attempt leaves the table only after its result is in the
 	// journal.

@@ -56,7 +56,7 @@ func TestRunnerFilesShowStartedAttempts(t *testing.T) {
 	table.FreeSlot(2)
 	table.SetStartingAttempt(4, leaseOf(4), 7)
 	table.SetAttemptProcess(4, 4711, 8)
-	hasProcess, ok := StartedAttempts(dir, []wire.Lease{leaseOf(1), leaseOf(2), leaseOf(3), leaseOf(4)})
+	hasProcess, ok := ReadStartedAttempts(dir, []wire.Lease{leaseOf(1), leaseOf(2), leaseOf(3), leaseOf(4)})
 	want := map[wire.Lease]bool{leaseOf(1): false, leaseOf(2): true, leaseOf(4): true}
 	if !ok || !maps.Equal(hasProcess, want) {
 		t.Errorf("StartedAttempts returned %v, %t; want %v", hasProcess, ok, want)
@@ -65,7 +65,7 @@ func TestRunnerFilesShowStartedAttempts(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "journal.1")); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := StartedAttempts(dir, []wire.Lease{leaseOf(2)}); ok {
+	if _, ok := ReadStartedAttempts(dir, []wire.Lease{leaseOf(2)}); ok {
 		t.Error("started attempts are reported for a runner without its journal")
 	}
 }
@@ -86,8 +86,10 @@ func TestDamagedBootIDCountsAsMissing(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, rundir.BootIDFileName), []byte(note), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if r, err := ReadDeadRunnerFiles(dir, nil); r.StartedThisBoot != c.same || r.FilesDamaged != c.damaged || err != nil {
-			t.Errorf("%q: got same boot %t, damaged %t, %v, want %t, %t", note, r.StartedThisBoot, r.FilesDamaged, err, c.same,
+		if r, err := ReadDeadRunnerFiles(dir, nil); r.RunnerStartedThisBoot != c.same || r.RunnerFilesDamaged != c.damaged ||
+			err != nil {
+			t.Errorf("%q: got same boot %t, damaged %t, %v, want %t, %t", note, r.RunnerStartedThisBoot, r.RunnerFilesDamaged,
+				err, c.same,
 				c.damaged)
 		}
 	}

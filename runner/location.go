@@ -40,15 +40,15 @@ type RunnersLocation struct {
 	LauncherPID int
 }
 
-// HasExternalDir reports whether the runners' directory belongs to another account, so that the service cannot
+// HasExternalRunnersDir reports whether the runners' directory belongs to another account, so that the service cannot
 // change it.
-func (l RunnersLocation) HasExternalDir() bool {
+func (l RunnersLocation) HasExternalRunnersDir() bool {
 	return l.SpawnSocketPath != "" && !l.SpawnsAsServiceAccount
 }
 
 // RunnersRunAsRoot reports whether the runners run as root and start each job under that job's account.
 func (l RunnersLocation) RunnersRunAsRoot() bool {
-	return l.HasExternalDir() && l.SwitchToAccount == ""
+	return l.HasExternalRunnersDir() && l.SwitchToAccount == ""
 }
 
 // DirForNewRunners returns the directory in which new runners create their directories.
@@ -66,10 +66,10 @@ func (l RunnersLocation) allRunnerParentDirs() []string {
 	return append([]string{l.RunnersDir}, others...)
 }
 
-// HasSwitchedAccount reports whether the runner that uses a directory has switched from root to another account. The
-// runner's jobs run under the same account, so they may have changed anything in the directory. See
+// RunnerHasSwitchedAccount reports whether the runner that uses a directory has switched from root to another account.
+// The runner's jobs run under the same account, so they may have changed anything in the directory. See
 // docs/decisions/0076.
-func HasSwitchedAccount(runnerDir string) bool {
+func RunnerHasSwitchedAccount(runnerDir string) bool {
 	return strings.HasPrefix(filepath.Base(filepath.Dir(runnerDir)), rundir.AccountDirPrefix)
 }
 
@@ -150,7 +150,7 @@ func (l RunnersLocation) SpawnRunner(forIsolatedJob bool) (runnerDir string, err
 // If the service may not signal the runner, KillRunner sends a request to SpawnSocketPath. A process of root then kills
 // the runner.
 func (l RunnersLocation) KillRunner(runnerDir string) error {
-	if !l.HasExternalDir() {
+	if !l.HasExternalRunnersDir() {
 		return KillRunnerByDir(runnerDir)
 	}
 	name, err := filepath.Rel(l.RunnersDir, runnerDir)

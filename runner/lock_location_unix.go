@@ -14,7 +14,7 @@ import (
 // connects to them and takes their results. The lock lasts until the returned file is closed. LockRunnersDir
 // returns nil if runners are not started as root, or if no runner has created their directory yet.
 func (l RunnersLocation) LockRunnersDir() (*os.File, error) {
-	if !l.HasExternalDir() {
+	if !l.HasExternalRunnersDir() {
 		return nil, nil
 	}
 	f, err := rundir.WaitForLock(func() (*os.File, bool, error) { return rundir.LockDir(l.RunnersDir) })

@@ -11,7 +11,7 @@ import (
 // uid is the owner of the parent directory of runnerDir. It can be trusted, because root created the parent directory
 // and gave it to the account.
 func switchedAccountUID(runnerDir string) (*uint32, error) {
-	if !HasSwitchedAccount(runnerDir) {
+	if !RunnerHasSwitchedAccount(runnerDir) {
 		return nil, nil
 	}
 	info, err := os.Lstat(filepath.Dir(runnerDir))

@@ -17,12 +17,12 @@ import (
 type RecoveryResult struct {
 	AttemptResults  []*wire.Result
 	RunningAttempts []wire.Attempt
-	// StartedThisBoot is false if the machine has rebooted since the runner started. If the runner's boot ID is missing,
-	// this is unknown, and StartedThisBoot is true.
-	StartedThisBoot bool
-	// FilesDamaged means that the runner's files may not contain all attempts that it has started. After a
+	// RunnerStartedThisBoot is false if the machine has rebooted since the runner started. If the runner's boot ID is
+	// missing, this is unknown, and RunnerStartedThisBoot is true.
+	RunnerStartedThisBoot bool
+	// RunnerFilesDamaged means that the runner's files may not contain all attempts that it has started. After a
 	// reboot it is true, because a power cut may have damaged the files.
-	FilesDamaged bool
+	RunnerFilesDamaged bool
 	// LeasesWithProcesses lists the attempts in the argument sentAttempts of RecoverDeadRunner that still had processes.
 	LeasesWithProcesses []wire.Lease
 	// StuckProcesses lists the processes that SIGKILL did not end. LeasesWithStuckProcesses contains the
@@ -57,7 +57,7 @@ func RecoverDeadRunner(ctx context.Context, runnerDir string, leasedAttempts, se
 	if err != nil {
 		return r, err
 	}
-	r.StartedThisBoot, r.StuckProcesses, r.LeasesWithProcesses = reply.StartedThisBoot, reply.StuckProcesses,
+	r.RunnerStartedThisBoot, r.StuckProcesses, r.LeasesWithProcesses = reply.RunnerStartedThisBoot, reply.StuckProcesses,
 		reply.LeasesWithProcesses
 	for _, p := range r.StuckProcesses {
 		for _, a := range r.RunningAttempts {
@@ -96,7 +96,7 @@ func UnacknowledgedLeases(runnerDir string) (leases []wire.Lease, runnerAlive bo
 // ReadDeadRunnerFiles returns what a dead runner's files say about its attempts. It returns results only for
 // leasedAttempts. Unlike RecoverDeadRunner, it ends no processes.
 func ReadDeadRunnerFiles(runnerDir string, leasedAttempts []wire.Attempt) (recovered RecoveryResult, err error) {
-	recovered.LeasesWithStuckProcesses, recovered.StartedThisBoot = map[wire.Lease]bool{}, true
+	recovered.LeasesWithStuckProcesses, recovered.RunnerStartedThisBoot = map[wire.Lease]bool{}, true
 	if runnerDir == "" {
 		return recovered, nil
 	}
@@ -109,7 +109,7 @@ func ReadDeadRunnerFiles(runnerDir string, leasedAttempts []wire.Attempt) (recov
 	if err != nil {
 		return recovered, err
 	}
-	recovered.StartedThisBoot = storedBoot == "" || storedBoot == boot
+	recovered.RunnerStartedThisBoot = storedBoot == "" || storedBoot == boot
 	wanted := map[wire.Lease]bool{}
 	for _, a := range leasedAttempts {
 		wanted[a.Lease] = true
@@ -123,7 +123,7 @@ func ReadDeadRunnerFiles(runnerDir string, leasedAttempts []wire.Attempt) (recov
 	if recovered.AttemptResults, complete, err = rundir.ReadJournal(runnerDir, t.JournalSize, isWanted); err != nil {
 		return recovered, err
 	}
-	recovered.FilesDamaged = storedBoot == "" || !t.IsIntact || !complete || !recovered.StartedThisBoot
+	recovered.RunnerFilesDamaged = storedBoot == "" || !t.IsIntact || !complete || !recovered.RunnerStartedThisBoot
 	ended := map[wire.Lease]bool{}
 	for _, result := range recovered.AttemptResults {
 		ended[result.Lease] = true

@@ -23,10 +23,10 @@ func OutputPath(runnersDir, outputRef string) string {
 	return filepath.Join(runnersDir, rundir.OutputsDirName, outputRef)
 }
 
-// OutputSize returns the size of an output file in bytes, or 0 if the file is missing. If the runner has switched to an
-// account, jobs of this account can make the file larger than the runner would. So OutputSize returns at most the size
-// of a file with maxStreamBytes bytes of output of each stream.
-func OutputSize(runnersDir, outputRef string, maxStreamBytes int64) int64 {
+// OutputFileBytes returns the size of an output file in bytes, or 0 if the file is missing. If the runner has switched
+// to an account, jobs of this account can make the file larger than the runner would. So OutputFileBytes returns at
+// most the size of a file with maxStreamBytes bytes of output of each stream.
+func OutputFileBytes(runnersDir, outputRef string, maxStreamBytes int64) int64 {
 	info, err := os.Lstat(OutputPath(runnersDir, outputRef))
 	if err != nil || !info.Mode().IsRegular() {
 		return 0
@@ -37,12 +37,14 @@ func OutputSize(runnersDir, outputRef string, maxStreamBytes int64) int64 {
 // maxOutputFramingBytes is an upper limit for the bytes of an output file that are not output, such as the trailer.
 const maxOutputFramingBytes = 1 << 20
 
-// IsolatedDirSuffix is the end of the directory name of a runner that runs only one isolated job. A job is isolated if
-// it may have killed its previous runner.
-const IsolatedDirSuffix = ".alone"
+// IsolatedRunnerDirSuffix is the end of the directory name of a runner that runs only one isolated job. A job is
+// isolated if it may have killed its previous runner.
+const IsolatedRunnerDirSuffix = ".alone"
 
 // RunsIsolatedJob reports whether the runner that uses a directory runs only one isolated job.
-func RunsIsolatedJob(runnerDir string) bool { return strings.HasSuffix(runnerDir, IsolatedDirSuffix) }
+func RunsIsolatedJob(runnerDir string) bool {
+	return strings.HasSuffix(runnerDir, IsolatedRunnerDirSuffix)
+}
 
 // WorkerName returns the name of a worker of the runner in runnerDir. slot is the number of the worker.
 func WorkerName(runnerDir string, slot int64) string {

@@ -14,13 +14,13 @@ import (
 // while the users are logged out. See docs/decisions/0043.
 const systemdLingerDir = "/var/lib/systemd/linger"
 
-// scopeCommandPrefixes returns command prefixes that start a runner in a scope: a group of processes that the user's
-// systemd manager tracks. The scope ends with the runner, and the runner may divide the scope's control group. The
-// caller tries the prefixes in order. The last prefix is for an older systemd.
+// systemdScopeCommandPrefixes returns command prefixes that start a runner in a scope: a group of processes that the
+// user's systemd manager tracks. The scope ends with the runner, and the runner may divide the scope's control group.
+// The caller tries the prefixes in order. The last prefix is for an older systemd.
 //
-// If the user has no systemd manager, scopeCommandPrefixes returns nil. It also returns nil if the manager, and so the
-// jobs, would end when the user logs out.
-func scopeCommandPrefixes() [][]string {
+// If the user has no systemd manager, systemdScopeCommandPrefixes returns nil. It also returns nil if the manager, and
+// so the jobs, would end when the user logs out.
+func systemdScopeCommandPrefixes() [][]string {
 	program, err := exec.LookPath("systemd-run")
 	if err != nil || !pathExists(filepath.Join(systemdUserSocketDir(), "systemd/private")) {
 		return nil

@@ -2,8 +2,8 @@
 
 package runner
 
-// scopeCommandPrefixes returns nil: this system has no systemd.
-func scopeCommandPrefixes() [][]string { return nil }
+// systemdScopeCommandPrefixes returns nil: this system has no systemd.
+func systemdScopeCommandPrefixes() [][]string { return nil }
 
 // systemdUserSocketDir returns "", because this system has no systemd.
 func systemdUserSocketDir() string { return "" }

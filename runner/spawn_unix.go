@@ -24,7 +24,7 @@ func (l RunnersLocation) spawnRunner(forIsolatedJob bool) (dirName string, err e
 		return "", err // report the error here, because a started runner could only log it
 	}
 	args := append(l.runnerArgs(forIsolatedJob), l.logFileArgs()...)
-	for _, scope := range scopeCommandPrefixes() {
+	for _, scope := range systemdScopeCommandPrefixes() {
 		cmd := NewDetachedCommand(append(scope, l.RunnerCommand...), append(args, "--delegated")...)
 		cmd.Stderr, cmd.Env = l.RunnerLog, append(cmd.Env, "XDG_RUNTIME_DIR="+systemdUserSocketDir())
 		if dirName, err = startAndAwaitReady(cmd, func() {}); err == nil {
@@ -48,7 +48,7 @@ func (l RunnersLocation) logFileArgs() []string {
 // ReopenRunnerLogs makes the living runners of the service's own account reopen their log files. The service calls it
 // when a log rotation has moved these files.
 func (l RunnersLocation) ReopenRunnerLogs() {
-	if l.HasExternalDir() {
+	if l.HasExternalRunnersDir() {
 		return
 	}
 	live, _ := l.ListLivingRunnerDirs() // if a runner is not found, it keeps using the moved file
@@ -106,7 +106,7 @@ func ReportReady(runnerDir string) {
 // InheritedRunnerEnv returns the part of the service's environment that a runner gets: the variables that this
 // program and its Go runtime read.
 func InheritedRunnerEnv() []string {
-	return append(namedEnvVars("QUEUECTL_FAILPOINTS", "QUEUECTL_TIMERSLACK", "GOTRACEBACK", "GOCOVERDIR"),
+	return append(presentEnvVars("QUEUECTL_FAILPOINTS", "QUEUECTL_TIMERSLACK", "GOTRACEBACK", "GOCOVERDIR"),
 		"PATH=/usr/local/bin:/usr/bin:/bin")
 }
 

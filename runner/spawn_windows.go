@@ -92,7 +92,7 @@ func ReportReady(runnerDir string) {
 // InheritedRunnerEnv returns the part of the service's environment that a runner gets: the variables that Windows
 // programs, this program and its Go runtime read.
 func InheritedRunnerEnv() []string {
-	return namedEnvVars(
+	return presentEnvVars(
 		"SystemRoot", "SystemDrive", "windir", "ComSpec", "PATH", "PATHEXT", "TEMP", "TMP",
 		"USERPROFILE", "APPDATA", "LOCALAPPDATA", "ProgramData",
 		"QUEUECTL_FAILPOINTS", "GOTRACEBACK", "GOCOVERDIR")

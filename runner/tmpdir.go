@@ -12,7 +12,7 @@ import (
 // It returns true for root's runners: their job_tmpdir is in root's policy file, so the settings of the service do not
 // change it.
 func (l RunnersLocation) HasCurrentJobTmpdir(runnerDir string) bool {
-	if l.HasExternalDir() {
+	if l.HasExternalRunnersDir() {
 		return true
 	}
 	tmpdir, err := rundir.ReadJobTmpdir(runnerDir)
@@ -53,8 +53,8 @@ func (l RunnersLocation) runnerArgs(forIsolatedJob bool) []string {
 	return args
 }
 
-// namedEnvVars returns those of the named environment variables that this process has, as NAME=value.
-func namedEnvVars(names ...string) (env []string) {
+// presentEnvVars returns those of the named environment variables that this process has, as NAME=value.
+func presentEnvVars(names ...string) (env []string) {
 	for _, name := range names {
 		if v, ok := os.LookupEnv(name); ok {
 			env = append(env, name+"="+v)

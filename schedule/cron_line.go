@@ -42,7 +42,7 @@ type CronLine struct {
 }
 
 // cronField describes one field of a cron line.
-type cronField struct{ name, allowedValues, lowestValue string }
+type cronField struct{ name, allowedValues, lowestValueText string }
 
 // cronFields lists the fields of a cron line in their order. A line may omit the first one, the seconds.
 var cronFields = []cronField{
@@ -61,8 +61,8 @@ const (
 	dayOfWeekField  = 5
 )
 
-// nicknames maps words such as @daily to the cron lines that they represent.
-var nicknames = map[string]string{
+// cronNicknames maps words such as @daily to the cron lines that they represent.
+var cronNicknames = map[string]string{
 	"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@weekly": "0 0 * * 0",
 	"@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *",
 }
@@ -86,7 +86,7 @@ func Parse(text string) (CronLine, error) {
 	case words[0] == "@every":
 		return parseEveryInterval(words[1:])
 	case strings.HasPrefix(words[0], "@"):
-		line, known := nicknames[strings.ToLower(words[0])]
+		line, known := cronNicknames[strings.ToLower(words[0])]
 		if !known || len(words) > 1 {
 			return CronLine{}, queue.InvalidField("cron", "unknown schedule %q; %s", queue.ClipForMessage(text), syntaxHint)
 		}
@@ -181,7 +181,7 @@ func parseFieldList(fieldIndex int, fieldText string) (normalizedList string, ok
 		}
 		items[i], _, _ = strings.Cut(span, "-")
 		if isUnrestricted(span) {
-			items[i] = cronFields[fieldIndex].lowestValue
+			items[i] = cronFields[fieldIndex].lowestValueText
 		}
 	}
 	return strings.Join(items, ","), true
@@ -202,17 +202,17 @@ func isUnrestricted(fieldText string) bool { return fieldText[0] == '*' || field
 func (l *CronLine) IsAtBoot() bool { return l.isReboot }
 
 // NextOccurrence returns the first occurrence after afterTime in a time zone, or the zero time if no occurrence exists.
-// createdAt is when the schedule was created, and the first interval of @every starts at this time. Every occurrence is
-// a whole number of milliseconds.
-func (l *CronLine) NextOccurrence(afterTime, createdAt time.Time, zone *time.Location) time.Time {
+// scheduleCreatedAt is when the schedule was created, and the first interval of @every starts at this time. Every
+// occurrence is a whole number of milliseconds.
+func (l *CronLine) NextOccurrence(afterTime, scheduleCreatedAt time.Time, zone *time.Location) time.Time {
 	switch {
 	case l.isReboot:
 		return time.Time{}
 	case l.everyInterval > 0:
-		if afterTime.Before(createdAt) {
-			afterTime = createdAt
+		if afterTime.Before(scheduleCreatedAt) {
+			afterTime = scheduleCreatedAt
 		}
-		return createdAt.Add((afterTime.Sub(createdAt)/l.everyInterval + 1) * l.everyInterval)
+		return scheduleCreatedAt.Add((afterTime.Sub(scheduleCreatedAt)/l.everyInterval + 1) * l.everyInterval)
 	case l.usesElapsedTime:
 		return l.nextElapsedOccurrence(afterTime.In(zone))
 	}
@@ -222,7 +222,7 @@ func (l *CronLine) NextOccurrence(afterTime, createdAt time.Time, zone *time.Loc
 // nextElapsedOccurrence returns the first time after afterTime at which the wall clock shows a matching time. A time
 // that the clock shows twice can match twice.
 func (l *CronLine) nextElapsedOccurrence(afterTime time.Time) time.Time {
-	at, shown := afterTime, zone.WallClock(afterTime)
+	at, shown := afterTime, zone.WallClockAsUTC(afterTime)
 	for {
 		if shown = l.timeFields.Next(shown); shown.IsZero() {
 			return time.Time{}
@@ -235,7 +235,7 @@ func (l *CronLine) nextElapsedOccurrence(afterTime time.Time) time.Time {
 		}
 		// The offset of the time zone changes at end, and no matching time comes before end. Continue at end, which may
 		// match, with the new offset.
-		at, shown = end, zone.WallClock(end).Add(-time.Nanosecond)
+		at, shown = end, zone.WallClockAsUTC(end).Add(-time.Nanosecond)
 	}
 }
 
@@ -243,7 +243,7 @@ func (l *CronLine) nextElapsedOccurrence(afterTime time.Time) time.Time {
 // occurrence. If the clock skips this time, the occurrence is at the end of the skipped period. If the clock
 // shows it twice, the first time counts.
 func (l *CronLine) nextWallClockOccurrence(afterTime time.Time) time.Time {
-	for shown := zone.WallClock(afterTime); ; {
+	for shown := zone.WallClockAsUTC(afterTime); ; {
 		if shown = l.timeFields.Next(shown); shown.IsZero() {
 			return time.Time{}
 		}
@@ -258,7 +258,7 @@ func (l *CronLine) nextWallClockOccurrence(afterTime time.Time) time.Time {
 // NewestOccurrences returns the newest occurrences after afterTime and until lastTime, at most maxCount, oldest first.
 // The other parameters are as in NextOccurrence. NewestOccurrences searches a short period before lastTime first, then
 // longer ones, so it is fast even if many more occurrences exist.
-func (l *CronLine) NewestOccurrences(afterTime, lastTime, createdAt time.Time, zone *time.Location,
+func (l *CronLine) NewestOccurrences(afterTime, lastTime, scheduleCreatedAt time.Time, zone *time.Location,
 	maxCount int) (occurrences []time.Time) {
 	for span := time.Minute; ; span *= 2 {
 		start := lastTime.Add(-span)
@@ -267,8 +267,8 @@ func (l *CronLine) NewestOccurrences(afterTime, lastTime, createdAt time.Time, z
 			start = afterTime
 		}
 		occurrences = occurrences[:0]
-		for t := l.NextOccurrence(start, createdAt, zone); !t.IsZero() &&
-			!t.After(lastTime); t = l.NextOccurrence(t, createdAt, zone) {
+		for t := l.NextOccurrence(start, scheduleCreatedAt, zone); !t.IsZero() &&
+			!t.After(lastTime); t = l.NextOccurrence(t, scheduleCreatedAt, zone) {
 			if occurrences = append(occurrences, t); len(occurrences) == 2*maxCount {
 				occurrences = append(occurrences[:0], occurrences[maxCount:]...)
 			}
@@ -282,16 +282,16 @@ func (l *CronLine) NewestOccurrences(afterTime, lastTime, createdAt time.Time, z
 // FormatTimestamp returns a time in the format that job ids contain.
 func FormatTimestamp(t time.Time) string { return t.UTC().Format("20060102T150405Z") }
 
-// numberedJobIDCount is the number of the last id that CandidateJobID returns without a random suffix.
-const numberedJobIDCount = 20
+// lastNonRandomCandidate is the number of the last id that CandidateJobID returns without a random suffix.
+const lastNonRandomCandidate = 20
 
 // CandidateJobID returns an id to try for the job of an occurrence. The caller tries candidateNumber 1, 2 and so on
-// until an id is free. The first id has no suffix, the next ones end in a number. The ids after numberedJobIDCount end
-// in random characters, so that no user can take all of them in advance.
+// until an id is free. The first id has no suffix, the next ones end in a number. The ids after lastNonRandomCandidate
+// end in random characters, so that no user can take all of them in advance.
 func CandidateJobID(scheduleName string, plannedAt time.Time, candidateNumber int) string {
 	id := scheduleName + "@" + FormatTimestamp(plannedAt)
 	switch {
-	case candidateNumber > numberedJobIDCount:
+	case candidateNumber > lastNonRandomCandidate:
 		id += "-" + strings.ToLower(rand.Text()[:10])
 	case candidateNumber > 1:
 		id += fmt.Sprintf("-%d", candidateNumber)

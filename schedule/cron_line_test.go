@@ -14,7 +14,7 @@ import (
 
 // nextOccurrences returns the given number of occurrences of a line after a time, in the form that the wall clock
 // shows.
-func nextOccurrences(t *testing.T, line, zone, after string, count int) (occurrences []string) {
+func nextOccurrences(t *testing.T, line, zone, afterTime string, count int) (occurrences []string) {
 	t.Helper()
 	l, err := Parse(line)
 	if err != nil {
@@ -24,7 +24,7 @@ func nextOccurrences(t *testing.T, line, zone, after string, count int) (occurre
 	if err != nil {
 		t.Fatal(err)
 	}
-	at, err := time.Parse(time.RFC3339, after)
+	at, err := time.Parse(time.RFC3339, afterTime)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -308,7 +308,7 @@ func TestJitterDelayIsDeterministic(t *testing.T) {
 }
 
 // ShortestInterval returns the shortest interval, also for a line whose intervals differ.
-func TestShortestGapFindsShortestInterval(t *testing.T) {
+func TestShortestIntervalIsFound(t *testing.T) {
 	at := time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC)
 	for line, want := range map[string]time.Duration{"0 0,1 * * *": time.Hour, "@every 90s": 90 * time.Second,
 		"@reboot": 0, "0 3 * * *": 24 * time.Hour} {

@@ -23,10 +23,11 @@ const maxComparedIntervals = 100
 // ShortestInterval returns the shortest interval between two occurrences after afterTime. It compares the next
 // maxComparedIntervals intervals. It returns 0 if fewer than two occurrences exist. The parameters are as in
 // NextOccurrence.
-func (l *CronLine) ShortestInterval(afterTime, createdAt time.Time, zone *time.Location) (shortest time.Duration) {
-	last := l.NextOccurrence(afterTime, createdAt, zone)
+func (l *CronLine) ShortestInterval(afterTime, scheduleCreatedAt time.Time,
+	zone *time.Location) (shortest time.Duration) {
+	last := l.NextOccurrence(afterTime, scheduleCreatedAt, zone)
 	for i := 0; i < maxComparedIntervals && !last.IsZero(); i++ {
-		next := l.NextOccurrence(last, createdAt, zone)
+		next := l.NextOccurrence(last, scheduleCreatedAt, zone)
 		if d := next.Sub(last); !next.IsZero() && (shortest == 0 || d < shortest) {
 			shortest = d
 		}

@@ -32,7 +32,7 @@ func rootRunnersDir(p config.Paths) string {
 func restoreTempDir(p config.Paths) string { return filepath.Join(p.StateDir, "restore.outputs") }
 
 // EndRunnersTimeout limits how long EndRunners waits for the runners in one directory to end.
-func EndRunnersTimeout() time.Duration { return runner.StopGracePeriod() + runnerEndMargin }
+func EndRunnersTimeout() time.Duration { return runner.StopGracePeriod() + endRunnersTimeoutMargin }
 
 // EndRunners ends the runners of a queue whose service is not running, and returns their number. The jobs of these
 // runners get SIGTERM and, after the grace period, SIGKILL, as when the system shuts down. The results are kept for the
@@ -73,8 +73,8 @@ func HasLivingRunners(p config.Paths, rootRunnersPath string) bool {
 	})
 }
 
-// runnerEndMargin is how long EndRunners waits for a runner in addition to the grace period of its jobs.
-const runnerEndMargin = 10 * time.Second
+// endRunnersTimeoutMargin is how long EndRunners waits for a runner in addition to the grace period of its jobs.
+const endRunnersTimeoutMargin = 10 * time.Second
 
 // RestoreResult describes a restored backup: the numbers of restored jobs and output files, and the directory to which
 // the queue's previous files were moved. PreviousFilesDir is "" if the queue had no files before.

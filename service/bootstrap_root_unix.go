@@ -35,7 +35,7 @@ func (st *startup) bootstrapRoot() error {
 		return fmt.Errorf("cannot create the state directory: %w; choose another one with --dir", err)
 	}
 	if filepath.Dir(st.options.Paths.SocketPath) != state {
-		if st.rootBoundSocket, err = openSocketForGroup(st.options.Paths.SocketPath); err != nil {
+		if st.socketOpenedAsRoot, err = openSocketForGroup(st.options.Paths.SocketPath); err != nil {
 			return err
 		}
 	}

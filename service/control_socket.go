@@ -14,7 +14,7 @@ func (st *startup) openControlSocket(perms socket.Perms) error {
 	if err != nil {
 		return fmt.Errorf("cannot use the sockets that the system passed: %w", err)
 	}
-	listener = cmp.Or(listener, st.rootBoundSocket)
+	listener = cmp.Or(listener, st.socketOpenedAsRoot)
 	if st.isSocketInherited = listener != nil; !st.isSocketInherited {
 		listener, err = socket.Listen(st.options.Paths.SocketPath, perms)
 	}

@@ -41,17 +41,19 @@ type (
 
 // storeOpener opens the store in a directory. The store calls loadOrder to compute, from the stored settings, how it
 // ranks jobs.
-type storeOpener func(ctx context.Context, dir string, log *slog.Logger, loadOrder jobOrderFunc) (store.Store, error)
+type storeOpener func(ctx context.Context, dir string, log *slog.Logger, loadOrder loadRankOrderFunc) (store.Store,
+	error)
 
-// jobOrderFunc computes from the stored settings how the store ranks jobs.
-type jobOrderFunc = func([]store.Setting) (queue.RankOrder, error)
+// loadRankOrderFunc computes from the stored settings how the store ranks jobs.
+type loadRankOrderFunc = func([]store.Setting) (queue.RankOrder, error)
 
 // openSQLiteStore is the storeOpener for a queue in files.
-func openSQLiteStore(ctx context.Context, dir string, log *slog.Logger, loadOrder jobOrderFunc) (store.Store, error) {
-	if err := checkStoreFile(dir); err != nil {
+func openSQLiteStore(ctx context.Context, dir string, log *slog.Logger, loadRankOrder loadRankOrderFunc) (store.Store,
+	error) {
+	if err := checkStoreMatchesFile(dir); err != nil {
 		return nil, err
 	}
-	return sqlite.Open(ctx, sqlite.Options{Dir: dir, Log: log, OrderFromSettings: loadOrder})
+	return sqlite.Open(ctx, sqlite.Options{Dir: dir, Log: log, OrderFromSettings: loadRankOrder})
 }
 
 // nodeIdentity is the identity of a node that shares a queue.
@@ -60,20 +62,21 @@ type nodeIdentity = postgres.NodeConfig
 // postgresOpener returns an opener for the store in the database server at url. The opener ignores its
 // directory. identity distinguishes this service from the other nodes that share the store.
 func postgresOpener(url string, identity nodeIdentity) storeOpener {
-	return func(ctx context.Context, _ string, log *slog.Logger, loadOrder jobOrderFunc) (store.Store, error) {
+	return func(ctx context.Context, _ string, log *slog.Logger, loadOrder loadRankOrderFunc) (store.Store, error) {
 		return postgres.Open(ctx, url, postgres.Options{Log: log, OrderFromSettings: loadOrder, Node: identity})
 	}
 }
 
 // rejectReadOnlyStore is the storeOpener of read-only mode for a queue in a database server. It always returns an
 // error: without a service, such a queue can be read with the tools of the database.
-func rejectReadOnlyStore(context.Context, string, *slog.Logger, jobOrderFunc) (store.Store, error) {
+func rejectReadOnlyStore(context.Context, string, *slog.Logger, loadRankOrderFunc) (store.Store, error) {
 	return nil, queue.Errorf(queue.CodeWrongState,
 		"the service is not running, and a queue in PostgreSQL can be read only through it; start it with: "+
 			"queuectl service start")
 }
 
 // openStoreReadOnly opens the store in a directory read-only. No service may be using the directory.
-func openStoreReadOnly(_ context.Context, dir string, log *slog.Logger, loadOrder jobOrderFunc) (store.Store, error) {
-	return sqlite.OpenReadOnly(sqlite.Options{Dir: dir, Log: log, OrderFromSettings: loadOrder})
+func openStoreReadOnly(_ context.Context, dir string, log *slog.Logger, loadRankOrder loadRankOrderFunc) (store.Store,
+	error) {
+	return sqlite.OpenReadOnly(sqlite.Options{Dir: dir, Log: log, OrderFromSettings: loadRankOrder})
 }

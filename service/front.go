@@ -19,8 +19,8 @@ func newFrontEnd(s *Service) *frontEnd {
 	f := &frontEnd{stopRequests: stop}
 	// Calling clientAs before f.server is set below is safe, because only an open web page calls it.
 	clientAs := func(p control.Peer) *control.Client { return f.server.InProcessClientAs(p) }
-	f.api = handlers.New(s.Dependencies, handlers.FrontParts{
-		ControlSocket: s, NewClientAs: clientAs, InheritedWebListeners: s.webListeners, StopServiceRequests: stop,
+	f.api = handlers.New(s.Dependencies, handlers.FrontEndParts{
+		ControlSocket: s, NewClientForPeer: clientAs, InheritedWebListeners: s.webListeners, StopServiceRequests: stop,
 		BeforeSettingsReload: s.notifyReloading, AfterSettingsReload: s.notifyReloaded,
 	})
 	if unknown := s.Rights.UnknownAccessNamesMessage(); unknown != "" {

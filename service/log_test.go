@@ -10,7 +10,7 @@ import (
 )
 
 // The log passes each record with all its attributes to every handler that accepts the record's level.
-func TestLogWritesToBothHandlers(t *testing.T) {
+func TestLogPassesRecordsToEveryHandler(t *testing.T) {
 	k, err := settings.New(settings.Options{})
 	if err != nil {
 		t.Fatal(err)

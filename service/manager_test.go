@@ -14,15 +14,15 @@ import (
 	"github.com/queuectl/queuectl/store/memstore"
 )
 
-// blockingStore is a store whose method PreviousSession closes the channel called, and then waits until the channel
-// unblock is closed.
-type blockingStore struct {
+// previousSessionBlockingStore is a store whose method PreviousSession closes the channel called, and then waits until
+// the channel unblock is closed.
+type previousSessionBlockingStore struct {
 	store.Store
 	called, unblock chan struct{}
 }
 
 // PreviousSession implements store.Session.
-func (s blockingStore) PreviousSession(ctx context.Context) (store.PreviousSession, error) {
+func (s previousSessionBlockingStore) PreviousSession(ctx context.Context) (store.PreviousSession, error) {
 	close(s.called)
 	select {
 	case <-s.unblock:
@@ -45,7 +45,7 @@ func TestServiceManagerDoesNotWaitForAdoption(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	s := blockingStore{called: make(chan struct{}), unblock: make(chan struct{})}
+	s := previousSessionBlockingStore{called: make(chan struct{}), unblock: make(chan struct{})}
 	listens, ready, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1)
 	ctx, stop := context.WithCancel(t.Context())
 	o := Options{

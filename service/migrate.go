@@ -15,7 +15,7 @@ import (
 func MigrateQueue(
 	ctx context.Context, o Options, sourceStore, targetStore string, reportCopiedRows func(table string, rows int64),
 ) (result MigrateResult, err error) {
-	b, err := readStartup(o)
+	b, err := readStartupSettings(o)
 	if err != nil {
 		return result, &ExitError{ExitCodeConfig, err}
 	}
@@ -65,7 +65,7 @@ func (st *startup) parseStoreLocation(storeText, paramName string) (location sto
 
 // locationFromSettings returns the location that the settings name for a queue whose service is not running.
 func locationFromSettings(p config.Paths) (storeLocation, error) {
-	b, err := readStartup(Options{Paths: p})
+	b, err := readStartupSettings(Options{Paths: p})
 	if err != nil {
 		return storeLocation{}, &ExitError{ExitCodeConfig, err}
 	}

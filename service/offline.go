@@ -27,7 +27,7 @@ func OpenOffline(ctx context.Context, o Options) (*control.Client, error) {
 	}
 	o.openLocalStore, o.remoteStoreOpener = openStoreReadOnly,
 		func(string, nodeIdentity) storeOpener { return rejectReadOnlyStore }
-	b, err := readStartup(o)
+	b, err := readStartupSettings(o)
 	if err != nil {
 		return nil, &ExitError{ExitCodeConfig, err}
 	}
@@ -40,10 +40,10 @@ func OpenOffline(ctx context.Context, o Options) (*control.Client, error) {
 	// methods read its state.
 	runners := runner.RunnersLocation{RunnersDir: cluster.RunnersDir(o.Paths)}
 	s := newService(b, q, runners, b.accountDirectory.AccountByUID(accounts.CurrentUserID()), nil)
-	if err := errors.Join(s.Owners.Load(ctx), s.QueueRules.LoadQueueRules(ctx)); err != nil {
+	if err := errors.Join(s.Owners.LoadOwnerNames(ctx), s.QueueRules.LoadQueueRules(ctx)); err != nil {
 		return nil, err
 	}
-	api := handlers.New(s.Dependencies, handlers.FrontParts{ControlSocket: s})
+	api := handlers.New(s.Dependencies, handlers.FrontEndParts{ControlSocket: s})
 	return s.newControlServer(api).InProcessClientAs(control.Peer{UID: accounts.CurrentUserID(), GID: -1,
 		PID: os.Getpid()}), nil
 }
@@ -82,7 +82,7 @@ func ExamineStoppedService(p config.Paths, startCommand, createCommand string, t
 // outputDirsOf returns the output directories of a service that is not running. They include the directories of
 // the runners that run as root, if any exist.
 func outputDirsOf(p config.Paths) store.OutputDirs {
-	dirs := store.OutputDirs{FilesOwnedSince: cluster.StateDirFirstUsedAt(p.StateDir)}
+	dirs := store.OutputDirs{OwnFilesWrittenSince: cluster.StateDirFirstUsedAt(p.StateDir)}
 	for _, h := range runnerLocations(p, "") {
 		dirs.Dirs = append(dirs.Dirs, h.OutputDirs()...)
 	}

@@ -18,7 +18,7 @@ import (
 // returns nil if the service uses no such runners.
 func (st *startup) runnerAccountPolicy() *launcher.Accounts {
 	r := &st.options.ExternalRunners
-	if !r.runAsRoot() {
+	if !r.runnersRunAsRoot() {
 		return nil
 	}
 	return &launcher.Accounts{PolicyFile: r.PolicyFile, ServiceUID: accounts.CurrentUserID(),
@@ -35,13 +35,13 @@ func (st *startup) chooseRunnerLocation() (runner.RunnersLocation, error) {
 		SpawnsAsServiceAccount: r.SpawnsAsServiceAccount,
 		LauncherPID:            st.launcher.PID, RunnerCommand: st.options.RunnerCommand, RunnerLog: st.options.LogFile,
 	}
-	if r.runAsRoot() {
+	if r.runnersRunAsRoot() {
 		runners.RunnersDir, runners.SwitchToAccount = r.RunnersDir, set.FixedJobUser()
 	}
 	switch {
 	case set.JobTmpdir == "":
 		return runners, nil
-	case r.runAsRoot():
+	case r.runnersRunAsRoot():
 		return runners,
 			queue.InvalidField("job_tmpdir", "this setting has no effect if root starts the runners; remove it here, "+
 				"and set it in %s", r.PolicyFile)
@@ -53,8 +53,8 @@ func (st *startup) chooseRunnerLocation() (runner.RunnersLocation, error) {
 	return runners, nil
 }
 
-// runAsRoot reports whether the service uses runners that run as root.
-func (r *ExternalRunners) runAsRoot() bool {
+// runnersRunAsRoot reports whether the service uses runners that run as root.
+func (r *ExternalRunners) runnersRunAsRoot() bool {
 	return r.SpawnSocketPath != "" && !r.SpawnsAsServiceAccount
 }
 
@@ -62,7 +62,7 @@ func (r *ExternalRunners) runAsRoot() bool {
 // runners cannot run jobs as that account.
 func (st *startup) jobAccount(settings *config.Settings) (worker.Account, error) {
 	a := st.accountDirectory.AccountByUID(accounts.CurrentUserID())
-	if !st.options.ExternalRunners.runAsRoot() {
+	if !st.options.ExternalRunners.runnersRunAsRoot() {
 		if err := checkRunAsSupported(settings, &a); err != nil || accounts.CurrentUserID() != 0 {
 			return a, err
 		}
@@ -81,7 +81,7 @@ func (st *startup) jobAccount(settings *config.Settings) (worker.Account, error)
 // settingStartError returns the error for a setting with which the service cannot start. If the value came
 // from the store, the error says how to remove it.
 func (st *startup) settingStartError(settingKey string, err error) *ExitError {
-	if st.settings.CurrentConfig().Origin(settingKey) == config.FromQueueStore {
+	if st.settings.CurrentConfig().OriginInEffect(settingKey) == config.FromQueueStore {
 		k, _, _ := config.FindSetting(settingKey, "") // ignore the error, since settingKey is a known setting
 		err = fmt.Errorf("%w; this value was stored by config set, and only a running service can remove it: start the "+
 			"service with QUEUECTL_%s=%s in its environment, then run: queuectl config unset %s",

@@ -27,7 +27,7 @@ func TestWindowsRejectsOtherRunAsAccounts(t *testing.T) {
 			if runAs != "" {
 				o.FlagSettings["run_as"] = runAs
 			}
-			s, err := readStartup(o)
+			s, err := readStartupSettings(o)
 			if err != nil {
 				t.Fatal(runAs, err)
 			}
@@ -36,7 +36,7 @@ func TestWindowsRejectsOtherRunAsAccounts(t *testing.T) {
 			if m != nil {
 				want = "fixed:" + me.Username
 			}
-			if runAs == "" && (set.RunAs != want || s.settings.CurrentConfig().Origin("run_as") != config.FromDefault) {
+			if runAs == "" && (set.RunAs != want || s.settings.CurrentConfig().OriginInEffect("run_as") != config.FromDefault) {
 				t.Errorf("the default is %s, want %s", set.RunAs, want)
 			}
 			a, err := s.jobAccount(set)

@@ -66,7 +66,7 @@ func serveRunner(args []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	return daemon.Serve(ctx, daemon.Options{
-		RunnerSettings: launcher.RunnerSettings{RunnersDir: dir, ForIsolatedJob: alone, ServiceUID: os.Geteuid()},
+		RunnerSettings: launcher.RunnerSettings{RunnersDir: dir, ServesOneIsolatedJob: alone, ServiceUID: os.Geteuid()},
 		OnReady:        runner.ReportReady, Version: "test",
 		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), WatchdogCommand: []string{os.Args[0], runnerArg, "--watchdog"},
 	})

@@ -65,9 +65,9 @@ func (s *Service) notifyReloading() {
 // notifyReloaded notifies systemd that the service has read its settings again.
 func (s *Service) notifyReloaded() { systemd.Notify("READY=1", "STATUS="+s.queueStatusLine()) }
 
-// feedWatchdog notifies the systemd watchdog each time selfCheck succeeds. A slow disk may delay selfCheck. The delay
-// is harmless if selfCheck still succeeds within the watchdog's timeout.
-func (s *Service) feedWatchdog(ctx context.Context, interval time.Duration) {
+// notifySystemdWatchdog notifies the systemd watchdog each time selfCheck succeeds. A slow disk may delay selfCheck.
+// The delay is harmless if selfCheck still succeeds within the watchdog's timeout.
+func (s *Service) notifySystemdWatchdog(ctx context.Context, interval time.Duration) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {

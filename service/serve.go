@@ -53,7 +53,7 @@ func (s *Service) serve(ctx context.Context, reloadSignals <-chan os.Signal) err
 		defer s.socket.Close() // this disconnects the clients that are waiting
 		s.options.ServiceManager.OnListening()
 	}
-	if err := s.LeaseKeeper.RenewLease(ctx); err != nil {
+	if err := s.NodeLeaseKeeper.RenewNodeLease(ctx); err != nil {
 		return err
 	}
 	r := newPartGroup(ctx)
@@ -81,14 +81,14 @@ type servicePartGroup struct {
 	partFailures chan error // the errors of the parts that have failed
 }
 
-// maxPartFailures is the number of parts that can fail. It is the capacity of servicePartGroup.partFailures, so that no
-// part waits when it reports its error.
-const maxPartFailures = 4
+// partsThatCanFail is the number of parts that can fail. It is the capacity of servicePartGroup.partFailures, so that
+// no part waits when it reports its error.
+const partsThatCanFail = 4
 
 // newPartGroup returns a group without parts. The parts continue to run when ctx ends. Only servicePartGroup.stopParts
 // stops them.
 func newPartGroup(ctx context.Context) *servicePartGroup {
-	r := &servicePartGroup{partFailures: make(chan error, maxPartFailures)}
+	r := &servicePartGroup{partFailures: make(chan error, partsThatCanFail)}
 	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	return r
 }
@@ -118,12 +118,12 @@ func (r *servicePartGroup) stopParts() {
 // full. The next service then takes over the rest.
 func (s *Service) adoptJobs(ctx context.Context, r *servicePartGroup) (complete bool, err error) {
 	adopted := make(chan struct{})
-	r.startPartWithoutError(s.LeaseKeeper.RunRenewals)
+	r.startPartWithoutError(s.NodeLeaseKeeper.RunNodeLeaseRenewals)
 	r.startPart(s.watchLauncher)
 	r.startPart(func(ctx context.Context) error { return s.Pool.Run(ctx, func() { close(adopted) }) })
 	select {
 	case <-adopted:
-		r.startPartWithoutError(s.LeaseKeeper.RunTakeovers)
+		r.startPartWithoutError(s.NodeLeaseKeeper.RunTakeovers)
 		return true, nil
 	case err := <-r.partFailures:
 		return false, s.adoptionError(err)
@@ -140,8 +140,8 @@ func (s *Service) startParts(r *servicePartGroup, f *frontEnd) {
 		r.startPartWithoutError(s.StoreMaintainer.WatchFiles)
 		r.startPartWithoutError(s.StoreMaintainer.CompactFiles)
 	}
-	r.startPart(func(ctx context.Context) error { return upkeep.Run(ctx, s.upkeepDuties(f)) })
-	r.startPartWithoutError(s.admission.RunOwnerSeparation)
+	r.startPart(func(ctx context.Context) error { return upkeep.Run(ctx, s.upkeepConfig(f)) })
+	r.startPartWithoutError(s.admission.RunFormerOwnerSeparation)
 	r.startPartWithoutError(f.api.PauseJobsOfFrozenQueues)
 	r.startPartWithoutError(func(ctx context.Context) {
 		upkeep.RunUnownedOutputSearch(ctx, s.Store, s.RunnerLocation.OutputDirs,
@@ -155,7 +155,7 @@ func (s *Service) startParts(r *servicePartGroup, f *frontEnd) {
 	r.startPartWithoutError(func(ctx context.Context) { submissions.Run(ctx, s.Dependencies, f.server) })
 	r.startPartWithoutError(responder.ServeNodeRequests)
 	if every := systemd.WatchdogTimeout() / 8; every > 0 {
-		r.startPartWithoutError(func(ctx context.Context) { s.feedWatchdog(ctx, every) })
+		r.startPartWithoutError(func(ctx context.Context) { s.notifySystemdWatchdog(ctx, every) })
 	}
 }
 
@@ -174,7 +174,7 @@ func (s *Service) adoptionError(err error) error {
 // endRunnersHint returns the last part of an error message. It says how a user can end all runners.
 func (s *Service) endRunnersHint() string {
 	who, where := "", ""
-	if s.RunnerLocation.HasExternalDir() {
+	if s.RunnerLocation.HasExternalRunnersDir() {
 		who = ", as root"
 		if s.RunnerLocation.RunnersDir != rootRunnersDir(s.options.Paths) {
 			where = " --runner-dir " + s.RunnerLocation.RunnersDir
@@ -188,14 +188,14 @@ func (s *Service) endRunnersHint() string {
 // It reports whether all files were deleted.
 func (s *Service) purgeOutputs(ctx context.Context, outputRefs []string) bool {
 	runner.RemoveOutputs(cluster.RunnersDir(s.options.Paths), outputRefs)
-	return !s.RunnerLocation.HasExternalDir() || s.Pool.PurgeOutputs(ctx, outputRefs)
+	return !s.RunnerLocation.HasExternalRunnersDir() || s.Pool.PurgeOutputs(ctx, outputRefs)
 }
 
 // maxStoredEvents is the maximum number of stored events.
 const maxStoredEvents = 1_000_000
 
-// upkeepDuties returns the work that package upkeep does for this service.
-func (s *Service) upkeepDuties(f *frontEnd) upkeep.Config {
+// upkeepConfig returns the work that package upkeep does for this service.
+func (s *Service) upkeepConfig(f *frontEnd) upkeep.Config {
 	return upkeep.Config{
 		TimerStore:     s.Store,
 		RetentionStore: s.Store, CurrentRetention: s.upkeepRetention,
@@ -212,9 +212,9 @@ func (s *Service) upkeepRetention() upkeep.Retention {
 		MaxAgeByState: map[queue.State]time.Duration{queue.Completed: c.RetentionCompleted,
 			queue.Cancelled: c.RetentionCancelled, queue.Dead: c.RetentionDead},
 		MaxCompletedOrCancelledJobs: c.RetentionMaxJobs, MaxEventAge: c.RetentionEvents, MaxEvents: maxStoredEvents,
-		MaxOutputBytes:  c.RetentionOutputBytes,
-		MaxBytesPerUser: s.UserQuota.NearQuotaThresholdBytes(),
-		QueueRetention:  s.QueueRules.Retention,
+		MaxOutputBytes:   c.RetentionOutputBytes,
+		MaxBytesPerUser:  s.UserQuota.NearQuotaThresholdBytes(),
+		RetentionOfQueue: s.QueueRules.Retention,
 	}
 }
 

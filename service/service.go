@@ -230,7 +230,7 @@ func newService(st *startup, q openedStore, runners runner.RunnersLocation, acco
 	}
 	d.DrainState = st.drainState
 	d.Drainer = &cluster.Drainer{Cluster: shared, Pool: d.Pool, DrainState: st.drainState}
-	d.LeaseKeeper = cluster.NewLeaseKeeper(st.log, d.Drainer, d.AllNodes)
+	d.NodeLeaseKeeper = cluster.NewNodeLeaseKeeper(st.log, d.Drainer, d.AllNodes)
 	s.admission = &access.Admission{
 		Log: st.log, SettingsLock: d.SettingsLock, Owners: d.Owners, Rights: st.accessRights,
 		StoreNodeRecord: d.AllNodes.StoreNodeRecord,
@@ -260,7 +260,7 @@ func (st *startup) openService(ctx context.Context) (*Service, error) {
 func (st *startup) prepareService(ctx context.Context, q openedStore) (*Service, *ExitError) {
 	// Remove what a killed restore may have left here. Ignore errors, since files that remain are harmless.
 	os.RemoveAll(restoreTempDir(st.options.Paths))
-	st.settings.RecordStartConfig()
+	st.settings.RecordConfigAtStart()
 	account, err := st.jobAccount(&st.settings.CurrentConfig().Settings)
 	if err != nil {
 		return nil, st.settingStartError("run_as", err)
@@ -271,7 +271,8 @@ func (st *startup) prepareService(ctx context.Context, q openedStore) (*Service,
 	}
 	s := newService(st, q, runners, account, traces.New(st.options.Version, q.nodeName, st.log))
 	err = errors.Join(s.Store.SetMaxRunningPerUser(ctx, s.Settings.CurrentConfig().MaxRunningPerUser),
-		s.AllNodes.StoreNodeRecord(ctx), s.QueueRules.LoadQueueRules(ctx), s.GateRules.LoadGateRules(ctx), s.Owners.Load(ctx))
+		s.AllNodes.StoreNodeRecord(ctx), s.QueueRules.LoadQueueRules(ctx), s.GateRules.LoadGateRules(ctx),
+		s.Owners.LoadOwnerNames(ctx))
 	if err != nil {
 		return nil, &ExitError{ExitCodeDatabase, err}
 	}
@@ -297,15 +298,15 @@ func (s *Service) poolConfig() worker.Config {
 		OutputGrace:        func() time.Duration { return now().OutputGrace },
 		SettleDelay:        func() time.Duration { return now().SettleCommitDelay },
 		UserQuotaBytes:     s.UserQuota.MaxBytesPerUser,
-		CheckMayStart:      s.Owners.CheckJobOwner,
+		CheckJobMayStart:   s.Owners.CheckJobAccountsUnchanged,
 		ResourceUnitEnv:    s.Settings.ResourceUnitVariables,
 		AttemptTraceparent: s.traces.AttemptTraceparent,
 		OnAttemptEnded: func(j *queue.Job, e *store.Settlement) {
 			s.traces.ExportAttempt(j, e.Lease, &e.Attempt, &e.Decision)
 		},
-		RunningJobsPaused: s.QueueRules.RunningJobsPaused,
-		HungRunnerAdvice:  doctor.HungRunnerAdvice,
-		HeartbeatInterval: func() time.Duration { return now().HeartbeatInterval },
-		WorkerStaleAfter:  func() time.Duration { return now().WorkerTimeout },
+		AreRunningJobsPaused: s.QueueRules.RunningJobsPaused,
+		HungRunnerAdvice:     doctor.HungRunnerAdvice,
+		HeartbeatInterval:    func() time.Duration { return now().HeartbeatInterval },
+		WorkerStaleAfter:     func() time.Duration { return now().WorkerTimeout },
 	}
 }

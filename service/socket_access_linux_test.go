@@ -7,8 +7,8 @@ import (
 )
 
 // The group that may use the socket can be a group that exists only in a network directory, such as LDAP.
-func TestSocketGroupFromNetworkDirectory(t *testing.T) {
-	b, err := readStartup(Options{})
+func TestSocketGroupMayBeInNetworkDirectory(t *testing.T) {
+	b, err := readStartupSettings(Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -16,7 +16,7 @@ func TestSocketGroupFromNetworkDirectory(t *testing.T) {
 		return map[string]string{"group dirgroup": "dirgroup:*:61411:dora"}[database+" "+key], nil
 	}
 	if err := b.settings.ReplaceFileLayer(config.Layer{Origin: config.FromFile,
-		Values: map[string]string{"socket_group": "dirgroup"}}); err != nil {
+		ValuesBySetting: map[string]string{"socket_group": "dirgroup"}}); err != nil {
 		t.Fatal(err)
 	}
 	if perms, err := b.socketPerms(&b.settings.CurrentConfig().Settings); err != nil || perms.GID != 61411 {

@@ -36,10 +36,10 @@ func holdStateDirLock(path string) (*os.File, error) {
 func newStartupWithAccess(t *testing.T, accessSettings map[string]string) (*startup, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer
-	b, err := readStartup(Options{Paths: config.Paths{SettingsFile: `C:\q.toml`,
+	b, err := readStartupSettings(Options{Paths: config.Paths{SettingsFile: `C:\q.toml`,
 		SocketPath: fmt.Sprintf(`\\.\pipe\queuectl-test-%d-%s`, os.Getpid(), t.Name())}})
 	if err == nil {
-		err = b.settings.ReplaceFileLayer(config.Layer{Origin: config.FromFile, Values: accessSettings})
+		err = b.settings.ReplaceFileLayer(config.Layer{Origin: config.FromFile, ValuesBySetting: accessSettings})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func TestPipeRightsDependOnAccount(t *testing.T) {
 }
 
 // A change of the settings access.* applies to the pipe immediately.
-func TestAccessChangeAppliesToPipe(t *testing.T) {
+func TestAccessSettingChangeAppliesToPipe(t *testing.T) {
 	s, log := newStartupWithAccess(t, nil)
 	perms, err := s.socketPerms(nil)
 	if err != nil {
@@ -120,7 +120,7 @@ func TestAccessChangeAppliesToPipe(t *testing.T) {
 	}
 	defer s.socket.Close()
 	if err := s.settings.ReplaceFileLayer(config.Layer{Origin: config.FromFile,
-		Values: map[string]string{"access.submit": "@S-1-5-32-546"}}); err != nil {
+		ValuesBySetting: map[string]string{"access.submit": "@S-1-5-32-546"}}); err != nil {
 		t.Fatal(err)
 	}
 	s.accessRights.ResolveAccessSettings()

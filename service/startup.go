@@ -39,17 +39,17 @@ type startup struct {
 	programFiles     []parts.ProgramFile // files of the service and runner programs at the start; nil in read-only mode
 	// launcher is the process that starts runners as root. Its PID is zero if this service has started no launcher. A
 	// service can start a launcher only while it is root.
-	launcher          runner.Launcher
-	rootBoundSocket   *socket.Listener // the control socket, if it was opened while the process was root
-	socket            *socket.Listener // the control socket; nil until it is open
-	isSocketInherited bool             // another process created the socket, so the settings do not determine its mode
-	webListeners      []net.Listener   // listeners for the web page that the system passed to the service
+	launcher           runner.Launcher
+	socketOpenedAsRoot *socket.Listener // the control socket, if it was opened while the process was root
+	socket             *socket.Listener // the control socket; nil until it is open
+	isSocketInherited  bool             // another process created the socket, so the settings do not determine its mode
+	webListeners       []net.Listener   // listeners for the web page that the system passed to the service
 }
 
 // newStartup reads the settings and checks the environment. If the service was started as root, newStartup does
 // the work that needs root.
 func newStartup(o Options) (*startup, error) {
-	b, err := readStartup(o)
+	b, err := readStartupSettings(o)
 	if err != nil {
 		return nil, &ExitError{ExitCodeConfig, err}
 	}
@@ -79,8 +79,8 @@ func newStartup(o Options) (*startup, error) {
 	return b, nil
 }
 
-// readStartup reads the settings that do not need the store. The returned startup writes no log.
-func readStartup(o Options) (*startup, error) {
+// readStartupSettings reads the settings that do not need the store. The returned startup writes no log.
+func readStartupSettings(o Options) (*startup, error) {
 	b := &startup{options: o, log: slog.New(slog.DiscardHandler), accountDirectory: &access.UserDirectory{},
 		drainState: &cluster.DrainState{}, globalPause: &settings.PauseOfAllJobs{}}
 	var err error

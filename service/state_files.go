@@ -63,9 +63,9 @@ func (st *startup) replaceNodeID() error {
 	return err
 }
 
-// checkStoreFile returns an error if the queue of this state directory is in a database on a server, but the settings
-// no longer name that database. Otherwise the service would silently start a new, empty queue.
-func checkStoreFile(dir string) error {
+// checkStoreMatchesFile returns an error if the queue of this state directory is in a database on a server, but the
+// settings no longer name that database. Otherwise the service would silently start a new, empty queue.
+func checkStoreMatchesFile(dir string) error {
 	path := filepath.Join(dir, cluster.StoreIDFileName)
 	database, err := os.ReadFile(path)
 	_, statErr := os.Stat(storeLocation{Dir: dir}.String())
@@ -135,29 +135,30 @@ func (s *Service) prepareStoreChange(ctx context.Context) error {
 				"until it ends by itself, then start the service again: %w", dir, err)
 		}
 	}
-	return s.writeStoreFile(now)
+	return s.writeStoreIDFile(now)
 }
 
-// writeStoreFile writes the file cluster.StoreIDFileName. database identifies the database on a server; "" means a
+// writeStoreIDFile writes the file cluster.StoreIDFileName. database identifies the database on a server; "" means a
 // store in files.
-func (s *Service) writeStoreFile(database string) error {
-	if database != "" {
-		database += "\n"
+func (s *Service) writeStoreIDFile(databaseIdentifier string) error {
+	if databaseIdentifier != "" {
+		databaseIdentifier += "\n"
 	}
-	return atomicfile.Write(filepath.Join(s.options.Paths.StateDir, cluster.StoreIDFileName), []byte(database), 0o600)
+	return atomicfile.Write(filepath.Join(s.options.Paths.StateDir, cluster.StoreIDFileName), []byte(databaseIdentifier),
+		0o600)
 }
 
 // ignoreOlderOutputs makes this service ignore output files that are older than the queue. Such files exist if the
 // database of an earlier queue was moved away and a new queue uses the same state directory. ignoreOlderOutputs writes
 // the file cluster.StoreIDFileName again, because output files older than this file do not belong to this queue. If
 // jobs were ever enqueued, the queue is not new, and ignoreOlderOutputs does nothing.
-func (s *Service) ignoreOlderOutputs(database string) error {
+func (s *Service) ignoreOlderOutputs(databaseIdentifier string) error {
 	if s.Store.Counts().JobsEverEnqueued > 0 {
 		return nil
 	}
 	for _, dir := range s.RunnerLocation.OutputDirs() {
 		if files, err := os.ReadDir(dir); err == nil && len(files) > 0 {
-			return s.writeStoreFile(database)
+			return s.writeStoreIDFile(databaseIdentifier)
 		}
 	}
 	return nil

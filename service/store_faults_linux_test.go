@@ -72,7 +72,7 @@ func TestBulkChangeSkipsJobsEndedSinceSelection(t *testing.T) {
 			w.enqueue(spec)
 			w.waitForState("a", queue.Processing.String())
 			calls.SetHook(func(_ context.Context, call faultstore.Call) error {
-				if call.Method != "ListRefs" || !call.HasSucceeded {
+				if call.MethodName != "ListRefs" || !call.HasSucceeded {
 					return nil
 				}
 				calls.SetHook(nil)
@@ -177,7 +177,7 @@ func TestRequeueSucceedsAfterJobEndedAgain(t *testing.T) {
 	w.enqueue(commandSpec("a", "[ $QUEUECTL_ATTEMPT = 2 ] || sleep 600"))
 	w.waitForState("a", queue.Processing.String())
 	calls.SetHook(func(_ context.Context, call faultstore.Call) error {
-		if j, err := calls.Store.Get(t.Context(), "a"); call.Method == "Get" && (err != nil || j.StartedAttempts > 0) {
+		if j, err := calls.Store.Get(t.Context(), "a"); call.MethodName == "Get" && (err != nil || j.StartedAttempts > 0) {
 			calls.SetHook(nil)
 			w.waitForState("a", queue.Completed.String())
 		}

@@ -20,15 +20,15 @@ type Cluster interface {
 	NodeLeaseDuration() time.Duration
 	// RenewNodeLease renews this node's lease, which then lasts for at least NodeLeaseDuration from the
 	// beginning of the call. It also stores load, which other nodes see in NodeState.
-	RenewNodeLease(ctx context.Context, load Load) (NodeLeaseRenewal, error)
+	RenewNodeLease(ctx context.Context, load NodeLoad) (NodeLeaseRenewal, error)
 	// TakeOverLeases transfers up to MaxTakenOverLeases leases of jobs to this node, with new fences. It transfers leases
 	// of nodes whose node lease has ended. The caller must record the attempts of these leases as lost.
 	TakeOverLeases(ctx context.Context) ([]LostLease, error)
 	// IsThisNodeDrained reports whether this node must not claim jobs.
 	IsThisNodeDrained(ctx context.Context) (bool, error)
-	// SharedChangeHints returns a channel that receives a value when another node may have changed shared data,
+	// SharedDataChangeHints returns a channel that receives a value when another node may have changed shared data,
 	// such as settings. The channel is used until the store is closed.
-	SharedChangeHints() <-chan struct{}
+	SharedDataChangeHints() <-chan struct{}
 	// Nodes lists nodes in the order of their names: at most MaxNodesPerPage nodes, starting after the given name.
 	Nodes(ctx context.Context, afterName string) ([]NodeState, error)
 	// SetNodeDrained makes a node stop claiming jobs (drain is true), or lets it claim again (drain is false).
@@ -37,15 +37,15 @@ type Cluster interface {
 	RemoveNode(ctx context.Context, name string) error
 	// LeaseHolderNode returns the number of the node that has leased a job, or 0 if that is this node or the job is
 	// not leased.
-	LeaseHolderNode(ctx context.Context, seq int64) (int64, error)
-	// LastNodeNames returns for each job, by its seq, the name of the node that leased it last.
-	LastNodeNames(ctx context.Context, seqs []int64) (map[int64]string, error)
+	LeaseHolderNode(ctx context.Context, jobSeq int64) (int64, error)
+	// LastJobNodeNames returns for each job, by its seq, the name of the node that leased it last.
+	LastJobNodeNames(ctx context.Context, jobSeqs []int64) (map[int64]string, error)
 }
 
 // NodeLeaseRenewal is the result of RenewNodeLease. It says what the node must do next. Drained means that the node
 // must not claim jobs.
 type NodeLeaseRenewal struct {
-	Drained           bool
+	IsNodeDrained     bool
 	HasTakeoverLeases bool // the lease of another node has ended, so its jobs can be taken over
 }
 
@@ -64,16 +64,16 @@ type NodeState struct {
 	IsThisNode       bool // this entry describes the node whose store returned the list
 	IsNodeLeaseValid bool // the node's lease is valid
 	ServiceStopped   bool // the node's service was stopped, and gave up the node lease
-	Drained          bool
-	Load                 // the load that the node reported at the time LastHeartbeat
+	IsDrained        bool
+	NodeLoad             // the load that the node reported at the time LastHeartbeat
 	RunningJobs      int // number of running jobs
 	ServiceVersion   string
 	JoinedAt         queue.UnixMillis
 	LastHeartbeat    queue.UnixMillis // approximate time when the node last renewed its lease
 }
 
-// Load describes how busy a node is.
-type Load struct {
+// NodeLoad describes how busy a node is.
+type NodeLoad struct {
 	WorkerCount           int `json:"workers"`
 	RecentlyEndedAttempts int `json:"ended,omitempty"` // attempts that ended in the last minute
 	// RecentlyEndedByQueue splits RecentlyEndedAttempts by queue. It contains the MaxQueuesInLoad busiest queues.

@@ -27,32 +27,33 @@ type Events interface {
 type JobWatch struct {
 	C <-chan struct{}
 
-	watchers    *JobWatches
+	allWatches  *JobWatches
 	changeHints chan struct{}
 	watchedSeqs []int64 // the watched jobs
-	// changedSeqs and changedSet hold the same jobs, which the next ChangedJobs returns. Both are guarded by watchers.mu.
-	changedSeqs []int64
-	changedSet  map[int64]bool
+	// changedSeqs and changedSeqSet hold the same jobs, which the next ChangedJobs returns. Both are guarded by
+	// watchers.mu.
+	changedSeqs   []int64
+	changedSeqSet map[int64]bool
 }
 
 // ChangedJobs returns the jobs that may have changed since the last call. The first call returns all jobs, so a
 // caller that reads each returned job misses no change.
 func (w *JobWatch) ChangedJobs() []int64 {
-	w.watchers.mu.Lock()
-	defer w.watchers.mu.Unlock()
+	w.allWatches.mu.Lock()
+	defer w.allWatches.mu.Unlock()
 	seqs := w.changedSeqs
 	w.changedSeqs = nil
 	for _, seq := range seqs {
-		delete(w.changedSet, seq)
+		delete(w.changedSeqSet, seq)
 	}
 	return seqs
 }
 
 // Stop ends the watch. Further calls have no effect.
 func (w *JobWatch) Stop() {
-	w.watchers.mu.Lock()
-	defer w.watchers.mu.Unlock()
-	bySeq := w.watchers.watchesBySeq
+	w.allWatches.mu.Lock()
+	defer w.allWatches.mu.Unlock()
+	bySeq := w.allWatches.watchesBySeq
 	for _, seq := range w.watchedSeqs {
 		bySeq[seq] = slices.DeleteFunc(bySeq[seq], func(other *JobWatch) bool { return other == w })
 		if len(bySeq[seq]) == 0 {
@@ -70,10 +71,10 @@ type JobWatches struct {
 // WatchJobs starts a watch on the jobs with the given seqs.
 func (ws *JobWatches) WatchJobs(seqs []int64) *JobWatch {
 	w := &JobWatch{
-		watchers:    ws,
-		changeHints: make(chan struct{}, 1),
-		watchedSeqs: slices.Compact(slices.Sorted(slices.Values(seqs))),
-		changedSet:  map[int64]bool{},
+		allWatches:    ws,
+		changeHints:   make(chan struct{}, 1),
+		watchedSeqs:   slices.Compact(slices.Sorted(slices.Values(seqs))),
+		changedSeqSet: map[int64]bool{},
 	}
 	w.C = w.changeHints
 	ws.mu.Lock()
@@ -109,8 +110,8 @@ func (ws *JobWatches) NotifyAllWatches() {
 
 // markChangedLocked adds a job to those that the next call of ChangedJobs returns.
 func (w *JobWatch) markChangedLocked(seq int64) {
-	if !w.changedSet[seq] {
-		w.changedSet[seq] = true
+	if !w.changedSeqSet[seq] {
+		w.changedSeqSet[seq] = true
 		w.changedSeqs = append(w.changedSeqs, seq)
 	}
 	queue.TrySend(w.changeHints, struct{}{})

@@ -26,13 +26,13 @@ func Example() {
 	must(err)
 
 	// Claim the job. It stays pending until its start is reported.
-	granted, err := s.ReportAndClaim(ctx, store.LeaseReport{WantedJobs: 1})
+	granted, err := s.ReportAndClaim(ctx, store.LeaseReport{WantedJobCount: 1})
 	must(err)
 	job := granted.ClaimedJobs[0]
 	fmt.Println(job.ID, job.State, job.Command)
 
 	started := store.AttemptStart{Lease: job.Lease(), StartedAt: s.Now(), WorkerID: "w1", PID: 4711}
-	_, err = s.ReportAndClaim(ctx, store.LeaseReport{Starts: []store.AttemptStart{started}})
+	_, err = s.ReportAndClaim(ctx, store.LeaseReport{AttemptStarts: []store.AttemptStart{started}})
 	must(err)
 
 	// The command has ended with exit code 2. The outcome decides the next state of the job.
@@ -42,7 +42,7 @@ func Example() {
 	_, err = s.ReportAndClaim(ctx, store.LeaseReport{Settlements: []store.Settlement{{Lease: job.Lease(),
 		Decision: decision,
 		Attempt: queue.Attempt{StartedAt: started.StartedAt, EndedAt: s.Now(), ExitCode: 2,
-			CountsTowardMaxAttempts: decision.CountsAttempt}}}})
+			CountsTowardMaxAttempts: decision.CountsTowardMaxAttempts}}}})
 	must(err)
 	job, err = s.GetWithEnvAndStdin(ctx, job.ID)
 	must(err)

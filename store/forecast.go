@@ -14,7 +14,7 @@ type Forecast interface {
 	// It ignores whether a worker is free. For a job that is not due, only a paused queue is a reason. Some jobs have no
 	// entry: a job that is leased, that is neither pending nor failed, that the next claim may take, or that does not
 	// exist.
-	WaitReasons(ctx context.Context, seqs []int64) (map[int64][]WaitReason, error)
+	WaitReasons(ctx context.Context, jobSeqs []int64) (map[int64][]WaitReason, error)
 	// SimulateClaims returns up to jobCount jobs: those that claims would take next if that many workers were free now.
 	SimulateClaims(ctx context.Context, jobCount int) (ClaimSimulation, error)
 	// BestWaitingPriority returns the effective priority of one of a user's jobs. It considers the jobs that are due or
@@ -27,13 +27,13 @@ type Forecast interface {
 
 // WaitReason is the reason why a job cannot start: its queue, or a gate (a lock or other limit) without room.
 type WaitReason struct {
-	GateKind       queue.GateKind // kind of the gate; 0 means that the reason is the queue
-	GateKeyOrQueue string         // key of the gate, or name of the queue
-	UsedUnits      int
-	MaxUnits       int
-	NeededUnits    int              // units that the job needs
-	RateOpensAt    queue.UnixMillis // for a rate: when its oldest counted start no longer counts; 0 if unknown
-	QueuePaused    bool             // the queue is paused
+	GateKind           queue.GateKind // kind of the gate; 0 means that the reason is the queue
+	GateKeyOrQueueName string         // key of the gate, or name of the queue
+	UsedUnits          int
+	MaxUnits           int
+	NeededUnits        int              // units that the job needs
+	RateOpensAt        queue.UnixMillis // for a rate: when its oldest counted start no longer counts; 0 if unknown
+	QueuePaused        bool             // the queue is paused
 	// UnitsKeptForOtherJob reports that the resource has enough free units for the job, but keeps them for another job.
 	// The other job ranks first in the same queue, and needs more units than are free.
 	UnitsKeptForOtherJob bool

@@ -24,16 +24,16 @@ type Gates interface {
 	// is the default when the store is opened. If a user already has more leased jobs, their leases are not ended. Further
 	// jobs of the user wait in the queue until fewer jobs of the user are leased.
 	SetMaxRunningPerUser(ctx context.Context, maxRunningJobs int) error
-	// SetThisNode sets the properties of the node on which this store runs. They last until the store is closed. Jobs that
-	// may not run on this node, or need more resources than the node has, wait. Leased jobs keep their units of resources
-	// until they end.
-	SetThisNode(ctx context.Context, node Node) error
+	// SetThisNodeProperties sets the properties of the node on which this store runs. They last until the store is closed.
+	// Jobs that may not run on this node, or need more resources than the node has, wait. Leased jobs keep their units of
+	// resources until they end.
+	SetThisNodeProperties(ctx context.Context, node Node) error
 }
 
 // GateState is the current state of a lock, rate or resource.
 type GateState struct {
 	queue.Demand         // the rule of the gate; for a resource, Amount is the number of its units
-	OwnerUID       int   // owner of the key; queue.SharedOwner for a shared key
+	OwnerUID       int   // owner of the key; queue.SharedGateOwner for a shared key
 	HasStoredRule  bool  // true if SetGateRule has stored the rule
 	UsedUnits      int   // jobs that hold the lock, starts in the period of the rate, or units of the resource in use
 	UnfinishedJobs int64 // number of unfinished jobs that name the lock or rate

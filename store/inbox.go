@@ -13,12 +13,12 @@ type Submission struct {
 // Inbox is a store in which clients submit jobs with a database transaction, without calling the service. A submission
 // exists only if the client's transaction was committed. The submission stays until the service enqueues or rejects it.
 type Inbox interface {
-	// SetAcceptedRoles sets the PostgreSQL roles whose submissions this service accepts.
-	SetAcceptedRoles(ctx context.Context, roles []string) error
+	// SetAcceptedDatabaseRoles sets the PostgreSQL roles whose submissions this service accepts.
+	SetAcceptedDatabaseRoles(ctx context.Context, roles []string) error
 	// Submissions lists submissions that were not rejected. It lists the submissions of the roles passed to
-	// SetAcceptedRoles, and of roles that no service has passed to SetAcceptedRoles. For each role it lists the oldest
-	// submissions, up to limitByRole(role) and up to MaxListedSubmissionBytes bytes, but at least one. To enqueue a
-	// submission, set EnqueueRequest.SubmissionNumber to its number.
+	// SetAcceptedDatabaseRoles, and of roles that no service has passed to SetAcceptedDatabaseRoles. For each role it
+	// lists the oldest submissions, up to limitByRole(role) and up to MaxListedSubmissionBytes bytes, but at least one. To
+	// enqueue a submission, set EnqueueRequest.SubmissionNumber to its number.
 	Submissions(ctx context.Context, limitByRole func(role string) int) ([]Submission, error)
 	// RejectSubmission marks a submission that cannot be enqueued as rejected, with the reason. For each
 	// role, only the newest MaxRejectedSubmissions rejected submissions are kept.

@@ -60,10 +60,10 @@ type Maintainer interface {
 }
 
 // OutputDirs names the directories that may contain output files. An earlier store may have used the same directories.
-// If FilesOwnedSince is not zero, files last written before FilesOwnedSince may belong to that earlier store.
+// If OwnFilesWrittenSince is not zero, files last written before OwnFilesWrittenSince may belong to that earlier store.
 type OutputDirs struct {
-	Dirs            []string
-	FilesOwnedSince time.Time
+	Dirs                 []string
+	OwnFilesWrittenSince time.Time
 }
 
 // OutputOpener opens an output file by name. It returns os.ErrNotExist if the file is gone.

@@ -5,15 +5,15 @@ import "context"
 // NodeRequests sends requests between the nodes of a Cluster, through their database. A store that implements
 // Cluster also implements NodeRequests.
 type NodeRequests interface {
-	// SendRequest sends a request to another node, and waits for the answer until ctx ends. isSlow means that the request
-	// may take seconds. Slow requests are read separately, so that other requests do not wait for them.
-	SendRequest(ctx context.Context, node int64, request []byte, isSlow bool) (reply []byte, err error)
+	// SendRequest sends a request to another node, and waits for the answer until ctx ends. mayTakeLong means that the
+	// request may take seconds. Slow requests are read separately, so that other requests do not wait for them.
+	SendRequest(ctx context.Context, nodeID int64, request []byte, mayTakeLong bool) (reply []byte, err error)
 	// RequestHints returns a channel that receives a value when the node may have a new request. After the store is
 	// closed, the channel receives nothing.
 	RequestHints() <-chan struct{}
-	// TakeRequests returns up to limit new requests to this node. It returns each request only once. If isSlow is true, it
-	// returns slow requests, and otherwise the other requests.
-	TakeRequests(ctx context.Context, isSlow bool, limit int) ([]NodeRequest, error)
+	// TakeRequests returns up to limit new requests to this node. It returns each request only once. If mayTakeLong is
+	// true, it returns slow requests, and otherwise the other requests.
+	TakeRequests(ctx context.Context, mayTakeLong bool, limit int) ([]NodeRequest, error)
 	// AwaitedRequestNumbers returns the numbers of the unanswered requests to this node whose senders are still waiting.
 	AwaitedRequestNumbers(ctx context.Context) (map[int64]bool, error)
 	// SendReply sends the answer to the request with this number.

@@ -8,7 +8,7 @@ type Owners interface {
 	// Owners returns the name that each uid had when it first enqueued a job. Former owners have uids below 0.
 	// uidsBeingDisowned lists the uids that may still have jobs of a former owner, because DisownJobs has more steps to
 	// do.
-	Owners(ctx context.Context) (ownerNames map[int]string, uidsBeingDisowned []int, err error)
+	Owners(ctx context.Context) (ownerNameByUID map[int]string, uidsBeingDisowned []int, err error)
 	// DisownJobs takes the jobs of a uid from its recorded owner, because the uid now belongs to another account. It does
 	// nothing if Owners lists another name for the uid. Waiting jobs of the former owner are held with ReasonDisowned. All
 	// jobs of the former owner get a uid below 0, which no account has. Leased jobs get this uid when their lease is over.

@@ -16,7 +16,7 @@ type Queue interface {
 	// leased job. A retried job has used no attempts, and has no error and no expires_at. A released job keeps the number
 	// of used attempts, the error and expires_at, but has at least one attempt left. The history of the job stays, except
 	// when the job is removed.
-	ChangeJob(ctx context.Context, seq int64, c Change) error
+	ChangeJob(ctx context.Context, seq int64, c JobChange) error
 	// RecordAudit records a user's action that no other event records.
 	RecordAudit(ctx context.Context, a AuditRecord) error
 }
@@ -42,7 +42,7 @@ type EnqueueRequest struct {
 	// unlimited. Enqueue returns ErrQueueFull if the request would exceed a limit.
 	MaxPendingJobs        int64
 	MaxPendingJobsPerUser int64
-	// MaxBytesPerUser limits the bytes that the jobs of UID hold; see UserBytes. 0 means unlimited. Enqueue
+	// MaxBytesPerUser limits the bytes that the jobs of UID hold; see UserStoredBytes. 0 means unlimited. Enqueue
 	// returns ErrQueueFull if the request would exceed the limit.
 	MaxBytesPerUser int64
 }
@@ -63,16 +63,16 @@ type Receipt struct {
 	Batch         int64 // the argument for ApplyBatch, if Staged
 }
 
-// Change is a change of a job that a user requests.
-type Change struct {
+// JobChange is a change of a job that a user requests.
+type JobChange struct {
 	Verb       queue.Verb
 	UID        int            // the user who made the request
 	NewTimeout *time.Duration // new timeout of a retried job, if not nil
 	// EditJob changes the job, for VerbEdit. It must have no side effects. If it returns an error, the change is rejected.
 	EditJob func(*queue.Job) error
-	// KeepDependants has an effect when the job is retried. If it is true, dependants that were cancelled because of this
-	// job stay cancelled. If it is false, these dependants wait for the job again.
-	KeepDependants bool
+	// KeepDependantsCancelled has an effect when the job is retried. If it is true, dependants that were cancelled because
+	// of this job stay cancelled. If it is false, these dependants wait for the job again.
+	KeepDependantsCancelled bool
 	// AllowedStates lists the states in which the job may be changed. If the job is in another state, ChangeJob returns
 	// ErrJobStateChanged. An empty list allows all states.
 	AllowedStates []queue.State
@@ -86,13 +86,13 @@ type Change struct {
 
 // EffectOn returns the effect of the change on a job in its current state, as queue.Verb.EffectOn does. If
 // AllowedStates does not allow that state, it returns ErrJobStateChanged.
-func (c *Change) EffectOn(j *queue.Job) (newState queue.State, event queue.EventKind, hasEffect bool, err error) {
+func (c *JobChange) EffectOn(j *queue.Job) (newState queue.State, event queue.EventKind, hasEffect bool, err error) {
 	if len(c.AllowedStates) > 0 && !slices.Contains(c.AllowedStates, j.State) {
 		return 0, "", false, ErrJobStateChanged
 	}
 	newState, event, hasEffect, err = c.Verb.EffectOn(j)
 	if err == nil && hasEffect && newState.IsWaiting() && !j.State.IsWaiting() {
-		err = CheckInputKept(j)
+		err = CheckInputNotRemoved(j)
 	}
 	return newState, event, hasEffect, err
 }

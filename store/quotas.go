@@ -12,14 +12,14 @@ import (
 
 // Quotas counts the bytes that the jobs of each user hold, and makes room for newer jobs of the same user.
 type Quotas interface {
-	// UserBytes returns how many bytes a user's jobs hold as of the last commit, including jobs in batches. For each job
-	// it counts the stored Execution, QuotaBytesPerJob for the rest of the row, QuotaBytesPerDependency for each
-	// dependency, AttemptRecordSize for each attempt, and the outputs. UserBytes reads no table and does not wait for a
+	// StoredBytesOfUser returns how many bytes a user's jobs hold as of the last commit, including jobs in batches. For
+	// each job it counts the stored Execution, QuotaBytesPerJob for the rest of the row, QuotaBytesPerDependency for each
+	// dependency, AttemptRecordBytes for each attempt, and the outputs. UserBytes reads no table and does not wait for a
 	// commit.
-	UserBytes(uid int) int64
-	// UsersOverBytes lists the users whose jobs hold more bytes than the given limit, most bytes first. It reads
+	StoredBytesOfUser(uid int) int64
+	// UsersOverStoredBytes lists the users whose jobs hold more bytes than the given limit, most bytes first. It reads
 	// no table.
-	UsersOverBytes(maxBytes int64) []UserBytes
+	UsersOverStoredBytes(maxBytes int64) []UserStoredBytes
 	// RemovableUserBytes returns how many bytes of a user's data TrimUserData can remove. It stops counting when the count
 	// has reached neededBytes.
 	RemovableUserBytes(ctx context.Context, uid int, neededBytes int64) (int64, error)
@@ -31,16 +31,16 @@ type Quotas interface {
 	TrimUserData(ctx context.Context, uid int, maxBytes int64) (more bool, err error)
 }
 
-// UserBytes is the number of bytes that the jobs of one user hold.
-type UserBytes struct {
-	UID   int
-	Bytes int64
+// UserStoredBytes is the number of bytes that the jobs of one user hold.
+type UserStoredBytes struct {
+	UID         int
+	StoredBytes int64
 }
 
-// SortUserBytes sorts users by the bytes of their jobs, most first.
-func SortUserBytes(users []UserBytes) {
-	slices.SortFunc(users, func(a, b UserBytes) int {
-		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.UID, b.UID))
+// SortByStoredBytes sorts users by the bytes of their jobs, most first.
+func SortByStoredBytes(users []UserStoredBytes) {
+	slices.SortFunc(users, func(a, b UserStoredBytes) int {
+		return cmp.Or(cmp.Compare(b.StoredBytes, a.StoredBytes), cmp.Compare(a.UID, b.UID))
 	})
 }
 
@@ -96,8 +96,8 @@ func QuotaRemovalLimit(examinedCount int) int {
 // keep their inputs, because a user may retry them.
 func StateLosesLongInput(s queue.State) bool { return slices.Contains(StatesWithRetention, s) }
 
-// CheckInputKept returns an error if a job cannot run again because its input was removed.
-func CheckInputKept(j *queue.Job) error {
+// CheckInputNotRemoved returns an error if a job cannot run again because its input was removed.
+func CheckInputNotRemoved(j *queue.Job) error {
 	fields := j.InputRemoved.FieldNames()
 	if len(fields) == 0 {
 		return nil

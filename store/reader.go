@@ -16,9 +16,9 @@ type Reader interface {
 	// AttemptHistory reads a page of a job's attempts, without their output, in ascending order. It reads the newest
 	// attempts whose numbers are below beforeNumber; if beforeNumber is 0, the newest of all attempts. The page has at
 	// most limit attempts, from 1 to MaxPageRows, and at most MaxHistoryTextBytes of text, but at least one attempt.
-	AttemptHistory(ctx context.Context, seq int64, beforeNumber, limit int) ([]queue.Attempt, error)
+	AttemptHistory(ctx context.Context, jobSeq int64, beforeNumber, limit int) ([]queue.Attempt, error)
 	// Attempt reads one attempt with its output. If attemptNumber is 0, it reads the last attempt.
-	Attempt(ctx context.Context, seq int64, attemptNumber int) (queue.Attempt, error)
+	Attempt(ctx context.Context, jobSeq int64, attemptNumber int) (queue.Attempt, error)
 	// List reads a page of the jobs that match a filter, newest first, without their Env and Stdin. The page
 	// has at most Filter.Limit jobs and MaxPageTextBytes of text, but at least one job.
 	List(ctx context.Context, f Filter) (JobPage, error)
@@ -27,7 +27,7 @@ type Reader interface {
 	// DependencyLinks returns up to limit parents and up to limit dependants of a job. They include parents for which the
 	// job no longer waits, and dependants that no longer wait for the job. Unresolved dependencies come first, in the
 	// order in which they were added.
-	DependencyLinks(ctx context.Context, seq int64, limit int) (parents, children []DependencyLink, err error)
+	DependencyLinks(ctx context.Context, jobSeq int64, limit int) (parents, children []DependencyLink, err error)
 	// ReadScreen reads an overview for people: up to f.RowsPerPart jobs of each part, without their Env and Stdin. For
 	// jobs that do not belong to f.DetailsForUID, it reads only the Labels of the Execution. A part has at most
 	// MaxScreenPartTextBytes of text, but at least one job. The cost of ReadScreen does not depend on the number of jobs
@@ -57,8 +57,8 @@ type Filter struct {
 // Limits of a page.
 const (
 	MaxPageRows         = 1000      // maximum number of jobs or attempts
-	MaxPageTextBytes    = 1 << 20   // text of jobs, as measured by JobTextSize
-	MaxHistoryTextBytes = 256 << 10 // text of attempts, as measured by AttemptTextSize
+	MaxPageTextBytes    = 1 << 20   // text of jobs, as measured by JobTextBytes
+	MaxHistoryTextBytes = 256 << 10 // text of attempts, as measured by AttemptTextBytes
 )
 
 // JobPage is a part of a list. NextBeforeSeq is the value of Filter.BeforeSeq for the next page, or 0 if this page is
@@ -103,5 +103,5 @@ type Screen struct {
 // MaxScreenRowsPerPart limits the jobs in each part of a Screen.
 const MaxScreenRowsPerPart = 100
 
-// MaxScreenPartTextBytes limits the text of a part of a Screen, as measured by JobTextSize.
+// MaxScreenPartTextBytes limits the text of a part of a Screen, as measured by JobTextBytes.
 const MaxScreenPartTextBytes = 128 << 10

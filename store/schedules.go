@@ -76,9 +76,9 @@ type Schedule struct {
 	LastBootID string
 	// PausedAt is the time when the schedule was paused, or 0. PausedByUID is the user who paused it, or nil.
 	// Note is the reason for the pause.
-	PausedAt    queue.UnixMillis
-	PausedByUID *int
-	Note        string
+	PausedAt          queue.UnixMillis
+	PausedByUID       *int
+	PauseOrDamageNote string
 	// IsDamaged reports that the stored job definition cannot be read. Note contains the reason.
 	IsDamaged bool
 }
@@ -129,7 +129,7 @@ type OccurrenceRequest struct {
 	ExpectedLastBootID       string
 
 	// occurrences to be carried out, oldest first; each job waits for the job before it
-	Occurrences       []queue.UnixMillis
+	OccurrencesToRun  []queue.UnixMillis
 	MissedOccurrences []queue.UnixMillis // occurrences to be recorded as missed, oldest first
 	RequestedByUID    *int               // the user who requests the run of one occurrence; nil if the occurrences are due
 	// CandidateJobID returns the nth possible id for the job of an occurrence; n starts at 1. The job gets the first of
@@ -145,9 +145,9 @@ type OccurrenceRequest struct {
 	OwnerName                             string
 	MaxPendingJobs, MaxPendingJobsPerUser int64 // limits of waiting jobs, as in EnqueueRequest
 	MaxBytesPerUser                       int64 // limit of the user's bytes, as in EnqueueRequest
-	// FailIfOverQuota decides what happens if the job of the first occurrence in Occurrences exceeds MaxBytesPerUser. If
-	// it is true, RunOccurrences returns a QuotaError and changes nothing. If it is false, the occurrence is recorded as
-	// refused.
+	// FailIfOverQuota decides what happens if the job of the first occurrence in OccurrencesToRun exceeds MaxBytesPerUser.
+	// If it is true, RunOccurrences returns a QuotaError and changes nothing. If it is false, the occurrence is recorded
+	// as refused.
 	FailIfOverQuota bool
 }
 
@@ -155,14 +155,14 @@ type OccurrenceRequest struct {
 // these ids. So they cannot block the schedule by using all of the ids for other jobs.
 const MaxCandidateJobIDs = 100
 
-// OccurrenceResult is the result of an OccurrenceRequest. WasCarriedOut reports whether the
+// OccurrenceResult is the result of an OccurrenceRequest. RequestCarriedOut reports whether the
 // request was carried out.
 type OccurrenceResult struct {
-	WasCarriedOut bool
-	Records       []OccurrenceRecord // one record for each occurrence in OccurrenceRequest.Occurrences
-	// LeasedJobSeqs lists running jobs that must be cancelled because of OverlapReplace. If it is not empty, nothing has
+	RequestCarriedOut bool
+	Records           []OccurrenceRecord // one record for each occurrence in OccurrenceRequest.OccurrencesToRun
+	// JobSeqsToCancel lists running jobs that must be cancelled because of OverlapReplace. If it is not empty, nothing has
 	// happened yet: the caller must end these jobs and then repeat the request.
-	LeasedJobSeqs []int64
+	JobSeqsToCancel []int64
 }
 
 // ErrScheduleChanged is returned if another request has changed the schedule since the caller read it.

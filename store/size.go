@@ -7,9 +7,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// JobTextSize returns how many bytes the texts of a job take when a page of a job list is written as JSON,
+// JobTextBytes returns how many bytes the texts of a job take when a page of a job list is written as JSON,
 // including quotes, commas and escapes. Env and Stdin do not count, because job lists do not contain them.
-func JobTextSize(j *queue.Job) int {
+func JobTextBytes(j *queue.Job) int {
 	texts := slices.Concat([]string{
 		j.ID, queue.CommandText(j.Command, j.Argv), j.Cwd, j.Shell, j.StdinFile, j.RunAsUser, j.Error, j.WorkerID,
 	}, j.Argv, j.SecretReferences)
@@ -19,31 +19,31 @@ func JobTextSize(j *queue.Job) int {
 	for name, value := range j.Labels {
 		texts = append(texts, name, value)
 	}
-	return jsonSize(texts...)
+	return encodedJSONBytes(texts...)
 }
 
-// AttemptTextSize returns how many bytes the texts of an attempt, except the output, take in a page of JSON.
-func AttemptTextSize(a *queue.Attempt) int {
-	return jsonSize(a.Worker, a.Node, a.Error, string(a.Reason), a.ResultError)
+// AttemptTextBytes returns how many bytes the texts of an attempt, except the output, take in a page of JSON.
+func AttemptTextBytes(a *queue.Attempt) int {
+	return encodedJSONBytes(a.Worker, a.Node, a.Error, string(a.Reason), a.ResultError)
 }
 
-// jsonSize returns how many bytes JSON needs for texts, each with the comma or colon after it.
-func jsonSize(texts ...string) int {
+// encodedJSONBytes returns how many bytes JSON needs for texts, each with the comma or colon after it.
+func encodedJSONBytes(texts ...string) int {
 	raw, _ := json.Marshal(texts) // encoding texts as JSON cannot fail
 	return len(raw) - 1           // the list has two brackets, but no comma after the last text
 }
 
-// InputSize returns the size of a job's environment and standard input in bytes.
-func InputSize(e *queue.Execution) int {
-	n := len(e.Stdin)
-	for _, v := range e.Env {
+// JobInputBytes returns the size of a job's environment and standard input in bytes.
+func JobInputBytes(execution *queue.Execution) int {
+	n := len(execution.Stdin)
+	for _, v := range execution.Env {
 		n += len(v)
 	}
 	return n
 }
 
-// OutputSize returns the size in bytes of the output and the result of an attempt that has just ended.
-func OutputSize(a *queue.Attempt) int64 {
+// AttemptOutputBytes returns the size in bytes of the output and the result of an attempt that has just ended.
+func AttemptOutputBytes(a *queue.Attempt) int64 {
 	if a.OutputFileRef != "" {
 		return a.OutputBytes
 	}
@@ -61,11 +61,11 @@ const (
 // exceeds the quota in bytes.
 const MinKeptAttemptRecords = 10
 
-// AttemptRecordSize returns how many bytes the record of an attempt, without its output, counts for in the quota
+// AttemptRecordBytes returns how many bytes the record of an attempt, without its output, counts for in the quota
 // of the job's user.
-func AttemptRecordSize(e *Settlement, earlierAttempts int) int64 {
-	n := int64(len(e.Decision.Error) + len(e.Attempt.ResultError))
-	if earlierAttempts > 0 {
+func AttemptRecordBytes(settlement *Settlement, earlierAttemptCount int) int64 {
+	n := int64(len(settlement.Decision.Error) + len(settlement.Attempt.ResultError))
+	if earlierAttemptCount > 0 {
 		n += QuotaBytesPerAttempt
 	}
 	return n

@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// For any text, jsonSize returns the length of the JSON that encoding/json writes, plus one for the comma.
-func TestJSONSizeMatchesEncodedLength(t *testing.T) {
+// For any text, encodedJSONBytes returns the length of the JSON that encoding/json writes, plus one for the comma.
+func TestEncodedJSONBytesMatchesEncodedLength(t *testing.T) {
 	all := make([]byte, 256)
 	for i := range all {
 		all[i] = byte(i)
@@ -20,15 +20,15 @@ func TestJSONSizeMatchesEncodedLength(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := jsonSize(s); got != len(raw)+1 {
+		if got := encodedJSONBytes(s); got != len(raw)+1 {
 			t.Errorf("%.20q: got %d, want %d and the comma", s, got, len(raw))
 		}
 	}
 }
 
-// JobTextSize counts every text of a job that a page shows, and no other text.
-func TestJobTextSizeCountsEveryText(t *testing.T) {
-	empty := JobTextSize(&queue.Job{})
+// JobTextBytes counts every text of a job that a page shows, and no other text.
+func TestJobTextBytesCountsEveryText(t *testing.T) {
+	empty := JobTextBytes(&queue.Job{})
 	for name, c := range map[string]struct {
 		job  queue.Job
 		want int
@@ -40,7 +40,7 @@ func TestJobTextSizeCountsEveryText(t *testing.T) {
 		"error":  {queue.Job{Error: "\x01"}, 6},
 		"env":    {queue.Job{Execution: queue.Execution{Env: []string{"A=1"}, Stdin: "text"}}, 0},
 	} {
-		if got := JobTextSize(&c.job) - empty; got != c.want {
+		if got := JobTextBytes(&c.job) - empty; got != c.want {
 			t.Errorf("%s: got %d, want %d", name, got, c.want)
 		}
 	}
@@ -56,12 +56,12 @@ func TestJobTextSizeCountsEveryText(t *testing.T) {
 		default:
 			continue
 		}
-		if name, got := at.Field(i).Name, JobTextSize(&j)-empty; got < 7 && name != "Env" && name != "Stdin" {
+		if name, got := at.Field(i).Name, JobTextBytes(&j)-empty; got < 7 && name != "Env" && name != "Stdin" {
 			t.Errorf("%s of 7 bytes: got %d", name, got)
 		}
 	}
-	if got := AttemptTextSize(&queue.Attempt{Error: "\n",
-		Output: []byte("x")}) - AttemptTextSize(&queue.Attempt{}); got != 2 {
+	if got := AttemptTextBytes(&queue.Attempt{Error: "\n",
+		Output: []byte("x")}) - AttemptTextBytes(&queue.Attempt{}); got != 2 {
 		t.Errorf("an attempt's error: got %d, want 2", got)
 	}
 }

@@ -42,14 +42,14 @@ type AttemptStatistics struct {
 	RunTimes  Histogram // one entry per end: the run time of the attempt
 }
 
-// CountStart counts the start of an attempt whose job has waited for waitTime.
-func (s *AttemptStatistics) CountStart(waitTime time.Duration) {
+// AddStartedAttempt counts the start of an attempt whose job has waited for waitTime.
+func (s *AttemptStatistics) AddStartedAttempt(waitTime time.Duration) {
 	s.Started++
 	s.WaitTimes.AddDuration(waitTime)
 }
 
-// CountEnd counts the end of an attempt that leaves its job in the given state.
-func (s *AttemptStatistics) CountEnd(state queue.State, runTime time.Duration) {
+// AddEndedAttempt counts the end of an attempt that leaves its job in the given state.
+func (s *AttemptStatistics) AddEndedAttempt(state queue.State, runTime time.Duration) {
 	switch state {
 	case queue.Completed:
 		s.Completed++
@@ -98,12 +98,12 @@ type Histogram struct {
 	SumMillis    int64                       // sum of all durations in milliseconds
 }
 
-// maxObservedDuration is the longest duration that is counted. A longer duration is counted as maxObservedDuration.
-const maxObservedDuration = 34 * 24 * time.Hour
+// maxCountedDuration is the longest duration that is counted. A longer duration is counted as maxCountedDuration.
+const maxCountedDuration = 34 * 24 * time.Hour
 
 // AddDuration counts one duration, truncated to milliseconds. A negative duration counts as 0.
 func (h *Histogram) AddDuration(d time.Duration) {
-	d = min(max(0, d.Truncate(time.Millisecond)), maxObservedDuration)
+	d = min(max(0, d.Truncate(time.Millisecond)), maxCountedDuration)
 	h.SumMillis += d.Milliseconds()
 	k := 0
 	if d > 0 {
@@ -301,9 +301,9 @@ type PeriodStatistics struct {
 // that completed most recently are kept.
 const MaxRuntimeEstimates = 4096
 
-// Estimate is the typical run time of a command: a geometric mean of the run times. About the last eight runs have most
-// of the weight in the mean. The zero value contains no runs.
-type Estimate struct {
+// RuntimeEstimate is the typical run time of a command: a geometric mean of the run times. About the last eight runs
+// have most of the weight in the mean. The zero value contains no runs.
+type RuntimeEstimate struct {
 	LogMeanMillis float64 // natural logarithm of the mean run time in milliseconds
 	WeightedRuns  uint8   // number of runs, up to maxWeightedRuns
 }
@@ -313,13 +313,13 @@ type Estimate struct {
 const maxWeightedRuns = 8
 
 // AddRuntime adds the run time of one more run to the mean.
-func (e *Estimate) AddRuntime(runTime time.Duration) {
+func (e *RuntimeEstimate) AddRuntime(runTime time.Duration) {
 	e.WeightedRuns = min(e.WeightedRuns+1, maxWeightedRuns)
 	e.LogMeanMillis += (math.Log(float64(max(1, runTime.Milliseconds()))) - e.LogMeanMillis) / float64(e.WeightedRuns)
 }
 
 // TypicalRuntime returns the mean of the runs, at least 1 ms; 0 if there were no runs.
-func (e *Estimate) TypicalRuntime() time.Duration {
+func (e *RuntimeEstimate) TypicalRuntime() time.Duration {
 	if e.WeightedRuns == 0 {
 		return 0
 	}
@@ -336,18 +336,18 @@ type Counts struct {
 	RerankUnfinished bool
 	DatabaseBytes    int64 // size of the database in bytes
 	OutputBytes      int64 // size of all outputs, in the database and in files, in bytes
-	// JobsUnderOwnRetention is the number of completed and cancelled jobs whose queue had its own retention settings when
-	// they ended.
-	JobsUnderOwnRetention int64
+	// EndedUnderQueueRetention is the number of completed and cancelled jobs whose queue had its own retention settings
+	// when they ended.
+	EndedUnderQueueRetention int64
 }
 
 // StatesWithRetention lists the states for which a retention setting limits how many jobs are kept. Dead jobs are
 // kept until a user handles them.
 var StatesWithRetention = []queue.State{queue.Completed, queue.Cancelled}
 
-// JobsUnderGeneralRetention returns the number of jobs to which the retention for all queues applies.
-func (c Counts) JobsUnderGeneralRetention() int64 {
-	n := -c.JobsUnderOwnRetention
+// EndedUnderGeneralRetention returns the number of jobs to which the retention for all queues applies.
+func (c Counts) EndedUnderGeneralRetention() int64 {
+	n := -c.EndedUnderQueueRetention
 	for _, s := range StatesWithRetention {
 		n += c.JobsByState[s]
 	}

@@ -24,7 +24,7 @@ func TestHistogramBucketsContainTheirDurations(t *testing.T) {
 		var h Histogram
 		h.AddDuration(d)
 		k := slices.Index(h.BucketCounts[:], 1)
-		whole := min(max(0, d.Truncate(time.Millisecond)), maxObservedDuration)
+		whole := min(max(0, d.Truncate(time.Millisecond)), maxCountedDuration)
 		if s := whole.Seconds(); k < 0 || k > 0 && s <= BucketUpperBoundSeconds(k-1) || k < HistogramBucketCount-1 &&
 			s > BucketUpperBoundSeconds(k) ||
 			h.SumMillis != whole.Milliseconds() {
@@ -83,7 +83,7 @@ func FuzzHistogram(f *testing.F) {
 }
 
 // Periods begin at whole minutes, hours and days of UTC.
-func TestPeriodsBeginAtWholeUTCUnits(t *testing.T) {
+func TestStatisticsPeriodsBeginAtWholeUTCUnits(t *testing.T) {
 	at := queue.UnixMillisOf(time.Date(2026, 11, 25, 20, 49, 24, 5e6, time.UTC))
 	for g, want := range map[Granularity]time.Time{
 		PerMinute: time.Date(2026, 11, 25, 20, 49, 0, 0, time.UTC), PerHour: time.Date(2026, 11, 25, 20, 0, 0, 0, time.UTC),

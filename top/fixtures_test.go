@@ -119,15 +119,15 @@ func (s *screenTest) typeKeys(keys string) []effect {
 }
 
 // requestedActions returns the actions that the model has requested, such as "cancel job build,train".
-func (s *screenTest) requestedActions() (list []string) {
+func (s *screenTest) requestedActions() (actionTexts []string) {
 	for _, e := range s.effects {
 		if a, ok := e.(actionEffect); ok {
-			list = append(list, strings.Join(strings.Fields(a.verb.name+" "+a.verb.objectKind+" "+
+			actionTexts = append(actionTexts, strings.Join(strings.Fields(a.verb.name+" "+a.verb.objectKind+" "+
 				strings.Join(a.objectIDs, ",")),
 				" "))
 		}
 	}
-	return list
+	return actionTexts
 }
 
 var colourSequences = regexp.MustCompile("\x1b\\[[0-9;]*m")

@@ -31,7 +31,7 @@ const maxAnswerBytes = 64
 
 // appendText appends typed text to an answer, if the answer stays short enough.
 func (q *question) appendText(text string) {
-	text = termtext.SafeText(text)
+	text = termtext.TerminalSafeText(text)
 	if q.kind == askSearch && text == "" {
 		text = " "
 	}
@@ -126,7 +126,7 @@ func (m *model) applySearch() {
 
 // handleListKey handles a key that moves in a list or between lists.
 func (m *model) handleListKey(k keyPress) []effect {
-	p := &m.selections[m.currentList]
+	p := &m.selectionByList[m.currentList]
 	_, page := m.listLayout()
 	switch k.name {
 	case "j", "down":
@@ -181,7 +181,7 @@ func (m *model) handleActionKey(k keyPress) []effect {
 			m.page = &fullScreenPage{job: r.job, followsEnd: true}
 			return nil
 		case "w":
-			m.notice = "why " + termtext.SafeText(r.id) + termtext.TextForLocale(" …")
+			m.notice = "why " + termtext.TerminalSafeText(r.id) + termtext.TextForLocale(" …")
 			return []effect{explainJobEffect{r.id}}
 		case "e":
 			return []effect{editJobEffect{r.id}}
@@ -191,7 +191,7 @@ func (m *model) handleActionKey(k keyPress) []effect {
 		return m.confirmOrStartVerb(v)
 	}
 	if k.text != "" {
-		m.notice = termtext.SafeText(k.text) + " does nothing here; ? shows the keys"
+		m.notice = termtext.TerminalSafeText(k.text) + " does nothing here; ? shows the keys"
 	}
 	return nil
 }
@@ -199,7 +199,7 @@ func (m *model) handleActionKey(k keyPress) []effect {
 // moveSelection moves the selection down by a number of rows. If the number is negative, it moves up.
 func (m *model) moveSelection(rowCount int) {
 	rows := m.currentTable().rows
-	p := &m.selections[m.currentList]
+	p := &m.selectionByList[m.currentList]
 	p.rowIndex = max(min(p.rowIndex+rowCount, len(rows)-1), 0)
 	p.rowID = ""
 	if len(rows) > 0 {
@@ -227,7 +227,7 @@ func (m *model) availableKeys() (keys []keyHelp) {
 		if m.mayReadOutput(r.job) && newOutputSource(r.job, 1).jobID != "" {
 			keys = append(keys, keyHelp{"f", "enter", "follow"})
 		}
-		if m.mayCallMethod("why", m.ownsJob(r.job)) && jobsInStates(queue.VerbEdit.AffectedStates()...)(r) {
+		if m.mayCallMethod("why", m.ownsJob(r.job)) && jobStateFilter(queue.VerbEdit.AffectedStates()...)(r) {
 			keys = append(keys, keyHelp{"w", "", "why"})
 		}
 	}

@@ -58,13 +58,13 @@ const (
 
 // listRow is one line of a list. It is about a job, a queue or a schedule.
 type listRow struct {
-	id       string // id of the job, or name of the queue or schedule
-	job      *control.Job
-	lastLine string // last line of the job's output
-	queue    *control.QueueView
-	schedule *control.Schedule
-	cells    []string
-	colour   string
+	id             string // id of the job, or name of the queue or schedule
+	job            *control.Job
+	lastOutputLine string // last line of the job's output
+	queue          *control.QueueView
+	schedule       *control.Schedule
+	cells          []string
+	colour         string
 }
 
 // listTable is a list in its displayed form.
@@ -120,10 +120,10 @@ func (m *model) cellFormatter() present.ScreenFormatter {
 // jobColumn is a column in a list of jobs: its heading, the widths of windows that show it, and its content.
 type jobColumn struct {
 	heading string
-	// The column is shown if the width of the window is at least minWidth and less than hiddenFromWidth.
+	// The column is shown if the width of the window is at least shownFromWidth and less than hiddenFromWidth.
 	// A hiddenFromWidth of 0 means no upper limit.
-	minWidth, hiddenFromWidth int
-	cellText                  func(*control.Job, *listRow) string
+	shownFromWidth, hiddenFromWidth int
+	cellText                        func(*control.Job, *listRow) string
 }
 
 // jobsTable returns a table with a row for each of listRows, which are jobs of the current list, and the
@@ -138,7 +138,7 @@ func (m *model) jobsTable(listRows []listRow, columns []jobColumn) (t listTable)
 		}
 	}
 	columns = slices.DeleteFunc(columns, func(c jobColumn) bool {
-		return m.width < c.minWidth || c.hiddenFromWidth > 0 && m.width >= c.hiddenFromWidth || c.heading == "QUEUE" &&
+		return m.width < c.shownFromWidth || c.hiddenFromWidth > 0 && m.width >= c.hiddenFromWidth || c.heading == "QUEUE" &&
 			!slices.ContainsFunc(listRows, func(r listRow) bool { return r.job.Queue != queue.DefaultQueue }) ||
 			c.heading == "USER" && !slices.ContainsFunc(listRows, func(r listRow) bool { return r.job.User != m.whoami.User }) ||
 			(c.heading == "PROGRESS" || c.heading == "%") &&
@@ -164,19 +164,19 @@ var (
 		_ *listRow) string {
 		return present.JobIDWithStateSign(j)
 	}}
-	queueColumn = jobColumn{heading: "QUEUE", minWidth: narrowWindowWidth,
+	queueColumn = jobColumn{heading: "QUEUE", shownFromWidth: narrowWindowWidth,
 		cellText: func(j *control.Job, _ *listRow) string { return j.Queue }}
-	userColumn = jobColumn{heading: "USER", minWidth: narrowWindowWidth,
+	userColumn = jobColumn{heading: "USER", shownFromWidth: narrowWindowWidth,
 		cellText: func(j *control.Job, _ *listRow) string { return j.User }}
 	commandColumn = jobColumn{heading: "COMMAND",
 		cellText: func(j *control.Job, _ *listRow) string { return present.JobTitle(j) }}
 )
 
 func (m *model) runningTable() listTable {
-	list := screenRows(m.snapshot.screen.Running)
+	list := overviewJobRows(m.snapshot.screen.Running)
 	for i, r := range list {
-		if r.lastLine == "" && r.job.Progress != nil {
-			list[i].lastLine = r.job.Progress.Text
+		if r.lastOutputLine == "" && r.job.Progress != nil {
+			list[i].lastOutputLine = r.job.Progress.Text
 		}
 	}
 	worker := jobColumn{"WORKER", wideWindowWidth, 0,
@@ -195,15 +195,15 @@ func (m *model) runningTable() listTable {
 			return progressBar(j, m.progressBarWidth())
 		}},
 		commandColumn,
-		{"LAST LINE", narrowWindowWidth, 0, func(_ *control.Job, r *listRow) string { return r.lastLine }},
+		{"LAST LINE", narrowWindowWidth, 0, func(_ *control.Job, r *listRow) string { return r.lastOutputLine }},
 	})
 }
 
-// screenRows returns a row for each job in the lists, with the last line of its output.
-func screenRows(lists ...[]control.OverviewJob) (rows []listRow) {
+// overviewJobRows returns a row for each job in the lists, with the last line of its output.
+func overviewJobRows(lists ...[]control.OverviewJob) (rows []listRow) {
 	for _, list := range lists {
 		for i := range list {
-			rows = append(rows, listRow{job: &list[i].Job, lastLine: list[i].LastLine})
+			rows = append(rows, listRow{job: &list[i].Job, lastOutputLine: list[i].LastLine})
 		}
 	}
 	return rows
@@ -237,7 +237,7 @@ func (m *model) failedTable() listTable {
 	list := slices.DeleteFunc(jobRows(s.Ready, s.Delayed),
 		func(r listRow) bool { return r.job.State != queue.Failed.String() })
 	texts := m.cellFormatter()
-	return m.jobsTable(append(list, screenRows(s.Dead)...), []jobColumn{
+	return m.jobsTable(append(list, overviewJobRows(s.Dead)...), []jobColumn{
 		idColumn, queueColumn, userColumn,
 		{"ATTEMPTS", narrowWindowWidth, 0, func(j *control.Job, _ *listRow) string { return present.AttemptsText(j) }},
 		{"WHEN", 0, 0, func(j *control.Job, _ *listRow) string {
@@ -248,7 +248,7 @@ func (m *model) failedTable() listTable {
 		}},
 		{"COMMAND", narrowWindowWidth, 0, commandColumn.cellText},
 		{"WHY", 0, 0, func(j *control.Job, r *listRow) string {
-			return texts.FailureReason(&control.OverviewJob{Job: *j, LastLine: r.lastLine})
+			return texts.FailureReason(&control.OverviewJob{Job: *j, LastLine: r.lastOutputLine})
 		}},
 	})
 }
@@ -284,12 +284,12 @@ func (m *model) schedulesTable() listTable {
 }
 
 // cellsForWidth returns all cells in a wide window. In a narrow window, it returns only the cells with the
-// indexes in narrowIndexes.
-func (m *model) cellsForWidth(cells []string, narrowIndexes ...int) (shownCells []string) {
+// indexes in narrowCellIndexes.
+func (m *model) cellsForWidth(cells []string, narrowCellIndexes ...int) (shownCells []string) {
 	if m.width >= narrowWindowWidth {
 		return cells
 	}
-	for _, i := range narrowIndexes {
+	for _, i := range narrowCellIndexes {
 		shownCells = append(shownCells, cells[i])
 	}
 	return shownCells

@@ -62,10 +62,10 @@ type (
 	effect any
 	// fetchSnapshotEffect reads the state of the queue from the service.
 	fetchSnapshotEffect struct {
-		maxRows      int // maximum number of jobs for each part of the screen
-		list         listID
-		searchText   string
-		includesUser bool // also fetch the name and the rights of the user
+		maxRows     int // maximum number of jobs for each part of the screen
+		list        listID
+		searchText  string
+		fetchesUser bool // also fetch the name and the rights of the user
 	}
 	// followOutputEffect starts reading the output of a job and stops reading the previous output. With an
 	// empty id, it only stops.
@@ -107,15 +107,15 @@ type model struct {
 	isFetching         bool      // the reply to a fetch is pending
 	mustFetchAgain     bool      // fetch again after the pending reply, because the state has changed since that request
 
-	currentList    listID
-	selections     [listCount]rowSelection // selected row, by list
-	markedIDs      map[string]bool         // ids of the rows to which the next verb applies
-	searchText     string
-	question       *question
-	page           *fullScreenPage // page that covers the screen; nil while the lists are shown
-	notice         string          // message in the last lines of the screen
-	pendingActions []actionEffect  // actions that are not finished: the first one is being executed, the others wait
-	followedOutput jobOutput
+	currentList     listID
+	selectionByList [listCount]rowSelection // selected row, by list
+	markedIDs       map[string]bool         // ids of the rows to which the next verb applies
+	searchText      string
+	question        *question
+	page            *fullScreenPage // page that covers the screen; nil while the lists are shown
+	notice          string          // message in the last lines of the screen
+	pendingActions  []actionEffect  // actions that are not finished: the first one is being executed, the others wait
+	followedOutput  jobOutput
 }
 
 // outage describes a service that does not reply.
@@ -170,7 +170,7 @@ func (m *model) update(msg any) []effect {
 	case actionResult:
 		effects = m.handleActionResult(&msg)
 	case editJobResult:
-		m.notice = "job " + termtext.SafeText(msg.id) + ": editor closed; your changes, if any, are stored"
+		m.notice = "job " + termtext.TerminalSafeText(msg.id) + ": editor closed; your changes, if any, are stored"
 		if msg.err != nil {
 			m.notice = errorText(msg.err)
 		}
@@ -188,9 +188,9 @@ func (m *model) requestFetch() []effect {
 	}
 	m.isFetching, m.mustFetchAgain = true, false
 	_, rows := m.listLayout()
-	return []effect{fetchSnapshotEffect{maxRows: min(max(m.selections[m.currentList].firstVisibleIndex+2*rows,
+	return []effect{fetchSnapshotEffect{maxRows: min(max(m.selectionByList[m.currentList].firstVisibleIndex+2*rows,
 		minFetchedRows), maxFetchedRows),
-		list: m.currentList, searchText: m.searchText, includesUser: m.outage != nil}}
+		list: m.currentList, searchText: m.searchText, fetchesUser: m.outage != nil}}
 }
 
 // A fetch requests at least minFetchedRows and at most maxFetchedRows jobs for each part of the status screen.
@@ -229,7 +229,7 @@ func (m *model) handleFetchResult(msg *fetchSnapshotResult) []effect {
 // so that the row is visible.
 func (m *model) keepSelectionVisible() {
 	rows := m.currentTable().rows
-	p := &m.selections[m.currentList]
+	p := &m.selectionByList[m.currentList]
 	if i := slices.IndexFunc(rows, func(r listRow) bool { return r.id == p.rowID }); i >= 0 {
 		p.rowIndex = i
 	}
@@ -245,14 +245,14 @@ func (m *model) keepSelectionVisible() {
 		p.firstVisibleIndex = p.rowIndex - shown + 1
 	}
 	if m.page != nil {
-		m.page.clampScroll(m)
+		m.page.refreshAndClampScroll(m)
 	}
 }
 
 // selectedRow returns the selected row, or nil if the list is empty.
 func (m *model) selectedRow() *listRow {
 	rows := m.currentTable().rows
-	if p := m.selections[m.currentList]; p.rowIndex < len(rows) {
+	if p := m.selectionByList[m.currentList]; p.rowIndex < len(rows) {
 		return &rows[p.rowIndex]
 	}
 	return nil
@@ -262,7 +262,7 @@ func (m *model) selectedRow() *listRow {
 func (m *model) findJob(id string) *control.Job {
 	s := &m.snapshot.screen
 	others := jobRows(s.Ready, s.Delayed, s.HeldOrBlocked, s.Done, m.snapshot.searchMatches)
-	for _, r := range append(screenRows(s.Running, s.Dead), others...) {
+	for _, r := range append(overviewJobRows(s.Running, s.Dead), others...) {
 		if r.job.ID == id {
 			return r.job
 		}
@@ -270,10 +270,10 @@ func (m *model) findJob(id string) *control.Job {
 	return nil
 }
 
-// mayCallMethod reports whether the user may call a method. If onOwnJob is true, the method acts on the user's own
+// mayCallMethod reports whether the user may call a method. If onOwnObject is true, the method acts on the user's own
 // objects, otherwise on objects of other users.
-func (m *model) mayCallMethod(method string, onOwnJob bool) bool {
-	return m.whoami.Right.Covers(control.RequiredRight(method, onOwnJob))
+func (m *model) mayCallMethod(method string, onOwnObject bool) bool {
+	return m.whoami.Right.Covers(control.RequiredRight(method, onOwnObject))
 }
 
 // ownsJob reports whether the user has enqueued a job.
@@ -287,12 +287,12 @@ func (m *model) showWaitReasons(msg *explainJobResult) {
 		m.notice = errorText(msg.err)
 		return
 	}
-	p := &fullScreenPage{title: "why job \"" + termtext.SafeText(msg.id) + "\" does not run"}
+	p := &fullScreenPage{title: "why job \"" + termtext.TerminalSafeText(msg.id) + "\" does not run"}
 	for _, line := range present.WaitExplanationLines(&msg.reasons, m.currentTime) {
-		p.paragraphs = append(p.paragraphs, termtext.SafeText(line))
+		p.paragraphs = append(p.paragraphs, termtext.TerminalSafeText(line))
 	}
 	m.page = p
 }
 
 // errorText returns an error as one line.
-func errorText(err error) string { return termtext.SafeText(fault.UserMessage(err)) }
+func errorText(err error) string { return termtext.TerminalSafeText(fault.UserMessage(err)) }

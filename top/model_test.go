@@ -397,7 +397,7 @@ func TestKeysScrollFullScreenPage(t *testing.T) {
 		t.Errorf("the page keeps %d lines", n)
 	}
 	s.printOutput(strings.Repeat("y", 3*maxOutputLineBytes))
-	if n := len(s.followedOutput.unfinishedLines[0].text); n != maxOutputLineBytes {
+	if n := len(s.followedOutput.unfinishedLineByStream[0].text); n != maxOutputLineBytes {
 		t.Errorf("the page keeps %d bytes of a line", n)
 	}
 	for _, k := range []string{"q", "esc"} {

@@ -23,7 +23,7 @@ type outputSource struct {
 	jobID            string
 	attemptStartedAt control.Time
 	isRunning        bool // the attempt is running, so more output may follow
-	keptLineCount    int  // number of last lines to keep
+	maxKeptLines     int  // number of last lines to keep
 }
 
 // outputPiece is a part of an output.
@@ -43,22 +43,22 @@ type outputLine struct {
 
 // jobOutput contains the last lines of a job's output.
 type jobOutput struct {
-	source          outputSource
-	lines           []outputLine
-	unfinishedLines [2]outputLine     // unfinished lines of standard output and standard error
-	renderer        termtext.Renderer // renders the output of jobs with a terminal
-	isComplete      bool              // no more output follows
-	connectionLost  bool              // the connection to the service was lost during the read
-	readError       string            // why the output cannot be read
+	source                 outputSource
+	lines                  []outputLine
+	unfinishedLineByStream [2]outputLine     // unfinished lines of standard output and standard error
+	renderer               termtext.Renderer // renders the output of jobs with a terminal
+	isComplete             bool              // no more output follows
+	connectionLost         bool              // the connection to the service was lost during the read
+	readError              string            // why the output cannot be read
 }
 
 // appendUpdate appends output.
 func (o *jobOutput) appendUpdate(update *outputUpdate) {
 	for i := range update.pieces {
 		one := &update.pieces[i]
-		part := &o.unfinishedLines[0]
+		part := &o.unfinishedLineByStream[0]
 		if one.stream == "stderr" {
-			part = &o.unfinishedLines[1]
+			part = &o.unfinishedLineByStream[1]
 		}
 		shown := one.text
 		switch {
@@ -81,12 +81,12 @@ func (o *jobOutput) appendUpdate(update *outputUpdate) {
 				part.text = part.text[:maxOutputLineBytes]
 			}
 			if strings.HasSuffix(text, "\n") {
-				o.lines = append(o.lines, outputLine{part.time, termtext.SafeOutputLine(part.text)})
+				o.lines = append(o.lines, outputLine{part.time, termtext.TerminalSafeOutputLine(part.text)})
 				part.text = ""
 			}
 		}
 	}
-	if excess := len(o.lines) - o.source.keptLineCount; excess > 0 {
+	if excess := len(o.lines) - o.source.maxKeptLines; excess > 0 {
 		o.lines = slices.Delete(o.lines, 0, excess)
 	}
 	if !update.isComplete {
@@ -105,9 +105,9 @@ func (o *jobOutput) appendUpdate(update *outputUpdate) {
 // allLines returns all lines, including those that are unfinished.
 func (o *jobOutput) allLines() []outputLine {
 	list := o.lines
-	for _, part := range o.unfinishedLines {
+	for _, part := range o.unfinishedLineByStream {
 		if part.text != "" {
-			list = append(slices.Clip(list), outputLine{part.time, termtext.SafeOutputLine(part.text)})
+			list = append(slices.Clip(list), outputLine{part.time, termtext.TerminalSafeOutputLine(part.text)})
 		}
 	}
 	return list
@@ -142,12 +142,12 @@ func (m *model) shownOutputSource() outputSource {
 }
 
 // newOutputSource returns the source of a job's output. It returns the zero value if the job has had no attempt.
-func newOutputSource(j *control.Job, keptLineCount int) outputSource {
+func newOutputSource(j *control.Job, maxKeptLines int) outputSource {
 	if j.StartedAt == 0 && j.AttemptCount == 0 {
 		return outputSource{}
 	}
 	return outputSource{jobID: j.ID, attemptStartedAt: j.StartedAt, isRunning: j.State == queue.Processing.String(),
-		keptLineCount: keptLineCount}
+		maxKeptLines: maxKeptLines}
 }
 
 // mayReadOutput reports whether the user may read a job's output.

@@ -7,11 +7,11 @@ import (
 
 // fullScreenPage is a text that covers the whole screen. It consists of paragraphs, or of the output of a job.
 type fullScreenPage struct {
-	title      string
-	paragraphs []string
-	job        *control.Job // job whose output the page shows; nil for paragraphs
-	firstLine  int          // index of the first visible line
-	followsEnd bool         // scroll to the end when output is added
+	title            string
+	paragraphs       []string
+	job              *control.Job // job whose output the page shows; nil for paragraphs
+	firstVisibleLine int          // index of the first visible line
+	followsEnd       bool         // scroll to the end when output is added
 }
 
 // wrappedLines returns the lines of the page, wrapped to the window's width.
@@ -31,24 +31,24 @@ func (p *fullScreenPage) wrappedLines(m *model) (wrappedLines []string) {
 	return wrappedLines
 }
 
-// clampScroll updates the job of the page, if the page shows one, to the job's newest state. It also keeps the scroll
-// position within the page.
-func (p *fullScreenPage) clampScroll(m *model) {
+// refreshAndClampScroll updates the job of the page, if the page shows one, to the job's newest state. It also keeps
+// the scroll position within the page.
+func (p *fullScreenPage) refreshAndClampScroll(m *model) {
 	if p.job != nil {
 		if j := m.findJob(p.job.ID); j != nil {
 			p.job = j
 		}
 	}
-	last := max(len(p.wrappedLines(m))-m.visiblePageLines(), 0)
+	last := max(len(p.wrappedLines(m))-m.visiblePageLineCount(), 0)
 	if p.followsEnd {
-		p.firstLine = last
+		p.firstVisibleLine = last
 	}
-	p.firstLine = max(min(p.firstLine, last), 0)
+	p.firstVisibleLine = max(min(p.firstVisibleLine, last), 0)
 }
 
-// visiblePageLines returns how many lines of a page fit in the window: its height without the title line and the line
-// that lists the keys.
-func (m *model) visiblePageLines() int { return m.height - 2 }
+// visiblePageLineCount returns how many lines of a page fit in the window: its height without the title line and the
+// line that lists the keys.
+func (m *model) visiblePageLineCount() int { return m.height - 2 }
 
 // handlePageKey handles a key on a page.
 func (m *model) handlePageKey(k keyPress) []effect {
@@ -60,11 +60,11 @@ func (m *model) handlePageKey(k keyPress) []effect {
 	case "k", "up":
 		by = -1
 	case "pgdown", "space":
-		by = m.visiblePageLines()
+		by = m.visiblePageLineCount()
 	case "pgup":
-		by = -m.visiblePageLines()
+		by = -m.visiblePageLineCount()
 	case "g", "home":
-		by = -p.firstLine
+		by = -p.firstVisibleLine
 	case "G", "end":
 		by = len(p.wrappedLines(m))
 	case "q", "esc", "?":
@@ -74,7 +74,7 @@ func (m *model) handlePageKey(k keyPress) []effect {
 	if by == 0 {
 		return nil
 	}
-	p.firstLine += by
-	p.followsEnd = p.job != nil && p.firstLine >= len(p.wrappedLines(m))-m.visiblePageLines()
+	p.firstVisibleLine += by
+	p.followsEnd = p.job != nil && p.firstVisibleLine >= len(p.wrappedLines(m))-m.visiblePageLineCount()
 	return nil
 }

@@ -39,10 +39,10 @@ type Options struct {
 	Connect func() Client
 	// EditJob lets the user edit a job. While EditJob runs, it has exclusive use of the terminal.
 	EditJob func(ctx context.Context, id string) error
-	// AddNextStep adds the user's next step to an error.
-	AddNextStep   func(error) error
-	HostName      string // host name of the machine
-	Stdin, Stdout *os.File
+	// AddNextStepToError adds the user's next step to an error.
+	AddNextStepToError func(error) error
+	HostName           string // host name of the machine
+	Stdin, Stdout      *os.File
 }
 
 // These constants are time limits and intervals of requests.
@@ -101,13 +101,13 @@ func limitReportedSize(_ tea.Model, msg tea.Msg) tea.Msg {
 func runProgram(ctx context.Context, o Options, extraOptions ...tea.ProgramOption) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // also cancels pending requests
-	s := &shell{ctx: ctx, options: o, stopFollowing: func() {}}
-	first := s.fetchSnapshot(fetchSnapshotEffect{maxRows: minFetchedRows, includesUser: true})
+	s := &shell{ctx: ctx, options: o, stopFollowingOutput: func() {}}
+	first := s.fetchSnapshot(fetchSnapshotEffect{maxRows: minFetchedRows, fetchesUser: true})
 	if first.err != nil {
 		return first.err
 	}
 	s.model = newModel(o.HostName, time.Now(), first.snapshot)
-	go s.endOnInterrupt(ctx, cancel) // this goroutine ends when ctx ends
+	go s.endProgramOnInterrupt(ctx, cancel) // this goroutine ends when ctx ends
 	options := []tea.ProgramOption{
 		tea.WithContext(ctx), tea.WithFPS(framesPerSecond), tea.WithFilter(limitReportedSize), tea.WithoutSignalHandler(),
 	}
@@ -123,25 +123,25 @@ func runProgram(ctx context.Context, o Options, extraOptions ...tea.ProgramOptio
 
 // shell executes the effects that the model requests, and sends the results to the model.
 type shell struct {
-	ctx                context.Context
-	options            Options
-	model              *model
-	terminalSize       tea.WindowSizeMsg // last size that Bubble Tea reported, limited by limitTerminalSize
-	activeOutputReader *outputReader     // reader of the followed output; nil if no output is followed
-	stopFollowing      func()
-	runningEditors     sync.WaitGroup
-	isEditing          atomic.Bool  // an editor is running
-	editorEndedAt      atomic.Int64 // time when the last editor ended, in nanoseconds since 1970
+	ctx                 context.Context
+	options             Options
+	model               *model
+	terminalSize        tea.WindowSizeMsg // last size that Bubble Tea reported, limited by limitTerminalSize
+	activeOutputReader  *outputReader     // reader of the followed output; nil if no output is followed
+	stopFollowingOutput func()
+	runningEditors      sync.WaitGroup
+	isEditing           atomic.Bool  // an editor is running
+	editorEndedAt       atomic.Int64 // time when the last editor ended, in nanoseconds since 1970
 }
 
 // editorSignalGrace is how long after an editor has ended a SIGINT is ignored. The user may have pressed
 // Ctrl-C in the editor.
 const editorSignalGrace = time.Second
 
-// endOnInterrupt ends the program on SIGINT, except if the user has pressed Ctrl-C in an editor. In that case, the
-// terminal sends SIGINT not only to the editor but also to this program, which may receive it only after the editor has
-// ended.
-func (s *shell) endOnInterrupt(ctx context.Context, endProgram func()) {
+// endProgramOnInterrupt ends the program on SIGINT, except if the user has pressed Ctrl-C in an editor. In that case,
+// the terminal sends SIGINT not only to the editor but also to this program, which may receive it only after the editor
+// has ended.
+func (s *shell) endProgramOnInterrupt(ctx context.Context, endProgram func()) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt)
 	defer signal.Stop(signals)
@@ -205,7 +205,7 @@ func (s *shell) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		commands = append(commands, s.nextTick(), s.detectResize)
 	case outputUpdate:
 		if s.activeOutputReader != nil && msg.source == s.activeOutputReader.source && !msg.isComplete {
-			commands = append(commands, s.activeOutputReader.nextMessage)
+			commands = append(commands, s.activeOutputReader.awaitOutputMessage)
 		}
 	}
 	for _, e := range s.model.update(message) {
@@ -269,16 +269,16 @@ func sendRequest[R any](s *shell, timeout time.Duration, call func(context.Conte
 	c := s.options.Connect()
 	defer c.Close()
 	r, err := call(ctx, c)
-	return r, s.addNextStep(err)
+	return r, s.addNextStepToError(err)
 }
 
-// addNextStep adds the user's next step to an error.
-func (s *shell) addNextStep(err error) error {
+// addNextStepToError adds the user's next step to an error.
+func (s *shell) addNextStepToError(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return queue.Errorf(queue.CodeUnavailable, "the service did not answer in time; check it with: queuectl status")
 	}
 	if err != nil {
-		err = s.options.AddNextStep(err)
+		err = s.options.AddNextStepToError(err)
 	}
 	return err
 }
@@ -308,7 +308,7 @@ func (s *shell) fetchSnapshot(f fetchSnapshotEffect) fetchSnapshotResult {
 // readSnapshot reads the parts of a snapshot that f requests.
 func readSnapshot(ctx context.Context, api control.API, f fetchSnapshotEffect) (s snapshot, err error) {
 	s.list = f.list
-	if f.includesUser {
+	if f.fetchesUser {
 		who, err := api.Whoami(ctx, control.NoParams{})
 		if err != nil {
 			return s, err
@@ -344,15 +344,15 @@ func readSnapshot(ctx context.Context, api control.API, f fetchSnapshotEffect) (
 
 // followOutput starts reading an output and stops reading the previous one.
 func (s *shell) followOutput(f followOutputEffect) tea.Cmd {
-	s.stopFollowing()
-	s.stopFollowing, s.activeOutputReader = func() {}, nil
+	s.stopFollowingOutput()
+	s.stopFollowingOutput, s.activeOutputReader = func() {}, nil
 	if f.jobID == "" {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
 	r := &outputReader{source: f.outputSource, ctx: ctx, updateSignal: make(chan struct{}, 1)}
-	s.stopFollowing, s.activeOutputReader = cancel, r
-	return tea.Batch(r.nextMessage, func() tea.Msg {
+	s.stopFollowingOutput, s.activeOutputReader = cancel, r
+	return tea.Batch(r.awaitOutputMessage, func() tea.Msg {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -360,16 +360,16 @@ func (s *shell) followOutput(f followOutputEffect) tea.Cmd {
 		}
 		c := s.options.Connect()
 		defer c.Close()
-		lines := f.keptLineCount
+		lines := f.maxKeptLines
 		_, err := c.StreamOutput(ctx, control.LogsParams{ID: control.JobID(f.jobID), Follow: f.isRunning, LastLines: &lines},
 			r.addPiece)
-		r.markComplete(s.addNextStep(err))
+		r.markComplete(s.addNextStepToError(err))
 		return nil
 	})
 }
 
-// maxUnreadBytes is how many bytes of output may wait to be displayed. If more arrives, the oldest is dropped.
-const maxUnreadBytes = 1 << 20
+// maxUnreadOutputBytes is how many bytes of output may wait to be displayed. If more arrives, the oldest is dropped.
+const maxUnreadOutputBytes = 1 << 20
 
 // outputReader collects the output of a job. Output that arrives in many small pieces is displayed in fewer,
 // larger ones.
@@ -396,7 +396,7 @@ func (r *outputReader) addPiece(p control.OutputPiece) error {
 		isFromTerminal: p.FromTerminal, isGapNote: gap != ""})
 	r.pendingTextBytes += len(text)
 	first := 0
-	for ; r.pendingTextBytes > maxUnreadBytes; first++ {
+	for ; r.pendingTextBytes > maxUnreadOutputBytes; first++ {
 		r.pendingTextBytes -= len(r.pendingPieces[first].text)
 	}
 	r.pendingPieces = slices.Delete(r.pendingPieces, 0, first)
@@ -415,8 +415,8 @@ func (r *outputReader) markComplete(err error) {
 
 func (r *outputReader) signalUpdate() { queue.TrySend(r.updateSignal, struct{}{}) }
 
-// nextMessage waits for output and returns it as a message.
-func (r *outputReader) nextMessage() tea.Msg {
+// awaitOutputMessage waits for output and returns it as a message.
+func (r *outputReader) awaitOutputMessage() tea.Msg {
 	select {
 	case <-r.updateSignal:
 	case <-r.ctx.Done():

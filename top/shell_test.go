@@ -61,7 +61,7 @@ func (f *fakeQueue) StreamOutput(
 // written to the terminal.
 func runScreenWithKeys(f *fakeQueue, keys io.Reader) (string, error) {
 	var out bytes.Buffer
-	o := Options{Connect: f.connect, AddNextStep: func(err error) error { return err }}
+	o := Options{Connect: f.connect, AddNextStepToError: func(err error) error { return err }}
 	err := runProgram(context.Background(), o, tea.WithInput(keys), tea.WithOutput(&out), tea.WithWindowSize(80, 24),
 		tea.WithEnvironment([]string{"TERM=xterm"}))
 	return out.String(), err
@@ -140,20 +140,20 @@ func TestSelectionChangeStopsReadingPreviousOutput(t *testing.T) {
 	}
 }
 
-// If output arrives faster than it is displayed, only the newest maxUnreadBytes are kept.
+// If output arrives faster than it is displayed, only the newest maxUnreadOutputBytes are kept.
 func TestUnreadOutputIsBounded(t *testing.T) {
 	r := &outputReader{ctx: t.Context(), updateSignal: make(chan struct{}, 1)}
 	for range 100 {
-		r.addPiece(control.OutputPiece{Stream: "stdout", Text: strings.Repeat("x", maxUnreadBytes/10)})
+		r.addPiece(control.OutputPiece{Stream: "stdout", Text: strings.Repeat("x", maxUnreadOutputBytes/10)})
 	}
 	r.addPiece(control.OutputPiece{Stream: "stdout", Text: "the end", DroppedBytes: 0})
 	r.markComplete(nil)
-	p := r.nextMessage().(outputUpdate)
+	p := r.awaitOutputMessage().(outputUpdate)
 	size := 0
 	for _, one := range p.pieces {
 		size += len(one.text)
 	}
-	if size > maxUnreadBytes || p.pieces[len(p.pieces)-1].text != "the end" || !p.isComplete {
+	if size > maxUnreadOutputBytes || p.pieces[len(p.pieces)-1].text != "the end" || !p.isComplete {
 		t.Errorf("the reader keeps %d bytes, the last are %q", size, p.pieces[len(p.pieces)-1].text)
 	}
 }

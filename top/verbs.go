@@ -37,16 +37,17 @@ func verbs() []verb {
 	}
 	anySchedule := func(r *listRow) bool { return r.schedule != nil }
 	return []verb{
-		{"r", "retry", "job", "pending again", "retry", false, jobsInStates(queue.VerbRetry.AffectedStates()...), retryJobs},
-		{"c", "cancel", "job", "cancelled", "cancel", false, jobsInStates(cancellable...),
+		{"r", "retry", "job", "pending again", "retry", false, jobStateFilter(queue.VerbRetry.AffectedStates()...),
+			retryJobs},
+		{"c", "cancel", "job", "cancelled", "cancel", false, jobStateFilter(cancellable...),
 			bulkJobAction(control.API.CancelJobs)},
-		{"p", "pause", "job", "paused", "pause", false, runningJobs(false), bulkJobAction(control.API.PauseJobs)},
-		{"p", "resume", "job", "resumed", "resume", false, runningJobs(true), bulkJobAction(control.API.ResumeJobs)},
-		{"h", "hold", "job", "held", "hold", false, jobsInStates(queue.VerbHold.AffectedStates()...),
+		{"p", "pause", "job", "paused", "pause", false, runningJobFilter(false), bulkJobAction(control.API.PauseJobs)},
+		{"p", "resume", "job", "resumed", "resume", false, runningJobFilter(true), bulkJobAction(control.API.ResumeJobs)},
+		{"h", "hold", "job", "held", "hold", false, jobStateFilter(queue.VerbHold.AffectedStates()...),
 			bulkJobAction(control.API.HoldJobs)},
-		{"h", "release", "job", "released", "release", false, jobsInStates(queue.VerbRelease.AffectedStates()...),
+		{"h", "release", "job", "released", "release", false, jobStateFilter(queue.VerbRelease.AffectedStates()...),
 			bulkJobAction(control.API.ReleaseJobs)},
-		{"P", "priority", "job", "changed", "edit", true, jobsInStates(queue.VerbEdit.AffectedStates()...), setPriority},
+		{"P", "priority", "job", "changed", "edit", true, jobStateFilter(queue.VerbEdit.AffectedStates()...), setPriority},
 		{"p", "pause", "queue", "paused", "queue.pause", false, queueWith(false), actionPerName(control.API.QueuePause,
 			func(name string) control.QueuePauseParams { return control.QueuePauseParams{Name: name} })},
 		{"p", "resume", "queue", "resumed", "queue.resume", false, queueWith(true), actionPerName(control.API.QueueResume,
@@ -56,22 +57,22 @@ func verbs() []verb {
 		{"p", "resume", "schedule", "resumed", "schedule.resume", false, scheduleWith(true),
 			actionPerName(control.API.ScheduleResume, scheduleNameParams)},
 		{"r", "run", "schedule", "job enqueued", "schedule.run", false, anySchedule,
-			actionPerName(control.API.ScheduleRun, scheduleNameParams)},
+			actionPerName(control.API.RunScheduleNow, scheduleNameParams)},
 		{key: "+", name: "add a worker", apiMethod: "worker.start", execute: addWorker},
 		{key: "-", name: "remove a worker", apiMethod: "worker.scale", execute: removeWorker},
 	}
 }
 
-// jobsInStates returns a filter for jobs in one of the states.
-func jobsInStates(states ...queue.State) func(*listRow) bool {
+// jobStateFilter returns a filter for jobs in one of the states.
+func jobStateFilter(states ...queue.State) func(*listRow) bool {
 	return func(r *listRow) bool {
 		return r.job != nil && slices.ContainsFunc(states, func(s queue.State) bool { return s.String() == r.job.State })
 	}
 }
 
-// runningJobs returns a filter for running jobs. It accepts only paused jobs if paused is true, and otherwise
+// runningJobFilter returns a filter for running jobs. It accepts only paused jobs if paused is true, and otherwise
 // only those that are not paused.
-func runningJobs(paused bool) func(*listRow) bool {
+func runningJobFilter(paused bool) func(*listRow) bool {
 	return func(r *listRow) bool {
 		return r.job != nil && r.job.State == queue.Processing.String() && (r.job.PausedAt != 0) == paused
 	}
@@ -137,10 +138,10 @@ func (a *actionEffect) describeObjects() string {
 	case 0:
 		return ""
 	case 1:
-		return a.verb.objectKind + " " + termtext.SafeText(a.objectIDs[0])
+		return a.verb.objectKind + " " + termtext.TerminalSafeText(a.objectIDs[0])
 	default:
 		text := fmt.Sprintf("%d %ss, %s", n, a.verb.objectKind,
-			termtext.SafeText(strings.Join(a.objectIDs[:min(n, maxDescribedNames)], ", ")))
+			termtext.TerminalSafeText(strings.Join(a.objectIDs[:min(n, maxDescribedNames)], ", ")))
 		if n > maxDescribedNames {
 			text += termtext.TextForLocale(" …")
 		}
@@ -167,7 +168,7 @@ func (a *actionResult) resultText() string {
 			text += fmt.Sprintf("%d %ss refused, such as ", n, a.verb.objectKind)
 		}
 		first := a.result.Refusals[0]
-		name, reason := a.verb.objectKind+" "+termtext.SafeText(first.JobID), errorText(first.AsError())
+		name, reason := a.verb.objectKind+" "+termtext.TerminalSafeText(first.JobID), errorText(first.AsError())
 		if !strings.Contains(reason, name) {
 			reason = name + ": " + reason
 		}

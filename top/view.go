@@ -133,16 +133,16 @@ func (m *model) listView() []string {
 // status line and the number of jobs in each state.
 const linesAboveLists = 3
 
-// statusLines returns the lines above the lists: the status line and, if withCounts is true, the numbers of jobs.
+// statusLines returns the lines above the lists: the status line and, if withJobCounts is true, the numbers of jobs.
 // The clock is at the right end of the first line that has space for it.
-func (m *model) statusLines(withCounts bool) []string {
+func (m *model) statusLines(withJobCounts bool) []string {
 	texts := m.cellFormatter()
 	level, text, colour := texts.HealthLine()
 	status, clock := applyStyle(level, colour)+text, m.currentTime.Format("15:04:05")
-	if !withCounts {
+	if !withJobCounts {
 		return []string{m.alignEnds(status, clock)}
 	}
-	user := termtext.Truncate(termtext.SafeText(m.whoami.User+"@"+m.hostName), m.width/4)
+	user := termtext.Truncate(termtext.TerminalSafeText(m.whoami.User+"@"+m.hostName), m.width/4)
 	if right := clock + " " + user; termtext.DisplayWidth(status)+1+termtext.DisplayWidth(right) <= m.width {
 		clock = right
 	}
@@ -181,7 +181,7 @@ func (m *model) tabsLine() string {
 // line about the rows that are not shown.
 func (m *model) tableView(hasHeading bool, maxRows int) (lines []string) {
 	t := m.currentTable()
-	p := m.selections[m.currentList]
+	p := m.selectionByList[m.currentList]
 	to := min(p.firstVisibleIndex+maxRows, len(t.rows))
 	shown := t.rows[p.firstVisibleIndex:to]
 	cells := make([][]string, len(shown))
@@ -193,9 +193,9 @@ func (m *model) tableView(hasHeading bool, maxRows int) (lines []string) {
 	if len(shown) == 0 {
 		empty := listDefinitions()[m.currentList].emptyText
 		if m.searchText != "" {
-			empty = "no match for " + termtext.SafeText(m.searchText)
+			empty = "no match for " + termtext.TerminalSafeText(m.searchText)
 			if t.hiddenRowCount != 0 { // some rows were not fetched
-				empty = "no match for " + termtext.SafeText(m.searchText) + " in the rows shown; to see all: " +
+				empty = "no match for " + termtext.TerminalSafeText(m.searchText) + " in the rows shown; to see all: " +
 					listDefinitions()[m.currentList].printAllCommand
 			}
 		}
@@ -230,7 +230,7 @@ func (m *model) tableView(hasHeading bool, maxRows int) (lines []string) {
 func (m *model) hiddenRowsText(t *listTable, firstShown, endShown int) string {
 	var parts []string
 	if m.searchText != "" {
-		parts = append(parts, "matching \""+termtext.SafeText(m.searchText)+"\" (Esc: all)")
+		parts = append(parts, "matching \""+termtext.TerminalSafeText(m.searchText)+"\" (Esc: all)")
 	}
 	if firstShown > 0 {
 		parts = append(parts, fmt.Sprintf("%d more above", firstShown))
@@ -269,13 +269,13 @@ func (m *model) outputView(height int) []string {
 	}
 	list := m.followedOutput.allLines()
 	for _, l := range list[max(len(list)-room, 0):] {
-		lines = append(lines, termtext.Truncate("  "+m.lineWithTime(l), m.width))
+		lines = append(lines, termtext.Truncate("  "+m.outputLineWithTime(l), m.width))
 	}
 	return lines
 }
 
-// lineWithTime returns a line of output. In wide windows, the time of the line precedes it.
-func (m *model) lineWithTime(l outputLine) string {
+// outputLineWithTime returns a line of output. In wide windows, the time of the line precedes it.
+func (m *model) outputLineWithTime(l outputLine) string {
 	if m.width < narrowWindowWidth || l.time == 0 {
 		return l.text
 	}
@@ -285,9 +285,9 @@ func (m *model) lineWithTime(l outputLine) string {
 
 // jobStateLine describes the state and the progress of a job in one line.
 func (m *model) jobStateLine(j *control.Job) string {
-	text := termtext.SafeText(present.StateWithReason(j))
+	text := termtext.TerminalSafeText(present.StateWithReason(j))
 	if j.StartedAt != 0 {
-		text += fmt.Sprintf(", attempt %d of %d", max(present.UsedAttempts(j), 1), j.MaxAttempts)
+		text += fmt.Sprintf(", attempt %d of %d", max(present.UsedAttemptCount(j), 1), j.MaxAttempts)
 	}
 	if j.PausedAt != 0 {
 		text += ", " + m.cellFormatter().RunTimeText(j)
@@ -296,13 +296,13 @@ func (m *model) jobStateLine(j *control.Job) string {
 		text += fmt.Sprintf(", pid %d", *j.PID)
 	}
 	if j.Error != nil {
-		text += ", " + termtext.SafeText(*j.Error)
+		text += ", " + termtext.TerminalSafeText(*j.Error)
 	}
 	if j.Progress != nil {
-		text += "  " + progressBar(j, longBarWidth) + " " + termtext.SafeText(j.Progress.Text)
+		text += "  " + progressBar(j, longBarWidth) + " " + termtext.TerminalSafeText(j.Progress.Text)
 	}
-	id := applyStyle(termtext.SafeText(present.JobIDWithStateSign(j)), present.SignOfState(j.State).ColourCode)
-	return id + " " + text + "  " + applyStyle(termtext.SafeText(present.JobTitle(j)), sgrFaint)
+	id := applyStyle(termtext.TerminalSafeText(present.JobIDWithStateSign(j)), present.SignOfState(j.State).ColourCode)
+	return id + " " + text + "  " + applyStyle(termtext.TerminalSafeText(present.JobTitle(j)), sgrFaint)
 }
 
 // pageView returns the lines of a full-screen page.
@@ -313,7 +313,8 @@ func (m *model) pageView() []string {
 		title = termtext.Truncate(m.jobStateLine(p.job), m.width)
 	}
 	lines := p.wrappedLines(m)
-	return append([]string{title}, lines[min(p.firstLine, len(lines)):min(p.firstLine+m.visiblePageLines(),
+	return append([]string{title}, lines[min(p.firstVisibleLine, len(lines)):min(p.firstVisibleLine+
+		m.visiblePageLineCount(),
 		len(lines))]...)
 }
 
@@ -351,7 +352,7 @@ func (m *model) footerLines() []string {
 
 // keyHelpLine returns a line that explains keys. It contains all of requiredLastKeys, at the end, and before them as
 // many keys of the list as fit.
-func (m *model) keyHelpLine(list []keyHelp, requiredLastKeys ...keyHelp) string {
+func (m *model) keyHelpLine(optionalKeys []keyHelp, requiredLastKeys ...keyHelp) string {
 	const gap = "  "
 	texts := func(list []keyHelp) (texts []string) {
 		for _, o := range list {
@@ -361,7 +362,7 @@ func (m *model) keyHelpLine(list []keyHelp, requiredLastKeys ...keyHelp) string 
 	}
 	end := strings.Join(texts(requiredLastKeys), gap)
 	text := ""
-	for _, one := range texts(list) {
+	for _, one := range texts(optionalKeys) {
 		if termtext.DisplayWidth(text)+termtext.DisplayWidth(one)+len(gap)+termtext.DisplayWidth(end) > m.width {
 			break
 		}

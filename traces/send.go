@@ -21,22 +21,22 @@ import (
 // sender sends spans by OTLP over HTTP (opentelemetry.io, "OTLP Specification", section OTLP/HTTP). It is used
 // instead of the library's sender, which depends on gRPC. See docs/decisions/0087.
 type sender struct {
-	collectorURL  string
-	header        http.Header
-	client        http.Client
-	sendCtx       context.Context // ends when Stop aborts all requests
-	abortRequests context.CancelFunc
+	collectorURL   string
+	requestHeaders http.Header
+	client         http.Client
+	sendCtx        context.Context // ends when Stop aborts all requests
+	abortRequests  context.CancelFunc
 }
 
-func newSender(endpoint string) (*sender, error) {
-	u, err := url.Parse(endpoint)
+func newSender(collectorURL string) (*sender, error) {
+	u, err := url.Parse(collectorURL)
 	if err != nil {
 		return nil, err
 	}
 	if strings.Trim(u.Path, "/") == "" {
 		u.Path = "/v1/traces" // path defined in the section "OTLP/HTTP Request"
 	}
-	s := &sender{collectorURL: u.String(), header: headersFromEnv(), client: http.Client{
+	s := &sender{collectorURL: u.String(), requestHeaders: headersFromEnv(), client: http.Client{
 		Timeout: requestTimeout,
 		// Follow no redirect, which could send the headers, and secrets in them, to another server.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -108,7 +108,7 @@ func (s *sender) postSpans(ctx context.Context, requestBody []byte) (shouldRetry
 	if err != nil {
 		return false, 0, err
 	}
-	r.Header = s.header.Clone()
+	r.Header = s.requestHeaders.Clone()
 	got, err := s.client.Do(r)
 	if err != nil {
 		return !isNetworkUnreachable(err), 0, err

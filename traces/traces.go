@@ -129,13 +129,13 @@ func (p *pipeline) close() {
 // countingExporter passes spans to another exporter and counts those that still wait to be sent.
 type countingExporter struct {
 	sdk.SpanExporter
-	waitingSpans atomic.Int64
-	isClosed     atomic.Bool // further spans must not be sent
+	waitingSpanCount atomic.Int64
+	isClosed         atomic.Bool // further spans must not be sent
 }
 
 // ExportSpans implements sdk.SpanExporter.
 func (c *countingExporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
-	defer c.waitingSpans.Add(-int64(len(spans)))
+	defer c.waitingSpanCount.Add(-int64(len(spans)))
 	if c.isClosed.Load() {
 		return nil
 	}
@@ -148,8 +148,8 @@ var errSpanBufferFull = fmt.Errorf(
 	maxQueuedSpans)
 
 // newPipeline prepares a pipeline to a collector. It does not connect yet.
-func (e *Exporter) newPipeline(endpoint string) (*pipeline, error) {
-	to, err := newSender(endpoint)
+func (e *Exporter) newPipeline(collectorURL string) (*pipeline, error) {
+	to, err := newSender(collectorURL)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +165,7 @@ func (e *Exporter) newPipeline(endpoint string) (*pipeline, error) {
 		sdk.WithResource(resource.NewSchemaless(attribute.String("service.name", "queuectl"),
 			attribute.String("service.version", e.serviceVersion), attribute.String("host.name", e.nodeName))),
 	)
-	return &pipeline{collectorURL: endpoint, exporter: exporter, provider: provider,
+	return &pipeline{collectorURL: collectorURL, exporter: exporter, provider: provider,
 		tracer: provider.Tracer("github.com/queuectl/queuectl")}, nil
 }
 
@@ -235,8 +235,8 @@ func (e *Exporter) ExportAttempt(j *queue.Job, lease queue.Lease, a *queue.Attem
 	if !is.IsSampled() {
 		return
 	}
-	if to.exporter.waitingSpans.Add(1) > maxQueuedSpans {
-		to.exporter.waitingSpans.Add(-1)
+	if to.exporter.waitingSpanCount.Add(1) > maxQueuedSpans {
+		to.exporter.waitingSpanCount.Add(-1)
 		e.logFailure(errSpanBufferFull)
 		return
 	}

@@ -15,10 +15,10 @@ import (
 )
 
 // newEndedAttempt returns a job with the given environment, and an ended attempt of the job.
-func newEndedAttempt(i int, env ...string) (*queue.Job, queue.Lease, *queue.Attempt, *queue.AttemptDecision) {
-	j := &queue.Job{Seq: int64(i), ID: fmt.Sprint(i), Queue: "default"}
+func newEndedAttempt(jobSeq int, env ...string) (*queue.Job, queue.Lease, *queue.Attempt, *queue.AttemptDecision) {
+	j := &queue.Job{Seq: int64(jobSeq), ID: fmt.Sprint(jobSeq), Queue: "default"}
 	j.Env = env
-	return j, queue.Lease{Seq: int64(i), Fence: 1}, &queue.Attempt{StartedAt: 1, EndedAt: 2},
+	return j, queue.Lease{Seq: int64(jobSeq), Fence: 1}, &queue.Attempt{StartedAt: 1, EndedAt: 2},
 		&queue.AttemptDecision{NextState: queue.Completed}
 }
 
@@ -205,7 +205,7 @@ func TestSameLeaseGivesSameSpan(t *testing.T) {
 }
 
 // The error type of a failed attempt is its reason or its exit code.
-func TestErrorTypeIsFailureReasonOrExitCode(t *testing.T) {
+func TestSpanErrorTypeIsFailureReasonOrExitCode(t *testing.T) {
 	for _, c := range []struct {
 		attempt  queue.Attempt
 		decision queue.AttemptDecision

@@ -19,17 +19,17 @@ type Retention struct {
 	// MaxBytesPerUser is the number of bytes that the jobs of one user may use. If a user's jobs use more, outputs of
 	// these jobs and inputs of the ended ones are removed. 0 means unlimited.
 	MaxBytesPerUser int64
-	// QueueRetention returns the current retention of a queue. It is called only for queues with jobs that
+	// RetentionOfQueue returns the current retention of a queue. It is called only for queues with jobs that
 	// ended while their queue had its own retention.
-	QueueRetention func(queue string) store.Retention
+	RetentionOfQueue func(queue string) store.Retention
 }
 
 // RetentionStore is the part of the store that removes jobs, events and outputs.
 type RetentionStore interface {
 	store.Clock
 	store.Cleanup
-	// UsersOverBytes returns the users whose jobs hold more bytes than the given number.
-	UsersOverBytes(maxBytes int64) []store.UserBytes
+	// UsersOverStoredBytes returns the users whose jobs hold more bytes than the given number.
+	UsersOverStoredBytes(maxBytes int64) []store.UserStoredBytes
 	// TrimUserData removes outputs, and inputs of ended jobs, of a user whose jobs hold more bytes than the given
 	// number. It returns true if there is more to remove.
 	TrimUserData(ctx context.Context, uid int, maxBytes int64) (more bool, err error)
@@ -45,7 +45,7 @@ const maxRemovedJobsPerStep = 100
 func applyRetention(ctx context.Context, s RetentionStore, retention Retention) (hasMore bool, err error) {
 	for _, step := range []func() (more bool, err error){
 		func() (bool, error) {
-			return applyQueueRetention(ctx, s, generalRetentionJobs,
+			return applyQueueRetention(ctx, s, jobsUnderGeneralRetention,
 				store.Retention{MaxJobs: retention.MaxCompletedOrCancelledJobs}, retention.MaxAgeByState)
 		},
 		func() (bool, error) { return applyAllQueueRetentions(ctx, s, &retention) },
@@ -79,7 +79,7 @@ func trimUsersOverLimit(ctx context.Context, s RetentionStore, maxBytesPerUser i
 	if maxBytesPerUser == 0 {
 		return false, nil
 	}
-	for _, user := range s.UsersOverBytes(maxBytesPerUser) {
+	for _, user := range s.UsersOverStoredBytes(maxBytesPerUser) {
 		unfinished, err := s.TrimUserData(ctx, user.UID, maxBytesPerUser)
 		if hasMore = hasMore || unfinished; err != nil {
 			return hasMore, err
@@ -88,19 +88,19 @@ func trimUsersOverLimit(ctx context.Context, s RetentionStore, maxBytesPerUser i
 	return hasMore, err
 }
 
-// generalRetentionJobs selects the ended jobs to which only the general retention applies: those whose queue had no
-// retention settings when they ended.
-var generalRetentionJobs = store.OwnRetentionQueue{EndedJobs: math.MaxInt64}
+// jobsUnderGeneralRetention selects the ended jobs to which only the general retention applies: those whose queue had
+// no retention settings when they ended.
+var jobsUnderGeneralRetention = store.OwnRetentionQueue{EndedJobs: math.MaxInt64}
 
 // applyAllQueueRetentions removes jobs that ended while their queue had retention settings. How long such a job is
 // kept depends on the settings that its queue has now.
 func applyAllQueueRetentions(ctx context.Context, s RetentionStore, r *Retention) (hasMore bool, err error) {
-	if r.QueueRetention == nil {
+	if r.RetentionOfQueue == nil {
 		return false, nil
 	}
 	queues, err := s.QueuesWithOwnRetention(ctx)
 	for i := 0; i < len(queues) && err == nil; i++ {
-		own, ages := r.QueueRetention(queues[i].Name), map[queue.State]time.Duration{}
+		own, ages := r.RetentionOfQueue(queues[i].Name), map[queue.State]time.Duration{}
 		for _, state := range store.StatesWithRetention {
 			ages[state] = r.MaxAgeByState[state]
 			if own.MaxAge != 0 {

@@ -59,7 +59,8 @@ func PlanOccurrences(s *store.Schedule, bootID string, now queue.UnixMillis) (st
 		return f, err
 	}
 	if line.IsAtBoot() {
-		f.Occurrences, f.NewLastBootID, f.LastOccurrenceAt = []queue.UnixMillis{now}, bootID, max(s.LastOccurrenceAt, now)
+		f.OccurrencesToRun, f.NewLastBootID, f.LastOccurrenceAt = []queue.UnixMillis{now}, bootID,
+			max(s.LastOccurrenceAt, now)
 		return f, nil
 	}
 	location, err := zone.Load(s.TimeZone)
@@ -82,9 +83,9 @@ func PlanOccurrences(s *store.Schedule, bootID string, now queue.UnixMillis) (st
 		f.LastOccurrenceAt = occurrenceTimes[n-1]
 		switch {
 		case s.CatchUp == store.CatchUpAll:
-			f.Occurrences = occurrenceTimes
+			f.OccurrencesToRun = occurrenceTimes
 		case s.CatchUp == store.CatchUpOne || inTime:
-			f.Occurrences, f.MissedOccurrences = occurrenceTimes[n-1:], occurrenceTimes[:n-1]
+			f.OccurrencesToRun, f.MissedOccurrences = occurrenceTimes[n-1:], occurrenceTimes[:n-1]
 		default:
 			f.MissedOccurrences = occurrenceTimes
 		}
@@ -145,7 +146,7 @@ func (r *scheduleRunner) runDueSchedules(ctx context.Context) (untilNext time.Du
 func (r *scheduleRunner) runSchedule(ctx context.Context, s *store.Schedule) error {
 	plan, err := PlanOccurrences(s, r.jobConfig.BootID, r.store.Now())
 	if s.IsDamaged && err == nil {
-		err = errors.New(s.Note)
+		err = errors.New(s.PauseOrDamageNote)
 	}
 	if err != nil {
 		r.log.Error("a schedule is invalid and was paused; see: queuectl schedule show NAME",
@@ -158,7 +159,7 @@ func (r *scheduleRunner) runSchedule(ctx context.Context, s *store.Schedule) err
 	plan.OwnerName, plan.MaxPendingJobs, plan.MaxPendingJobsPerUser,
 		plan.MaxBytesPerUser = r.jobConfig.UserLimits(s.OwnerUID)
 	fired, err := r.runOccurrences(ctx, s.OwnerUID, plan)
-	if err != nil || len(fired.LeasedJobSeqs) == 0 {
+	if err != nil || len(fired.JobSeqsToCancel) == 0 {
 		return ignoreRemovedScheduleError(err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -169,7 +170,7 @@ func (r *scheduleRunner) runSchedule(ctx context.Context, s *store.Schedule) err
 	}
 	r.runningReplacements.Go(func() {
 		defer cancel()
-		r.replaceRunningJobs(ctx, s.OwnerUID, plan, fired.LeasedJobSeqs)
+		r.replaceRunningJobs(ctx, s.OwnerUID, plan, fired.JobSeqsToCancel)
 		r.replacementsBySchedule.CompareAndDelete(s.Name, own)
 		queue.TrySend(r.replacementDoneSignal, struct{}{})
 	})
@@ -189,7 +190,7 @@ func (r *scheduleRunner) runOccurrences(ctx context.Context, uid int,
 		return fired, err
 	}
 	total := *quotaErr
-	total.NeededBytes *= int64(len(plan.Occurrences))
+	total.NeededBytes *= int64(len(plan.OccurrencesToRun))
 	if !r.jobConfig.MakeRoomInQuota(ctx, uid, &total) {
 		r.jobConfig.MakeRoomInQuota(ctx, uid, quotaErr)
 	}
@@ -220,7 +221,7 @@ func (r *scheduleRunner) replaceRunningJobs(ctx context.Context, uid int, plan s
 			endErr = errors.Join(endErr, r.jobConfig.EndJob(ctx, seq, uid))
 		}
 		fired, err := r.runOccurrences(ctx, uid, plan)
-		if err = ignoreRemovedScheduleError(err); err == nil && len(fired.LeasedJobSeqs) == 0 ||
+		if err = ignoreRemovedScheduleError(err); err == nil && len(fired.JobSeqsToCancel) == 0 ||
 			!sleepOrDone(ctx, replacementRetryDelay) {
 			break
 		}
@@ -231,6 +232,6 @@ func (r *scheduleRunner) replaceRunningJobs(ctx context.Context, uid int, plan s
 				break
 			}
 		}
-		leasedJobSeqs = fired.LeasedJobSeqs
+		leasedJobSeqs = fired.JobSeqsToCancel
 	}
 }

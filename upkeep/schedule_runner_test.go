@@ -39,7 +39,7 @@ func formatMarchTimes(times []queue.UnixMillis) string {
 // An occurrence (a planned start) creates a job if it is less than a minute late. If several occurrences are
 // due, only the newest creates a job, and the others count as missed. The catch-up setting decides whether
 // missed occurrences create jobs.
-func TestPlanRunsNewestOccurrenceUnlessLate(t *testing.T) {
+func TestPlanOccurrencesRunsNewestUnlessLate(t *testing.T) {
 	none, one, all := store.CatchUpNone, store.CatchUpOne, store.CatchUpAll
 	for _, c := range []struct {
 		name, cron, last, now string
@@ -70,7 +70,7 @@ func TestPlanRunsNewestOccurrenceUnlessLate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := []string{formatMarchTimes(f.Occurrences), formatMarchTimes(f.MissedOccurrences),
+		got := []string{formatMarchTimes(f.OccurrencesToRun), formatMarchTimes(f.MissedOccurrences),
 			formatMarchTimes([]queue.UnixMillis{f.NextOccurrenceAt})}
 		if want := []string{c.runs, c.missed, c.next}; !slices.Equal(got, want) || f.NextDueAt != f.NextOccurrenceAt ||
 			f.LastOccurrenceAt < s.LastOccurrenceAt || f.ExpectedLastOccurrenceAt != s.LastOccurrenceAt {
@@ -81,13 +81,13 @@ func TestPlanRunsNewestOccurrenceUnlessLate(t *testing.T) {
 
 // If more than a hundred occurrences are due, PlanOccurrences uses only the newest hundred, whatever the
 // catch-up setting is.
-func TestPlanUsesNewestHundredOccurrences(t *testing.T) {
+func TestPlanOccurrencesUsesNewestHundred(t *testing.T) {
 	for catchUp, want := range map[store.CatchUpPolicy][2]int{store.CatchUpNone: {1, 99}, store.CatchUpOne: {1, 99},
 		store.CatchUpAll: {100, 0}} {
 		s := store.Schedule{Name: "n", CronLine: "* * * * * *", TimeZone: "UTC", CatchUp: catchUp,
 			LastOccurrenceAt: parseMarchTime("1 12:00:00.000")}
 		f, err := PlanOccurrences(&s, "", parseMarchTime("1 12:00:00.000").Add(50*365*24*time.Hour))
-		if got := [2]int{len(f.Occurrences), len(f.MissedOccurrences)}; err != nil || got != want {
+		if got := [2]int{len(f.OccurrencesToRun), len(f.MissedOccurrences)}; err != nil || got != want {
 			t.Errorf("%s: got runs and missed occurrences %v, %v, want %v", catchUp, got, err, want)
 		}
 	}
@@ -95,11 +95,11 @@ func TestPlanUsesNewestHundredOccurrences(t *testing.T) {
 
 // Jitter delays an occurrence by the same time whenever the schedule is planned. Its lateness is measured
 // from the delayed time.
-func TestPlanDelaysOccurrenceByStableJitter(t *testing.T) {
+func TestPlanOccurrencesAddsStableJitter(t *testing.T) {
 	s := store.Schedule{Name: "n", CronLine: "0 3 * * *", TimeZone: "UTC", MaxJitter: time.Hour,
 		LastOccurrenceAt: parseMarchTime("1 12:00:00.000")}
 	f, err := PlanOccurrences(&s, "", s.LastOccurrenceAt)
-	if err != nil || len(f.Occurrences)+len(f.MissedOccurrences) > 0 ||
+	if err != nil || len(f.OccurrencesToRun)+len(f.MissedOccurrences) > 0 ||
 		f.NextOccurrenceAt != parseMarchTime("2 03:00:00.000") ||
 		f.NextDueAt <= f.NextOccurrenceAt ||
 		f.NextDueAt >= parseMarchTime("2 04:00:00.000") {
@@ -108,16 +108,16 @@ func TestPlanDelaysOccurrenceByStableJitter(t *testing.T) {
 	due := f.NextDueAt
 	for after, want := range map[queue.UnixMillis][2]string{-1: {}, 0: {"2 03:00:00"}, 59_999: {"2 03:00:00"},
 		60_000: {"", "2 03:00:00"}} {
-		if f, err = PlanOccurrences(&s, "", due+after); err != nil || formatMarchTimes(f.Occurrences) != want[0] ||
+		if f, err = PlanOccurrences(&s, "", due+after); err != nil || formatMarchTimes(f.OccurrencesToRun) != want[0] ||
 			formatMarchTimes(f.MissedOccurrences) != want[1] {
-			t.Errorf("%d ms after the due time: runs %s, missed %s, %v", after, formatMarchTimes(f.Occurrences),
+			t.Errorf("%d ms after the due time: runs %s, missed %s, %v", after, formatMarchTimes(f.OccurrencesToRun),
 				formatMarchTimes(f.MissedOccurrences), err)
 		}
 	}
 }
 
 // PlanOccurrences returns an error for an invalid schedule.
-func TestPlanRejectsInvalidSchedule(t *testing.T) {
+func TestPlanOccurrencesRejectsInvalidSchedule(t *testing.T) {
 	for _, s := range []store.Schedule{{CronLine: "61 * * * *", TimeZone: "UTC"}, {CronLine: "* * * * *",
 		TimeZone: "Mars/Olympus"}} {
 		if _, err := PlanOccurrences(&s, "", 1); err == nil {
@@ -149,14 +149,14 @@ func storeSchedule(s store.Store, name, cron string, configure func(*store.Sched
 	return one
 }
 
-func newRecurringJobs(bootID string, endJob func(context.Context, int64, int) error) RecurringJobConfig {
+func newRecurringJobConfig(bootID string, endJob func(context.Context, int64, int) error) RecurringJobConfig {
 	return RecurringJobConfig{BootID: bootID, EndJob: endJob, UserLimits: func(int) (string, int64, int64, int64) {
 		return "", 0, 0, 0
 	}}
 }
 
-// keepRunning calls Run until ctx ends. It calls Run again after each error.
-func keepRunning(ctx context.Context, s store.Store, r RecurringJobConfig) {
+// keepUpkeepRunning calls Run until ctx ends. It calls Run again after each error.
+func keepUpkeepRunning(ctx context.Context, s store.Store, r RecurringJobConfig) {
 	d := newConfig(s, func() Retention { return Retention{} }, func(context.Context, []string) bool { return false })
 	d.RecurringJobConfig = r
 	for ctx.Err() == nil {
@@ -187,7 +187,7 @@ func runWithUpkeep(t *testing.T, r RecurringJobConfig, test func(s *memstore.Sto
 		s := memstore.New(queue.RankOrder{Scheduling: queue.SchedulingByPriority})
 		ctx, cancel := context.WithCancel(t.Context())
 		var loop sync.WaitGroup
-		loop.Go(func() { keepRunning(ctx, s, r) })
+		loop.Go(func() { keepUpkeepRunning(ctx, s, r) })
 		test(s)
 		cancel()
 		loop.Wait()
@@ -196,7 +196,7 @@ func runWithUpkeep(t *testing.T, r RecurringJobConfig, test func(s *memstore.Sto
 
 // Each schedule creates jobs at its own due times, even a schedule that is added later.
 func TestSchedulesCreateJobsWhenDue(t *testing.T) {
-	runWithUpkeep(t, newRecurringJobs("", nil), func(s *memstore.Store) {
+	runWithUpkeep(t, newRecurringJobConfig("", nil), func(s *memstore.Store) {
 		storeSchedule(s, "slow", "@every 90s", nil)
 		time.Sleep(45 * time.Second)
 		storeSchedule(s, "quick", "*/20 * * * * *", nil)
@@ -233,7 +233,7 @@ func TestOccurrenceRunsOnceDespiteFailures(t *testing.T) {
 				return queue.ErrNoSpace
 			})
 			var loop sync.WaitGroup
-			loop.Go(func() { keepRunning(ctx, s, newRecurringJobs("", nil)) })
+			loop.Go(func() { keepUpkeepRunning(ctx, s, newRecurringJobConfig("", nil)) })
 			time.Sleep(seconds * time.Second)
 			s.SetHook(nil)
 			time.Sleep(3 * time.Second)
@@ -268,7 +268,7 @@ func TestMissedOccurrencesAreRecorded(t *testing.T) {
 		time.Sleep(3*time.Minute + 30*time.Second)
 		ctx, cancel := context.WithCancel(t.Context())
 		var loop sync.WaitGroup
-		loop.Go(func() { keepRunning(ctx, s, newRecurringJobs("", nil)) })
+		loop.Go(func() { keepUpkeepRunning(ctx, s, newRecurringJobConfig("", nil)) })
 		synctest.Wait()
 		if got := occurrenceOutcomes(t, s, "n"); !slices.Equal(got,
 			[]string{"00:01:00 missed", "00:02:00 missed", "00:03:00 fired"}) {
@@ -298,25 +298,24 @@ func TestReplacementWaitsForRunningJobsEnd(t *testing.T) {
 		}
 		j := left.LeasedJobs[0]
 		_, err = s.ReportAndClaim(ctx, store.LeaseReport{Settlements: []store.Settlement{{Lease: j.Lease(),
-			Decision: queue.AttemptDecision{NextState: queue.Cancelled, CountsAttempt: true, RecordsAttempt: true}}}})
+			Decision: queue.AttemptDecision{NextState: queue.Cancelled, CountsTowardMaxAttempts: true, RecordsAttempt: true}}}})
 		return err
 	}
-	runWithUpkeep(t, newRecurringJobs("", end), func(made *memstore.Store) {
+	runWithUpkeep(t, newRecurringJobConfig("", end), func(made *memstore.Store) {
 		s = made
 		storeSchedule(s, "n", "0 * * * *", func(s *store.Schedule) { s.Overlap = store.OverlapReplace })
 		storeSchedule(s, "other", "* * * * *", nil)
 		time.Sleep(time.Hour + time.Second)
 		synctest.Wait()
 		for claimed := false; !claimed; {
-			g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: 1})
+			g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 1})
 			if err != nil || len(g.ClaimedJobs) == 0 {
 				t.Fatalf("claimed %v, %v", g.ClaimedJobs, err)
 			}
 			if claimed = g.ClaimedJobs[0].Schedule == "n"; !claimed {
-				if _,
-					err := s.ReportAndClaim(t.Context(),
+				if _, err := s.ReportAndClaim(t.Context(),
 					store.LeaseReport{Settlements: []store.Settlement{{Lease: g.ClaimedJobs[0].Lease(),
-						Decision: queue.AttemptDecision{NextState: queue.Completed, CountsAttempt: true,
+						Decision: queue.AttemptDecision{NextState: queue.Completed, CountsTowardMaxAttempts: true,
 							RecordsAttempt: true}}}}); err != nil {
 					t.Fatal(err)
 				}
@@ -361,11 +360,11 @@ func TestScheduleAddedAgainDoesNotWaitForReplacement(t *testing.T) {
 				<-ctx.Done()
 				return ctx.Err()
 			}
-			runWithUpkeep(t, newRecurringJobs("", end), func(s *memstore.Store) {
+			runWithUpkeep(t, newRecurringJobConfig("", end), func(s *memstore.Store) {
 				first := storeSchedule(s, "n", "0 * * * *", func(s *store.Schedule) { s.Overlap = store.OverlapReplace })
 				time.Sleep(time.Hour + time.Second)
 				synctest.Wait()
-				if g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: 1}); err != nil ||
+				if g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 1}); err != nil ||
 					len(g.ClaimedJobs) != 1 {
 					t.Fatalf("claimed %v, %v", g.ClaimedJobs, err)
 				}
@@ -401,7 +400,7 @@ func TestRebootScheduleRunsOncePerBoot(t *testing.T) {
 		}{{"first", 0}, {"second", 1}, {"second", 1}, {"third", 2}, {"", 2}} {
 			ctx, cancel := context.WithCancel(t.Context())
 			var loop sync.WaitGroup
-			loop.Go(func() { keepRunning(ctx, s, newRecurringJobs(c.boot, nil)) })
+			loop.Go(func() { keepUpkeepRunning(ctx, s, newRecurringJobConfig(c.boot, nil)) })
 			time.Sleep(time.Minute)
 			cancel()
 			loop.Wait()
@@ -414,7 +413,7 @@ func TestRebootScheduleRunsOncePerBoot(t *testing.T) {
 
 // An invalid schedule is paused with the reason as its note. It delays no other schedule.
 func TestInvalidScheduleIsPaused(t *testing.T) {
-	runWithUpkeep(t, newRecurringJobs("", nil), func(s *memstore.Store) {
+	runWithUpkeep(t, newRecurringJobConfig("", nil), func(s *memstore.Store) {
 		storeSchedule(s, "fine", "* * * * *", nil)
 		storeSchedule(s, "nonsense", "* * * * *", func(one *store.Schedule) { one.JobDraft.Labels = nil })
 		broken, _, err := s.GetSchedule(t.Context(), "nonsense")
@@ -430,7 +429,7 @@ func TestInvalidScheduleIsPaused(t *testing.T) {
 		time.Sleep(2*time.Minute + time.Second)
 		synctest.Wait()
 		if got, _, err := s.GetSchedule(t.Context(), "nonsense"); err != nil || got.PausedAt == 0 ||
-			!strings.Contains(got.Note, "Mars/Olympus") {
+			!strings.Contains(got.PauseOrDamageNote, "Mars/Olympus") {
 			t.Errorf("the invalid schedule is %+v, %v; want it paused with the reason", got, err)
 		}
 		if got := occurrenceOutcomes(t, s, "fine"); len(got) != 2 {
@@ -444,11 +443,11 @@ func TestInvalidScheduleIsPaused(t *testing.T) {
 func TestDueOccurrenceFreesUsersQuota(t *testing.T) {
 	var s *memstore.Store
 	var most atomic.Int64 // the test sets it, and UserLimits reads it
-	r := newRecurringJobs("", nil)
+	r := newRecurringJobConfig("", nil)
 	r.UserLimits = func(int) (string, int64, int64, int64) { return "", 0, 0, most.Load() }
 	r.MakeRoomInQuota = func(ctx context.Context, uid int, full *store.QuotaError) bool {
 		_, err := s.TrimUserData(ctx, uid, full.LimitBytes-full.NeededBytes)
-		return err == nil && s.UserBytes(uid) <= full.LimitBytes-full.NeededBytes
+		return err == nil && s.StoredBytesOfUser(uid) <= full.LimitBytes-full.NeededBytes
 	}
 	runWithUpkeep(t, r, func(is *memstore.Store) {
 		s = is
@@ -457,13 +456,13 @@ func TestDueOccurrenceFreesUsersQuota(t *testing.T) {
 			Execution: queue.Execution{Command: "true", Stdin: large}}
 		got, err := s.Enqueue(t.Context(), store.EnqueueRequest{UID: 1, Drafts: []queue.Job{old}})
 		if err == nil {
-			err = s.ChangeJob(t.Context(), got.Seqs[0], store.Change{Verb: queue.VerbCancel, UID: 1})
+			err = s.ChangeJob(t.Context(), got.Seqs[0], store.JobChange{Verb: queue.VerbCancel, UID: 1})
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		storeSchedule(s, "n", "@every 90s", func(one *store.Schedule) { one.JobDraft.Stdin = large })
-		most.Store(s.UserBytes(1) + 2000)
+		most.Store(s.StoredBytesOfUser(1) + 2000)
 		time.Sleep(4 * time.Minute)
 		synctest.Wait()
 		if got := occurrenceOutcomes(t, s, "n"); !slices.Equal(got, []string{"00:01:30 fired", "00:03:00 refused"}) {

@@ -16,9 +16,10 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// maxPassInterval is the maximum time between two passes of Run (a pass performs each duty once). Timers do not notice
-// that the clock was set or that the machine has slept, so a timer may fire too late. This interval limits the delay.
-const maxPassInterval = 30 * time.Second
+// maxUpkeepPassInterval is the maximum time between two passes of Run (a pass performs each duty once). Timers do not
+// notice that the clock was set or that the machine has slept, so a timer may fire too late. This interval limits the
+// delay.
+const maxUpkeepPassInterval = 30 * time.Second
 
 // retentionInterval is the minimum time between two calls of applyRetention, if the first call has left nothing to
 // remove. Without this limit, Run would call applyRetention in every pass, possibly many times a second.
@@ -69,8 +70,8 @@ type Config struct {
 //
 // Run returns an error only if the store cannot be used any more.
 func Run(ctx context.Context, cfg Config) error {
-	l := upkeepLoop{Config: cfg, schedules: newScheduleRunner(cfg.ScheduleStore, cfg.RecurringJobConfig, cfg.Log)}
-	defer l.schedules.runningReplacements.Wait()
+	l := upkeepLoop{Config: cfg, scheduleRunner: newScheduleRunner(cfg.ScheduleStore, cfg.RecurringJobConfig, cfg.Log)}
+	defer l.scheduleRunner.runningReplacements.Wait()
 	last := time.Now()
 	for {
 		counts := cfg.TimerStore.Counts()
@@ -84,11 +85,11 @@ func Run(ctx context.Context, cfg Config) error {
 			cfg.Log.Warn("upkeep of the queue (schedules, timers, retention) failed; trying again", "error", err)
 			delay = time.Second
 		}
-		if now := time.Now(); cfg.OnIdleCheck != nil && now.Sub(last) >= maxPassInterval {
+		if now := time.Now(); cfg.OnIdleCheck != nil && now.Sub(last) >= maxUpkeepPassInterval {
 			last = now
 			cfg.OnIdleCheck()
 		}
-		if l.waitForPass(ctx, counts, min(delay, maxPassInterval)) {
+		if l.waitForPass(ctx, counts, min(delay, maxUpkeepPassInterval)) {
 			l.retentionCompletedAt = time.Time{}
 		}
 		if ctx.Err() != nil {
@@ -100,7 +101,7 @@ func Run(ctx context.Context, cfg Config) error {
 // upkeepLoop is the state of Run between its passes.
 type upkeepLoop struct {
 	Config
-	schedules            *scheduleRunner
+	scheduleRunner       *scheduleRunner
 	retentionCompletedAt time.Time // when applyRetention last left nothing to remove
 }
 
@@ -128,7 +129,7 @@ func (l *upkeepLoop) runUpkeepPass(ctx context.Context) (untilNextPass time.Dura
 	}
 	if err == nil {
 		var untilNext time.Duration
-		untilNext, err = l.schedules.runDueSchedules(ctx)
+		untilNext, err = l.scheduleRunner.runDueSchedules(ctx)
 		untilNextPass = min(untilNextPass, untilNext)
 	}
 	return untilNextPass, err
@@ -136,9 +137,9 @@ func (l *upkeepLoop) runUpkeepPass(ctx context.Context) (untilNextPass time.Dura
 
 // waitForPass waits until Run must make its next pass, at most for maxWait. It returns earlier if the store's counts
 // differ from oldCounts, if the store signals an earlier timer, if a running job was replaced, or if SettingsChanged
-// has a value. wakeReceived is true if it received a value from SettingsChanged.
+// has a value. settingsChanged is true if it received a value from SettingsChanged.
 func (l *upkeepLoop) waitForPass(ctx context.Context, oldCounts store.Counts,
-	maxWait time.Duration) (wakeReceived bool) {
+	maxWait time.Duration) (settingsChanged bool) {
 	timer := time.NewTimer(maxWait)
 	defer timer.Stop()
 	changes := time.NewTicker(maxPassDelayAfterChange)
@@ -151,7 +152,7 @@ func (l *upkeepLoop) waitForPass(ctx context.Context, oldCounts store.Counts,
 			return false
 		case <-l.SettingsChanged:
 			return true
-		case <-l.schedules.replacementDoneSignal:
+		case <-l.scheduleRunner.replacementDoneSignal:
 			return false
 		case <-timer.C:
 			return false

@@ -19,14 +19,14 @@ import (
 // fakeStore is a store without schedules. It records the calls that Run makes.
 type fakeStore struct {
 	noSchedules
-	untilNextDueJob   time.Duration   // time that ApplyDueChanges returns: when the next job is due
-	promoteErr        error           // error that ApplyDueChanges returns
-	promoteCallTimes  []time.Duration // for each call of ApplyDueChanges: the time since the start of the test
-	startedAt         time.Time       // start of the test
-	promoteHints      chan struct{}   // channel that DueChangeHints returns
-	deletableRefs     []string        // files that DeletableOutputs returns
-	failingPurgeCount int             // number of PurgeOutputs calls that fail before one succeeds
-	idleCheckCount    int             // number of calls of OnIdleCheck
+	untilNextDueJob          time.Duration   // time that ApplyDueChanges returns: when the next job is due
+	applyDueChangesErr       error           // error that ApplyDueChanges returns
+	applyDueChangesCallTimes []time.Duration // for each call of ApplyDueChanges: the time since the start of the test
+	startedAt                time.Time       // start of the test
+	dueChangeHints           chan struct{}   // channel that DueChangeHints returns
+	deletableRefs            []string        // files that DeletableOutputs returns
+	failingPurgeCount        int             // number of PurgeOutputs calls that fail before one succeeds
+	idleCheckCount           int             // number of calls of OnIdleCheck
 
 	enqueuedTotal atomic.Int64
 
@@ -48,7 +48,7 @@ func (k *fakeStore) TrimEndedJobs(ctx context.Context, name string, maxJobs int6
 		k.recordedTrimCalls = append(k.recordedTrimCalls, fmt.Sprint("jobs of ", name, " ", maxJobs))
 		return false, nil
 	}
-	excess := store.Counts{JobsByState: k.endedJobCounts}.JobsUnderGeneralRetention() - maxJobs
+	excess := store.Counts{JobsByState: k.endedJobCounts}.EndedUnderGeneralRetention() - maxJobs
 	if excess <= 0 {
 		return false, nil
 	}
@@ -86,15 +86,15 @@ func (k *fakeStore) TrimEvents(_ context.Context, beforeTime queue.UnixMillis, m
 }
 
 func (k *fakeStore) ApplyDueChanges(context.Context) (time.Duration, error) {
-	k.promoteCallTimes = append(k.promoteCallTimes, time.Since(k.startedAt))
-	return k.untilNextDueJob, k.promoteErr
+	k.applyDueChangesCallTimes = append(k.applyDueChangesCallTimes, time.Since(k.startedAt))
+	return k.untilNextDueJob, k.applyDueChangesErr
 }
 func (k *fakeStore) TrimOutputs(_ context.Context, maxBytes int64) (bool, error) {
 	k.recordedTrimCalls = append(k.recordedTrimCalls, fmt.Sprint("outputs ", maxBytes))
 	return false, nil
 }
 func (k *fakeStore) RerankWaitingJobs(context.Context) (bool, error) { return false, nil }
-func (k *fakeStore) DueChangeHints() <-chan struct{}                 { return k.promoteHints }
+func (k *fakeStore) DueChangeHints() <-chan struct{}                 { return k.dueChangeHints }
 func (k *fakeStore) DeletableOutputs(_ context.Context, limit int) ([]string, error) {
 	return k.deletableRefs[:min(limit, len(k.deletableRefs))], nil
 }
@@ -103,7 +103,7 @@ func (k *fakeStore) ForgetDeletedOutputs(_ context.Context, refs []string) error
 	return nil
 }
 
-func (k *fakeStore) UsersOverBytes(int64) []store.UserBytes { return nil }
+func (k *fakeStore) UsersOverStoredBytes(int64) []store.UserStoredBytes { return nil }
 func (k *fakeStore) TrimUserData(context.Context, int, int64) (bool, error) {
 	return false, nil
 }
@@ -138,7 +138,7 @@ func runUpkeep(t *testing.T, k *fakeStore, action func()) (purgedFileCount int, 
 func runUpkeepWithRetention(t *testing.T, k *fakeStore, retention Retention, action func()) (purgedFileCount int,
 	err error) {
 	synctest.Test(t, func(t *testing.T) {
-		k.startedAt, k.promoteHints = time.Now(), make(chan struct{}, 1)
+		k.startedAt, k.dueChangeHints = time.Now(), make(chan struct{}, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
@@ -163,13 +163,13 @@ func runUpkeepWithRetention(t *testing.T, k *fakeStore, retention Retention, act
 
 // Run makes a pass (performs each duty once) at least every 30 s, even if nothing is due earlier. So its work is at
 // most 30 s late after the clock was set or the machine has slept.
-func TestRunPassesEvery30Seconds(t *testing.T) {
+func TestUpkeepPassRunsEvery30Seconds(t *testing.T) {
 	k := &fakeStore{untilNextDueJob: time.Hour}
 	if _, err := runUpkeep(t, k, func() { time.Sleep(95 * time.Second) }); err != nil {
 		t.Fatal(err)
 	}
-	if len(k.promoteCallTimes) != 4 || k.promoteCallTimes[3] != 90*time.Second || k.idleCheckCount != 3 {
-		t.Errorf("passes after %v, and %d idle checks; want one every 30 s", k.promoteCallTimes, k.idleCheckCount)
+	if len(k.applyDueChangesCallTimes) != 4 || k.applyDueChangesCallTimes[3] != 90*time.Second || k.idleCheckCount != 3 {
+		t.Errorf("passes after %v, and %d idle checks; want one every 30 s", k.applyDueChangesCallTimes, k.idleCheckCount)
 	}
 }
 
@@ -182,14 +182,14 @@ func TestJobChangesStartPassWithin5Seconds(t *testing.T) {
 		k.enqueuedTotal.Add(1)
 		time.Sleep(15 * time.Second)
 	})
-	if err != nil || len(k.promoteCallTimes) != 2 || k.promoteCallTimes[1] != 10*time.Second {
-		t.Errorf("passes after %v, %v, want 0 and 10 s", k.promoteCallTimes, err)
+	if err != nil || len(k.applyDueChangesCallTimes) != 2 || k.applyDueChangesCallTimes[1] != 10*time.Second {
+		t.Errorf("passes after %v, %v, want 0 and 10 s", k.applyDueChangesCallTimes, err)
 	}
 }
 
 // The files of removed jobs are deleted even if the disk is full and the store cannot write.
-func TestOutputFilesAreDeletedOnFullDisk(t *testing.T) {
-	k := &fakeStore{untilNextDueJob: time.Hour, promoteErr: queue.ErrNoSpace, deletableRefs: make([]string, 7)}
+func TestUpkeepDeletesOutputFilesOnFullDisk(t *testing.T) {
+	k := &fakeStore{untilNextDueJob: time.Hour, applyDueChangesErr: queue.ErrNoSpace, deletableRefs: make([]string, 7)}
 	if purged, err := runUpkeep(t, k, func() {}); err != nil || purged != 7 {
 		t.Errorf("deleted %d of 7 files, %v", purged, err)
 	}
@@ -197,15 +197,15 @@ func TestOutputFilesAreDeletedOnFullDisk(t *testing.T) {
 
 // Run makes a pass (performs each duty once) when a duty is due, and immediately when the store signals that one is
 // due.
-func TestRunPassesWhenDue(t *testing.T) {
+func TestUpkeepPassRunsWhenDue(t *testing.T) {
 	k := &fakeStore{untilNextDueJob: 2 * time.Second}
 	_, err := runUpkeep(t, k, func() {
 		time.Sleep(4500 * time.Millisecond)
-		k.promoteHints <- struct{}{}
+		k.dueChangeHints <- struct{}{}
 	})
-	if err != nil || len(k.promoteCallTimes) != 4 || k.promoteCallTimes[2] != 4*time.Second ||
-		k.promoteCallTimes[3] != 4500*time.Millisecond {
-		t.Errorf("passes after %v, %v, want 0, 2, 4 and 4.5 s", k.promoteCallTimes, err)
+	if err != nil || len(k.applyDueChangesCallTimes) != 4 || k.applyDueChangesCallTimes[2] != 4*time.Second ||
+		k.applyDueChangesCallTimes[3] != 4500*time.Millisecond {
+		t.Errorf("passes after %v, %v, want 0, 2, 4 and 4.5 s", k.applyDueChangesCallTimes, err)
 	}
 }
 
@@ -213,7 +213,7 @@ func TestRunPassesWhenDue(t *testing.T) {
 func TestRetentionRunsEvery5Seconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		started := time.Now()
-		k := &fakeStore{untilNextDueJob: 100 * time.Millisecond, promoteHints: make(chan struct{}), startedAt: started}
+		k := &fakeStore{untilNextDueJob: 100 * time.Millisecond, dueChangeHints: make(chan struct{}), startedAt: started}
 		wake := make(chan struct{})
 		var passes []time.Duration
 		ctx, cancel := context.WithCancel(t.Context())
@@ -242,13 +242,13 @@ func TestRetentionRunsEvery5Seconds(t *testing.T) {
 }
 
 // After a temporary error of the store, Run tries again a second later. It returns a permanent error.
-func TestRunRetriesAfterStoreFailure(t *testing.T) {
-	k := &fakeStore{untilNextDueJob: time.Hour, promoteErr: queue.ErrNoSpace}
+func TestUpkeepRetriesAfterStoreFailure(t *testing.T) {
+	k := &fakeStore{untilNextDueJob: time.Hour, applyDueChangesErr: queue.ErrNoSpace}
 	if _, err := runUpkeep(t, k, func() { time.Sleep(2500 * time.Millisecond) }); err != nil ||
-		len(k.promoteCallTimes) != 3 {
-		t.Errorf("temporary errors: passes after %v, %v", k.promoteCallTimes, err)
+		len(k.applyDueChangesCallTimes) != 3 {
+		t.Errorf("temporary errors: passes after %v, %v", k.applyDueChangesCallTimes, err)
 	}
-	k = &fakeStore{promoteErr: queue.ErrOutcomeUnknown}
+	k = &fakeStore{applyDueChangesErr: queue.ErrOutcomeUnknown}
 	if _, err := runUpkeep(t, k, func() {}); !errors.Is(err, queue.ErrOutcomeUnknown) {
 		t.Errorf("permanent error: Run returned %v", err)
 	}
@@ -284,9 +284,9 @@ func TestUndeletedOutputsStayInStoresList(t *testing.T) {
 func TestRetentionRemovesJobsAndEventsInSteps(t *testing.T) {
 	k := &fakeStore{untilNextDueJob: time.Hour}
 	k.endedJobCounts[queue.Completed], k.endedJobCounts[queue.Dead] = 2*maxRemovedJobsPerStep+1, 5
-	_,
-		err := runUpkeepWithRetention(t, k, Retention{MaxAgeByState: map[queue.State]time.Duration{queue.Completed: time.Hour,
-		queue.Dead: 0}, MaxEventAge: time.Minute, MaxEvents: 9, MaxOutputBytes: 8}, func() {})
+	_, err := runUpkeepWithRetention(t, k,
+		Retention{MaxAgeByState: map[queue.State]time.Duration{queue.Completed: time.Hour,
+			queue.Dead: 0}, MaxEventAge: time.Minute, MaxEvents: 9, MaxOutputBytes: 8}, func() {})
 	want := []string{"[completed] 100 older than 1h0m0s", "[completed] 100 older than 1h0m0s",
 		"[completed] 1 older than 1h0m0s"}
 	if err != nil || !slices.Equal(k.recordedRemovals, want) || k.recordedTrimCalls[0] != "1m0s 9" ||
@@ -315,7 +315,7 @@ func TestQueueRetentionAppliesToItsJobs(t *testing.T) {
 		return store.Retention{}
 	}
 	r := Retention{MaxAgeByState: map[queue.State]time.Duration{queue.Completed: time.Hour}, MaxEvents: 1,
-		QueueRetention: retentionOf}
+		RetentionOfQueue: retentionOf}
 	_, err := runUpkeepWithRetention(t, k, r, func() {})
 	slices.Sort(k.recordedRemovals) // the states of a queue are in no particular order
 	want := []string{"[completed] 0 older than 1h0m0s", "of bulk [cancelled] 100 older than 1m0s",
@@ -342,13 +342,13 @@ func (q *quotaStore) TrimEvents(context.Context, queue.UnixMillis, int64) (bool,
 	return false, nil
 }
 
-func (q *quotaStore) UsersOverBytes(maxBytes int64) (list []store.UserBytes) {
+func (q *quotaStore) UsersOverStoredBytes(maxBytes int64) (list []store.UserStoredBytes) {
 	for uid, n := range q.bytesByUID {
 		if n > maxBytes {
-			list = append(list, store.UserBytes{UID: uid, Bytes: n})
+			list = append(list, store.UserStoredBytes{UID: uid, StoredBytes: n})
 		}
 	}
-	store.SortUserBytes(list)
+	store.SortByStoredBytes(list)
 	return list
 }
 

@@ -65,7 +65,7 @@ func TestUnrecordedAccountRunnersAreIgnored(t *testing.T) {
 	newAccountRunner(t, s, root)
 	unknownRunner := newFakeRunner(t, filepath.Join(root, "as-x"), "planted")
 	s.enqueueJobs(0)
-	if _, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: 1}); err != nil {
+	if _, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 1}); err != nil {
 		t.Fatal(err)
 	}
 	unknownRunner.helloReply.UnendedAttempts = []wire.Attempt{runningAttempt(firstClaimLease(1))}

@@ -27,7 +27,8 @@ func (l *poolLoop) claimableJobCountLocked() int {
 	}
 	l.claimsPausedUntil = time.Time{}
 	workers := l.usableWorkerCountLocked()
-	if workers == 0 || !l.mayStartJobsLocked() || l.leases.isRecallingLocked() || l.runners.currentRunnerLocked() == nil {
+	if workers == 0 || !l.mayStartJobsLocked() || l.leases.isRecallInProgressLocked() ||
+		l.runners.currentRunnerLocked() == nil {
 		return 0
 	}
 	prefetch := 0
@@ -57,7 +58,7 @@ func (p *Pool) stuckWorkerCountLocked() (n int) {
 // new jobs, the pool ignores its reports. Otherwise, the pool counts at least one of its workers as free.
 func (p *Pool) runnerStuckWorkerCountLocked(conn *runnerConn) int {
 	switch {
-	case !runner.HasSwitchedAccount(conn.RunnerDir):
+	case !runner.RunnerHasSwitchedAccount(conn.RunnerDir):
 		return len(conn.stuckAttempts)
 	case filepath.Dir(conn.RunnerDir) != p.cfg.RunnerLocation.DirForNewRunners():
 		return 0
@@ -93,7 +94,7 @@ func (l *poolLoop) updateCapacityFromResultLocked(h *lease, r *wire.Result) {
 	case r.EndCause == int64(queue.EndStartHung):
 		l.recordHungStart(&h.job)
 	default:
-		l.shortage = shortageTracker{nextPauseDuration: shortagePauseMin}
+		l.shortage = shortageTracker{nextPauseDuration: minShortagePause}
 		l.updateMeanRunTime(r)
 	}
 }
@@ -104,7 +105,7 @@ type shortageTracker struct {
 	lastFailedJobSeq int64     // job number of the last failed start
 	lastFailureAt    time.Time // time of the last failed start
 	// nextPauseDuration is how long the pool will claim no jobs after the next failed start. Each pause doubles this
-	// duration, up to shortagePauseMax.
+	// duration, up to maxShortagePause.
 	nextPauseDuration time.Duration
 }
 
@@ -130,7 +131,7 @@ func (l *poolLoop) pauseClaimsLocked(startErr string) {
 	// A failed start does not extend a pause that has already begun, because the job may have been sent before the pause.
 	if now := time.Now(); now.After(l.claimsPausedUntil) {
 		l.claimsPausedUntil = now.Add(l.shortage.nextPauseDuration)
-		l.shortage.nextPauseDuration = min(2*l.shortage.nextPauseDuration, shortagePauseMax)
+		l.shortage.nextPauseDuration = min(2*l.shortage.nextPauseDuration, maxShortagePause)
 	}
 }
 
@@ -160,9 +161,9 @@ func (p *Pool) QueueThroughputsPerMinute() map[string]int {
 
 // endedAttemptCounts counts the attempts that ended in the last minute, in total and by queue.
 type endedAttemptCounts struct {
-	total        lastMinuteCounts
-	byQueue      map[string]*lastMinuteCounts
-	newestSecond int64 // newest Unix second in which an attempt was counted
+	total               lastMinuteCounts
+	byQueue             map[string]*lastMinuteCounts
+	newestCountedSecond int64 // newest Unix second in which an attempt was counted
 }
 
 // lastMinuteCounts holds one count per second. The index is the Unix second modulo 60.
@@ -184,7 +185,7 @@ const maxCountedQueues = 4096
 // and the attempt counts only in the total.
 func (r *endedAttemptCounts) countEndedAttempt(queueName string, now time.Time) {
 	r.discardExpiredCounts(now)
-	r.total[r.newestSecond%60]++
+	r.total[r.newestCountedSecond%60]++
 	counts := r.byQueue[queueName]
 	if counts == nil {
 		if queueName == "" || len(r.byQueue) >= maxCountedQueues {
@@ -196,7 +197,7 @@ func (r *endedAttemptCounts) countEndedAttempt(queueName string, now time.Time) 
 		counts = &lastMinuteCounts{}
 		r.byQueue[queueName] = counts
 	}
-	counts[r.newestSecond%60]++
+	counts[r.newestCountedSecond%60]++
 }
 
 // lastMinuteTotal returns the number of ended attempts in the minute before now.
@@ -217,16 +218,16 @@ func (r *endedAttemptCounts) lastMinuteTotalsByQueue(now time.Time) map[string]i
 
 // discardExpiredCounts clears counts that are older than a minute, and removes queues without remaining counts.
 func (r *endedAttemptCounts) discardExpiredCounts(now time.Time) {
-	second := max(r.newestSecond, now.Unix())
-	if second == r.newestSecond {
+	second := max(r.newestCountedSecond, now.Unix())
+	if second == r.newestCountedSecond {
 		return
 	}
-	for s := max(r.newestSecond, second-60) + 1; s <= second; s++ {
+	for s := max(r.newestCountedSecond, second-60) + 1; s <= second; s++ {
 		r.total[s%60] = 0
 		for _, counts := range r.byQueue {
 			counts[s%60] = 0
 		}
 	}
 	maps.DeleteFunc(r.byQueue, func(_ string, counts *lastMinuteCounts) bool { return *counts == lastMinuteCounts{} })
-	r.newestSecond = second
+	r.newestCountedSecond = second
 }

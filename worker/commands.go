@@ -23,7 +23,7 @@ var ErrAttemptEnded = errors.New("the attempt ended before it could be requeued"
 // the cancellation is recorded or, if the attempt ends by itself first, until that end is recorded. It returns false if
 // the job is not leased.
 func (p *Pool) CancelJob(ctx context.Context, jobSeq int64, requesterUID int) (bool, error) {
-	leased, err := p.ChangeUnstartedJob(ctx, jobSeq, store.Change{Verb: queue.VerbCancel, UID: requesterUID})
+	leased, err := p.ChangeUnstartedJob(ctx, jobSeq, store.JobChange{Verb: queue.VerbCancel, UID: requesterUID})
 	if errors.Is(err, ErrAttemptStarted) {
 		h, err := p.endLeasedAttempt(ctx, jobSeq, queue.EndKilled, requesterUID, "cancel")
 		return h != nil, err
@@ -39,7 +39,7 @@ func (p *Pool) RequeueJob(ctx context.Context, jobSeq int64, requesterUID int) (
 	if h == nil || err != nil {
 		return h != nil, err
 	}
-	if lockedValue(p, &h.phase) != phaseReturned {
+	if readWithLock(p, &h.phase) != phaseReturned {
 		err = ErrAttemptEnded
 	}
 	return true, err
@@ -49,7 +49,7 @@ func (p *Pool) RequeueJob(ctx context.Context, jobSeq int64, requesterUID int) (
 // commit has stored both the change and the job's return to the queue. If the attempt has started, ChangeUnstartedJob
 // returns ErrAttemptStarted. ChangeUnstartedJob returns false if the job is not leased or its lease has ended. In this
 // case, the caller can change the job in the store.
-func (p *Pool) ChangeUnstartedJob(ctx context.Context, jobSeq int64, change store.Change) (bool, error) {
+func (p *Pool) ChangeUnstartedJob(ctx context.Context, jobSeq int64, change store.JobChange) (bool, error) {
 	p.mu.Lock()
 	h := p.leases.byJobSeq[jobSeq]
 	if h == nil {
@@ -65,10 +65,10 @@ func (p *Pool) ChangeUnstartedJob(ctx context.Context, jobSeq int64, change stor
 		p.mu.Unlock()
 		return true, ErrAttemptStarted
 	}
-	a := &pendingChange{Change: change, answer: make(chan error, 1)}
+	a := &pendingChange{JobChange: change, answer: make(chan error, 1)}
 	h.pendingChanges = append(h.pendingChanges, a)
 	if len(h.pendingChanges) == 1 { // for later changes, the pool has already asked the runner to give the job back
-		p.sendDropLocked(h)
+		p.sendDropStartLocked(h)
 	}
 	p.mu.Unlock()
 	answered, err := p.awaitRunnerAnswer(ctx, h, a.answer)
@@ -84,7 +84,7 @@ func (p *Pool) ChangeUnstartedJob(ctx context.Context, jobSeq int64, change stor
 // until the return is stored. If the attempt has started, ReturnUnstartedJob returns ErrAttemptStarted.
 func (p *Pool) ReturnUnstartedJob(ctx context.Context, jobSeq int64) error {
 	edit := func(*queue.Job) error { return store.ErrJobStateChanged }
-	_, err := p.ChangeUnstartedJob(ctx, jobSeq, store.Change{Verb: queue.VerbEdit, EditJob: edit})
+	_, err := p.ChangeUnstartedJob(ctx, jobSeq, store.JobChange{Verb: queue.VerbEdit, EditJob: edit})
 	if errors.Is(err, store.ErrJobStateChanged) { // the usual case: edit refuses the change, so the job is only returned
 		err = nil
 	}
@@ -93,7 +93,7 @@ func (p *Pool) ReturnUnstartedJob(ctx context.Context, jobSeq int64) error {
 
 // pendingChange is a change of a job that this pool has claimed, with the caller that waits for the change.
 type pendingChange struct {
-	store.Change
+	store.JobChange
 	answer chan error // receives the error, or nil; has a buffer of one, so that sending does not block
 }
 
@@ -110,12 +110,12 @@ func (p *Pool) endLeasedAttempt(ctx context.Context, jobSeq int64, cause queue.E
 	}
 	p.requestAttemptEnd(h, cause, &requesterUID, auditVerb)
 	_, err := p.awaitRunnerAnswer(ctx, h, nil)
-	return h, withConsequence(err, "if the runner answers later, it ends the job then")
+	return h, addUnresponsiveConsequence(err, "if the runner answers later, it ends the job then")
 }
 
-// withConsequence adds a text to the error about an unresponsive runner: what will happen later because of the user's
-// request. It returns other errors unchanged.
-func withConsequence(err error, consequence string) error {
+// addUnresponsiveConsequence adds a text to the error about an unresponsive runner: what will happen later because of
+// the user's request. It returns other errors unchanged.
+func addUnresponsiveConsequence(err error, consequence string) error {
 	if errors.Is(err, queue.ErrUnavailable) {
 		return queue.Errorf(queue.CodeUnavailable, "%v; %s", err, consequence)
 	}
@@ -137,19 +137,19 @@ func (p *Pool) requestAttemptEnd(h *lease, cause queue.EndCause, endedByUID *int
 	}
 	switch {
 	// resendLeaseRequestsLocked will send the request when the runner is connected
-	case h.runnerConn == nil && !h.phase.neverSent():
+	case h.runnerConn == nil && !h.phase.wasNeverSent():
 	case h.mayHaveStartedLocked():
 		h.runnerConn.Send(&wire.EndAttempt{Lease: h.wireLease(), EndCause: int64(cause), GracePeriod: h.endRequest.killGrace})
 	default:
-		p.sendDropLocked(h)
+		p.sendDropStartLocked(h)
 	}
 }
 
-// sendDropLocked asks the runner of a job to give the job back, with a DropStart frame. The runner refuses this if it
-// has begun to start the job.
-func (p *Pool) sendDropLocked(h *lease) {
+// sendDropStartLocked asks the runner of a job to give the job back, with a DropStart frame. The runner refuses this if
+// it has begun to start the job.
+func (p *Pool) sendDropStartLocked(h *lease) {
 	switch {
-	case h.phase.neverSent():
+	case h.phase.wasNeverSent():
 		h.advancePhaseLocked(eventWithdrawn)
 		p.wakeLoop() // makes Run return the job to the queue
 		return
@@ -173,7 +173,7 @@ func (p *Pool) SignalJob(ctx context.Context, jobSeq int64, signalNumber int) (b
 		h.runnerConn.Send(&wire.SignalAttempt{Lease: h.wireLease(), SignalNumber: int64(signalNumber)})
 	}
 	p.mu.Unlock()
-	return true, withConsequence(p.checkLeaseRunner(ctx, h), "the signal will be sent when the runner answers")
+	return true, addUnresponsiveConsequence(p.checkLeaseRunner(ctx, h), "the signal will be sent when the runner answers")
 }
 
 // awaitRunningLease returns the lease of a running job, or nil if the job does not run. If the job was sent
@@ -200,15 +200,15 @@ const maxSignalStartWait = 100 * time.Millisecond
 func (p *Pool) WatchJobEnd(jobSeq int64) (stopWatching func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.leases.watcherCountsByJobSeq[jobSeq]++
+	p.leases.endWatcherCountsByJobSeq[jobSeq]++
 	if h := p.leases.byJobSeq[jobSeq]; h != nil && h.runnerConn != nil {
-		h.runnerConn.Send(&wire.ReportImmediately{Lease: h.wireLease()})
+		h.runnerConn.Send(&wire.ReportAttemptImmediately{Lease: h.wireLease()})
 	}
 	return func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if p.leases.watcherCountsByJobSeq[jobSeq]--; p.leases.watcherCountsByJobSeq[jobSeq] <= 0 {
-			delete(p.leases.watcherCountsByJobSeq, jobSeq)
+		if p.leases.endWatcherCountsByJobSeq[jobSeq]--; p.leases.endWatcherCountsByJobSeq[jobSeq] <= 0 {
+			delete(p.leases.endWatcherCountsByJobSeq, jobSeq)
 		}
 	}
 }
@@ -264,7 +264,7 @@ func (p *Pool) leaseConn(ctx context.Context, h *lease, mayBeMissing bool) (*run
 	timeout := time.After(livenessCheckTimeout)
 	for {
 		p.mu.Lock()
-		conn, connected := h.runnerConn, p.runners.connectSignal
+		conn, connected := h.runnerConn, p.runners.connectedSignal
 		p.mu.Unlock()
 		if conn != nil || mayBeMissing || !h.hasStarted() {
 			return conn, nil

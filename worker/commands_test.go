@@ -54,7 +54,7 @@ func TestCancelRecallsUnstartedJob(t *testing.T) {
 	drop, _ := awaitFrame[*wire.DropStart](t, f, 2)
 	f.waitUntilFramesHandled()
 	checkCallStillWaits(t, answer, "while the job waits")
-	f.sendFrames(&wire.DropStartReply{Lease: drop.Lease, Dropped: true})
+	f.sendFrames(&wire.DropStartReply{Lease: drop.Lease, StartDropped: true})
 	checkEqual(t, "answer", receiveEvent(t, "an answer", answer), callResult{true, nil})
 	s.checkJobState(1, queue.Cancelled, "")
 	ended, released, cancelled := s.reportedEndCounts(1)
@@ -123,28 +123,28 @@ func TestCancelReturnsIfJobEndsByItself(t *testing.T) {
 }
 
 // WatchJobEnd applies to the running attempt of a job and to later attempts, until the caller stops the watch.
-func TestEndWatchCoversRunningAndLaterAttempts(t *testing.T) {
+func TestWatchJobEndCoversRunningAndLaterAttempts(t *testing.T) {
 	s, f, p := startPool(t, 1, 0, 0, 0)
 	s.awaitJobState(1, queue.Processing)
 	p.WatchJobEnd(1)
-	watch, _ := awaitFrame[*wire.ReportImmediately](t, f, 1)
+	watch, _ := awaitFrame[*wire.ReportAttemptImmediately](t, f, 1)
 	checkEqual(t, "watched lease", watch.Lease, firstClaimLease(1))
 	p.WatchJobEnd(2)
 	p.WatchJobEnd(3)()
 	f.sendFrames(successResult(firstClaimLease(1), longRunTime))
-	watch, _ = awaitFrame[*wire.ReportImmediately](t, f, 2)
+	watch, _ = awaitFrame[*wire.ReportAttemptImmediately](t, f, 2)
 	checkEqual(t, "watched lease", watch.Lease, firstClaimLease(2))
 	s.awaitJobState(2, queue.Processing)
 	f.sendFrames(successResult(firstClaimLease(2), longRunTime))
 	s.awaitJobState(3, queue.Processing)
-	checkEqual(t, "number of watches", len(framesOfType[*wire.ReportImmediately](f)), 2)
+	checkEqual(t, "number of watches", len(framesOfType[*wire.ReportAttemptImmediately](f)), 2)
 }
 
 // A call of ReadOutput that waits for output ends with the lease, even if the runner never replies. The
 // lease may end because the job returns to the queue or because the attempt ends.
 func TestReadOutputEndsWithLease(t *testing.T) {
 	for name, end := range map[string]wire.Frame{
-		"given back": &wire.DropStartReply{Lease: firstClaimLease(1), Dropped: true},
+		"given back": &wire.DropStartReply{Lease: firstClaimLease(1), StartDropped: true},
 		"ended":      successResult(firstClaimLease(1), longRunTime),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -222,16 +222,16 @@ func TestScaleDownEndsYoungestJobs(t *testing.T) {
 	checkEqual(t, "killed", len(framesOfType[*wire.EndAttempt](f)), 1)
 }
 
-// signalingContext is a context that sends to waitSignal when a caller waits for its end.
+// signalingContext is a context that sends to doneCalledSignal when a caller waits for its end.
 type signalingContext struct {
 	context.Context
-	waitSignal chan struct{}
+	doneCalledSignal chan struct{}
 }
 
-// Done implements context.Context. It sends a value to waitSignal, unless the channel is full.
+// Done implements context.Context. It sends a value to doneCalledSignal, unless the channel is full.
 func (c signalingContext) Done() <-chan struct{} {
 	select {
-	case c.waitSignal <- struct{}{}:
+	case c.doneCalledSignal <- struct{}{}:
 	default:
 	}
 	return c.Context.Done()
@@ -247,7 +247,7 @@ func TestScaleUpDuringScaleDownKeepsJobs(t *testing.T) {
 	p.SetWantedWorkerCount(1)
 	done, waits := make(chan error), signalingContext{t.Context(), make(chan struct{}, 9)}
 	go func() { done <- p.WaitForScaleDown(waits, 100*time.Millisecond, nil) }()
-	receiveEvent(t, "the first check of WaitForScaleDown", waits.waitSignal)
+	receiveEvent(t, "the first check of WaitForScaleDown", waits.doneCalledSignal)
 	p.SetWantedWorkerCount(2)
 	checkEqual(t, "the result of WaitForScaleDown", receiveEvent(t, "the result of WaitForScaleDown", done), nil)
 	checkEqual(t, "killed", len(framesOfType[*wire.EndAttempt](f)), 0)
@@ -266,7 +266,7 @@ func TestChangeReturnsUnstartedJobToQueue(t *testing.T) {
 	change := func(verb queue.Verb) <-chan callResult {
 		answer := make(chan callResult, 1)
 		go func() {
-			done, err := p.ChangeUnstartedJob(context.Background(), 1, store.Change{Verb: verb, UID: 7})
+			done, err := p.ChangeUnstartedJob(context.Background(), 1, store.JobChange{Verb: verb, UID: 7})
 			answer <- callResult{done, err}
 		}()
 		return answer
@@ -288,11 +288,11 @@ func TestChangeReturnsUnstartedJobToQueue(t *testing.T) {
 	drop, _ := awaitFrame[*wire.DropStart](t, f, 3)
 	held := make(chan error, 1)
 	go func() {
-		_, err := p.ChangeUnstartedJob(context.Background(), 2, store.Change{Verb: queue.VerbHold, UID: 7})
+		_, err := p.ChangeUnstartedJob(context.Background(), 2, store.JobChange{Verb: queue.VerbHold, UID: 7})
 		held <- err
 	}()
 	awaitFrame[*wire.DropStart](t, f, 4)
-	f.sendFrames(&wire.DropStartReply{Lease: drop.Lease, Dropped: true})
+	f.sendFrames(&wire.DropStartReply{Lease: drop.Lease, StartDropped: true})
 	if err := receiveEvent(t, "an answer", held); err != nil {
 		t.Error(err)
 	}
@@ -312,7 +312,7 @@ func TestChangeWaitsUntilJobEndIsStored(t *testing.T) {
 	called := make(chan struct{})
 	go func() {
 		close(called)
-		done, err := p.ChangeUnstartedJob(context.Background(), 1, store.Change{Verb: queue.VerbRemove})
+		done, err := p.ChangeUnstartedJob(context.Background(), 1, store.JobChange{Verb: queue.VerbRemove})
 		answer <- callResult{done, err}
 	}()
 	<-called
@@ -330,11 +330,11 @@ func TestChangeReturnsErrorOfStore(t *testing.T) {
 	answer := make(chan error, 1)
 	go func() {
 		edit := func(*queue.Job) error { return queue.InvalidField("priority", "no") }
-		_, err := p.ChangeUnstartedJob(context.Background(), 1, store.Change{Verb: queue.VerbEdit, EditJob: edit})
+		_, err := p.ChangeUnstartedJob(context.Background(), 1, store.JobChange{Verb: queue.VerbEdit, EditJob: edit})
 		answer <- err
 	}()
 	awaitFrame[*wire.DropStart](t, f, 2)
-	f.sendFrames(&wire.DropStartReply{Lease: drop.Lease, Dropped: true})
+	f.sendFrames(&wire.DropStartReply{Lease: drop.Lease, StartDropped: true})
 	if err := receiveEvent(t, "an answer", answer); !errors.Is(err, queue.ErrInvalid) {
 		t.Errorf("Change returned %v, want the error of the store", err)
 	}
@@ -393,7 +393,7 @@ func TestConcurrentJobRequestsAreAllAnswered(t *testing.T) {
 	awaitFrame[*wire.DropStart](t, f, 1)
 	held := make(chan error, 1)
 	go func() {
-		_, err := p.ChangeUnstartedJob(context.Background(), 1, store.Change{Verb: queue.VerbHold})
+		_, err := p.ChangeUnstartedJob(context.Background(), 1, store.JobChange{Verb: queue.VerbHold})
 		held <- err
 	}()
 	awaitFrame[*wire.DropStart](t, f, 2)
@@ -425,7 +425,7 @@ func TestPurgeOutputsNeedsRunnerPerDirectory(t *testing.T) {
 	}
 	s := newStore(t)
 	s.enqueueJobs(0)
-	if _, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: 1}); err != nil {
+	if _, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 1}); err != nil {
 		t.Fatal(err)
 	}
 	first, other := newFakeRunner(t, root, "1"), newFakeRunner(t, filepath.Join(root, "as-x"), "2")
@@ -476,7 +476,7 @@ func TestPurgeOutputsUsesNewestResponsiveRunner(t *testing.T) {
 	foreign := runner.RunnersLocation{RunnersDir: root, SpawnSocketPath: "unused"}
 	s := newStore(t)
 	s.enqueueJobs(0)
-	if _, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: 1}); err != nil {
+	if _, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 1}); err != nil {
 		t.Fatal(err)
 	}
 	old, newest := newFakeRunner(t, root, "1"), newFakeRunner(t, root, "2")

@@ -26,13 +26,13 @@ const (
 	jobAdoptionTimeout = time.Second
 	// unreachableRunnerTimeout is how long the runner for new jobs may be unreachable before the pool starts another one.
 	unreachableRunnerTimeout = 2 * time.Second
-	contactRetryMin          = 10 * time.Millisecond
-	contactRetryMax          = time.Second
-	spawnRetryMin            = 100 * time.Millisecond
-	spawnRetryMax            = 30 * time.Second
-	// launcherRetryMax is the longest retry delay while no launcher is available. The delay can be short, because a failed
-	// request to the launcher costs little.
-	launcherRetryMax = time.Second
+	minContactRetryDelay     = 10 * time.Millisecond
+	maxContactRetryDelay     = time.Second
+	minSpawnRetryDelay       = 100 * time.Millisecond
+	maxSpawnRetryDelay       = 30 * time.Second
+	// maxLauncherRetryDelay is the longest retry delay while no launcher is available. The delay can be short, because a
+	// failed request to the launcher costs little.
+	maxLauncherRetryDelay = time.Second
 )
 
 // runnerContact is a runner that the pool is trying to connect to.
@@ -41,7 +41,7 @@ type runnerContact struct {
 	origin            contactOrigin
 	maxAssignedJobSeq int64     // highest job number assigned before the service started; 0 if the runner is newer
 	tryingSince       time.Time // when the pool began to try to connect
-	foundDead         bool      // the runner was found dead; guarded by the pool's mu
+	wasFoundDead      bool      // the runner was found dead; guarded by the pool's mu
 }
 
 // contactOrigin says how the pool learned of a contact (a runner to which it is trying to connect).
@@ -97,7 +97,7 @@ func (l *poolLoop) adoptLeases() error {
 	contacts := l.startupContacts(found, previous.RunnerDirs, maxAssignedSeq)
 	uncertain := slices.DeleteFunc(previous.RunnerDirs, func(dir string) bool { return slices.Contains(found, dir) })
 	l.recovery = recoveryState{storeCopiedOrRestored: previous.IsDatabaseCopy, uncertainRunnerDirs: uncertain,
-		recordedDirMissing: len(uncertain) > 0}
+		isRecordedDirMissing: len(uncertain) > 0}
 	l.mu.Lock()
 	for i := range previous.LeasedJobs {
 		j := &previous.LeasedJobs[i]
@@ -132,7 +132,7 @@ func (p *Pool) startupContacts(runnerDirs, recordedDirs []string, maxAssignedJob
 	for _, dir := range runnerDirs {
 		c := &runnerContact{runnerDir: dir, origin: contactFoundAtStart, maxAssignedJobSeq: maxAssignedJobSeq,
 			tryingSince: time.Now()}
-		if runner.HasSwitchedAccount(dir) && !slices.Contains(recordedDirs, dir) {
+		if runner.RunnerHasSwitchedAccount(dir) && !slices.Contains(recordedDirs, dir) {
 			c.origin = contactFoundUnrecorded
 			if unknown++; unknown > maxUnrecordedRunners || filepath.Dir(dir) != p.cfg.RunnerLocation.DirForNewRunners() {
 				continue
@@ -151,7 +151,7 @@ func (l *poolLoop) connectOrRecover(c *runnerContact) {
 	l.mu.Unlock()
 	l.Go(func() {
 		logged := false
-		for wait := contactRetryMin; ; wait = min(2*wait, contactRetryMax) {
+		for wait := minContactRetryDelay; ; wait = min(2*wait, maxContactRetryDelay) {
 			f, err := l.tryContact(l.ctx, c)
 			if err == nil {
 				l.runInLoop(func() error { return l.handleContactResult(c, f) })
@@ -178,7 +178,7 @@ func (p *Pool) tryContact(ctx context.Context, c *runnerContact) (result contact
 		return result, err
 	}
 	if !alive {
-		result.deadRunner, err = p.recoverRunner(ctx, c)
+		result.deadRunner, err = p.recoverDeadRunner(ctx, c)
 		return result, err
 	}
 	// Use a new epoch (see nextEpoch) for each try, because the runner accepts only a higher epoch than the last one. The
@@ -192,13 +192,13 @@ func (p *Pool) tryContact(ctx context.Context, c *runnerContact) (result contact
 	// The runner refuses the connection, because it has already worked with a newer database. This error ends the service.
 	// A runner that has switched to another account cannot end the service in this way, because such a runner may send any
 	// answer.
-	case errors.Is(err, runner.ErrRunnerSawNewerDatabase) && !runner.HasSwitchedAccount(c.runnerDir):
+	case errors.Is(err, runner.ErrRunnerSawNewerDatabase) && !runner.RunnerHasSwitchedAccount(c.runnerDir):
 		return contactResult{err: fmt.Errorf("%w (the runner in %s)", err, c.runnerDir)}, nil
 	case err != nil:
 		return result, err
 	}
 	if newestSeq := client.NewestJobSeq(); c.origin.existedAtStart() && newestSeq > c.maxAssignedJobSeq &&
-		!runner.HasSwitchedAccount(c.runnerDir) {
+		!runner.RunnerHasSwitchedAccount(c.runnerDir) {
 		client.Close()
 		err := fmt.Errorf("%w (the runner in %s; its newest job is job %d, but the newest job of this queue is job %d)",
 			ErrStoreOlderThanRunner, c.runnerDir, newestSeq, c.maxAssignedJobSeq)
@@ -211,7 +211,7 @@ func (p *Pool) tryContact(ctx context.Context, c *runnerContact) (result contact
 // and each call raises it by one. A runner obeys only the service with the highest epoch, so it ignores earlier
 // services. After a temporary error, nextEpoch tries again until ctx ends.
 func (p *Pool) nextEpoch(ctx context.Context) (int64, error) {
-	for wait := storeRetryMin; ; wait = min(2*wait, storeRetryMax) {
+	for wait := minStoreRetryDelay; ; wait = min(2*wait, maxStoreRetryDelay) {
 		epoch, err := p.store.NextEpoch(ctx)
 		if !isTemporaryStoreError(err) {
 			return epoch, err
@@ -241,7 +241,8 @@ func (l *poolLoop) handleContactResult(c *runnerContact, result contactResult) e
 		l.adoptRunner(result.client, state)
 		// The runner is alive, but some of the jobs that were sent to it never arrived. Settle the leases of these jobs like
 		// those of a dead runner.
-		l.settleDeadRunner(&deadRunner{runnerDir: c.runnerDir, RecoveryResult: runner.RecoveryResult{StartedThisBoot: true}})
+		l.settleDeadRunner(&deadRunner{runnerDir: c.runnerDir,
+			RecoveryResult: runner.RecoveryResult{RunnerStartedThisBoot: true}})
 	} else {
 		l.finishRecovery(result.deadRunner)
 	}
@@ -265,7 +266,7 @@ func (l *poolLoop) adoptRunner(c *runner.Client, state connState) *runnerConn {
 			conn.Send(&wire.DropStart{Lease: a.Lease},
 				&wire.EndAttempt{Lease: a.Lease, EndCause: int64(queue.EndStopped), GracePeriod: runner.StopGracePeriod()})
 			continue
-		case h.runnerConn != nil || h.phase.neverSent():
+		case h.runnerConn != nil || h.phase.wasNeverSent():
 			continue // another runner has the lease, or no runner has ever received it
 		}
 		h.assignToRunnerLocked(conn)
@@ -276,13 +277,13 @@ func (l *poolLoop) adoptRunner(c *runner.Client, state connState) *runnerConn {
 		l.resendPauseStateLocked(h)
 	}
 	for _, lease := range c.HelloReply.UnacknowledgedLeases {
-		if h := l.leases.byID[queue.Lease(lease)]; h != nil && h.runnerConn == nil && !h.phase.neverSent() {
+		if h := l.leases.byID[queue.Lease(lease)]; h != nil && h.runnerConn == nil && !h.phase.wasNeverSent() {
 			h.assignToRunnerLocked(conn)
 			h.markStartedLocked()
 		}
 	}
 	l.runners.addConnLocked(conn)
-	l.recallForDrainLocked()
+	l.recallAllJobsForDrainLocked()
 	l.sendLeaseDeadlineLocked(conn)
 	l.mu.Unlock()
 	l.receiveFrames(conn)
@@ -295,15 +296,15 @@ func (l *poolLoop) adoptRunner(c *runner.Client, state connState) *runnerConn {
 // resendLeaseRequestsLocked sends requests about a lease, such as the request to end the attempt, to the runner
 // again. The runner may not have received them over an earlier connection.
 func (l *poolLoop) resendLeaseRequestsLocked(h *lease) {
-	if l.leases.watcherCountsByJobSeq[h.job.Seq] > 0 {
-		h.runnerConn.Send(&wire.ReportImmediately{Lease: h.wireLease()})
+	if l.leases.endWatcherCountsByJobSeq[h.job.Seq] > 0 {
+		h.runnerConn.Send(&wire.ReportAttemptImmediately{Lease: h.wireLease()})
 	}
 	switch {
 	case h.endRequest != nil && h.hasStarted():
 		h.runnerConn.Send(&wire.EndAttempt{Lease: h.wireLease(), EndCause: int64(h.endRequest.cause),
 			GracePeriod: h.endRequest.killGrace})
 	case h.endRequest != nil, len(h.pendingChanges) > 0:
-		l.sendDropLocked(h)
+		l.sendDropStartLocked(h)
 	}
 }
 
@@ -320,7 +321,7 @@ func (l *poolLoop) recordAttemptStartLocked(h *lease, a wire.Attempt) {
 		if l.draining {
 			l.leases.notifyChangeLocked()
 		}
-		l.storeSession.pendingReport.Starts = append(l.storeSession.pendingReport.Starts, store.AttemptStart{
+		l.storeSession.pendingReport.AttemptStarts = append(l.storeSession.pendingReport.AttemptStarts, store.AttemptStart{
 			Lease: queue.Lease(a.Lease), StartedAt: h.attempt.startedAt, WorkerID: h.attempt.workerID, PID: h.attempt.pid,
 		})
 	}
@@ -331,7 +332,7 @@ func (l *poolLoop) recordAttemptStartLocked(h *lease, a wire.Attempt) {
 func (l *poolLoop) receiveFrames(conn *runnerConn) {
 	deliver := func(d frameDelivery) {
 		select {
-		case l.deliveries <- d:
+		case l.frameDeliveries <- d:
 		case <-l.ctx.Done():
 		}
 	}
@@ -373,7 +374,7 @@ func (l *poolLoop) handleConnectionEnd(conn *runnerConn) {
 		// The next call of ReportAndClaim records the runner's results in the store. Remove the runner's directory only after
 		// that.
 		l.storeSession.afterExchangeFuncs = append(l.storeSession.afterExchangeFuncs,
-			func() { l.removeDismissedDir(l.ctx, conn.RunnerDir) })
+			func() { l.removeDismissedRunnerDir(l.ctx, conn.RunnerDir) })
 	} else {
 		l.connectOrRecover(&runnerContact{runnerDir: conn.RunnerDir, origin: origin, tryingSince: time.Now()})
 	}
@@ -383,13 +384,13 @@ func (l *poolLoop) handleConnectionEnd(conn *runnerConn) {
 func (l *poolLoop) ensureRunnerForNewJobs() {
 	l.mu.Lock()
 	needed := !l.stopRequested && l.runners.needsCurrentRunnerLocked()
-	l.runners.spawningCurrent = l.runners.spawningCurrent || needed
+	l.runners.isSpawningCurrentRunner = l.runners.isSpawningCurrentRunner || needed
 	l.mu.Unlock()
 	if !needed {
 		return
 	}
 	l.spawnRunner(runnerForNewJobs, func(*runnerConn, error) {
-		l.runners.spawningCurrent, l.runners.lastSpawnErr = false, nil
+		l.runners.isSpawningCurrentRunner, l.runners.lastSpawnErr = false, nil
 	})
 }
 
@@ -408,7 +409,7 @@ const (
 func (l *poolLoop) spawnRunner(purpose runnerPurpose, onSpawned func(*runnerConn, error)) {
 	l.Go(func() {
 		logged := ""
-		for wait := spawnRetryMin; ; wait = min(2*wait, spawnRetryMax) {
+		for wait := minSpawnRetryDelay; ; wait = min(2*wait, maxSpawnRetryDelay) {
 			client, dir, err := l.trySpawnRunner(l.ctx, purpose == runnerForSuspect)
 			if err != nil && dir != "" { // a runner was started, but it has died or hangs
 				c := &runnerContact{runnerDir: dir, tryingSince: time.Now()}
@@ -426,7 +427,7 @@ func (l *poolLoop) spawnRunner(purpose runnerPurpose, onSpawned func(*runnerConn
 				return
 			}
 			if launcher := new(runner.LauncherError); errors.As(err, &launcher) {
-				wait = min(wait, launcherRetryMax)
+				wait = min(wait, maxLauncherRetryDelay)
 			}
 			if err.Error() != logged {
 				l.cfg.Log.Error("could not start a runner for jobs; new jobs may have to wait, and the service tries again",

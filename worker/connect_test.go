@@ -23,12 +23,12 @@ import (
 func (s *recordingStore) leaseAllJobs(startedJobSeqs ...int64) {
 	s.t.Helper()
 	ctx := context.Background()
-	if _, err := s.Store.ReportAndClaim(ctx, store.LeaseReport{WantedJobs: 100}); err != nil {
+	if _, err := s.Store.ReportAndClaim(ctx, store.LeaseReport{WantedJobCount: 100}); err != nil {
 		s.t.Fatal(err)
 	}
 	var report store.LeaseReport
 	for _, seq := range startedJobSeqs {
-		report.Starts = append(report.Starts,
+		report.AttemptStarts = append(report.AttemptStarts,
 			store.AttemptStart{Lease: queue.Lease(firstClaimLease(seq)), StartedAt: 1, WorkerID: "w1",
 				PID: int(fakeJobPID(seq))})
 	}
@@ -216,7 +216,7 @@ func TestRecoverySparesOtherRunnersJobProcesses(t *testing.T) {
 		if f.RunnerName == filepath.Base(old.dir) {
 			recovered <- f.Attempts
 		}
-		first.sendFrames(&wire.RecoverReply{RequestID: f.RequestID, StartedThisBoot: true})
+		first.sendFrames(&wire.RecoverReply{RequestID: f.RequestID, RunnerStartedThisBoot: true})
 	}
 	runPoolAtLocation(t, s, runner.RunnersLocation{RunnersDir: root, SpawnSocketPath: "unused"}, 2)
 	checkEqual(t, "attempts to be ended with the dead runner",

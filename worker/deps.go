@@ -30,7 +30,7 @@ const (
 // read, the job already counts as one that occupies a worker.
 func (l *poolLoop) readDependencyResults(j queue.Job) {
 	l.mu.Lock()
-	h := l.leases.addLeaseLocked(&j, phaseReadingDeps)
+	h := l.leases.addLeaseLocked(&j, phaseReadingDependencies)
 	l.mu.Unlock()
 	l.Go(func() {
 		l.dependencyReadSlots <- struct{}{}
@@ -43,12 +43,12 @@ func (l *poolLoop) readDependencyResults(j queue.Job) {
 		}
 		l.runInLoop(func() error {
 			l.mu.Lock()
-			if h.phase != phaseReadingDeps { // the job is being returned to the queue
+			if h.phase != phaseReadingDependencies { // the job is being returned to the queue
 				l.mu.Unlock()
 				return nil
 			}
 			if err == nil {
-				l.leases.removeLeaseLocked(j.Lease(), eventDepsRead) // dispatchClaimedJobs will add a new lease for the job
+				l.leases.removeLeaseLocked(j.Lease(), eventDependenciesRead) // dispatchClaimedJobs will add a new lease for the job
 				l.mu.Unlock()
 				l.dispatchClaimedJobs([]queue.Job{j}, false)
 				return nil

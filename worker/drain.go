@@ -25,22 +25,22 @@ import (
 func (p *Pool) SetDraining(draining bool) {
 	p.mu.Lock()
 	p.draining = draining
-	p.recallForDrainLocked()
+	p.recallAllJobsForDrainLocked()
 	p.leases.notifyChangeLocked()
 	p.mu.Unlock()
 	p.wakeLoop()
 }
 
-// recallForDrainLocked takes all jobs that have not started back from all runners. It does nothing unless a drain is in
-// progress.
-func (p *Pool) recallForDrainLocked() {
+// recallAllJobsForDrainLocked takes all jobs that have not started back from all runners. It does nothing unless a
+// drain is in progress.
+func (p *Pool) recallAllJobsForDrainLocked() {
 	if p.draining {
 		p.recallJobsLocked(func(*lease) bool { return true })
 	}
 }
 
 // IsDraining reports whether a drain is in progress.
-func (p *Pool) IsDraining() bool { return lockedValue(p, &p.draining) }
+func (p *Pool) IsDraining() bool { return readWithLock(p, &p.draining) }
 
 // NoJobStartsTimeout is the timeout that callers should pass to AwaitNoJobStarts. It is long enough even if a
 // runner does not answer. Such a runner starts no job that was sent more than startDeadline ago. After this
@@ -99,7 +99,7 @@ func startableJobsError(startableLeases []*lease, unresponsiveErr error) error {
 		return queue.Errorf(queue.CodeUnavailable, "draining has begun, but job %s%s may still start",
 			startableLeases[0].job.ID, more)
 	}
-	return withConsequence(unresponsiveErr, "draining has begun, but "+jobs+" may still start")
+	return addUnresponsiveConsequence(unresponsiveErr, "draining has begun, but "+jobs+" may still start")
 }
 
 // checkLeaseRunners checks, for all leases at the same time, that their runners answer. It returns the error
@@ -108,7 +108,7 @@ func (p *Pool) checkLeaseRunners(ctx context.Context, leaseList []*lease) error 
 	p.mu.Lock()
 	leaseAt := map[leaseLocation]*lease{}
 	for _, h := range leaseList {
-		if leaseAt[h.leaseLocation] == nil && h.phase.mayStart() && !h.phase.neverSent() {
+		if leaseAt[h.leaseLocation] == nil && h.phase.mayStart() && !h.phase.wasNeverSent() {
 			leaseAt[h.leaseLocation] = h
 		}
 	}

@@ -41,7 +41,7 @@ func TestDrainWaitsUntilNoJobCanStart(t *testing.T) {
 	p.SetDraining(true)
 	awaitFrame[*wire.DropStart](t, f, 3)
 	result := awaitNoJobStartsInBackground(t, p)
-	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(3), Dropped: true})
+	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(3), StartDropped: true})
 	f.waitUntilFramesHandled()
 	checkDrainStillWaits(t, result, "jobs 1 and 2 may start")
 	f.sendFrames(successResult(firstClaimLease(2), longRunTime))
@@ -87,7 +87,7 @@ func TestDrainRecallsFromEveryRunner(t *testing.T) {
 	result := awaitNoJobStartsInBackground(t, p)
 	awaitFrame[*wire.DropStart](t, separate, 1)
 	checkDrainStillWaits(t, result, "the suspect may start")
-	separate.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(1), Dropped: true})
+	separate.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(1), StartDropped: true})
 	if err := receiveEvent(t, "the drain was complete", result); err != nil {
 		t.Error(err)
 	}
@@ -103,7 +103,7 @@ func TestDrainRecallsFromReconnectedRunner(t *testing.T) {
 	result := awaitNoJobStartsInBackground(t, p)
 	awaitFrame[*wire.DropStart](t, f, dropped+2)
 	checkDrainStillWaits(t, result, "job 2 may start")
-	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(2), Dropped: true})
+	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(2), StartDropped: true})
 	if err := receiveEvent(t, "the drain was complete", result); err != nil {
 		t.Error(err)
 	}

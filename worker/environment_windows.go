@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// machineVariables lists the variables that Windows sets for every process on the machine.
-var machineVariables = []string{
+// machineEnvVarNames lists the variables that Windows sets for every process on the machine.
+var machineEnvVarNames = []string{
 	"ALLUSERSPROFILE", "CommonProgramFiles", "CommonProgramFiles(x86)", "CommonProgramW6432", "COMPUTERNAME",
 	"ComSpec", "NUMBER_OF_PROCESSORS", "OS", "PATHEXT",
 	"PROCESSOR_ARCHITECTURE", "ProgramData", "ProgramFiles", "ProgramFiles(x86)", "ProgramW6432", "PUBLIC",
@@ -25,7 +25,7 @@ func (p *Pool) addDefaultJobEnv(_ func(name string) bool, add func(name, value s
 		filepath.Join(root, "system32"), root, filepath.Join(root, `System32\Wbem`),
 		filepath.Join(root, `System32\WindowsPowerShell\v1.0`),
 	}, ";"))
-	for _, name := range machineVariables {
+	for _, name := range machineEnvVarNames {
 		add(name, os.Getenv(name))
 	}
 	domain, user, hasDomain := strings.Cut(p.cfg.Account.UserName, `\`)

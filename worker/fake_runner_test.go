@@ -60,26 +60,27 @@ type fakeRunner struct {
 	listener        net.Listener
 	acceptLoopGroup sync.WaitGroup
 
-	mu                  sync.Mutex
-	helloReply          wire.HelloReply          // the answer to a Hello frame, with which a service connects
-	framesAfterHello    []wire.Frame             // frames that are sent after this answer
-	onRecover           func(*wire.Recover)      // called with each Recover frame; may be nil
-	onPause             func(*wire.PauseAttempt) // called with each PauseAttempt frame; may be nil
-	runningProcessCount int64                    // number of running processes that the answer to PauseAttempt reports
-	attemptIsEnding     bool                     // PauseAttempt is answered as for an attempt that is ending
-	ignoresStarts       bool                     // Start is not answered with StartReport
-	ignoresHello        bool                     // Hello is not answered
-	refusesHello        bool                     // Hello is answered with HelloRefusal
-	unresponsive        bool                     // ReadOutput, TypeInput, PauseAttempt and PurgeOutputs are not answered
-	conn                net.Conn                 // connection of the newest service
-	acceptedConns       []net.Conn               // all connections, also those on which no Hello arrived
-	hasDied             bool                     // simulateExit was called
-	helloEpochs         []int64                  // epochs of all Hello frames
-	receivedFrames      []wire.Frame             // all frames except Hello, in the order of their arrival
-	frameArrivalTimes   []time.Time              // arrival times of receivedFrames
-	openLeases          map[wire.Lease]bool      // leases of attempts that run: not ended and not dropped
-	maxOpenLeaseCount   int                      // highest number of leases that were open at the same time
-	syncResultCount     int64                    // number of results that calls of waitUntilFramesHandled have sent
+	mu                     sync.Mutex
+	helloReply             wire.HelloReply          // the answer to a Hello frame, with which a service connects
+	framesAfterHello       []wire.Frame             // frames that are sent after this answer
+	onRecover              func(*wire.Recover)      // called with each Recover frame; may be nil
+	onPause                func(*wire.PauseAttempt) // called with each PauseAttempt frame; may be nil
+	runningProcessCount    int64                    // number of running processes that the answer to PauseAttempt reports
+	repliesAttemptIsEnding bool                     // PauseAttempt is answered as for an attempt that is ending
+	ignoresStarts          bool                     // Start is not answered with StartReport
+	ignoresHello           bool                     // Hello is not answered
+	refusesHello           bool                     // Hello is answered with HelloRefusal
+	// ReadOutput, TypeInput, PauseAttempt and PurgeOutputs are not answered
+	isUnresponsive    bool
+	conn              net.Conn            // connection of the newest service
+	acceptedConns     []net.Conn          // all connections, also those on which no Hello arrived
+	hasDied           bool                // simulateExit was called
+	helloEpochs       []int64             // epochs of all Hello frames
+	receivedFrames    []wire.Frame        // all frames except Hello, in the order of their arrival
+	frameArrivalTimes []time.Time         // arrival times of receivedFrames
+	openLeases        map[wire.Lease]bool // leases of attempts that run: not ended and not dropped
+	maxOpenLeaseCount int                 // highest number of leases that were open at the same time
+	syncResultCount   int64               // number of results that calls of waitUntilFramesHandled have sent
 }
 
 // uniqueRunnerName returns the name of a runner below rootDir. The name is unique among all tests, because named pipes
@@ -222,23 +223,23 @@ func (f *fakeRunner) handleFrame(conn net.Conn, frame wire.Frame) {
 			f.writeFramesLocked(&wire.StartReport{Attempt: runningAttempt(frame.Lease)})
 		}
 	case *wire.ReadOutput:
-		if !f.unresponsive {
+		if !f.isUnresponsive {
 			f.writeFramesLocked(&wire.ReadOutputReply{RequestID: frame.RequestID, AttemptUnknown: true})
 		}
 	case *wire.TypeInput: // the fake terminal accepts two bytes at a time
-		if !f.unresponsive {
+		if !f.isUnresponsive {
 			f.writeFramesLocked(&wire.TypeInputReply{RequestID: frame.RequestID, WrittenBytes: int64(min(2, len(frame.Data)))})
 		}
 	case *wire.PauseAttempt:
 		if f.onPause != nil {
 			f.onPause(frame)
 		}
-		if !f.unresponsive {
-			f.writeFramesLocked(&wire.PauseReply{RequestID: frame.RequestID, UnchangedProcesses: f.runningProcessCount,
-				NotRunning: f.attemptIsEnding})
+		if !f.isUnresponsive {
+			f.writeFramesLocked(&wire.PauseReply{RequestID: frame.RequestID, UnchangedProcessCount: f.runningProcessCount,
+				AttemptNotRunning: f.repliesAttemptIsEnding})
 		}
 	case *wire.PurgeOutputs:
-		if !f.unresponsive {
+		if !f.isUnresponsive {
 			f.writeFramesLocked(&wire.PurgeOutputsReply{RequestID: frame.RequestID})
 		}
 	case *wire.Recover:
@@ -268,7 +269,7 @@ func (f *fakeRunner) writeFramesLocked(frames ...wire.Frame) {
 		case *wire.Result:
 			delete(f.openLeases, frame.Lease)
 		case *wire.DropStartReply:
-			if frame.Dropped {
+			if frame.StartDropped {
 				delete(f.openLeases, frame.Lease)
 			}
 		}
@@ -346,7 +347,7 @@ func (f *fakeRunner) ignoreStarts() {
 func (f *fakeRunner) setUnresponsive(unresponsive bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.unresponsive = unresponsive
+	f.isUnresponsive = unresponsive
 }
 
 // firstUnknownJobSeq is the first of the job numbers in the results that waitUntilFramesHandled sends. No job has such

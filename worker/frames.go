@@ -41,8 +41,8 @@ func (p *Pool) appendStartFramesLocked(frames []wire.Frame, j *queue.Job) []wire
 		TTY: j.TTY, Secrets: j.SecretReferences, MaskSecrets: j.MaskSecrets, DependencyResults: j.DependencyResults,
 	})
 	j.DependencyResults = nil // free the memory, because the results may be large
-	if p.leases.watcherCountsByJobSeq[j.Seq] > 0 {
-		frames = append(frames, &wire.ReportImmediately{Lease: wire.Lease(j.Lease())})
+	if p.leases.endWatcherCountsByJobSeq[j.Seq] > 0 {
+		frames = append(frames, &wire.ReportAttemptImmediately{Lease: wire.Lease(j.Lease())})
 	}
 	return frames
 }
@@ -147,10 +147,10 @@ func (p *Pool) resultSettlementLocked(h *lease, r *wire.Result, runnerDir string
 		a.OutputFileRef = "" // a runner may name only the output file of this lease
 	}
 	if a.OutputFileRef != "" {
-		a.OutputBytes = runner.OutputSize(filepath.Dir(runnerDir), a.OutputFileRef, j.OutputLimitBytes)
+		a.OutputBytes = runner.OutputFileBytes(filepath.Dir(runnerDir), a.OutputFileRef, j.OutputLimitBytes)
 	}
 	o := attemptOutcome(r)
-	o.WasPaused = p.mustHoldOnReturnLocked(h)
+	o.WasPausedAtEnd = p.mustHoldReturnedJobLocked(h)
 	a.Result, a.ResultError = validateResult(r)
 	d := queue.DecideAfterAttempt(j, o, p.cfg.RetryPolicy())
 	s := store.Settlement{Lease: queue.Lease(r.Lease), Attempt: a, Decision: d, Progress: sanitizedProgress(r.Progress)}

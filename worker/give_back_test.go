@@ -35,24 +35,24 @@ func TestReturnUnstartedIgnoresPendingChange(t *testing.T) {
 	s.enqueueJobs(0)
 	awaitFrame[*wire.DropStart](t, f, 1)
 	go func() { answers <- p.ReturnUnstartedJob(waits, 1) }()
-	<-waits.waitSignal
-	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(1), Dropped: true})
+	<-waits.doneCalledSignal
+	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(1), StartDropped: true})
 	if err := receiveEvent(t, "an answer", answers); err != nil {
 		t.Errorf("give back: %v", err)
 	}
 	s.checkJobState(1, queue.Pending, "")
 	awaitFrame[*wire.Start](t, f, 2) // the job is claimed again
 	held := make(chan error, 1)
-	waits.waitSignal = make(chan struct{}, 9)
+	waits.doneCalledSignal = make(chan struct{}, 9)
 	go func() {
-		_, err := p.ChangeUnstartedJob(waits, 1, store.Change{Verb: queue.VerbHold, UID: 7})
+		_, err := p.ChangeUnstartedJob(waits, 1, store.JobChange{Verb: queue.VerbHold, UID: 7})
 		held <- err
 	}()
-	<-waits.waitSignal
-	waits.waitSignal = make(chan struct{}, 9)
+	<-waits.doneCalledSignal
+	waits.doneCalledSignal = make(chan struct{}, 9)
 	go func() { answers <- p.ReturnUnstartedJob(waits, 1) }()
-	<-waits.waitSignal
-	f.sendFrames(&wire.DropStartReply{Lease: wire.Lease{Seq: 1, Fence: 2}, Dropped: true})
+	<-waits.doneCalledSignal
+	f.sendFrames(&wire.DropStartReply{Lease: wire.Lease{Seq: 1, Fence: 2}, StartDropped: true})
 	if err := errors.Join(receiveEvent(t, "an answer", held), receiveEvent(t, "an answer", answers)); err != nil {
 		t.Errorf("hold and give back: %v", err)
 	}
@@ -73,19 +73,19 @@ func TestSecondChangeDoesNotGetFirstResult(t *testing.T) {
 	ctx, giveUp := context.WithCancel(context.Background())
 	first := make(chan error, 1)
 	go func() {
-		_, err := p.ChangeUnstartedJob(ctx, 1, store.Change{Verb: queue.VerbCancel, UID: 7})
+		_, err := p.ChangeUnstartedJob(ctx, 1, store.JobChange{Verb: queue.VerbCancel, UID: 7})
 		first <- err
 	}()
 	awaitFrame[*wire.DropStart](t, f, 2)
 	second, waits := make(chan callResult, 1), signalingContext{context.Background(), make(chan struct{}, 9)}
 	go func() {
-		done, err := p.ChangeUnstartedJob(waits, 1, store.Change{Verb: queue.VerbHold, UID: 7})
+		done, err := p.ChangeUnstartedJob(waits, 1, store.JobChange{Verb: queue.VerbHold, UID: 7})
 		second <- callResult{done, err}
 	}()
-	<-waits.waitSignal
+	<-waits.doneCalledSignal
 	refusals := make(chan struct{}, 100)
 	s.setExchangeRefusal(func(store.LeaseReport) error { refusals <- struct{}{}; return queue.ErrUnavailable })
-	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(1), Dropped: true})
+	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(1), StartDropped: true})
 	<-refusals // the store has refused the report that contains the first change, so the pool will send it again
 	giveUp()
 	if err := <-first; !errors.Is(err, context.Canceled) {
@@ -114,13 +114,13 @@ func TestReadingDependenciesOccupiesWorker(t *testing.T) {
 	if _, err := s.Enqueue(context.Background(), store.EnqueueRequest{Drafts: drafts}); err != nil {
 		t.Fatal(err)
 	}
-	s.unblockParents, s.parentsReadStarted = make(chan struct{}), make(chan struct{}, len(drafts))
+	s.unblockParentReadsSignal, s.parentReadStartedSignal = make(chan struct{}), make(chan struct{}, len(drafts))
 	f.sendFrames(successResult(firstClaimLease(1), longRunTime))
 	s.awaitJobState(1, queue.Completed)
-	<-s.parentsReadStarted // wait until the read for the first job begins
+	<-s.parentReadStartedSignal // wait until the read for the first job begins
 	if n := len(s.leasedJobSeqs()); n != 1 {
 		t.Errorf("%d jobs are leased for one worker, want 1", n)
 	}
-	close(s.unblockParents)
+	close(s.unblockParentReadsSignal)
 	awaitFrame[*wire.Start](t, f, 2)
 }

@@ -21,12 +21,12 @@ import (
 // isolationState contains what the pool knows about suspects (jobs whose last runner died) and about users whose jobs
 // need separate runners. Only Run's goroutine uses it.
 type isolationState struct {
-	isolatedUsers      map[int]*isolatedUser // users whose starts have hung, by uid
-	spawningForSuspect bool                  // a separate runner for a suspect is being started
+	isolatedUsers        map[int]*isolatedUser // users whose starts have hung, by uid
+	isSpawningForSuspect bool                  // a separate runner for a suspect is being started
 	// spawnRetryDelay is how long suspects (jobs whose last runner died) must wait after the next failed start of a
 	// separate runner. Each failure doubles this delay.
 	spawnRetryDelay    time.Duration
-	nextSuspectAt      time.Time // earliest time at which the next suspect (see maxConcurrentSuspects) may start
+	nextSuspectStartAt time.Time // earliest time at which the next suspect (see maxConcurrentSuspects) may start
 	lastPostponedUntil time.Time // time at which the job that was postponed last may be claimed again
 }
 
@@ -41,7 +41,7 @@ func (l *poolLoop) dispatchClaimedJobs(jobs []queue.Job, allResultsStored bool) 
 	byOwner := map[*isolatedUser][]queue.Job{}
 	for i := range jobs {
 		j := &jobs[i]
-		if err := l.cfg.CheckMayStart(j); err != nil {
+		if err := l.cfg.CheckJobMayStart(j); err != nil {
 			l.settleForbiddenJob(j, err)
 		} else if j.ParentCount > 0 && j.DependencyResults == nil {
 			l.readDependencyResults(*j)
@@ -113,12 +113,12 @@ func (l *poolLoop) startSuspects(suspects []queue.Job) {
 // spawnForSuspectLocked starts a separate runner for the next waiting suspect (a job whose last runner died). It does
 // nothing while a runner for another suspect is being started.
 func (l *poolLoop) spawnForSuspectLocked() {
-	if l.isolation.spawningForSuspect {
+	if l.isolation.isSpawningForSuspect {
 		return
 	}
 	for _, h := range l.leases.leasesOldestFirstLocked() {
 		if h.phase == phaseAwaitingRunner && h.job.NeedsIsolation {
-			l.isolation.spawningForSuspect = true
+			l.isolation.isSpawningForSuspect = true
 			l.spawnRunner(runnerForSuspect, func(conn *runnerConn, err error) {
 				l.handleSuspectRunnerSpawnedLocked(h, conn,
 					err)
@@ -133,7 +133,7 @@ func isSuspect(j *queue.Job) bool { return j.NeedsIsolation }
 // suspectLimitErrorLocked returns the reason why no further suspect (a job whose last runner died) may start now, or
 // nil if a further suspect may start.
 func (l *poolLoop) suspectLimitErrorLocked() error {
-	if time.Now().Before(l.isolation.nextSuspectAt) {
+	if time.Now().Before(l.isolation.nextSuspectStartAt) {
 		return errors.New("the job waits for a separate runner, because its last runner died; the service could " +
 			"not start the separate runner yet; if this lasts, see the log of the service")
 	}
@@ -155,16 +155,16 @@ func (l *poolLoop) suspectLimitErrorLocked() error {
 // suspects, and the pool claims no jobs for a while. The suspects wait longer than the pool, so that the next claims
 // get other jobs.
 func (l *poolLoop) handleSuspectRunnerSpawnedLocked(h *lease, conn *runnerConn, err error) {
-	l.isolation.spawningForSuspect = false
+	l.isolation.isSpawningForSuspect = false
 	if err == nil {
-		l.isolation.spawnRetryDelay = shortagePauseMin
+		l.isolation.spawnRetryDelay = minShortagePause
 		if h.phase == phaseAwaitingRunner {
 			l.sendToSeparateRunnerLocked(h, conn)
 		}
 	} else if failed := l.leases.endLeasesAwaitingRunnerLocked(isSuspect); len(failed) > 0 {
 		l.pauseClaimsLocked(err.Error())
-		l.isolation.nextSuspectAt = l.claimsPausedUntil.Add(l.isolation.spawnRetryDelay)
-		l.isolation.spawnRetryDelay = min(2*l.isolation.spawnRetryDelay, shortagePauseMax)
+		l.isolation.nextSuspectStartAt = l.claimsPausedUntil.Add(l.isolation.spawnRetryDelay)
+		l.isolation.spawnRetryDelay = min(2*l.isolation.spawnRetryDelay, maxShortagePause)
 		l.Go(func() { // in the background, since logging may block and the caller holds mu
 			l.cfg.Log.Warn("could not start a separate runner for a job whose runner died; trying again",
 				"job", failed[0].ID, "error", err)
@@ -208,7 +208,7 @@ func (l *poolLoop) postponeJobs(jobs []queue.Job, cause error) {
 // suspectReclaimInterval later than the job that was postponed before it.
 func (i *isolationState) nextPostponeDelay(now time.Time) time.Duration {
 	i.lastPostponedUntil = i.lastPostponedUntil.Add(suspectReclaimInterval)
-	for _, earliest := range []time.Time{now.Add(minPostponeDelay), i.nextSuspectAt} {
+	for _, earliest := range []time.Time{now.Add(minPostponeDelay), i.nextSuspectStartAt} {
 		if i.lastPostponedUntil.Before(earliest) {
 			i.lastPostponedUntil = earliest
 		}
@@ -230,9 +230,9 @@ const (
 type isolatedUser struct {
 	uid              int
 	hungStartCount   int         // number of starts that hung
-	lastHungAt       time.Time   // time of the last hung start
+	lastHungStartAt  time.Time   // time of the last hung start
 	conn             *runnerConn // the user's separate runner; nil if it has none
-	spawningRunner   bool        // a separate runner for this user is being started
+	isSpawningRunner bool        // a separate runner for this user is being started
 	runnerLastUsedAt time.Time   // when conn was last used
 }
 
@@ -250,7 +250,7 @@ func (l *poolLoop) recordHungStart(j *queue.Job) {
 	if o.hungStartCount++; o.hungStartCount == hungStartsBeforeIsolation {
 		l.cfg.Log.Warn("a user's jobs hang when they start; they get a separate runner for a while", "uid", uid, "job", j.ID)
 	}
-	o.lastHungAt = time.Now()
+	o.lastHungStartAt = time.Now()
 }
 
 // isolatedUserOf returns the user of a job if all jobs of this user must run in a separate runner, and
@@ -262,7 +262,7 @@ func (l *poolLoop) isolatedUserOf(j *queue.Job) *isolatedUser {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for uid, o := range l.isolation.isolatedUsers {
-		if o.conn == nil && !o.spawningRunner && time.Since(o.lastHungAt) > hungStartRetention {
+		if o.conn == nil && !o.isSpawningRunner && time.Since(o.lastHungStartAt) > hungStartRetention {
 			delete(l.isolation.isolatedUsers, uid)
 		}
 	}
@@ -278,18 +278,18 @@ func (l *poolLoop) sendToUserRunner(o *isolatedUser, jobs []queue.Job) {
 	defer l.mu.Unlock()
 	others, unresponsive := 0, 0
 	for _, other := range l.isolation.isolatedUsers {
-		if other != o && (other.conn != nil || other.spawningRunner) {
+		if other != o && (other.conn != nil || other.isSpawningRunner) {
 			others++
 		}
 	}
 	for _, conn := range l.runners.conns {
-		if conn.user == o && conn.state == connUnresponsive {
+		if conn.isolatedUser == o && conn.state == connUnresponsive {
 			unresponsive++
 		}
 	}
 	var cause error
 	switch {
-	case o.conn != nil || o.spawningRunner:
+	case o.conn != nil || o.isSpawningRunner:
 	case others >= maxIsolatedUsers:
 		cause = fmt.Errorf("the job waits for a separate runner, because jobs of its user hang when they start; all %d "+
 			"runners for such users are in use; the job starts when one is free", others)
@@ -308,8 +308,8 @@ func (l *poolLoop) sendToUserRunner(o *isolatedUser, jobs []queue.Job) {
 		}
 	}
 	o.runnerLastUsedAt = time.Now()
-	if o.conn == nil && !o.spawningRunner {
-		o.spawningRunner = true
+	if o.conn == nil && !o.isSpawningRunner {
+		o.isSpawningRunner = true
 		l.spawnRunner(runnerForUser, func(conn *runnerConn, err error) { l.handleUserRunnerSpawnedLocked(o, conn, err) })
 	}
 }
@@ -317,10 +317,10 @@ func (l *poolLoop) sendToUserRunner(o *isolatedUser, jobs []queue.Job) {
 // handleUserRunnerSpawnedLocked sends the waiting jobs of a user to the runner that was started for them. If err is not
 // nil, it postpones these jobs.
 func (l *poolLoop) handleUserRunnerSpawnedLocked(o *isolatedUser, conn *runnerConn, err error) {
-	o.spawningRunner, o.runnerLastUsedAt = false, time.Now()
+	o.isSpawningRunner, o.runnerLastUsedAt = false, time.Now()
 	selects := func(j *queue.Job) bool { return !isSuspect(j) && l.cfg.Account.JobUID(j) == o.uid }
 	if err == nil {
-		o.conn, conn.user = conn, o
+		o.conn, conn.isolatedUser = conn, o
 		for _, h := range l.leases.leasesAwaitingRunnerLocked(selects) {
 			l.sendToSeparateRunnerLocked(h, conn)
 		}

@@ -127,7 +127,7 @@ func TestSuspectsRunInSeparateRunnersUpToLimit(t *testing.T) {
 
 // If a runner reports an attempt of a job that the pool has not sent to any runner, the pool does not assign the lease
 // to this runner, and ignores the attempt's result.
-func TestRunnerCannotTakeUnsentJob(t *testing.T) {
+func TestRunnerCannotReportJobItWasNotSent(t *testing.T) {
 	s, f, _, root, tries := startPoolWithSpawns(t, 2, "2.alone", "go")
 	separate := newFakeRunner(t, root, "2.alone")
 	s.enqueueSuspects(1)

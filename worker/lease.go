@@ -65,8 +65,8 @@ type endRequest struct {
 
 // pauseState says whether the job of a lease is paused.
 type pauseState struct {
-	isRecordedAsPaused bool // the store has recorded the job as paused
-	exemptFromPauseAll bool // the job runs although all jobs are paused, because it was resumed for a signal
+	isRecordedAsPaused   bool // the store has recorded the job as paused
+	isExemptFromPauseAll bool // the job runs although all jobs are paused, because it was resumed for a signal
 	// changeLock is a lock: it contains a value while a caller pauses or resumes the job. With this lock, the runner gets
 	// the changes in the order in which the store records them.
 	changeLock chan struct{}
@@ -117,7 +117,7 @@ func (l *lease) mayHaveStartedLocked() bool { return l.phase.mayHaveStarted() ||
 // isOrphanLocked reports whether the lease is an orphan: its runner is disconnected or unknown, and its end
 // is not decided.
 func (l *lease) isOrphanLocked() bool {
-	return l.runnerConn == nil && !l.phase.neverSent() && !l.phase.isEndDecided()
+	return l.runnerConn == nil && !l.phase.wasNeverSent() && !l.phase.isEndDecided()
 }
 
 // isOrphanOfRunnerLocked reports whether the lease is an orphan (see isOrphanLocked) of the runner in the directory
@@ -154,10 +154,10 @@ func (l *lease) takeBackDeadlineLocked() deadline {
 	return deadlineAfter(l.sentAt, startDeadline+startDeadlineMargin)
 }
 
-// setEndedByLocked records in the settlement which user ended the attempt, if a user did.
-func (l *lease) setEndedByLocked(s *store.Settlement) {
+// recordEndingUserLocked records in the settlement which user ended the attempt, if a user did.
+func (l *lease) recordEndingUserLocked(s *store.Settlement) {
 	reason, request := s.Decision.Reason, l.endRequest
 	if request != nil && request.endedByUID != nil && (reason == queue.ReasonCancelled || reason == queue.ReasonStopped) {
-		s.EndedByUID, s.EndVerb = request.endedByUID, request.auditVerb
+		s.EndedByUID, s.EndedByVerb = request.endedByUID, request.auditVerb
 	}
 }

@@ -41,16 +41,16 @@ func (p *Pool) sendLeaseDeadlineLocked(conn *runnerConn) {
 // can lapse. Run also ends these processes when it recovers the runner's jobs. But Run may first have to wait for the
 // store, and the leases may lapse in the meantime. A living runner ends its jobs itself.
 func (p *Pool) endOrphanProcesses(ctx context.Context, runnerDir string) {
-	if lockedValue(p, &p.leaseDeadline).isNever() {
+	if readWithLock(p, &p.leaseDeadline).isNever() {
 		return
 	}
 	// Retry for a while: the lock of a dead runner may be released later than its connection.
-	for wait := contactRetryMin; wait <= contactRetryMax; wait *= 2 {
+	for wait := minContactRetryDelay; wait <= maxContactRetryDelay; wait *= 2 {
 		recoverer, err := p.recovererForDir(filepath.Dir(runnerDir))
 		if alive, unknown := runner.IsAlive(runnerDir); !alive && unknown == nil && err == nil {
-			if recoverer != nil || !p.cfg.RunnerLocation.HasExternalDir() {
+			if recoverer != nil || !p.cfg.RunnerLocation.HasExternalRunnersDir() {
 				// Ignore errors: Run recovers the runner's jobs later and handles the errors then.
-				p.recoverWith(ctx, recoverer, runnerDir, nil, nil)
+				p.recoverWithRunner(ctx, recoverer, runnerDir, nil, nil)
 			}
 			return
 		}

@@ -61,7 +61,7 @@ func TestLostNodesAttemptsAreRecordedAsInterrupted(t *testing.T) {
 	checkEqual(t, "settled", len(got), 2)
 	for i, e := range got {
 		counts := i == 0
-		if e.Decision.Reason != queue.ReasonInterrupted || e.Decision.CountsAttempt != counts ||
+		if e.Decision.Reason != queue.ReasonInterrupted || e.Decision.CountsTowardMaxAttempts != counts ||
 			e.Attempt.Node != "far" || e.Decision.NeedsIsolation {
 			t.Errorf("lost lease %d was settled with decision %+v, attempt %+v; want an interrupted attempt on node far",
 				i, e.Decision, e.Attempt)

@@ -16,9 +16,9 @@ type leases struct {
 	byID            map[queue.Lease]*lease
 	addedLeaseCount int64            // number of leases ever added
 	byJobSeq        map[int64]*lease // the leases in byID, by job number
-	// watcherCountsByJobSeq contains the number of callers that watch a job, by job number. Runners send the results
+	// endWatcherCountsByJobSeq contains the number of callers that watch a job, by job number. Runners send the results
 	// of watched jobs immediately.
-	watcherCountsByJobSeq map[int64]int
+	endWatcherCountsByJobSeq map[int64]int
 	// closed at the next change of the leases; notifyChangeLocked closes and replaces it
 	changeSignal chan struct{}
 }
@@ -27,7 +27,7 @@ type leases struct {
 func newLeases(log *slog.Logger) leases {
 	return leases{
 		log: log, byID: map[queue.Lease]*lease{}, byJobSeq: map[int64]*lease{},
-		watcherCountsByJobSeq: map[int64]int{}, changeSignal: make(chan struct{}),
+		endWatcherCountsByJobSeq: map[int64]int{}, changeSignal: make(chan struct{}),
 	}
 }
 
@@ -82,8 +82,8 @@ func (s *leases) selectLeasesLocked(matches func(*lease) bool) (selected []*leas
 	return selected
 }
 
-// anyMatchesLocked reports whether the callback accepts any lease.
-func (s *leases) anyMatchesLocked(matches func(*lease) bool) bool {
+// anyLeaseMatchesLocked reports whether the callback accepts any lease.
+func (s *leases) anyLeaseMatchesLocked(matches func(*lease) bool) bool {
 	for _, h := range s.byID {
 		if matches(h) {
 			return true
@@ -110,7 +110,7 @@ func (s *leases) leasesOldestFirstLocked() []*lease {
 
 // anyLeaseOnRunnerLocked reports whether a connected runner has any job of this service.
 func (s *leases) anyLeaseOnRunnerLocked(conn *runnerConn) bool {
-	return s.anyMatchesLocked(func(h *lease) bool { return h.runnerConn == conn })
+	return s.anyLeaseMatchesLocked(func(h *lease) bool { return h.runnerConn == conn })
 }
 
 // orphanAttemptsOfRunnerLocked returns the attempts that may belong to the dead runner in the directory runnerDir.
@@ -134,8 +134,9 @@ func (s *leases) orphanAttemptsOfRunnerLocked(runnerDir string) (possibleAttempt
 // anyOrphanOfRunnersLocked reports whether any lease may belong to a disconnected runner with one of these
 // directories.
 func (s *leases) anyOrphanOfRunnersLocked(runnerDirs []string) bool {
-	return s.anyMatchesLocked(func(h *lease) bool {
-		return h.runnerConn == nil && !h.phase.neverSent() && (h.runnerDir == "" || slices.Contains(runnerDirs, h.runnerDir))
+	return s.anyLeaseMatchesLocked(func(h *lease) bool {
+		return h.runnerConn == nil && !h.phase.wasNeverSent() &&
+			(h.runnerDir == "" || slices.Contains(runnerDirs, h.runnerDir))
 	})
 }
 

@@ -31,7 +31,7 @@ type poolLoop struct {
 type backgroundTasks struct {
 	ctx context.Context
 	sync.WaitGroup
-	deliveries          chan frameDelivery // frames (messages) from runners
+	frameDeliveries     chan frameDelivery // frames (messages) from runners
 	pendingCalls        chan func() error  // functions for Run to execute
 	dependencyReadSlots chan struct{}      // semaphore that limits concurrent reads of dependencies
 }
@@ -69,13 +69,13 @@ func (p *Pool) Run(ctx context.Context, onReady func()) error {
 	l := &poolLoop{
 		Pool: p,
 		backgroundTasks: backgroundTasks{
-			ctx: ctx, deliveries: make(chan frameDelivery, 64), pendingCalls: make(chan func() error, 64),
+			ctx: ctx, frameDeliveries: make(chan frameDelivery, 64), pendingCalls: make(chan func() error, 64),
 			dependencyReadSlots: make(chan struct{}, maxConcurrentDependencyReads),
 		},
 		storeSession: storeSession{store: p.store, log: p.cfg.Log, pendingAcks: map[*runnerConn][]wire.Lease{},
-			nextRetryDelay: storeRetryMin},
-		isolation: isolationState{isolatedUsers: map[int]*isolatedUser{}, spawnRetryDelay: shortagePauseMin},
-		shortage:  shortageTracker{nextPauseDuration: shortagePauseMin},
+			nextRetryDelay: minStoreRetryDelay},
+		isolation: isolationState{isolatedUsers: map[int]*isolatedUser{}, spawnRetryDelay: minShortagePause},
+		shortage:  shortageTracker{nextPauseDuration: minShortagePause},
 	}
 	defer l.Wait()
 	defer cancel()
@@ -83,7 +83,7 @@ func (p *Pool) Run(ctx context.Context, onReady func()) error {
 		return err
 	}
 	l.ensureRunnerForNewJobs()
-	err := l.awaitAdoption()
+	err := l.awaitJobAdoption()
 	if err == nil {
 		err = l.exchangeWithStore()
 	}
@@ -101,9 +101,9 @@ func (p *Pool) Run(ctx context.Context, onReady func()) error {
 	return err
 }
 
-// awaitAdoption handles events until the pool has taken over all jobs of earlier services, at most for
+// awaitJobAdoption handles events until the pool has taken over all jobs of earlier services, at most for
 // jobAdoptionTimeout.
-func (l *poolLoop) awaitAdoption() error {
+func (l *poolLoop) awaitJobAdoption() error {
 	timeout := time.After(jobAdoptionTimeout)
 	for l.isAdoptingJobs() {
 		if expired, err := l.handleNextEvent(timeout); expired || err != nil {
@@ -119,7 +119,7 @@ func (l *poolLoop) awaitAdoption() error {
 func (l *poolLoop) isAdoptingJobs() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.runners.hasUnadoptedRunnerLocked() || l.recovery.searchingStrayProcesses ||
+	return l.runners.hasUnadoptedRunnerLocked() || l.recovery.isSearchingStrayProcesses ||
 		l.runners.currentRunnerLocked() == nil && !l.stopRequested && l.runners.lastSpawnErr == nil
 }
 
@@ -128,8 +128,8 @@ func (l *poolLoop) handleNextEvent(timer <-chan time.Time) (timerFired bool, err
 	select {
 	case <-l.ctx.Done():
 		return false, l.ctx.Err()
-	case d := <-l.deliveries:
-		l.handleDelivery(d)
+	case d := <-l.frameDeliveries:
+		l.handleFrameDelivery(d)
 	case call := <-l.pendingCalls:
 		return false, call()
 	case <-l.wakeUpSignal:
@@ -143,8 +143,8 @@ func (l *poolLoop) handleNextEvent(timer <-chan time.Time) (timerFired bool, err
 // all these events in the store with one call.
 func (l *poolLoop) handleEvents() error {
 	_, err := l.handleNextEvent(time.After(l.maxEventWait()))
-	for err == nil && len(l.deliveries) > 0 {
-		l.handleDelivery(<-l.deliveries)
+	for err == nil && len(l.frameDeliveries) > 0 {
+		l.handleFrameDelivery(<-l.frameDeliveries)
 	}
 	for err == nil && len(l.pendingCalls) > 0 {
 		err = (<-l.pendingCalls)()
@@ -222,7 +222,7 @@ func (l *poolLoop) recallStaleJobs() {
 			l.returnJobToQueueLocked(h)
 		case h.phase == phaseSent && h.runnerConn != nil && h.recallDeadlineLocked().hasPassed(now):
 			stale[h.runnerConn] = true
-		case l.mustTakeBackLocked(h) && h.takeBackDeadlineLocked().hasPassed(now):
+		case l.mustTakeBackJobLocked(h) && h.takeBackDeadlineLocked().hasPassed(now):
 			expired[h.leaseLocation] = append(expired[h.leaseLocation], h)
 		}
 	}
@@ -235,9 +235,9 @@ func (l *poolLoop) recallStaleJobs() {
 	}
 }
 
-// mustTakeBackLocked reports whether the pool must take the job of a lease back after its start deadline,
+// mustTakeBackJobLocked reports whether the pool must take the job of a lease back after its start deadline,
 // because the runner is unresponsive or unreachable.
-func (l *poolLoop) mustTakeBackLocked(h *lease) bool {
+func (l *poolLoop) mustTakeBackJobLocked(h *lease) bool {
 	switch h.phase {
 	case phaseSent:
 		return h.runnerConn == nil
@@ -277,18 +277,18 @@ func (l *poolLoop) exchangeWithStore() error {
 	}
 	l.mu.Lock()
 	capacity, workers, recalls := l.claimableJobCountLocked(), l.usableWorkerCountLocked(), l.recallCount
-	l.progress.moveDueProgressLocked(time.Now(), &s.pendingReport)
+	l.progress.moveDueProgressToReportLocked(time.Now(), &s.pendingReport)
 	l.mu.Unlock()
 	report, callCount := s.pendingReport, len(s.afterExchangeFuncs)
 	if s.cancelClaim == nil {
-		report.WantedJobs = capacity
+		report.WantedJobCount = capacity
 	} else if capacity == 0 || workers < s.workerCountAtClaim {
 		// Cancel the claim that waits for jobs, because this claim may return more jobs than can start now.
 		s.cancelClaim()
 	}
 	var lines []logLine
 	// If there is nothing to record, do not call the store here: claimInBackground below claims the jobs.
-	if len(report.Starts)+len(report.Progress)+len(report.Settlements)+len(report.ReleasedLeases)+
+	if len(report.AttemptStarts)+len(report.ProgressReports)+len(report.Settlements)+len(report.ReleasedLeases)+
 		len(report.LeasedJobChanges) > 0 {
 		if l.cfg.UserQuotaBytes != nil {
 			report.MaxBytesPerUser = l.cfg.UserQuotaBytes()
@@ -299,7 +299,7 @@ func (l *poolLoop) exchangeWithStore() error {
 			return s.handleStoreError(err)
 		}
 		failpoint.Hit("settled")
-		s.nextRetryDelay = storeRetryMin
+		s.nextRetryDelay = minStoreRetryDelay
 		lines = l.handleStoredReport(report, reply.RejectedChanges)
 		failpoint.Hit("before-ack")
 		l.dispatchClaimedJobs(reply.ClaimedJobs, true)
@@ -318,8 +318,8 @@ func (l *poolLoop) exchangeWithStore() error {
 	return nil
 }
 
-// handleDelivery handles frames (messages) from a runner, or the end of its connection.
-func (l *poolLoop) handleDelivery(d frameDelivery) {
+// handleFrameDelivery handles frames (messages) from a runner, or the end of its connection.
+func (l *poolLoop) handleFrameDelivery(d frameDelivery) {
 	if d.frames == nil {
 		l.handleConnectionEnd(d.conn)
 		return
@@ -379,10 +379,10 @@ func (l *poolLoop) settleLeaseResultLocked(h *lease, r *wire.Result, runnerDir s
 		return false
 	}
 	s := l.resultSettlementLocked(h, r, runnerDir)
-	h.setEndedByLocked(&s)
+	h.recordEndingUserLocked(&s)
 	// Remove the start from the pending report, because the settlement (the record of the attempt's end) includes the
 	// start.
-	started := &l.storeSession.pendingReport.Starts
+	started := &l.storeSession.pendingReport.AttemptStarts
 	*started = slices.DeleteFunc(*started, func(st store.AttemptStart) bool { return st.Lease == s.Lease })
 	l.updateCapacityFromResultLocked(h, r)
 	l.storeSession.addSettlement(s)
@@ -398,7 +398,7 @@ func (l *poolLoop) handleDropReplyLocked(conn *runnerConn, f *wire.DropStartRepl
 		return
 	}
 	h.sentAt = time.Now()
-	if f.Dropped {
+	if f.StartDropped {
 		l.returnJobToQueueLocked(h)
 		return
 	}
@@ -432,7 +432,7 @@ func (l *poolLoop) returnJobToQueueLocked(h *lease) {
 	if len(h.pendingChanges) > 0 {
 		h.changeInReport = h.pendingChanges[0]
 		l.storeSession.pendingReport.LeasedJobChanges = append(l.storeSession.pendingReport.LeasedJobChanges,
-			store.LeasedJobChange{Lease: h.job.Lease(), Change: h.changeInReport.Change})
+			store.LeasedJobChange{Lease: h.job.Lease(), JobChange: h.changeInReport.JobChange})
 	} else {
 		l.storeSession.pendingReport.ReleasedLeases = append(l.storeSession.pendingReport.ReleasedLeases, h.job.Lease())
 	}

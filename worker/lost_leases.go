@@ -30,7 +30,7 @@ func (l *poolLoop) settleLostLeases() {
 			end = queue.EndInterrupted
 			a.Worker, a.PID, a.StartedAt = j.WorkerID, j.PID, j.StartedAt
 		}
-		d := queue.DecideAfterAttempt(j, queue.AttemptOutcome{EndCause: end, ExitCode: -1, WasPaused: j.PausedAt != 0},
+		d := queue.DecideAfterAttempt(j, queue.AttemptOutcome{EndCause: end, ExitCode: -1, WasPausedAtEnd: j.PausedAt != 0},
 			l.cfg.RetryPolicy())
 		d.Error = cmp.Or(d.Error, "the node that ran the job is gone: "+l.lostLeases[i].FormerNodeName)
 		l.storeSession.addSettlement(store.Settlement{Lease: j.Lease(), Attempt: a, Decision: d})

@@ -55,7 +55,7 @@ func (p *Pool) SetJobPaused(ctx context.Context, jobSeq int64, paused bool, requ
 	// soon.
 	err := store.ErrJobLeased
 	for errors.Is(err, store.ErrJobLeased) {
-		if err = p.store.RecordPause(ctx, store.PauseRequest{Lease: h.job.Lease(), Paused: paused,
+		if err = p.store.RecordJobPause(ctx, store.JobPauseRequest{Lease: h.job.Lease(), Paused: paused,
 			RequesterUID: requesterUID}); errors.Is(err,
 			store.ErrJobLeased) {
 			sleepOrDone(ctx, time.Millisecond)
@@ -80,7 +80,7 @@ func (p *Pool) ResumeJobForSignal(ctx context.Context, jobSeq int64, requesterUI
 	h := p.leases.byJobSeq[jobSeq]
 	paused := h != nil && p.isJobPausedLocked(h)
 	if paused {
-		h.pause.exemptFromPauseAll = true
+		h.pause.isExemptFromPauseAll = true
 	}
 	p.mu.Unlock()
 	if !paused {
@@ -102,7 +102,7 @@ func (p *Pool) SetAllJobsPaused(paused bool) (awaitApplied func(context.Context)
 		p.recallJobsLocked(func(*lease) bool { return true })
 	}
 	for _, h := range p.leases.leasesOldestFirstLocked() {
-		h.pause.exemptFromPauseAll = false
+		h.pause.isExemptFromPauseAll = false
 		if h.runnerConn != nil && h.endRequest == nil && !h.pause.isRecordedAsPaused {
 			running = append(running, h)
 		}
@@ -155,11 +155,11 @@ func (p *Pool) applyPauseStates(ctx context.Context, leaseList []*lease) (runnin
 }
 
 // AreAllJobsPaused reports whether all jobs are paused.
-func (p *Pool) AreAllJobsPaused() bool { return lockedValue(p, &p.allJobsPaused) }
+func (p *Pool) AreAllJobsPaused() bool { return readWithLock(p, &p.allJobsPaused) }
 
 // isJobPausedLocked reports whether the job of a lease is paused, individually or because all jobs are paused.
 func (p *Pool) isJobPausedLocked(h *lease) bool {
-	return h.pause.isRecordedAsPaused || p.allJobsPaused && !h.pause.exemptFromPauseAll
+	return h.pause.isRecordedAsPaused || p.allJobsPaused && !h.pause.isExemptFromPauseAll
 }
 
 // applyPauseState informs the runner of a lease whether the job is paused now, and waits until the runner has paused or
@@ -174,10 +174,10 @@ func (p *Pool) applyPauseState(ctx context.Context, h *lease) error {
 			consequence = "the job will pause when the runner answers"
 		}
 		if conn == nil {
-			return withConsequence(p.checkLeaseRunner(ctx, h), consequence)
+			return addUnresponsiveConsequence(p.checkLeaseRunner(ctx, h), consequence)
 		}
 		timeoutCtx, cancel := context.WithTimeout(ctx, runnerPauseTimeout)
-		running, err := conn.SetPaused(timeoutCtx, h.wireLease(), paused)
+		running, err := conn.SetAttemptPaused(timeoutCtx, h.wireLease(), paused)
 		cancel()
 		p.mu.Lock()
 		// Another caller may have changed the pause state after this function read it. The runner may then have received the
@@ -191,7 +191,7 @@ func (p *Pool) applyPauseState(ctx context.Context, h *lease) error {
 		case errors.Is(err, runner.ErrAttemptEnding), errors.Is(err, runner.ErrNoReply):
 			return nil // there is nothing to resume, or resendPauseStateLocked will send the pause when the runner connects
 		case err != nil && ctx.Err() == nil:
-			return withConsequence(p.unresponsiveError(conn.HelloReply.RunnerPID, h), consequence)
+			return addUnresponsiveConsequence(p.unresponsiveError(conn.HelloReply.RunnerPID, h), consequence)
 		case err != nil:
 			return err
 		case running > 0 && paused:
@@ -214,11 +214,11 @@ func (p *Pool) resendPauseStateLocked(h *lease) {
 	}
 }
 
-// mustHoldOnReturnLocked reports whether a job that returns to the queue must be held, because it must not start. This
-// is the case if a user has paused the job and has not requeued it. If the whole queue of the job is paused, the job
-// need not be held, because the queue starts no jobs.
-func (p *Pool) mustHoldOnReturnLocked(h *lease) bool {
+// mustHoldReturnedJobLocked reports whether a job that returns to the queue must be held, because it must not start.
+// This is the case if a user has paused the job and has not requeued it. If the whole queue of the job is paused, the
+// job need not be held, because the queue starts no jobs.
+func (p *Pool) mustHoldReturnedJobLocked(h *lease) bool {
 	isRequeued := h.endRequest != nil && h.endRequest.auditVerb == "requeue"
-	return h.pause.isRecordedAsPaused && !isRequeued && !(p.cfg.RunningJobsPaused != nil &&
-		p.cfg.RunningJobsPaused(h.job.Queue))
+	return h.pause.isRecordedAsPaused && !isRequeued && !(p.cfg.AreRunningJobsPaused != nil &&
+		p.cfg.AreRunningJobsPaused(h.job.Queue))
 }

@@ -74,7 +74,7 @@ func TestPauseOfEndingAttemptFails(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitJobState(1, queue.Processing)
 	f.mu.Lock()
-	f.attemptIsEnding = true
+	f.repliesAttemptIsEnding = true
 	f.mu.Unlock()
 	if _, err := p.SetJobPaused(t.Context(), 1, true, 7); !errors.Is(err, queue.ErrWrongState) {
 		t.Errorf("Pause of an ending attempt returned %v, want ErrWrongState", err)

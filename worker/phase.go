@@ -36,7 +36,7 @@ const (
 	// change it.
 	phaseUnchanged leasePhase = iota
 	// The service is reading the results of the job's dependencies. No runner has the job.
-	phaseReadingDeps
+	phaseReadingDependencies
 	// A separate runner is being started for the job. No runner has the job.
 	phaseAwaitingRunner
 	// The job will return to the queue, and no runner has received it. Run returns the job to the queue in its next step,
@@ -70,8 +70,8 @@ const (
 	phaseCount
 )
 
-// neverSent reports whether no runner has ever received the job.
-func (p leasePhase) neverSent() bool { return p <= phaseWithdrawn }
+// wasNeverSent reports whether no runner has ever received the job.
+func (p leasePhase) wasNeverSent() bool { return p <= phaseWithdrawn }
 
 // mayStart reports whether the job may still start: it is not known to have started or ended.
 func (p leasePhase) mayStart() bool { return p <= phaseAccepted }
@@ -89,18 +89,18 @@ func (p leasePhase) String() string { return phaseNames[p] }
 type leaseEvent uint8
 
 const (
-	eventDepsRead      leaseEvent = iota // the results of the dependencies were read, and a new lease replaces this one
-	eventWithdrawn                       // a job that no runner has is taken back, by a recall or for a caller
-	eventSent                            // the job was sent to the separate runner that was started for it
-	eventDropSent                        // a DropStart frame was sent because a caller takes the job back
-	eventRecallSent                      // a DropStart frame was sent because of a recall
-	eventDisconnected                    // the connection to the runner has ended
-	eventAccepted                        // the runner has recorded the attempt
-	eventFoundStarted                    // the runner's files show that the attempt has started
-	eventStarted                         // the runner or the store has reported that the attempt has started
-	eventEndDecided                      // the pool has decided how the lease ends
-	eventReturnDecided                   // the pool has decided that the job returns to the queue
-	eventStored                          // the store has recorded the end or the return
+	eventDependenciesRead leaseEvent = iota // the results of the dependencies were read, and a new lease replaces this one
+	eventWithdrawn                          // a job that no runner has is taken back, by a recall or for a caller
+	eventSent                               // the job was sent to the separate runner that was started for it
+	eventDropSent                           // a DropStart frame was sent because a caller takes the job back
+	eventRecallSent                         // a DropStart frame was sent because of a recall
+	eventDisconnected                       // the connection to the runner has ended
+	eventAccepted                           // the runner has recorded the attempt
+	eventFoundStarted                       // the runner's files show that the attempt has started
+	eventStarted                            // the runner or the store has reported that the attempt has started
+	eventEndDecided                         // the pool has decided how the lease ends
+	eventReturnDecided                      // the pool has decided that the job returns to the queue
+	eventStored                             // the store has recorded the end or the return
 	eventCount
 )
 
@@ -115,8 +115,8 @@ type phaseTransition struct {
 
 // phaseTransitions lists the events that fit each phase. An event that is not listed for a phase is ignored.
 var phaseTransitions = []phaseTransition{
-	{eventDepsRead, []leasePhase{phaseReadingDeps}, phaseSettled},
-	{eventWithdrawn, []leasePhase{phaseReadingDeps, phaseAwaitingRunner}, phaseWithdrawn},
+	{eventDependenciesRead, []leasePhase{phaseReadingDependencies}, phaseSettled},
+	{eventWithdrawn, []leasePhase{phaseReadingDependencies, phaseAwaitingRunner}, phaseWithdrawn},
 	{eventWithdrawn, []leasePhase{phaseWithdrawn}, phaseUnchanged},
 	{eventSent, []leasePhase{phaseAwaitingRunner}, phaseSent},
 
@@ -134,7 +134,7 @@ var phaseTransitions = []phaseTransition{
 	{eventStarted, []leasePhase{phaseRunning, phaseSettling, phaseReturning}, phaseUnchanged},
 
 	{eventEndDecided, []leasePhase{
-		phaseReadingDeps, phaseAwaitingRunner, phaseWithdrawn,
+		phaseReadingDependencies, phaseAwaitingRunner, phaseWithdrawn,
 		phaseSent, phaseDropping, phaseRecalling, phaseAccepted, phaseFoundStarted, phaseRunning,
 	}, phaseSettling},
 	{eventReturnDecided, []leasePhase{
@@ -158,7 +158,7 @@ func (p leasePhase) phaseAfter(event leaseEvent) (next leasePhase, ok bool) {
 
 // phaseNames contains the name of each phase, for messages.
 var phaseNames = [phaseCount]string{
-	phaseReadingDeps: "reading dependencies", phaseAwaitingRunner: "awaiting runner", phaseWithdrawn: "withdrawn",
+	phaseReadingDependencies: "reading dependencies", phaseAwaitingRunner: "awaiting runner", phaseWithdrawn: "withdrawn",
 	phaseSent: "sent", phaseDropping: "dropping", phaseRecalling: "recalling",
 	phaseAccepted: "begun", phaseFoundStarted: "found", phaseRunning: "running",
 	phaseSettling: "settling", phaseReturning: "returning", phaseSettled: "settled", phaseReturned: "returned",
@@ -166,7 +166,7 @@ var phaseNames = [phaseCount]string{
 
 // eventNames contains the name of each event, for messages.
 var eventNames = [eventCount]string{
-	eventDepsRead: "dependencies read", eventWithdrawn: "withdrawn", eventSent: "sent",
+	eventDependenciesRead: "dependencies read", eventWithdrawn: "withdrawn", eventSent: "sent",
 	eventDropSent: "drop sent", eventRecallSent: "recall sent", eventDisconnected: "disconnected",
 	eventAccepted: "begun", eventFoundStarted: "found", eventStarted: "started",
 	eventEndDecided: "ended", eventReturnDecided: "returned", eventStored: "recorded",

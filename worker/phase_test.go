@@ -94,7 +94,7 @@ func readPhaseTable(t *testing.T) map[string]map[string]string {
 
 // Every event moves a lease of every phase as phaseTable says. An event that does not fit changes
 // nothing and is logged.
-func TestEventsMovePhasesAsTabled(t *testing.T) {
+func TestEventsChangePhasesAsInTable(t *testing.T) {
 	table := readPhaseTable(t)
 	for _, p := range allPhases() {
 		for _, e := range allEvents() {
@@ -163,7 +163,7 @@ func TestEveryLeaseEndsOnce(t *testing.T) {
 		if canReturn && p.isEndDecided() {
 			t.Errorf("a lease in phase %v can be returned", p)
 		}
-		if p.neverSent() && p.mayHaveStarted() || p.isEndDecided() && (p.mayStart() || p.mayHaveStarted()) {
+		if p.wasNeverSent() && p.mayHaveStarted() || p.isEndDecided() && (p.mayStart() || p.mayHaveStarted()) {
 			t.Errorf("the methods of phase %v contradict each other", p)
 		}
 		for _, e := range allEvents() {
@@ -174,7 +174,7 @@ func TestEveryLeaseEndsOnce(t *testing.T) {
 				t.Errorf("phase %v: after %q, the pool no longer knows that the attempt may have started", p, e)
 			case p.isEndDecided() && !next.isEndDecided():
 				t.Errorf("a lease in phase %v is open again after %q", p, e)
-			case !p.neverSent() && next.neverSent():
+			case !p.wasNeverSent() && next.wasNeverSent():
 				t.Errorf("phase %v: after %q, a job that a runner may have counts as never sent", p, e)
 			}
 		}

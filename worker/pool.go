@@ -41,14 +41,14 @@ const (
 
 // These constants are limits and delays of the pool.
 const (
-	MaxWorkers    = 4096
-	storeRetryMin = 100 * time.Millisecond // first retry delay after a temporary store error
-	// storeRetryMax is the longest retry delay after a temporary store error.
-	storeRetryMax = 5 * time.Second
-	// shortagePauseMin and shortagePauseMax are the first and the longest pause of claims after the machine
+	MaxWorkers         = 4096
+	minStoreRetryDelay = 100 * time.Millisecond // first retry delay after a temporary store error
+	// maxStoreRetryDelay is the longest retry delay after a temporary store error.
+	maxStoreRetryDelay = 5 * time.Second
+	// minShortagePause and maxShortagePause are the first and the longest pause of claims after the machine
 	// lacked resources for the start of a job.
-	shortagePauseMin = time.Second
-	shortagePauseMax = 30 * time.Second
+	minShortagePause = time.Second
+	maxShortagePause = 30 * time.Second
 	// heartbeatTimeout is how long ListWorkers waits until runners have answered that they are alive.
 	heartbeatTimeout = 200 * time.Millisecond
 	// purgeTimeout is how long PurgeOutputs waits for one runner to delete files. If this takes longer, the
@@ -78,10 +78,10 @@ type Config struct {
 	// UserQuotaBytes returns how many bytes the stored jobs of one user may occupy. 0 means unlimited, as does a
 	// nil function.
 	UserQuotaBytes func() int64
-	// CheckMayStart returns an error if a job may not start on this node. ErrJobNeedsOtherNode means that another node
+	// CheckJobMayStart returns an error if a job may not start on this node. ErrJobNeedsOtherNode means that another node
 	// may start the job. Any other error means that a uid of the job now belongs to another account.
-	// CheckMayStart must not block for long.
-	CheckMayStart func(*queue.Job) error
+	// CheckJobMayStart must not block for long.
+	CheckJobMayStart func(*queue.Job) error
 	// ResourceUnitEnv returns environment variables that contain the names of the resource units that the job has, such as
 	// its GPUs.
 	ResourceUnitEnv func(*queue.Job) []string
@@ -90,9 +90,9 @@ type Config struct {
 	AttemptTraceparent func(*queue.Job) string
 	// OnAttemptEnded is called after the end of an attempt was recorded. It must not block. It may be nil.
 	OnAttemptEnded func(*queue.Job, *store.Settlement)
-	// RunningJobsPaused reports whether a whole queue is paused, including its running jobs. A nil function means that no
-	// queue is paused.
-	RunningJobsPaused func(queue string) bool
+	// AreRunningJobsPaused reports whether a whole queue is paused, including its running jobs. A nil function means that
+	// no queue is paused.
+	AreRunningJobsPaused func(queue string) bool
 	// HungRunnerAdvice returns a text for users: what to do about a runner that hangs.
 	HungRunnerAdvice func(pid int64) string
 	// HeartbeatInterval returns how long the pool waits for a message of a runner before it checks that the
@@ -157,7 +157,7 @@ func New(s store.Session, cfg Config, workerCount int) *Pool {
 		wakeUpSignal: make(chan struct{}, 1),
 		leases:       newLeases(cfg.Log),
 	}
-	p.runners = runners{cfg: &p.cfg, contactsByDir: map[string]*runnerContact{}, connectSignal: make(chan struct{})}
+	p.runners = runners{cfg: &p.cfg, contactsByDir: map[string]*runnerContact{}, connectedSignal: make(chan struct{})}
 	return p
 }
 
@@ -165,10 +165,10 @@ func New(s store.Session, cfg Config, workerCount int) *Pool {
 func (p *Pool) wakeLoop() { queue.TrySend(p.wakeUpSignal, struct{}{}) }
 
 // WantedWorkerCount returns the number of workers that was set with New or SetWantedWorkerCount; 0 after Stop.
-func (p *Pool) WantedWorkerCount() int { return lockedValue(p, &p.wantedWorkerCount) }
+func (p *Pool) WantedWorkerCount() int { return readWithLock(p, &p.wantedWorkerCount) }
 
-// lockedValue returns the value of a field that the pool's mu guards.
-func lockedValue[T any](p *Pool, field *T) T {
+// readWithLock returns the value of a field that the pool's mu guards.
+func readWithLock[T any](p *Pool, field *T) T {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return *field
@@ -194,7 +194,7 @@ func (p *Pool) SetWantedWorkerCount(n int) {
 // recallFromCurrentRunnerLocked takes back all jobs that wait in the current runner (the one for new jobs) or were
 // not sent yet.
 func (p *Pool) recallFromCurrentRunnerLocked() {
-	p.recallJobsLocked(func(h *lease) bool { return h.phase.neverSent() || h.runnerConn.state == connCurrent })
+	p.recallJobsLocked(func(h *lease) bool { return h.phase.wasNeverSent() || h.runnerConn.state == connCurrent })
 }
 
 // ClaimPauseReason returns the reason why the pool claims no jobs at the moment, or "" if claims are not
@@ -244,7 +244,7 @@ func (p *Pool) requeueLeases(ctx context.Context, leaseList []*lease, requesterU
 	}
 	unresponsive := map[*runnerConn]bool{} // runners that did not answer; requeueLeases does not wait for them again
 	for _, h := range leaseList {
-		conn := lockedValue(p, &h.runnerConn)
+		conn := readWithLock(p, &h.runnerConn)
 		if unresponsive[conn] {
 			continue
 		}
@@ -256,7 +256,7 @@ func (p *Pool) requeueLeases(ctx context.Context, leaseList []*lease, requesterU
 }
 
 // IsStopping reports whether Stop was called. From that time on, no job starts.
-func (p *Pool) IsStopping() bool { return lockedValue(p, &p.stopRequested) }
+func (p *Pool) IsStopping() bool { return readWithLock(p, &p.stopRequested) }
 
 // Stop ends the pool's work. The pool claims no further job, and running jobs may finish within the timeout. Stop ends
 // paused jobs immediately, because they would not finish. After the timeout, it ends the remaining jobs and returns
@@ -325,7 +325,7 @@ type WorkerStatus struct {
 
 // ListWorkers returns the status of all workers: those that run a job and those that are idle.
 func (p *Pool) ListWorkers(ctx context.Context) []WorkerStatus {
-	p.heartbeat(ctx)
+	p.checkSilentRunnersAlive(ctx)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()

@@ -227,7 +227,7 @@ func TestScaleDownRecallsUnstartedJob(t *testing.T) {
 	if droppedAt.After(setupAt) {
 		t.Error("the job was recalled only after it had waited for a long time")
 	}
-	f.sendFrames(&wire.DropStartReply{Lease: drop.Lease, Dropped: true})
+	f.sendFrames(&wire.DropStartReply{Lease: drop.Lease, StartDropped: true})
 	waitUntil(t, "the job is returned to the queue", func() bool { return len(s.leasedJobSeqs()) == 1 })
 	f.waitUntilFramesHandled()
 	checkEqual(t, "leased", s.leasedJobSeqs(), []int64{1})
@@ -255,7 +255,7 @@ func TestResultIsStoredThenAcknowledged(t *testing.T) {
 	s.mu.Lock()
 	for _, exchange := range s.storedExchanges {
 		if len(exchange.Settlements) > 0 {
-			checkEqual(t, "jobs wanted in the exchange that settles the job", exchange.WantedJobs, 1)
+			checkEqual(t, "jobs wanted in the exchange that settles the job", exchange.WantedJobCount, 1)
 		}
 	}
 	s.mu.Unlock()
@@ -298,7 +298,7 @@ func TestUnstartedJobIsRecalled(t *testing.T) {
 		t.Errorf("dropped after %v, want at least 50 ms", waited)
 	}
 	s.enqueueJobs(9)
-	f.sendFrames(&wire.DropStartReply{Lease: drop.Lease, Dropped: true})
+	f.sendFrames(&wire.DropStartReply{Lease: drop.Lease, StartDropped: true})
 	awaitFrame[*wire.Start](t, f, 2)
 	checkEqual(t, "started", f.startedJobSeqs(), []int64{1, 2})
 	ended, released, _ := s.reportedEndCounts(1)
@@ -455,7 +455,7 @@ func TestStopEndsJobsAtTheDeadline(t *testing.T) {
 	checkEqual(t, "dropped", drop.Lease, firstClaimLease(2))
 	end := successResult(firstClaimLease(1), longRunTime)
 	end.EndCause, end.Signal, end.ExitCode = kill.EndCause, 15, -1
-	f.sendFrames(end, &wire.DropStartReply{Lease: firstClaimLease(2), Dropped: true})
+	f.sendFrames(end, &wire.DropStartReply{Lease: firstClaimLease(2), StartDropped: true})
 	receiveEvent(t, "the end of Stop", stopped)
 	s.checkJobState(1, queue.Pending, queue.ReasonStopped)
 	s.checkJobState(2, queue.Pending, "")

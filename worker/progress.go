@@ -52,10 +52,11 @@ func (t *progressBatch) nextRecordTimeLocked() (next time.Time) {
 	return next
 }
 
-// moveDueProgressLocked adds to a report for the store the progress of those attempts whose progress was not recorded
-// within the last attemptProgressInterval. It does nothing if a report has contained progress shortly before.
-func (t *progressBatch) moveDueProgressLocked(now time.Time, report *store.LeaseReport) {
-	if len(t.leasesWithUnrecordedProgress) == 0 || len(report.Progress) > 0 || now.Before(t.nextRecordTimeLocked()) {
+// moveDueProgressToReportLocked adds to a report for the store the progress of those attempts whose progress was not
+// recorded within the last attemptProgressInterval. It does nothing if a report has contained progress shortly before.
+func (t *progressBatch) moveDueProgressToReportLocked(now time.Time, report *store.LeaseReport) {
+	if len(t.leasesWithUnrecordedProgress) == 0 || len(report.ProgressReports) > 0 ||
+		now.Before(t.nextRecordTimeLocked()) {
 		return
 	}
 	for lease, h := range t.leasesWithUnrecordedProgress {
@@ -63,7 +64,8 @@ func (t *progressBatch) moveDueProgressLocked(now time.Time, report *store.Lease
 		case h.phase.isEndDecided():
 			delete(t.leasesWithUnrecordedProgress, lease) // the attempt's result contains the progress
 		case h.phase == phaseRunning && !now.Before(h.progress.lastRecordTriedAt.Add(attemptProgressInterval)):
-			report.Progress = append(report.Progress, store.AttemptProgress{Lease: lease, Progress: *h.progress.lastReported})
+			report.ProgressReports = append(report.ProgressReports,
+				store.AttemptProgress{Lease: lease, Progress: *h.progress.lastReported})
 			delete(t.leasesWithUnrecordedProgress, lease)
 			h.progress.lastRecordTriedAt = now
 		case h.phase != phaseRunning:

@@ -17,8 +17,8 @@ func TestEmptyProgressIsIgnored(t *testing.T) {
 	batch.addProgressLocked(h, wire.Progress{ReportedAtMillis: 5, Percent: 40, Text: "half"})
 	batch.addProgressLocked(h, wire.Progress{})
 	var r store.LeaseReport
-	batch.moveDueProgressLocked(time.Now(), &r)
-	if len(r.Progress) != 1 || r.Progress[0].Percent != 40 || r.Progress[0].Text != "half" {
-		t.Errorf("the report contains progress %+v, want 40 %% with the text half", r.Progress)
+	batch.moveDueProgressToReportLocked(time.Now(), &r)
+	if len(r.ProgressReports) != 1 || r.ProgressReports[0].Percent != 40 || r.ProgressReports[0].Text != "half" {
+		t.Errorf("the report contains progress %+v, want 40 %% with the text half", r.ProgressReports)
 	}
 }

@@ -44,14 +44,14 @@ func (p *Pool) recallJobsLocked(matches func(*lease) bool) {
 func (p *Pool) dropUnstartedJobsLocked(matches func(*lease) bool) {
 	list := p.leases.selectLeasesLocked(func(h *lease) bool {
 		isSent := h.phase == phaseSent && h.runnerConn != nil
-		return (isSent || h.phase == phaseReadingDeps || h.phase == phaseAwaitingRunner) && matches(h)
+		return (isSent || h.phase == phaseReadingDependencies || h.phase == phaseAwaitingRunner) && matches(h)
 	})
 	slices.SortFunc(list, func(a, b *lease) int {
 		return cmp.Or(queuePosition(&b.job).Compare(queuePosition(&a.job)), cmp.Compare(b.claimNumber, a.claimNumber))
 	})
 	drops := map[*runnerConn][]wire.Frame{}
 	for _, h := range list {
-		if h.phase.neverSent() {
+		if h.phase.wasNeverSent() {
 			h.advancePhaseLocked(eventWithdrawn)
 			p.wakeLoop() // makes Run return the job to the queue
 			continue
@@ -68,13 +68,14 @@ func (p *Pool) dropUnstartedJobsLocked(matches func(*lease) bool) {
 // position.
 func queuePosition(j *queue.Job) wire.QueuePosition {
 	return wire.QueuePosition{Rank: j.StartPosition.Rank, Seq: j.StartPosition.Seq,
-		StartsBeforeJob: j.StartPosition.Seq != j.Seq}
+		IsJustBeforeJob: j.StartPosition.Seq != j.Seq}
 }
 
-// isRecallingLocked reports whether a recall (the taking back of jobs) is in progress. This is the case if the runner
-// for new jobs has not answered all DropStart frames, or if Run must still return a job that no runner has received.
-func (s *leases) isRecallingLocked() bool {
-	return s.anyMatchesLocked(func(h *lease) bool {
+// isRecallInProgressLocked reports whether a recall (the taking back of jobs) is in progress. This is the case if the
+// runner for new jobs has not answered all DropStart frames, or if Run must still return a job that no runner has
+// received.
+func (s *leases) isRecallInProgressLocked() bool {
+	return s.anyLeaseMatchesLocked(func(h *lease) bool {
 		return h.phase == phaseWithdrawn || h.phase == phaseRecalling && h.runnerConn.state == connCurrent
 	})
 }

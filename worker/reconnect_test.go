@@ -35,10 +35,10 @@ func TestJobEndWatchSurvivesReconnect(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitJobState(1, queue.Processing)
 	p.WatchJobEnd(1)
-	awaitFrame[*wire.ReportImmediately](t, f, 1)
+	awaitFrame[*wire.ReportAttemptImmediately](t, f, 1)
 	f.reconnect(runningAttempt(firstClaimLease(1)))
 	f.waitUntilFramesHandled()
-	checkEqual(t, "number of watches", len(framesOfType[*wire.ReportImmediately](f)), 2)
+	checkEqual(t, "number of watches", len(framesOfType[*wire.ReportAttemptImmediately](f)), 2)
 }
 
 // While the pool is not connected to the runner of a running job, for example after a restart of the service, a read of
@@ -81,7 +81,7 @@ func TestUnrecordedCancelSurvivesReconnect(t *testing.T) {
 	awaitFrame[*wire.DropStart](t, f, 2)
 	refusals := make(chan struct{}, 100)
 	s.setExchangeRefusal(func(store.LeaseReport) error { refusals <- struct{}{}; return queue.ErrNoSpace })
-	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(1), Dropped: true})
+	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(1), StartDropped: true})
 	<-refusals
 	f.reconnect()
 	<-refusals
@@ -197,8 +197,8 @@ func TestDuplicateDropReplyFreesOneWorker(t *testing.T) {
 	awaitFrame[*wire.DropStart](t, f, 1)
 	cancelInBackground(p, 1)
 	awaitFrame[*wire.DropStart](t, f, 2)
-	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(1), Dropped: true},
-		&wire.DropStartReply{Lease: firstClaimLease(1), Dropped: true})
+	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(1), StartDropped: true},
+		&wire.DropStartReply{Lease: firstClaimLease(1), StartDropped: true})
 	awaitFrame[*wire.Start](t, f, 2)
 	f.waitUntilFramesHandled()
 	checkEqual(t, "started", fmt.Sprint(f.startedJobSeqs()), []int64{1, 2})

@@ -23,13 +23,14 @@ type recordingStore struct {
 	mu              sync.Mutex
 	storedExchanges []store.LeaseReport // reports of the exchanges that were stored
 	// number of jobs that the call of AwaitJobs in progress requests; 0 if no call is in progress
-	requestedJobCount int
-	refuseExchange    func(store.LeaseReport) error // see setExchangeRefusal; may be nil
-	unblockSignal     chan struct{}                 // see blockSettlements; may be nil
-	exchangeBlocked   bool                          // an exchange waits until unblockSignal is closed
+	requestedJobCount      int
+	refuseExchange         func(store.LeaseReport) error // see setExchangeRefusal; may be nil
+	unblockExchangesSignal chan struct{}                 // see blockSettlements; may be nil
+	exchangeBlocked        bool                          // an exchange waits until unblockExchangesSignal is closed
 
-	unblockParents     chan struct{} // if not nil, reads of dependencies wait until unblockParents is closed
-	parentsReadStarted chan struct{} // receives a value when a read of dependencies begins
+	// if not nil, reads of dependencies wait until unblockParentReadsSignal is closed
+	unblockParentReadsSignal chan struct{}
+	parentReadStartedSignal  chan struct{} // receives a value when a read of dependencies begins
 }
 
 // newStore returns a store that sorts jobs by priority.
@@ -40,17 +41,17 @@ func newStore(t *testing.T) *recordingStore {
 // newStoreWithOrder returns a store that sorts jobs by the given order.
 func newStoreWithOrder(t *testing.T, order queue.RankOrder) *recordingStore {
 	s := &recordingStore{Store: faultstore.New(memstore.New(order)), t: t}
-	s.SetHook(s.intercept)
+	s.SetHook(s.interceptCall)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
 
-// intercept delays, refuses and records exchanges (calls of ReportAndClaim). It also delays reads of dependencies.
-func (s *recordingStore) intercept(ctx context.Context, c faultstore.Call) error {
-	if c.Method == "ParentJobs" && !c.HasSucceeded && s.unblockParents != nil {
-		s.parentsReadStarted <- struct{}{}
+// interceptCall delays, refuses and records exchanges (calls of ReportAndClaim). It also delays reads of dependencies.
+func (s *recordingStore) interceptCall(ctx context.Context, c faultstore.Call) error {
+	if c.MethodName == "ParentJobs" && !c.HasSucceeded && s.unblockParentReadsSignal != nil {
+		s.parentReadStartedSignal <- struct{}{}
 		select {
-		case <-s.unblockParents:
+		case <-s.unblockParentReadsSignal:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -66,7 +67,7 @@ func (s *recordingStore) intercept(ctx context.Context, c faultstore.Call) error
 		}
 		return s.interceptExchange(arg)
 	case int:
-		if c.Method == "AwaitJobs" {
+		if c.MethodName == "AwaitJobs" {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.requestedJobCount = arg
@@ -78,7 +79,7 @@ func (s *recordingStore) intercept(ctx context.Context, c faultstore.Call) error
 // interceptExchange may delay or refuse an exchange (a call of ReportAndClaim).
 func (s *recordingStore) interceptExchange(report store.LeaseReport) error {
 	s.mu.Lock()
-	unblock, refuse := s.unblockSignal, s.refuseExchange
+	unblock, refuse := s.unblockExchangesSignal, s.refuseExchange
 	if unblock != nil && len(report.Settlements) > 0 {
 		s.exchangeBlocked = true
 		s.mu.Unlock()
@@ -123,10 +124,10 @@ func (s *recordingStore) blockSettlements() (release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	unblock := make(chan struct{})
-	s.unblockSignal = unblock
+	s.unblockExchangesSignal = unblock
 	release = sync.OnceFunc(func() {
 		s.mu.Lock()
-		s.unblockSignal = nil
+		s.unblockExchangesSignal = nil
 		s.mu.Unlock()
 		close(unblock)
 	})

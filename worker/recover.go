@@ -19,7 +19,7 @@ import (
 // When a runner has died, the functions in this file decide and record how the leases of its jobs ended, in three
 // steps:
 //
-//   - recoverRunner ends the processes that a dead runner left behind, and reads its files.
+//   - recoverDeadRunner ends the processes that a dead runner left behind, and reads its files.
 //   - settleDeadRunner decides how each lease of the runner ended, and adds these decisions to the pending
 //     report.
 //   - finishRecovery removes the runner's directory when the report is stored.
@@ -30,27 +30,28 @@ type deadRunner struct {
 	runner.RecoveryResult
 	runnerDir   string
 	recoveredBy *runner.Client // living runner that ended the processes; nil if this process did
-	keepDir     bool           // keep the directory, because no runner has the rights to remove it
+	mustKeepDir bool           // keep the directory, because no runner has the rights to remove it
 }
 
 // recoveryState contains what the pool knows about leases whose runners were not found. Only Run's goroutine uses
 // it.
 type recoveryState struct {
-	searchingStrayProcesses bool     // searchStrayProcesses is in progress
-	rebootDetected          bool     // a dead runner was found that was started before the last boot
-	storeCopiedOrRestored   bool     // the store is a copy or was restored
-	uncertainRunnerDirs     []string // directories, missing or damaged, of runners that may have had jobs
-	recordedDirMissing      bool     // a runner directory that the store had recorded was missing at the start
+	isSearchingStrayProcesses bool     // searchStrayProcesses is in progress
+	rebootDetected            bool     // a dead runner was found that was started before the last boot
+	storeCopiedOrRestored     bool     // the store is a copy or was restored
+	uncertainRunnerDirs       []string // directories, missing or damaged, of runners that may have had jobs
+	isRecordedDirMissing      bool     // a runner directory that the store had recorded was missing at the start
 }
 
-// recoverRunner ends the processes that a dead runner left behind, and reads its files.
-func (p *Pool) recoverRunner(ctx context.Context, c *runnerContact) (*deadRunner, error) {
+// recoverDeadRunner ends the processes that a dead runner left behind, and reads its files.
+func (p *Pool) recoverDeadRunner(ctx context.Context, c *runnerContact) (*deadRunner, error) {
 	p.mu.Lock()
-	c.foundDead = true
+	c.wasFoundDead = true
 	leased, known := p.leases.orphanAttemptsOfRunnerLocked(c.runnerDir)
 	p.mu.Unlock()
 	p.wakeLoop()
-	d := &deadRunner{runnerDir: c.runnerDir, keepDir: true, RecoveryResult: runner.RecoveryResult{StartedThisBoot: true}}
+	d := &deadRunner{runnerDir: c.runnerDir, mustKeepDir: true,
+		RecoveryResult: runner.RecoveryResult{RunnerStartedThisBoot: true}}
 	if c.origin == contactFoundUnrecorded {
 		return d, nil
 	}
@@ -58,13 +59,13 @@ func (p *Pool) recoverRunner(ctx context.Context, c *runnerContact) (*deadRunner
 	if err != nil {
 		return nil, err
 	}
-	if d.keepDir = recoverer == nil && p.cfg.RunnerLocation.HasExternalDir(); d.keepDir {
+	if d.mustKeepDir = recoverer == nil && p.cfg.RunnerLocation.HasExternalRunnersDir(); d.mustKeepDir {
 		d.RecoveryResult, err = runner.ReadDeadRunnerFiles(c.runnerDir, leased)
 	} else {
 		if recoverer != nil {
 			d.recoveredBy = recoverer.Client
 		}
-		d.RecoveryResult, err = p.recoverWith(ctx, recoverer, c.runnerDir, leased, known)
+		d.RecoveryResult, err = p.recoverWithRunner(ctx, recoverer, c.runnerDir, leased, known)
 	}
 	return d, err
 }
@@ -74,7 +75,7 @@ func (p *Pool) recoverRunner(ctx context.Context, c *runnerContact) (*deadRunner
 // runner will be started. In that case, the operating system has ended the dead runner's processes, and the dead
 // runner's directory stays. If a runner with these rights may be available later, recovererForDir returns an error.
 func (p *Pool) recovererForDir(parentDir string) (*runnerConn, error) {
-	if !p.cfg.RunnerLocation.HasExternalDir() {
+	if !p.cfg.RunnerLocation.HasExternalRunnersDir() {
 		return nil, nil
 	}
 	p.mu.Lock()
@@ -85,7 +86,7 @@ func (p *Pool) recovererForDir(parentDir string) (*runnerConn, error) {
 		}
 	}
 	for other, c := range p.runners.contactsByDir {
-		if filepath.Dir(other) == parentDir && !c.foundDead {
+		if filepath.Dir(other) == parentDir && !c.wasFoundDead {
 			return nil, errors.New("this runner is dead; only another runner can end the remaining processes of its jobs, " +
 				"and the service is connecting to one; if this lasts, see: queuectl doctor")
 		}
@@ -97,9 +98,9 @@ func (p *Pool) recovererForDir(parentDir string) (*runnerConn, error) {
 	return nil, nil
 }
 
-// recoverWith calls runner.Recover. If recoverer is not nil, that runner does the work, and otherwise this process does
-// it. If recoverer does not answer liveness checks, recoverWith stops waiting and returns an error.
-func (p *Pool) recoverWith(
+// recoverWithRunner calls runner.Recover. If recoverer is not nil, that runner does the work, and otherwise this
+// process does it. If recoverer does not answer liveness checks, recoverWithRunner stops waiting and returns an error.
+func (p *Pool) recoverWithRunner(
 	ctx context.Context, recoverer *runnerConn, dir string, leasedAttempts, knownAttempts []wire.Attempt,
 ) (runner.RecoveryResult, error) {
 	if recoverer == nil {
@@ -111,7 +112,7 @@ func (p *Pool) recoverWith(
 	defer checks.Wait()
 	checks.Go(func() {
 		for sleepOrDone(ctx, livenessCheckInterval) {
-			if !p.checkAlive(ctx, recoverer) {
+			if !p.checkRunnerAlive(ctx, recoverer) {
 				cancel()
 			}
 		}
@@ -122,22 +123,22 @@ func (p *Pool) recoverWith(
 
 // decideEndCauseLocked returns how an attempt without a result ended, or 0 if it never started. If the service had
 // requested the end of the attempt, this request counts as the cause in two cases: it was a cancellation, or
-// recoverRunner has found and ended processes of the attempt. In all other cases, the outcome is unknown.
+// recoverDeadRunner has found and ended processes of the attempt. In all other cases, the outcome is unknown.
 func (d *deadRunner) decideEndCauseLocked(h *lease, runningTableEntry *wire.Attempt) queue.EndCause {
 	started := runningTableEntry != nil || h.phase.mayHaveStarted()
 	switch {
-	case !started && !d.FilesDamaged:
+	case !started && !d.RunnerFilesDamaged:
 		return 0
 	case d.LeasesWithStuckProcesses[h.wireLease()]:
 		return queue.EndUnkillable
 	case h.endRequest != nil && (h.endRequest.cause == queue.EndKilled ||
 		runningTableEntry != nil && slices.Contains(d.LeasesWithProcesses, h.wireLease())):
 		return h.endRequest.cause
-	case started && d.StartedThisBoot:
+	case started && d.RunnerStartedThisBoot:
 		return queue.EndRunnerLost
 	case started:
 		return queue.EndInterrupted
-	case d.StartedThisBoot:
+	case d.RunnerStartedThisBoot:
 		return queue.EndPerhapsRunnerLost
 	}
 	return queue.EndPerhapsInterrupted
@@ -187,11 +188,11 @@ func (l *poolLoop) settleDeadRunner(d *deadRunner) (resultCount, lostAttemptCoun
 // removes the runner's directory.
 func (l *poolLoop) finishRecovery(d *deadRunner) {
 	results, lost := l.settleDeadRunner(d)
-	l.recovery.rebootDetected = l.recovery.rebootDetected || !d.StartedThisBoot
-	if d.FilesDamaged {
+	l.recovery.rebootDetected = l.recovery.rebootDetected || !d.RunnerStartedThisBoot
+	if d.RunnerFilesDamaged {
 		l.recovery.uncertainRunnerDirs = append(l.recovery.uncertainRunnerDirs, d.runnerDir)
 	}
-	if !d.keepDir {
+	if !d.mustKeepDir {
 		l.storeSession.afterExchangeFuncs = append(l.storeSession.afterExchangeFuncs, func() {
 			// An error does not end the service: on Windows, a directory cannot be removed while another process reads one of
 			// the files in it.
@@ -214,13 +215,13 @@ func (l *poolLoop) finishRecovery(d *deadRunner) {
 	}
 }
 
-// removeDismissedDir removes the directory of a dismissed runner (one that got a Shutdown) if the runner was
+// removeDismissedRunnerDir removes the directory of a dismissed runner (one that got a Shutdown) if the runner was
 // killed before it could do this itself. Call it only after the runner's results are stored.
-func (p *Pool) removeDismissedDir(ctx context.Context, dir string) {
+func (p *Pool) removeDismissedRunnerDir(ctx context.Context, dir string) {
 	// Remove the directory only after two checks have found the runner dead. At the time of the first check,
 	// the runner may still be removing the directory.
 	foundDead := 0
-	for wait := contactRetryMin; wait <= contactRetryMax && sleepOrDone(ctx, wait); wait *= 2 {
+	for wait := minContactRetryDelay; wait <= maxContactRetryDelay && sleepOrDone(ctx, wait); wait *= 2 {
 		if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 			return
 		}
@@ -234,7 +235,7 @@ func (p *Pool) removeDismissedDir(ctx context.Context, dir string) {
 		switch {
 		case recoverer != nil:
 			runner.RemoveDeadRunner(dir, recoverer.Client)
-		case !p.cfg.RunnerLocation.HasExternalDir():
+		case !p.cfg.RunnerLocation.HasExternalRunnersDir():
 			runner.RemoveDeadRunner(dir, nil) // if this fails, the next service tries again at its start
 		}
 		return
@@ -249,7 +250,7 @@ func (l *poolLoop) leaseRunnerDirs() []string {
 	if !l.leases.anyOrphanOfRunnersLocked(l.recovery.uncertainRunnerDirs) {
 		l.recovery.uncertainRunnerDirs = nil
 	}
-	return l.runners.appendLeaseDirsLocked(slices.Clone(l.recovery.uncertainRunnerDirs))
+	return l.runners.appendLeaseRunnerDirsLocked(slices.Clone(l.recovery.uncertainRunnerDirs))
 }
 
 // searchStrayProcesses searches for living processes of stray leases: leases that no known runner has. The directory of
@@ -266,9 +267,9 @@ func (l *poolLoop) searchStrayProcesses() {
 		l.settleStrayLeases(nil)
 		return
 	}
-	l.recovery.searchingStrayProcesses = true
+	l.recovery.isSearchingStrayProcesses = true
 	delay := time.Duration(0)
-	if l.recovery.recordedDirMissing {
+	if l.recovery.isRecordedDirMissing {
 		delay = startDeadline + startDeadlineMargin
 	}
 	l.Go(func() {
@@ -284,9 +285,9 @@ func (l *poolLoop) searchStrayProcesses() {
 func (p *Pool) endStrayProcesses(ctx context.Context, leasedAttempts []wire.Attempt, delay time.Duration) (
 	aliveLeases []wire.Lease, ok bool,
 ) {
-	for wait := contactRetryMin; sleepOrDone(ctx, delay); wait = min(2*wait, contactRetryMax) {
+	for wait := minContactRetryDelay; sleepOrDone(ctx, delay); wait = min(2*wait, maxContactRetryDelay) {
 		if recoverer, err := p.recovererForDir(p.cfg.RunnerLocation.DirForNewRunners()); err == nil {
-			if r, err := p.recoverWith(ctx, recoverer, "", nil, leasedAttempts); err == nil {
+			if r, err := p.recoverWithRunner(ctx, recoverer, "", nil, leasedAttempts); err == nil {
 				return r.LeasesWithProcesses, true
 			}
 		}
@@ -298,7 +299,7 @@ func (p *Pool) endStrayProcesses(ctx context.Context, leasedAttempts []wire.Atte
 // settleStrayLeases settles the leases that no known runner has. aliveLeases lists the leases that had processes. The
 // attempts of the leases in aliveLeases count as started.
 func (l *poolLoop) settleStrayLeases(aliveLeases []wire.Lease) {
-	l.recovery.searchingStrayProcesses = false
+	l.recovery.isSearchingStrayProcesses = false
 	l.mu.Lock()
 	for _, lease := range aliveLeases {
 		if h := l.leases.byID[queue.Lease(lease)]; h != nil && h.isOrphanLocked() {
@@ -307,7 +308,7 @@ func (l *poolLoop) settleStrayLeases(aliveLeases []wire.Lease) {
 	}
 	l.mu.Unlock()
 	l.settleDeadRunner(&deadRunner{RecoveryResult: runner.RecoveryResult{
-		StartedThisBoot: !l.recovery.rebootDetected, FilesDamaged: len(l.recovery.uncertainRunnerDirs) > 0,
+		RunnerStartedThisBoot: !l.recovery.rebootDetected, RunnerFilesDamaged: len(l.recovery.uncertainRunnerDirs) > 0,
 	}})
 }
 
@@ -318,7 +319,7 @@ func (p *Pool) lostSettlementLocked(h *lease, runningTableEntry *wire.Attempt, e
 	runnerDir string) store.Settlement {
 	j, now := &h.job, queue.UnixMillisOf(time.Now())
 	o := queue.AttemptOutcome{EndCause: endCause, ExitCode: -1, RanIsolated: runner.RunsIsolatedJob(runnerDir),
-		WasPaused: p.mustHoldOnReturnLocked(h)}
+		WasPausedAtEnd: p.mustHoldReturnedJobLocked(h)}
 	a := queue.Attempt{Fence: j.Fence, Node: p.cfg.NodeName, StartedAt: now, EndedAt: now, ExitCode: -1}
 	switch {
 	case runningTableEntry != nil:
@@ -331,6 +332,6 @@ func (p *Pool) lostSettlementLocked(h *lease, runningTableEntry *wire.Attempt, e
 	// Delete the output file, which may exist even if the runner did not report it.
 	output := runner.OutputRef(wire.Lease(j.Lease()))
 	s := store.Settlement{Lease: j.Lease(), Attempt: a, Decision: d, DeletableOutputFile: output}
-	h.setEndedByLocked(&s)
+	h.recordEndingUserLocked(&s)
 	return s
 }

@@ -16,12 +16,13 @@ import (
 // runners contains the runners of this service. Connected runners are in conns, and runners that are not connected are
 // in contactsByDir. The pool's mu guards all fields.
 type runners struct {
-	cfg             *Config
-	conns           []*runnerConn             // connections to runners; the last one gets new jobs if it is connCurrent
-	contactsByDir   map[string]*runnerContact // runners that are not connected, by directory
-	connectSignal   chan struct{}             // closed when a runner connects, and then replaced by a new channel
-	spawningCurrent bool                      // a runner for new jobs is being started
-	lastSpawnErr    error                     // error of the last try to start a runner for new jobs
+	cfg *Config
+	// connections to runners; the last one gets new jobs if it is connCurrent
+	conns                   []*runnerConn
+	contactsByDir           map[string]*runnerContact // runners that are not connected, by directory
+	connectedSignal         chan struct{}             // closed when a runner connects, and then replaced by a new channel
+	isSpawningCurrentRunner bool                      // a runner for new jobs is being started
+	lastSpawnErr            error                     // error of the last try to start a runner for new jobs
 }
 
 // runnerConn is a connected runner.
@@ -34,13 +35,13 @@ type runnerConn struct {
 	state connState
 	// lastCheckedAt is the time of the last message or of the last failed liveness check. The next check is
 	// HeartbeatInterval later.
-	lastCheckedAt    time.Time
-	lastMessageAt    time.Time      // time of the last message
-	checkingLiveness bool           // a liveness check is in progress
-	shutdownSent     bool           // a Shutdown was sent to the runner
-	user             *isolatedUser  // user whose separate runner this is; nil if it is not the separate runner of a user
-	stuckAttempts    []wire.Attempt // ended attempts whose processes survive SIGKILL and occupy workers
-	lastSentSetup    wire.Setup     // the Setup frame that was sent last
+	lastCheckedAt      time.Time
+	lastMessageAt      time.Time      // time of the last message
+	isCheckingLiveness bool           // a liveness check is in progress
+	shutdownSent       bool           // a Shutdown was sent to the runner
+	isolatedUser       *isolatedUser  // user whose separate runner this is; nil if it is not the separate runner of a user
+	stuckAttempts      []wire.Attempt // ended attempts whose processes survive SIGKILL and occupy workers
+	lastSentSetup      wire.Setup     // the Setup frame that was sent last
 }
 
 // connState is the state of a connected runner. It determines whether the runner gets new jobs. A runner starts as
@@ -89,8 +90,8 @@ func (r *runners) addConnLocked(conn *runnerConn) {
 	} else {
 		r.conns = append([]*runnerConn{conn}, r.conns...)
 	}
-	close(r.connectSignal)
-	r.connectSignal = make(chan struct{})
+	close(r.connectedSignal)
+	r.connectedSignal = make(chan struct{})
 }
 
 // removeConnLocked removes a connection that has ended.
@@ -114,12 +115,12 @@ func (r *runners) canTakeNewJobs(c *runner.Client) bool {
 func (r *runners) needsCurrentRunnerLocked() bool {
 	now := time.Now()
 	for _, c := range r.contactsByDir {
-		if (c.origin == contactLostCurrentRunner || c.origin.existedAtStart()) && !c.foundDead &&
+		if (c.origin == contactLostCurrentRunner || c.origin.existedAtStart()) && !c.wasFoundDead &&
 			!c.unreachableDeadline(unreachableRunnerTimeout).hasPassed(now) {
 			return false
 		}
 	}
-	return r.currentRunnerLocked() == nil && !r.spawningCurrent
+	return r.currentRunnerLocked() == nil && !r.isSpawningCurrentRunner
 }
 
 // hasUnadoptedRunnerLocked reports whether any runner that existed at the start of the service is neither
@@ -133,9 +134,9 @@ func (r *runners) hasUnadoptedRunnerLocked() bool {
 	return false
 }
 
-// appendLeaseDirsLocked appends to dirs the directories of all runners that may have jobs that this service has
+// appendLeaseRunnerDirsLocked appends to dirs the directories of all runners that may have jobs that this service has
 // claimed.
-func (r *runners) appendLeaseDirsLocked(dirs []string) []string {
+func (r *runners) appendLeaseRunnerDirsLocked(dirs []string) []string {
 	for _, conn := range r.conns {
 		if !conn.shutdownSent {
 			dirs = append(dirs, conn.RunnerDir)
@@ -154,7 +155,7 @@ func (r *runners) appendLeaseDirsLocked(dirs []string) []string {
 func (r *runners) unreachableRunnerDirsLocked(minDuration time.Duration) (dirs []string) {
 	now := time.Now()
 	for dir, c := range r.contactsByDir {
-		if !c.foundDead && c.unreachableDeadline(minDuration).hasPassed(now) {
+		if !c.wasFoundDead && c.unreachableDeadline(minDuration).hasPassed(now) {
 			dirs = append(dirs, dir)
 		}
 	}
@@ -185,7 +186,7 @@ func (r *runners) markAliveLocked(conn *runnerConn) bool {
 	conn.lastMessageAt = conn.lastCheckedAt
 	if wasUnresponsive {
 		conn.state = connOther
-		if r.currentRunnerLocked() == nil && !r.spawningCurrent && r.canTakeNewJobs(conn.Client) {
+		if r.currentRunnerLocked() == nil && !r.isSpawningCurrentRunner && r.canTakeNewJobs(conn.Client) {
 			conn.state = connCurrent
 			r.conns = append(slices.DeleteFunc(r.conns, func(c *runnerConn) bool { return c == conn }), conn)
 		}
@@ -214,8 +215,8 @@ func (conn *runnerConn) livenessCheckDueLocked(interval time.Duration) deadline 
 // unlinkIsolatedUserLocked handles that a runner can get no more jobs. If the runner is the separate runner of a user,
 // the user's next jobs get another separate runner.
 func (conn *runnerConn) unlinkIsolatedUserLocked() {
-	if conn.user != nil && conn.user.conn == conn {
-		conn.user.conn = nil
+	if conn.isolatedUser != nil && conn.isolatedUser.conn == conn {
+		conn.isolatedUser.conn = nil
 	}
 }
 
@@ -253,7 +254,7 @@ func (p *Pool) sendChangedRunnerSetup() {
 			n = 1
 		case conn.state == connCurrent:
 			n = max(0, p.wantedWorkerCount-usedElsewhere)
-		case conn.user != nil:
+		case conn.isolatedUser != nil:
 			n = p.wantedWorkerCount
 		}
 		setup := wire.Setup{WorkerCount: int64(n), SettleDelay: p.cfg.SettleDelay(), StopTimeout: p.cfg.StopTimeout()}
@@ -272,8 +273,8 @@ func (l *poolLoop) dismissIdleRunners() {
 	defer l.mu.Unlock()
 	for _, conn := range l.runners.conns {
 		if conn.state != connOther || conn.shutdownSent || l.runnerStuckWorkerCountLocked(conn) > 0 ||
-			len(l.storeSession.pendingAcks[conn]) > 0 || conn.user != nil &&
-			time.Since(conn.user.runnerLastUsedAt) < userRunnerIdleTimeout {
+			len(l.storeSession.pendingAcks[conn]) > 0 || conn.isolatedUser != nil &&
+			time.Since(conn.isolatedUser.runnerLastUsedAt) < userRunnerIdleTimeout {
 			continue
 		}
 		if !l.leases.anyLeaseOnRunnerLocked(conn) {
@@ -287,12 +288,12 @@ func (l *poolLoop) dismissIdleRunners() {
 // RunnerConnectedSignal returns a channel that is closed when a runner connects. A caller that could not read from
 // a runner, because the connection was lost, can try again then.
 func (p *Pool) RunnerConnectedSignal() <-chan struct{} {
-	return lockedValue(p, &p.runners.connectSignal)
+	return readWithLock(p, &p.runners.connectedSignal)
 }
 
-// heartbeat checks, for all runners that have sent no message for a while, that they are alive. It checks these runners
-// concurrently, and waits at most for heartbeatTimeout.
-func (p *Pool) heartbeat(ctx context.Context) {
+// checkSilentRunnersAlive checks, for all runners that have sent no message for a while, that they are alive. It checks
+// these runners concurrently, and waits at most for heartbeatTimeout.
+func (p *Pool) checkSilentRunnersAlive(ctx context.Context) {
 	p.mu.Lock()
 	now := time.Now()
 	clients := slices.DeleteFunc(slices.Clone(p.runners.conns), func(conn *runnerConn) bool {
@@ -376,12 +377,12 @@ func (p *Pool) PurgeOutputs(ctx context.Context, outputRefs []string) bool {
 func (p *Pool) ResourceLimitEnforcements(ctx context.Context) (enforcements []queue.Enforcement, ok bool) {
 	for {
 		p.mu.Lock()
-		conn, connected := p.runners.currentRunnerLocked(), p.runners.connectSignal
+		conn, connected := p.runners.currentRunnerLocked(), p.runners.connectedSignal
 		p.mu.Unlock()
 		if conn != nil {
 			for _, l := range conn.HelloReply.Enforcements {
 				enforcements = append(enforcements, queue.Enforcement{LimitField: l.LimitName,
-					Extent:    queue.EnforcementExtent(l.Extent),
+					Extent:    queue.EnforcementExtent(l.EnforcementExtent),
 					Mechanism: l.Mechanism})
 			}
 			return enforcements, true

@@ -33,7 +33,7 @@ func TestUnresponsiveRunnerGetsNoNewJobs(t *testing.T) {
 		{"another runner gets new jobs", version, true, false, connOther},
 		{"another version", "2", false, false, connOther},
 	} {
-		r := runners{cfg: &cfg, connectSignal: make(chan struct{})}
+		r := runners{cfg: &cfg, connectedSignal: make(chan struct{})}
 		conn := connect("first", c.runnerVersion, connCurrent)
 		r.addConnLocked(conn)
 		r.markUnresponsiveLocked(conn)
@@ -47,7 +47,7 @@ func TestUnresponsiveRunnerGetsNoNewJobs(t *testing.T) {
 				t.Errorf("%s: another runner changed the state to %d", c.name, conn.state)
 			}
 		}
-		r.spawningCurrent = c.spawning
+		r.isSpawningCurrentRunner = c.spawning
 		if !r.markAliveLocked(conn) || conn.state != c.want {
 			t.Errorf("%s: the state is %d after an answer, want %d", c.name, conn.state, c.want)
 		}

@@ -56,7 +56,9 @@ func startPoolWithHungStartsUser(t *testing.T) (
 	s, root := newStore(t), t.TempDir()
 	socket, startedRunners := startFakeLauncher(t, root)
 	f := newFakeRunner(t, root, "first")
-	f.onRecover = func(r *wire.Recover) { f.sendFrames(&wire.RecoverReply{RequestID: r.RequestID, StartedThisBoot: true}) }
+	f.onRecover = func(r *wire.Recover) {
+		f.sendFrames(&wire.RecoverReply{RequestID: r.RequestID, RunnerStartedThisBoot: true})
+	}
 	p, poolErr = runPoolAtLocation(t, s, runner.RunnersLocation{RunnersDir: root, SpawnSocketPath: socket}, 4)
 	s.enqueueJobs(0, 0)
 	for n := range 2 {

@@ -43,7 +43,7 @@ func (d *fakeDispatcher) handleNextFrame() bool {
 			d.waitingLeases = slices.Delete(d.waitingLeases, at, at+1)
 			d.droppedLeaseCount++
 		}
-		d.runner.writeFramesLocked(&wire.DropStartReply{Lease: frame.Lease, Dropped: at >= 0})
+		d.runner.writeFramesLocked(&wire.DropStartReply{Lease: frame.Lease, StartDropped: at >= 0})
 	}
 	return true
 }
@@ -110,20 +110,20 @@ type jobWorkload struct {
 
 // jobStartOrder runs all jobs and returns the order in which they started. Some jobs run longer
 // than expected.
-func jobStartOrder(t *testing.T, load jobWorkload) []int64 {
+func jobStartOrder(t *testing.T, workload jobWorkload) []int64 {
 	t.Helper()
-	f := newFakeRunner(t, load.rootDir, "first")
+	f := newFakeRunner(t, workload.rootDir, "first")
 	f.ignoreStarts()
-	d := &fakeDispatcher{runner: f, workerCount: load.workerCount, startTimes: map[wire.Lease]time.Time{}}
-	runPool(t, load.store, load.rootDir, load.workerCount)
-	slow := func(l wire.Lease) bool { return l.Seq%17 == 0 || load.workerCount > 1 && l.Seq%40 > 25 }
+	d := &fakeDispatcher{runner: f, workerCount: workload.workerCount, startTimes: map[wire.Lease]time.Time{}}
+	runPool(t, workload.store, workload.rootDir, workload.workerCount)
+	slow := func(l wire.Lease) bool { return l.Seq%17 == 0 || workload.workerCount > 1 && l.Seq%40 > 25 }
 	waitUntil(t, "all jobs have ended", func() bool {
-		if load.rng.IntN(3) == 0 || !d.handleNextFrame() {
+		if workload.rng.IntN(3) == 0 || !d.handleNextFrame() {
 			d.finishAttempts(func(l wire.Lease, since time.Time) bool {
-				return !slow(l) || time.Since(since) > 70*time.Millisecond && load.rng.IntN(2) == 0
+				return !slow(l) || time.Since(since) > 70*time.Millisecond && workload.rng.IntN(2) == 0
 			})
 		}
-		return len(d.startedJobSeqs) == load.jobCount && len(d.startTimes) == 0
+		return len(d.startedJobSeqs) == workload.jobCount && len(d.startTimes) == 0
 	})
 	if d.droppedLeaseCount == 0 {
 		t.Error("no job was recalled")
@@ -189,7 +189,7 @@ func TestRecallTakesBackLastJobFirst(t *testing.T) {
 // jobs again.
 func TestRecalledJobsStartBeforeLaterClaims(t *testing.T) {
 	s, f := startPoolWithPrefetch(t, 8)
-	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(8), Dropped: true},
+	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(8), StartDropped: true},
 		successResult(firstClaimLease(2), time.Millisecond))
 	// These jobs have started. Their run times are short enough that the pool prefetches more jobs.
 	for seq := int64(3); seq <= 6; seq++ {
@@ -198,7 +198,7 @@ func TestRecalledJobsStartBeforeLaterClaims(t *testing.T) {
 	}
 	f.waitUntilFramesHandled()
 	checkEqual(t, "started while job 7 is being recalled", f.startedJobSeqs(), []int64{1, 2, 3, 4, 5, 6, 7, 8})
-	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(7), Dropped: true})
+	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(7), StartDropped: true})
 	awaitFrame[*wire.Start](t, f, 10)
 	checkEqual(t, "started after the recall", f.startedJobSeqs()[8:], []int64{7, 8})
 }
@@ -220,7 +220,7 @@ func TestJobsClaimedBeforeRecallAreReturned(t *testing.T) {
 	s.enqueueJobs(0)
 	f.waitUntilFramesHandled()
 	checkEqual(t, "started", f.startedJobSeqs(), []int64{1, 2})
-	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(2), Dropped: true})
+	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(2), StartDropped: true})
 	awaitFrame[*wire.Start](t, f, 3)
 	checkEqual(t, "first job started after the recall", f.startedJobSeqs()[2], 2)
 }

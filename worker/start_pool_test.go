@@ -112,7 +112,7 @@ func poolConfig(location runner.RunnersLocation) worker.Config {
 		RunnerLocation:    location,
 		Account:           worker.Account{UserName: "u", HomeDir: "/", ShellPath: "/bin/sh"},
 		Log:               slog.New(slog.DiscardHandler),
-		CheckMayStart:     checkMayStart,
+		CheckJobMayStart:  checkMayStart,
 		HungRunnerAdvice:  func(int64) string { return "end it" },
 		RetryPolicy:       func() queue.RetryPolicy { return queue.RetryPolicy{BaseSeconds: 2, MaxDelay: time.Hour} },
 		StopTimeout:       func() time.Duration { return 0 },
@@ -175,7 +175,7 @@ const (
 	otherNodeOnlyUID  = 59_999
 )
 
-// checkMayStart implements Config.CheckMayStart.
+// checkMayStart implements Config.CheckJobMayStart.
 func checkMayStart(j *queue.Job) error {
 	if j.UID == otherNodeOnlyUID {
 		return fmt.Errorf("%w: no account", worker.ErrJobNeedsOtherNode)

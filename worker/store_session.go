@@ -45,7 +45,7 @@ func (s *storeSession) handleStoreError(err error) error {
 		s.log.Warn("could not record the results of jobs; trying again", "error", err, "in_ms",
 			s.nextRetryDelay.Milliseconds())
 		s.retryAt = time.Now().Add(s.nextRetryDelay)
-		s.nextRetryDelay = min(2*s.nextRetryDelay, storeRetryMax)
+		s.nextRetryDelay = min(2*s.nextRetryDelay, maxStoreRetryDelay)
 		return nil
 	}
 	return fmt.Errorf("the results of some ended jobs are not recorded yet, but the runners keep them for the "+
@@ -100,7 +100,7 @@ func (l *poolLoop) claimInBackground(maxJobs, workerCount, recallCount int) {
 func (l *poolLoop) handleBackgroundClaim(jobs []queue.Job, err error) error {
 	l.storeSession.cancelClaim()
 	l.storeSession.cancelClaim = nil
-	recalled := lockedValue(l.Pool, &l.recallCount) != l.storeSession.recallCountAtClaim
+	recalled := readWithLock(l.Pool, &l.recallCount) != l.storeSession.recallCountAtClaim
 	switch {
 	case len(jobs) > 0 && recalled:
 		l.returnClaimedJobs(jobs)
@@ -162,7 +162,7 @@ func (l *poolLoop) sendToCurrentRunner(jobs []queue.Job, allResultsStored bool) 
 	conn := l.runners.currentRunnerLocked()
 	// Return the jobs if they may not start now. Since the claim began, the runner may have died, or a stop,
 	// a pause or a recall (taking back jobs) may have begun.
-	if conn == nil || !l.mayStartJobsLocked() || l.leases.isRecallingLocked() {
+	if conn == nil || !l.mayStartJobsLocked() || l.leases.isRecallInProgressLocked() {
 		l.returnClaimedJobs(jobs)
 		return
 	}

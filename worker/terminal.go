@@ -26,7 +26,8 @@ func (p *Pool) AwaitJobStart(ctx context.Context, jobSeq int64) (j queue.Job, ok
 func (p *Pool) awaitLeaseStart(ctx context.Context, h *lease) bool {
 	p.mu.Lock()
 	if !h.hasStarted() && h.runnerConn != nil {
-		h.runnerConn.Send(&wire.ReportImmediately{Lease: h.wireLease()}) // makes the runner report the start immediately
+		// makes the runner report the start immediately
+		h.runnerConn.Send(&wire.ReportAttemptImmediately{Lease: h.wireLease()})
 	}
 	p.mu.Unlock()
 	select {

@@ -30,7 +30,7 @@ const (
 // message for a while. The check is necessary only for runners that have jobs or are unresponsive. See
 // docs/decisions/0055.
 func (l *poolLoop) needsLivenessCheckLocked(conn *runnerConn) bool {
-	return !conn.checkingLiveness && (conn.state == connUnresponsive || l.leases.anyLeaseOnRunnerLocked(conn))
+	return !conn.isCheckingLiveness && (conn.state == connUnresponsive || l.leases.anyLeaseOnRunnerLocked(conn))
 }
 
 // startLivenessChecks starts the liveness checks that are due.
@@ -42,20 +42,20 @@ func (l *poolLoop) startLivenessChecks() {
 		if !l.needsLivenessCheckLocked(conn) || !conn.livenessCheckDueLocked(l.cfg.HeartbeatInterval()).hasPassed(now) {
 			continue
 		}
-		conn.checkingLiveness = true
+		conn.isCheckingLiveness = true
 		l.Go(func() {
-			l.checkAlive(l.ctx, conn)
+			l.checkRunnerAlive(l.ctx, conn)
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			conn.checkingLiveness = false
+			conn.isCheckingLiveness = false
 			l.wakeLoop()
 		})
 	}
 }
 
-// checkAlive checks that a runner answers. If the runner does not answer within livenessCheckTimeout, checkAlive
-// marks it as unresponsive and returns false. If ctx ends first, checkAlive returns true.
-func (p *Pool) checkAlive(ctx context.Context, conn *runnerConn) bool {
+// checkRunnerAlive checks that a runner answers. If the runner does not answer within livenessCheckTimeout,
+// checkRunnerAlive marks it as unresponsive and returns false. If ctx ends first, checkRunnerAlive returns true.
+func (p *Pool) checkRunnerAlive(ctx context.Context, conn *runnerConn) bool {
 	timeoutCtx, cancel := context.WithTimeout(ctx, livenessCheckTimeout)
 	defer cancel()
 	if p.pingRunner(timeoutCtx, conn) || ctx.Err() != nil {
@@ -81,7 +81,7 @@ func (l *poolLoop) returnExpiredLeases(location leaseLocation, expiredLeases []*
 	started := map[wire.Lease]bool{}
 	for i := 0; ok && i < len(dirs); i++ {
 		var inDir map[wire.Lease]bool
-		inDir, ok = runner.StartedAttempts(dirs[i], leases)
+		inDir, ok = runner.ReadStartedAttempts(dirs[i], leases)
 		maps.Copy(started, inDir)
 	}
 	l.mu.Lock()
@@ -113,12 +113,12 @@ func (l *poolLoop) possibleRunnerDirs(location leaseLocation) (dirs []string, is
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	isComplete = location.runnerDir != "" || !l.recovery.recordedDirMissing && !l.recovery.storeCopiedOrRestored &&
+	isComplete = location.runnerDir != "" || !l.recovery.isRecordedDirMissing && !l.recovery.storeCopiedOrRestored &&
 		len(l.recovery.uncertainRunnerDirs) == 0
 	for dir, c := range l.runners.contactsByDir {
 		if dir == location.runnerDir || location.runnerDir == "" && c.origin == contactFoundAtStart {
 			dirs = append(dirs, dir)
-			isComplete = isComplete && !c.foundDead
+			isComplete = isComplete && !c.wasFoundDead
 		}
 	}
 	return dirs, isComplete && len(dirs) > 0
@@ -166,7 +166,7 @@ func (p *Pool) checkLeaseRunner(ctx context.Context, h *lease) error {
 		}
 		return p.unresponsiveError(runner.LivingRunnerPID(dir), h)
 	}
-	if p.checkAlive(ctx, conn) {
+	if p.checkRunnerAlive(ctx, conn) {
 		return ctx.Err()
 	}
 	if isChannelClosed(conn.closedSignal) {

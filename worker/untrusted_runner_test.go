@@ -34,7 +34,7 @@ func TestFramesAboutOtherRunnersJobsAreIgnored(t *testing.T) {
 	forged := successResult(start.Lease, longRunTime)
 	forged.ExitCode, forged.Output = 3, []byte("forged")
 	other.sendFrames(&wire.StartReport{Attempt: wire.Attempt{Lease: start.Lease, PID: 1}}, forged,
-		&wire.DropStartReply{Lease: start.Lease, Dropped: true})
+		&wire.DropStartReply{Lease: start.Lease, StartDropped: true})
 	other.waitUntilFramesHandled()
 	checkEqual(t, "leases acknowledged to the other runner", other.ackedLeases(), []wire.Lease(nil))
 	s.checkJobState(1, queue.Processing, "")

@@ -17,18 +17,18 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// program is a queue to measure: the command that runs a node, and the command that fills the queue. A node is
+// queueProgram is a queue to measure: the command that runs a node, and the command that fills the queue. A node is
 // a process that takes jobs from the queue.
-type program struct {
+type queueProgram struct {
 	queueName   string
-	nodeCommand []string // nil means this test program, with the environment variable roleVariable set to queueName
+	nodeCommand []string // nil means this test program, with the environment variable roleEnvVariable set to queueName
 	fillCommand []string
 }
 
-var testProgram, _ = os.Executable()
+var testProgramPath, _ = os.Executable()
 
-// programs lists the queues to measure.
-var programs = []program{
+// queuePrograms lists the queues to measure.
+var queuePrograms = []queueProgram{
 	{queueName: "queuectl"},
 	{queueName: "river"},
 	{queueName: "graphile-worker", nodeCommand: []string{"node", "graphile.mjs"},
@@ -38,24 +38,25 @@ var programs = []program{
 
 // buildCommand returns the command of a node or, if fillsQueue is true, the command that fills the queue.
 // nodeNameOrJobCount is the name of the node or, if fillsQueue is true, the number of jobs to enqueue.
-func (p program) buildCommand(fillsQueue bool, url, nodeNameOrJobCount string) *exec.Cmd {
+func (p queueProgram) buildCommand(fillsQueue bool, url, nodeNameOrJobCount string) *exec.Cmd {
 	argv, role := p.nodeCommand, p.queueName
 	if fillsQueue {
 		argv, role = p.fillCommand, p.queueName+"-fill"
 	}
 	if argv == nil {
-		argv = []string{testProgram}
+		argv = []string{testProgramPath}
 	}
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), "GOGC=400", // the service also runs with this value of GOGC
-		roleVariable+"="+role, urlVariable+"="+url, nameVariable+"="+nodeNameOrJobCount, claimSizeVariable+"="+
+		roleEnvVariable+"="+role, urlEnvVariable+"="+url, nodeNameEnvVariable+"="+nodeNameOrJobCount, claimSizeEnvVariable+
+			"="+
 			strconv.Itoa(jobsPerClaim))
 	cmd.Stderr = os.Stderr
 	return cmd
 }
 
 // startNode starts a node and waits until the node is ready.
-func (p program) startNode(t *testing.T, url, nodeName string) (
+func (p queueProgram) startNode(t *testing.T, url, nodeName string) (
 	cmd *exec.Cmd, stdin io.WriteCloser, outputLines *bufio.Scanner) {
 	t.Helper()
 	cmd = p.buildCommand(false, url, nodeName)
@@ -79,7 +80,7 @@ func (p program) startNode(t *testing.T, url, nodeName string) (
 
 // runAllJobs lets the given number of nodes run all jobs of a queue, and returns how long that took. The queue contains
 // jobCount jobs.
-func (p program) runAllJobs(t *testing.T, url string, nodeCount, jobCount int) time.Duration {
+func (p queueProgram) runAllJobs(t *testing.T, url string, nodeCount, jobCount int) time.Duration {
 	t.Helper()
 	var mu sync.Mutex
 	done, last := make([]int, nodeCount), time.Time{}
@@ -133,9 +134,9 @@ func TestDrainSpeedOfEachQueue(t *testing.T) {
 	rates := map[string][]float64{}
 	admin := server.CreateDatabase(t)
 	for round := range rounds {
-		for _, nodes := range nodeCounts() {
-			for i := range programs {
-				p := programs[(i+round)%len(programs)] // each round begins with a different queue
+		for _, nodes := range nodeCountsFromEnv() {
+			for i := range queuePrograms {
+				p := queuePrograms[(i+round)%len(queuePrograms)] // each round begins with a different queue
 				if only != "" && !slices.Contains(strings.Split(only, ","), p.queueName) {
 					continue
 				}
@@ -153,8 +154,8 @@ func TestDrainSpeedOfEachQueue(t *testing.T) {
 			}
 		}
 	}
-	for _, nodes := range nodeCounts() {
-		for _, p := range programs {
+	for _, nodes := range nodeCountsFromEnv() {
+		for _, p := range queuePrograms {
 			key := fmt.Sprintf("%-16s %d nodes", p.queueName, nodes)
 			if list := rates[key]; list != nil {
 				slices.Sort(list)
@@ -173,8 +174,8 @@ func numberFromEnv(variableName string, defaultValue int) int {
 	return defaultValue
 }
 
-// nodeCounts returns the numbers of nodes to measure with, for example 1, 2 and 4.
-func nodeCounts() (counts []int) {
+// nodeCountsFromEnv returns the numbers of nodes to measure with, for example 1, 2 and 4.
+func nodeCountsFromEnv() (counts []int) {
 	for word := range strings.FieldsSeq(cmp.Or(os.Getenv("QUEUECTL_BENCH_NODES"), "1 2 4")) {
 		n, _ := strconv.Atoi(word)
 		counts = append(counts, n)
@@ -188,7 +189,7 @@ func nodeCounts() (counts []int) {
 func TestDrainSpeedWithManyWaitingJobs(t *testing.T) {
 	server := pgserver.New(t, "max_connections=200", "shared_buffers=512MB", "max_wal_size=16GB")
 	defer server.StopAndRemove()
-	ours := programs[0]
+	ours := queuePrograms[0]
 	best := 0.0
 	depth := numberFromEnv("QUEUECTL_BENCH_DEPTH", 1_000_000)
 	for _, rows := range slices.Compact([]int{1000, min(100_000, depth), depth}) {
@@ -217,7 +218,7 @@ func TestDrainSpeedWithManyWaitingJobs(t *testing.T) {
 // and returns how long that took. If the number is 0, the function stops the node.
 func startNodeForRepeatedRuns(t *testing.T, url string) func(jobs int) time.Duration {
 	t.Helper()
-	cmd, in, lines := program{queueName: "queuectl-again"}.startNode(t, url, "")
+	cmd, in, lines := queueProgram{queueName: "queuectl-again"}.startNode(t, url, "")
 	t.Cleanup(func() { cmd.Process.Kill() })
 	return func(jobs int) time.Duration {
 		t.Helper()
@@ -241,7 +242,7 @@ func startNodeForRepeatedRuns(t *testing.T, url string) func(jobs int) time.Dura
 }
 
 // fillQueue enqueues a number of jobs in the queue of a program.
-func fillQueue(t *testing.T, p program, url string, jobs int) {
+func fillQueue(t *testing.T, p queueProgram, url string, jobs int) {
 	t.Helper()
 	if out, err := p.buildCommand(true, url, strconv.Itoa(jobs)).Output(); err != nil {
 		t.Fatalf("%s: %v\n%s", p.queueName, err, out)

@@ -21,33 +21,33 @@ import (
 	"github.com/queuectl/queuectl/store/postgres"
 )
 
-// If the environment variable roleVariable is set, this test program does not run tests. Instead it fills a queue or
+// If the environment variable roleEnvVariable is set, this test program does not run tests. Instead it fills a queue or
 // runs as a node, that is, a process that takes jobs from a queue. The other variables configure it.
 const (
-	roleVariable = "QUEUECTL_BENCH_ROLE"
-	urlVariable  = "QUEUECTL_BENCH_URL"
-	nameVariable = "QUEUECTL_BENCH_NODE"
+	roleEnvVariable     = "QUEUECTL_BENCH_ROLE"
+	urlEnvVariable      = "QUEUECTL_BENCH_URL"
+	nodeNameEnvVariable = "QUEUECTL_BENCH_NODE"
 
-	claimSizeVariable = "QUEUECTL_BENCH_BLOCK"
+	claimSizeEnvVariable = "QUEUECTL_BENCH_BLOCK"
 )
 
 func TestMain(m *testing.M) {
-	role := processRoles[os.Getenv(roleVariable)]
+	role := processRoles[os.Getenv(roleEnvVariable)]
 	if role == nil {
 		os.Exit(m.Run())
 	}
-	if err := role(context.Background(), os.Getenv(urlVariable)); err != nil {
+	if err := role(context.Background(), os.Getenv(urlEnvVariable)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-// processRoles maps each value of roleVariable to the function that a process with this value runs. A node prints
+// processRoles maps each value of roleEnvVariable to the function that a process with this value runs. A node prints
 // "ready" and begins when it reads a line. Every few milliseconds, a node prints how many jobs it has recorded as
 // completed in the database.
 var processRoles = map[string]func(ctx context.Context, url string) error{
-	"queuectl": queuectlNode, "queuectl-fill": fillQueuectl, "queuectl-again": queuectlRepeatNode,
-	"river": riverNode, "river-fill": fillRiver,
+	"queuectl": runQueuectlNode, "queuectl-fill": fillQueuectlQueue, "queuectl-again": runRepeatingQueuectlNode,
+	"river": runRiverNode, "river-fill": fillRiverQueue,
 }
 
 // waitForStartLine prints "ready" and waits for a line on standard input.
@@ -68,28 +68,28 @@ func printEndedJobCount(endedJobs *atomic.Int64) {
 }
 
 // jobCountFromEnv returns the number of jobs to enqueue. It is for a process that fills the queue: there, the variable
-// nameVariable contains this number instead of the name of a node.
+// nodeNameEnvVariable contains this number instead of the name of a node.
 func jobCountFromEnv() int {
-	n, _ := strconv.Atoi(os.Getenv(nameVariable))
+	n, _ := strconv.Atoi(os.Getenv(nodeNameEnvVariable))
 	return n
 }
 
 // jobsPerClaim is the number of jobs that a node of queuectl, graphile-worker or pg-boss claims with one
 // request. A node of River claims twice as many.
-var jobsPerClaim = numberFromEnv(claimSizeVariable, 1000)
+var jobsPerClaim = numberFromEnv(claimSizeEnvVariable, 1000)
 
 // openStore connects to the queue as a node with the given name.
 func openStore(ctx context.Context, url, nodeName string) (*postgres.Store, error) {
-	s, err := postgres.Open(ctx, url, postgres.Options{Order: queue.RankOrder{Scheduling: "fifo", AgingUnit: "time",
+	s, err := postgres.Open(ctx, url, postgres.Options{RankOrder: queue.RankOrder{Scheduling: "fifo", AgingUnit: "time",
 		AgingInterval: time.Minute}, Node: postgres.NodeConfig{NodeName: nodeName, StateDirID: nodeName,
 		LeaseDuration: time.Hour}})
 	if err != nil {
 		return nil, err
 	}
-	return s, s.SetThisNode(ctx, store.Node{Name: nodeName})
+	return s, s.SetThisNodeProperties(ctx, store.Node{Name: nodeName})
 }
 
-func fillQueuectl(ctx context.Context, url string) error {
+func fillQueuectlQueue(ctx context.Context, url string) error {
 	s, err := openStore(ctx, url, "fill")
 	if err != nil {
 		return err
@@ -117,10 +117,10 @@ func enqueueJobs(ctx context.Context, s *postgres.Store, n int) error {
 	return err
 }
 
-// queuectlNode claims jobs and immediately records their end, like a service whose jobs take no time, until the process
-// is killed. For each job, it stores an attempt and an event, as the service does.
-func queuectlNode(ctx context.Context, url string) error {
-	s, err := openStore(ctx, url, "node"+os.Getenv(nameVariable))
+// runQueuectlNode claims jobs and immediately records their end, like a service whose jobs take no time, until the
+// process is killed. For each job, it stores an attempt and an event, as the service does.
+func runQueuectlNode(ctx context.Context, url string) error {
+	s, err := openStore(ctx, url, "node"+os.Getenv(nodeNameEnvVariable))
 	if err != nil {
 		return err
 	}
@@ -130,9 +130,9 @@ func queuectlNode(ctx context.Context, url string) error {
 	return claimAndEndJobs(ctx, s, &endedJobs, math.MaxInt)
 }
 
-// queuectlRepeatNode is a node that reads numbers, one per line. For each number, it ends that many jobs and prints
-// how long that took, in microseconds.
-func queuectlRepeatNode(ctx context.Context, url string) error {
+// runRepeatingQueuectlNode is a node that reads numbers, one per line. For each number, it ends that many jobs and
+// prints how long that took, in microseconds.
+func runRepeatingQueuectlNode(ctx context.Context, url string) error {
 	s, err := openStore(ctx, url, "again")
 	if err != nil {
 		return err
@@ -157,7 +157,7 @@ func queuectlRepeatNode(ctx context.Context, url string) error {
 func claimAndEndJobs(ctx context.Context, s *postgres.Store, endedJobs *atomic.Int64, targetCount int) error {
 	report, left := store.LeaseReport{}, targetCount
 	for {
-		report.WantedJobs = min(jobsPerClaim, left)
+		report.WantedJobCount = min(jobsPerClaim, left)
 		grant, err := s.ReportAndClaim(ctx, report)
 		if err != nil {
 			return err
@@ -180,7 +180,7 @@ func claimAndEndJobs(ctx context.Context, s *postgres.Store, endedJobs *atomic.I
 			report.Settlements = append(report.Settlements, store.Settlement{Lease: j.Lease(),
 				Attempt: queue.Attempt{StartedAt: now, EndedAt: now, Worker: "1/1", Node: "node", PID: 4711,
 					CPUTime: time.Millisecond, PeakRSSBytes: 1 << 20, CountsTowardMaxAttempts: true},
-				Decision: queue.AttemptDecision{NextState: queue.Completed, RecordsAttempt: true, CountsAttempt: true}})
+				Decision: queue.AttemptDecision{NextState: queue.Completed, RecordsAttempt: true, CountsTowardMaxAttempts: true}})
 		}
 	}
 }
@@ -194,7 +194,7 @@ type noopWorker struct{ river.WorkerDefaults[noopJob] }
 
 func (noopWorker) Work(context.Context, *river.Job[noopJob]) error { return nil }
 
-func fillRiver(ctx context.Context, url string) error {
+func fillRiverQueue(ctx context.Context, url string) error {
 	pool, err := pgxpool.New(ctx, url)
 	if err != nil {
 		return err
@@ -225,9 +225,9 @@ func fillRiver(ctx context.Context, url string) error {
 	return nil
 }
 
-// riverNode is a client of River with the settings of River's own benchmark: a pause of 2 ms between two
+// runRiverNode is a client of River with the settings of River's own benchmark: a pause of 2 ms between two
 // claims, and claims of up to one job for each worker of the client.
-func riverNode(ctx context.Context, url string) error {
+func runRiverNode(ctx context.Context, url string) error {
 	pool, err := pgxpool.New(ctx, url)
 	if err != nil {
 		return err

@@ -11,5 +11,5 @@ import (
 
 func main() {
 	process.RunIfLimiter()
-	cli.Main(cli.Program{Verbs: []cli.Verb{{Name: "runner", Build: runnerVerb, AllowsUnknownTZ: true}}})
+	cli.Main(cli.Program{Verbs: []cli.Verb{{Name: "runner", BuildCommand: runnerVerb, AllowsUnknownTZ: true}}})
 }

@@ -83,7 +83,7 @@ func (r *runnerFlags) runRunner(ctx context.Context, a *cli.App, log *slog.Logge
 	go reopenLogOnSIGHUP(a.Stderr, r.logFile) // this goroutine ends with this process
 	ctx, end := contextUntilStopSignal(ctx, log)
 	defer end()
-	own := launcher.RunnerSettings{RunnersDir: a.Dir, JobTmpdir: r.tmpdir, ForIsolatedJob: r.isIsolated,
+	own := launcher.RunnerSettings{RunnersDir: a.Dir, JobTmpdir: r.tmpdir, ServesOneIsolatedJob: r.isIsolated,
 		ServiceUID: os.Geteuid()}
 	o := daemon.Options{RunnerSettings: own, OnReady: runner.ReportReady}
 	// refuse reports to the service that this runner could not start. If the service started the runner itself, instead of
@@ -98,13 +98,13 @@ func (r *runnerFlags) runRunner(ctx context.Context, a *cli.App, log *slog.Logge
 			return nil
 		}
 		refuse = grant.ReplyError
-		warnNoCgroups(log, grant.NoCgroupsReason)
+		warnCgroupsUnavailable(log, grant.NoCgroupsReason)
 		o = daemon.Options{RunnerSettings: grant.RunnerSettings, OnReady: grant.ReplyReady}
 	}
 	if r.cgroupDelegated {
 		var err error
 		o.Cgroups, err = process.NewCgroups()
-		warnNoCgroups(log, err)
+		warnCgroupsUnavailable(log, err)
 	}
 	self, err := os.Executable()
 	if err == nil {
@@ -123,17 +123,17 @@ func (r *runnerFlags) runRunner(ctx context.Context, a *cli.App, log *slog.Logge
 	return err
 }
 
-// warnNoCgroups logs why control groups cannot be used. It does nothing if cause is nil.
-func warnNoCgroups(log *slog.Logger, cause error) {
+// warnCgroupsUnavailable logs why control groups cannot be used. It does nothing if cause is nil.
+func warnCgroupsUnavailable(log *slog.Logger, cause error) {
 	if cause != nil {
 		log.Warn("control groups are not fully available; jobs run, but some of their limits (memory, cpus, tasks) "+
 			"may not be enforced", "error", cause)
 	}
 }
 
-// stopQueryTimeout bounds how long stopRootRunners waits for the answer of systemd to the question whether the service
-// is being stopped.
-const stopQueryTimeout = 10 * time.Second
+// systemdStopQueryTimeout bounds how long stopRootRunners waits for the answer of systemd to the question whether the
+// service is being stopped.
+const systemdStopQueryTimeout = 10 * time.Second
 
 // runnersStopTimeout bounds how long stopRootRunners waits until the runners have ended.
 const runnersStopTimeout = 80 * time.Second
@@ -145,7 +145,7 @@ func stopRootRunners(serviceUnit string) error {
 	if serviceUnit == "" {
 		return fault.Usagef("runner --stop: needs the systemd unit of the service; add --unit UNIT")
 	}
-	if systemd.Unit(serviceUnit).IsStopping(stopQueryTimeout) {
+	if systemd.Unit(serviceUnit).IsStopping(systemdStopQueryTimeout) {
 		systemd.StopUnits("queuectl-runner@*.service", runnersStopTimeout)
 	}
 	return nil

@@ -89,8 +89,9 @@ func (a *app) requestDiagnosis(ctx context.Context, verifyDatabase bool) (contro
 	began := time.Now()
 	found, err := c.RunDoctor(ctx, control.DoctorParams{VerifyDatabase: verifyDatabase},
 		func(p control.DoctorProgress) error {
-			a.DrawProgressBar(term.ProgressBar{Current: p.CheckedBytes, Total: p.TotalBytes, StartedAt: began, Suffix: "copying",
-				ValuesAreBytes: true})
+			a.DrawProgressBar(term.ProgressBar{Current: p.CheckedBytes, Total: p.TotalBytes, StartedAt: began,
+				TextAfterNumbers: "copying",
+				ValuesAreBytes:   true})
 			return nil
 		})
 	if err != nil {
@@ -108,7 +109,7 @@ func (a *app) addClientFindings(ctx context.Context, c *control.Client, diagnosi
 		return diagnosis, err
 	}
 	add := func(check, level, message, advice string) {
-		diagnosis.Findings = append(diagnosis.Findings, control.Finding{Check: check, Level: level,
+		diagnosis.Findings = append(diagnosis.Findings, control.Finding{CheckName: check, Level: level,
 			Message: message, Advice: advice})
 		if level == "failure" || diagnosis.WorstLevel == "ok" {
 			diagnosis.WorstLevel = level
@@ -123,8 +124,8 @@ func (a *app) addClientFindings(ctx context.Context, c *control.Client, diagnosi
 		add("program", "failure", fmt.Sprintf("queuectl has version %s, but queuectld has version %s", client, cli.Version),
 			"install the same version of both programs, then restart the service")
 	}
-	if t, err := a.ChooseTarget(); err == nil && t.IsUserService && osservice.EndsAtLogout() {
-		add("session", "warning", connect.EndsAtLogoutText, connect.KeepServiceRunningAdvice)
+	if t, err := a.ChooseTarget(); err == nil && t.IsUserService && osservice.UserServiceEndsAtLogout() {
+		add("session", "warning", connect.ServiceEndsAtLogoutText, connect.KeepServiceRunningAdvice)
 	}
 	return diagnosis, nil
 }

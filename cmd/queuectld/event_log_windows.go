@@ -19,17 +19,17 @@ import (
 	"github.com/queuectl/queuectl/internal/osservice/install"
 )
 
-// At most maxEventsPerWindow events are written to the event log in each eventWindow, and each event has at most
+// At most maxEventsPerWindow events are written to the event log in each eventLimitWindow, and each event has at most
 // maxEventBytes bytes. Without these limits, a flood of warnings could fill the event log, which all programs share.
 const (
 	maxEventsPerWindow = 100
-	eventWindow        = time.Minute
+	eventLimitWindow   = time.Minute
 	maxEventBytes      = 8 << 10
 )
 
-// eventHandler is a slog.Handler for the event log of Windows. It writes the start and the end of the service,
+// eventLogHandler is a slog.Handler for the event log of Windows. It writes the start and the end of the service,
 // and its warnings and errors. Its methods may be called concurrently.
-type eventHandler struct {
+type eventLogHandler struct {
 	formatter slog.Handler // formats a record and writes it to log.lineBuffer
 	log       *eventLog
 }
@@ -46,7 +46,7 @@ type eventLog struct {
 
 // openEventLog returns a handler for the event log. The handler opens the log at its first event, because at
 // boot the event log may start later than the service.
-func openEventLog() *eventHandler {
+func openEventLog() *eventLogHandler {
 	var log *eventlog.Log
 	return newEventHandler(func(kind uint16, text string) (err error) {
 		if log == nil {
@@ -65,18 +65,18 @@ func openEventLog() *eventHandler {
 }
 
 // newEventHandler returns a handler that passes each event to a function.
-func newEventHandler(writeEvent func(kind uint16, text string) error) *eventHandler {
+func newEventHandler(writeEvent func(kind uint16, text string) error) *eventLogHandler {
 	shared := &eventLog{writeEvent: writeEvent}
-	return &eventHandler{formatter: logs.NewUntimedHandler(&shared.lineBuffer, slog.LevelWarn), log: shared}
+	return &eventLogHandler{formatter: logs.NewUntimedHandler(&shared.lineBuffer, slog.LevelWarn), log: shared}
 }
 
 // Enabled reports whether records of this level are written to the event log.
-func (e *eventHandler) Enabled(ctx context.Context, l slog.Level) bool {
+func (e *eventLogHandler) Enabled(ctx context.Context, l slog.Level) bool {
 	return e.formatter.Enabled(ctx, l)
 }
 
 // Handle writes a record to the event log.
-func (e *eventHandler) Handle(ctx context.Context, r slog.Record) error {
+func (e *eventLogHandler) Handle(ctx context.Context, r slog.Record) error {
 	e.log.mu.Lock()
 	defer e.log.mu.Unlock()
 	e.log.lineBuffer.Reset()
@@ -91,22 +91,22 @@ func (e *eventHandler) Handle(ctx context.Context, r slog.Record) error {
 }
 
 // WithAttrs returns a handler that adds these attributes to each record.
-func (e *eventHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &eventHandler{e.formatter.WithAttrs(attrs), e.log}
+func (e *eventLogHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &eventLogHandler{e.formatter.WithAttrs(attrs), e.log}
 }
 
 // WithGroup returns a handler that puts later attributes into a group.
-func (e *eventHandler) WithGroup(name string) slog.Handler {
-	return &eventHandler{e.formatter.WithGroup(name), e.log}
+func (e *eventLogHandler) WithGroup(name string) slog.Handler {
+	return &eventLogHandler{e.formatter.WithGroup(name), e.log}
 }
 
-// reportStart writes an event that says that the service has started.
-func (e *eventHandler) reportStart() {
+// reportServiceStart writes an event that says that the service has started.
+func (e *eventLogHandler) reportServiceStart() {
 	e.reportWithoutLimit(windows.EVENTLOG_INFORMATION_TYPE, "queuectl "+cli.Version+" started")
 }
 
-// reportEnd writes an event that says that the service has ended. The event contains err if err is not nil.
-func (e *eventHandler) reportEnd(err error) {
+// reportServiceEnd writes an event that says that the service has ended. The event contains err if err is not nil.
+func (e *eventLogHandler) reportServiceEnd(err error) {
 	if err != nil {
 		e.reportWithoutLimit(windows.EVENTLOG_ERROR_TYPE, fmt.Sprintf("the queuectl service ended with exit code %d: %s",
 			fault.ExitCode(err), fault.UserMessage(err)))
@@ -116,7 +116,7 @@ func (e *eventHandler) reportEnd(err error) {
 }
 
 // reportWithoutLimit writes an event even if maxEventsPerWindow is reached.
-func (e *eventHandler) reportWithoutLimit(eventType uint16, eventText string) {
+func (e *eventLogHandler) reportWithoutLimit(eventType uint16, eventText string) {
 	e.log.mu.Lock()
 	defer e.log.mu.Unlock()
 	// Write the number of omitted events now, because the process may end before the timer that reportWithinLimit starts.
@@ -128,7 +128,7 @@ func (e *eventHandler) reportWithoutLimit(eventType uint16, eventText string) {
 func (l *eventLog) reportWithinLimit(eventType uint16, eventText string) error {
 	if now := time.Now(); now.After(l.windowEnd) {
 		l.reportOmittedCount()
-		l.eventsInWindow, l.windowEnd = 0, now.Add(eventWindow)
+		l.eventsInWindow, l.windowEnd = 0, now.Add(eventLimitWindow)
 	}
 	if l.eventsInWindow == maxEventsPerWindow {
 		if l.omittedInWindow++; l.omittedInWindow == 1 {

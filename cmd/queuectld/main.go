@@ -28,33 +28,33 @@ type app struct{ *cli.App }
 
 // verbs lists the commands that only this program implements.
 var verbs = []cli.Verb{
-	{Name: "backup", Build: admin.BackupVerb},
-	{Name: "restore", Build: withApp(restoreVerb)},
-	{Name: "migrate", Build: withApp(migrateVerb)},
-	{Name: "doctor", Build: withApp(doctorVerb)},
-	{Name: "serve", Build: withApp(serveVerb)},
-	{Name: "service", Build: withApp(serviceVerb)},
-	{Name: "man", Build: withApp(manVerb)},
-	{Name: "schema", Build: admin.SchemaVerb}, {Name: "completion", Build: admin.CompletionVerb},
-	{Name: "drain", Build: admin.DrainVerb},
-	{Name: "schedule", Build: admin.ScheduleVerb},
-	{Name: "config", Build: admin.ConfigVerb},
-	{Name: "gate", Build: admin.GateVerb},
-	{Name: "node", Build: admin.NodeVerb},
-	{Name: "hook", Build: admin.HookVerb},
-	{Name: "web", Build: admin.WebVerb},
-	{Name: "metrics", Build: withApp(metricsVerb)},
-	{Name: "mcp", Build: withApp(mcpVerb)},
-	{Name: "top", Build: withApp(topVerb)},
-	{Name: "queue", Build: admin.QueueVerb},
-	{Name: "tree", Build: admin.TreeVerb},
-	{Name: "simulate", Build: admin.SimulateVerb},
-	{Name: "stats", Build: admin.StatsVerb},
-	{Name: "edit", Build: admin.EditVerb},
-	{Name: "whoami", Build: admin.WhoamiVerb},
-	{Name: "cleanup", Build: admin.CleanupVerb},
-	{Name: "reload", Build: admin.ReloadVerb},
-	{Name: "events", Build: admin.EventsVerb},
+	{Name: "backup", BuildCommand: admin.BackupVerb},
+	{Name: "restore", BuildCommand: withApp(restoreVerb)},
+	{Name: "migrate", BuildCommand: withApp(migrateVerb)},
+	{Name: "doctor", BuildCommand: withApp(doctorVerb)},
+	{Name: "serve", BuildCommand: withApp(serveVerb)},
+	{Name: "service", BuildCommand: withApp(serviceVerb)},
+	{Name: "man", BuildCommand: withApp(manVerb)},
+	{Name: "schema", BuildCommand: admin.SchemaVerb}, {Name: "completion", BuildCommand: admin.CompletionVerb},
+	{Name: "drain", BuildCommand: admin.DrainVerb},
+	{Name: "schedule", BuildCommand: admin.ScheduleVerb},
+	{Name: "config", BuildCommand: admin.ConfigVerb},
+	{Name: "gate", BuildCommand: admin.GateVerb},
+	{Name: "node", BuildCommand: admin.NodeVerb},
+	{Name: "hook", BuildCommand: admin.HookVerb},
+	{Name: "web", BuildCommand: admin.WebVerb},
+	{Name: "metrics", BuildCommand: withApp(metricsVerb)},
+	{Name: "mcp", BuildCommand: withApp(mcpVerb)},
+	{Name: "top", BuildCommand: withApp(topVerb)},
+	{Name: "queue", BuildCommand: admin.QueueVerb},
+	{Name: "tree", BuildCommand: admin.TreeVerb},
+	{Name: "simulate", BuildCommand: admin.SimulateVerb},
+	{Name: "stats", BuildCommand: admin.StatsVerb},
+	{Name: "edit", BuildCommand: admin.EditVerb},
+	{Name: "whoami", BuildCommand: admin.WhoamiVerb},
+	{Name: "cleanup", BuildCommand: admin.CleanupVerb},
+	{Name: "reload", BuildCommand: admin.ReloadVerb},
+	{Name: "events", BuildCommand: admin.EventsVerb},
 }
 
 // eachTOMLJob calls handleJob with each job in a TOML file.
@@ -74,7 +74,7 @@ func main() {
 	}
 	cli.Main(cli.Program{Verbs: verbs, ServePrivate: servePrivateRun, RunPrivate: private.Run,
 		OpenOffline:  openOfflineClient,
-		JoinTerminal: (*cli.App).JoinTerminal, EachTOMLJob: eachTOMLJob, HelpFunc: help.HelpFunc, LoadZone: zone.FromTZ})
+		JoinTerminal: (*cli.App).JoinTerminal, EachTOMLJob: eachTOMLJob, HelpFunc: help.HelpFunc, LoadTimeZone: zone.FromTZ})
 }
 
 // openOfflineClient returns a client that reads the queue's files directly. It is for use while no service runs.

@@ -40,7 +40,7 @@ func runByServiceManager(ctx context.Context, serve func(context.Context, *servi
 type serviceHandler struct {
 	ctx         context.Context
 	serve       func(context.Context, *serviceManager) error
-	eventLogger *eventHandler
+	eventLogger *eventLogHandler
 }
 
 // The service manager assumes that a starting or stopping service hangs unless the service reports progress
@@ -95,7 +95,7 @@ func (h *serviceHandler) Execute(
 			// Running then.
 			if status.lastStatus.State == svc.StartPending {
 				status.reportState(svc.Running)
-				h.eventLogger.reportStart()
+				h.eventLogger.reportServiceStart()
 			}
 		case <-extendStop:
 			status.reportState(svc.StopPending)
@@ -110,7 +110,7 @@ func (h *serviceHandler) Execute(
 				queue.TrySend(reload, os.Interrupt) // reload the settings, as SIGHUP does on Unix
 			}
 		case err := <-ended:
-			h.eventLogger.reportEnd(err)
+			h.eventLogger.reportServiceEnd(err)
 			if err != nil {
 				return true, uint32(fault.ExitCode(err))
 			}
@@ -149,14 +149,14 @@ func (a *app) installerVerbs() []*cobra.Command {
 		Use: "prepare", Short: "Complete the setup of a service that an installer registered", Hidden: true,
 		Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error {
-			r, err := a.ownOrSystemService(false)
+			r, err := a.userOrSystemService(false)
 			switch {
 			case err != nil:
 				return err
 			case undo:
-				return r.UndoConfigure()
+				return r.UndoConfiguration()
 			case tidy:
-				return r.RemoveOldRunners()
+				return r.RemoveOldRunnerCopies()
 			}
 			return r.Configure()
 		},

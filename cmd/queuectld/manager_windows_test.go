@@ -249,7 +249,7 @@ func TestEventLogEntriesAreBounded(t *testing.T) {
 		if len(got) != maxEventsPerWindow {
 			t.Errorf("the event log got %d events in a minute", len(got))
 		}
-		time.Sleep(eventWindow + time.Second)
+		time.Sleep(eventLimitWindow + time.Second)
 		synctest.Wait()
 		if len(got) != maxEventsPerWindow+1 || !strings.Contains(got[maxEventsPerWindow],
 			fmt.Sprint(9*maxEventsPerWindow+2)) {

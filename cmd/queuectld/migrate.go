@@ -26,7 +26,7 @@ files stay where they are. The new database is used only after everything has
 been copied and verified. The old database is then marked, so that no service
 opens it again. To continue an interrupted move, repeat the same command.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			files.RestrictUmask()
+			files.RestrictUmaskToOwner()
 			places, err := a.ServicePaths()
 			if err != nil {
 				return err

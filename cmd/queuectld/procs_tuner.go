@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// delayBeforeSingleProc is the time without overlapping requests after which GOMAXPROCS returns to 1.
-const delayBeforeSingleProc = time.Second
+// idleTimeBeforeSingleProc is the time without overlapping requests after which GOMAXPROCS returns to 1.
+const idleTimeBeforeSingleProc = time.Second
 
 // gomaxprocsTuner adapts GOMAXPROCS to the number of concurrent requests.
 //
@@ -35,7 +35,7 @@ func newGOMAXPROCSTuner() *gomaxprocsTuner {
 }
 
 // raiseProcs sets GOMAXPROCS to maxProcs. The service calls this method when requests overlap. After
-// delayBeforeSingleProc without a call, GOMAXPROCS returns to 1.
+// idleTimeBeforeSingleProc without a call, GOMAXPROCS returns to 1.
 func (p *gomaxprocsTuner) raiseProcs() {
 	if p.requestsOverlapped.Swap(true) {
 		return
@@ -45,17 +45,17 @@ func (p *gomaxprocsTuner) raiseProcs() {
 	if !p.procsRaised {
 		p.procsRaised = true
 		p.setProcs(p.maxProcs)
-		time.AfterFunc(delayBeforeSingleProc, p.lowerProcsIfIdle)
+		time.AfterFunc(idleTimeBeforeSingleProc, p.lowerProcsIfIdle)
 	}
 }
 
 // lowerProcsIfIdle sets GOMAXPROCS to 1. But if requests have overlapped since its last run, it leaves GOMAXPROCS
-// unchanged, and runs again after delayBeforeSingleProc.
+// unchanged, and runs again after idleTimeBeforeSingleProc.
 func (p *gomaxprocsTuner) lowerProcsIfIdle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.requestsOverlapped.Swap(false) {
-		time.AfterFunc(delayBeforeSingleProc, p.lowerProcsIfIdle)
+		time.AfterFunc(idleTimeBeforeSingleProc, p.lowerProcsIfIdle)
 		return
 	}
 	p.procsRaised = false

@@ -10,7 +10,7 @@ import (
 )
 
 // GOMAXPROCS is high while requests overlap. It falls to 1 when no requests have overlapped for
-// delayBeforeSingleProc.
+// idleTimeBeforeSingleProc.
 func TestGOMAXPROCSFollowsConcurrentRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var set []string

@@ -61,13 +61,13 @@ func serviceVerb(a *app) *cobra.Command {
 		verb("uninstall", "Stop the service and uninstall it",
 			func(context.Context) error { return a.serviceUninstall(ownService) }),
 		verb("start", "Start the service in the background", func(ctx context.Context) error {
-			return a.startOrRestart(ctx, ownService, "started", a.startWithoutServiceManager, (*install.Service).Start)
+			return a.startOrRestartService(ctx, ownService, "started", a.startWithoutServiceManager, (*install.Service).Start)
 		}),
 		stop,
 		verb("restart", "Restart the service; running jobs continue",
 			func(ctx context.Context) error { return a.serviceRestart(ctx, ownService) }),
 		verb("status", "Show whether the service is running",
-			func(ctx context.Context) error { return a.serviceStatus(ctx, ownService) }),
+			func(ctx context.Context) error { return a.printServiceStatus(ctx, ownService) }),
 	)
 	verbs.AddCommand(a.installerVerbs()...)
 	return verbs
@@ -75,7 +75,7 @@ func serviceVerb(a *app) *cobra.Command {
 
 // serviceRestart restarts a service. The service need not be registered with the service manager.
 func (a *app) serviceRestart(ctx context.Context, useUserService bool) error {
-	return a.startOrRestart(ctx, useUserService, "restarted", a.restartWithoutServiceManager,
+	return a.startOrRestartService(ctx, useUserService, "restarted", a.restartWithoutServiceManager,
 		func(r *install.Service) error {
 			c := control.NewClient(r.ServicePaths.SocketPath)
 			defer c.Close()
@@ -97,19 +97,19 @@ func (a *app) restartWithoutServiceManager(ctx context.Context, t connect.Target
 	defer c.Close()
 	var err error
 	if c.Connect(ctx) == nil {
-		if t.ServeFlags, err = restartArgs(ctx, c, t.ServeFlags); err != nil {
+		if t.ServeFlags, err = serveArgsForRestart(ctx, c, t.ServeFlags); err != nil {
 			return err
 		}
-		if _, err := a.stopAndWait(ctx, c, true); err != nil {
+		if _, err := a.stopServiceAndWait(ctx, c, true); err != nil {
 			return err
 		}
 	}
 	return a.startWithoutServiceManager(ctx, t)
 }
 
-// ownOrSystemService returns the user's own service if useUserService is true, else the system's service. The service
+// userOrSystemService returns the user's own service if useUserService is true, else the system's service. The service
 // need not be registered with a service manager.
-func (a *app) ownOrSystemService(useUserService bool) (*install.Service, error) {
+func (a *app) userOrSystemService(useUserService bool) (*install.Service, error) {
 	o := install.Options{IsUserService: useUserService, ServicePaths: config.SystemPaths()}
 	var err error
 	if useUserService {
@@ -120,29 +120,29 @@ func (a *app) ownOrSystemService(useUserService bool) (*install.Service, error) 
 	if a.Dir != "" || a.Socket != "" {
 		return nil, fault.Usagef("a registered service has fixed paths; leave out --dir and --socket")
 	}
-	if o.Program, err = connect.DaemonPath(); err != nil {
+	if o.DaemonPath, err = connect.DaemonPath(); err != nil {
 		return nil, err
 	}
 	if o.ClientPath, err = connect.ClientPath(); err != nil {
 		return nil, err
 	}
-	o.DirectControl = a.controlWithoutServiceManager(o.ServicePaths)
+	o.DirectControl = a.directServiceControl(o.ServicePaths)
 	return install.New(o)
 }
 
-// controlWithoutServiceManager returns functions that start, stop and query the service that uses the given paths. The
+// directServiceControl returns functions that start, stop and query the service that uses the given paths. The
 // functions use the socket and the process of the service, not a service manager.
-func (a *app) controlWithoutServiceManager(paths config.Paths) install.DirectControl {
+func (a *app) directServiceControl(paths config.Paths) install.DirectControl {
 	ctx := context.Background()
 	return install.DirectControl{
 		Start: func() error {
-			_, err := a.startIfStopped(ctx, connect.Target{Socket: paths.SocketPath, IsUserService: true})
+			_, err := a.startServiceIfStopped(ctx, connect.Target{Socket: paths.SocketPath, IsUserService: true})
 			return err
 		},
 		Stop: func(keepJobs bool) error {
 			c := control.NewClient(paths.SocketPath)
 			defer c.Close()
-			_, err := a.stopAndWait(ctx, c, keepJobs)
+			_, err := a.stopServiceAndWait(ctx, c, keepJobs)
 			return err
 		},
 		IsAnswering: func() bool {
@@ -158,7 +158,7 @@ func (a *app) controlWithoutServiceManager(paths config.Paths) install.DirectCon
 // registration is an error.
 func (a *app) registeredService(useUserService bool) (*install.Service, error) {
 	if useUserService {
-		r, err := a.ownOrSystemService(true)
+		r, err := a.userOrSystemService(true)
 		if err == nil && !r.IsRegistered() {
 			err = r.NotRegisteredError()
 		}
@@ -168,7 +168,7 @@ func (a *app) registeredService(useUserService bool) (*install.Service, error) {
 	if err != nil || !t.IsUserService && t.Socket != config.SystemPaths().SocketPath {
 		return nil, err
 	}
-	r, err := a.ownOrSystemService(t.IsUserService)
+	r, err := a.userOrSystemService(t.IsUserService)
 	if err != nil || !r.IsRegistered() {
 		return nil, nil // ignore the error: on a system without a supported service manager, no service is registered
 	}
@@ -184,7 +184,7 @@ func (a *app) serviceInstall(useUserService bool) error {
 			return err
 		}
 	}
-	r, err := a.ownOrSystemService(useUserService)
+	r, err := a.userOrSystemService(useUserService)
 	if err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ func (a *app) serviceInstall(useUserService bool) error {
 		return a.PrintJSON(map[string]any{"registered": true, "socket": r.ServicePaths.SocketPath})
 	}
 	a.PrintInfo("the service is registered and running; its socket is %s", r.ServicePaths.SocketPath)
-	if useUserService && osservice.EndsAtLogout() {
+	if useUserService && osservice.UserServiceEndsAtLogout() {
 		a.PrintInfo("the service stops when you log out; %s", connect.KeepServiceRunningAdvice)
 	}
 	return nil
@@ -208,7 +208,7 @@ func (a *app) serviceInstall(useUserService bool) error {
 
 // serviceUninstall implements `queuectl service uninstall`.
 func (a *app) serviceUninstall(useUserService bool) error {
-	r, err := a.ownOrSystemService(useUserService)
+	r, err := a.userOrSystemService(useUserService)
 	if err != nil {
 		return err
 	}
@@ -253,9 +253,9 @@ func checkServiceCanRestart(ctx context.Context, c *control.Client, settingsPath
 		"fix them, and check the file with: queuectl config validate %s", err, settingsPath)
 }
 
-// restartArgs returns the command-line arguments with which a running service starts again with the same settings file
-// and, if its number of workers was set with a flag, the same number of workers.
-func restartArgs(ctx context.Context, c *control.Client, serveArgs []string) ([]string, error) {
+// serveArgsForRestart returns the command-line arguments with which a running service starts again with the same
+// settings file and, if its number of workers was set with a flag, the same number of workers.
+func serveArgsForRestart(ctx context.Context, c *control.Client, serveArgs []string) ([]string, error) {
 	st, err := c.Status(ctx, control.NoParams{})
 	if err == nil {
 		err = checkServiceCanRestart(ctx, c, st.SettingsFile, os.Environ())
@@ -278,7 +278,7 @@ func restartArgs(ctx context.Context, c *control.Client, serveArgs []string) ([]
 // startWithoutServiceManager starts a service in the background, without a service manager, unless the service already
 // runs.
 func (a *app) startWithoutServiceManager(ctx context.Context, t connect.Target) error {
-	started, err := a.startIfStopped(ctx, t)
+	started, err := a.startServiceIfStopped(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -289,9 +289,9 @@ func (a *app) startWithoutServiceManager(ctx context.Context, t connect.Target) 
 	return a.PrintResult(map[string]any{"started": started}, "%s", text)
 }
 
-// startIfStopped starts a service in the background and waits until it answers, unless the service already
+// startServiceIfStopped starts a service in the background and waits until it answers, unless the service already
 // runs.
-func (a *app) startIfStopped(ctx context.Context, t connect.Target) (started bool, err error) {
+func (a *app) startServiceIfStopped(ctx context.Context, t connect.Target) (started bool, err error) {
 	c := control.NewClient(t.Socket)
 	defer c.Close()
 	err = c.Connect(ctx)
@@ -301,18 +301,18 @@ func (a *app) startIfStopped(ctx context.Context, t connect.Target) (started boo
 	return false, err
 }
 
-// startOrRestart calls onRegistered with the service that is registered with a service manager. If none is, and
+// startOrRestartService calls onRegistered with the service that is registered with a service manager. If none is, and
 // the client's target is a service that can start in the background, it calls onUnregistered with this target.
 // Otherwise it calls onRegistered with the system's service. pastParticiple is "started" or "restarted", for the
 // printed message.
-func (a *app) startOrRestart(ctx context.Context, useUserService bool, pastParticiple string,
+func (a *app) startOrRestartService(ctx context.Context, useUserService bool, pastParticiple string,
 	onUnregistered func(context.Context, connect.Target) error, onRegistered func(*install.Service) error) error {
 	r, err := a.registeredService(useUserService)
 	if r == nil && err == nil {
 		if t, err := a.ChooseTarget(); err == nil && t.CanStart() {
 			return onUnregistered(ctx, t)
 		}
-		r, err = a.ownOrSystemService(false)
+		r, err = a.userOrSystemService(false)
 	}
 	if err != nil {
 		return err
@@ -330,11 +330,11 @@ func (a *app) serviceStop(ctx context.Context, useUserService, keepJobsRunning b
 	case err != nil:
 		return err
 	case r == nil:
-		return a.stopThroughSocket(ctx, keepJobsRunning)
+		return a.stopServiceThroughSocket(ctx, keepJobsRunning)
 	}
 	running := r.IsRunning()
 	if running {
-		defer a.warnIfSlow(ctx, r.ServicePaths.SocketPath, keepJobsRunning)()
+		defer a.warnIfStopIsSlow(ctx, r.ServicePaths.SocketPath, keepJobsRunning)()
 	}
 	if err := r.Stop(keepJobsRunning); err != nil {
 		return err
@@ -365,9 +365,9 @@ func (a *app) stopLeftoverRunners(runnerDir string) error {
 	return a.PrintResult(map[string]any{"ended": n}, "runners ended: %d", n)
 }
 
-// serviceStatus prints whether the service runs. For a registered service, serviceStatus first asks the service
-// manager, because the service manager may start a stopped service when a client connects to its socket.
-func (a *app) serviceStatus(ctx context.Context, useUserService bool) error {
+// printServiceStatus prints whether the service runs. For a registered service, printServiceStatus first asks the
+// service manager, because the service manager may start a stopped service when a client connects to its socket.
+func (a *app) printServiceStatus(ctx context.Context, useUserService bool) error {
 	r, err := a.registeredService(useUserService)
 	var c *control.Client
 	switch {
@@ -398,8 +398,8 @@ func (a *app) serviceStatus(ctx context.Context, useUserService bool) error {
 		present.DescribeService(st.ServiceKind, st.SocketPath))
 }
 
-// stopThroughSocket stops the service through its socket.
-func (a *app) stopThroughSocket(ctx context.Context, keepJobsRunning bool) error {
+// stopServiceThroughSocket stops the service through its socket.
+func (a *app) stopServiceThroughSocket(ctx context.Context, keepJobsRunning bool) error {
 	t, err := a.ChooseTarget()
 	if err != nil {
 		return err
@@ -413,8 +413,8 @@ func (a *app) stopThroughSocket(ctx context.Context, keepJobsRunning bool) error
 	if err := t.ExplainConnectError(err); err != nil {
 		return err
 	}
-	stopped := a.warnIfSlow(ctx, t.Socket, keepJobsRunning)
-	got, err := a.stopAndWait(ctx, c, keepJobsRunning)
+	stopped := a.warnIfStopIsSlow(ctx, t.Socket, keepJobsRunning)
+	got, err := a.stopServiceAndWait(ctx, c, keepJobsRunning)
 	stopped()
 	if err != nil {
 		return err
@@ -422,17 +422,17 @@ func (a *app) stopThroughSocket(ctx context.Context, keepJobsRunning bool) error
 	return a.PrintResult(got, "service with pid %d stopped", got.ServicePID)
 }
 
-// slowStopAfter is the time after which warnIfSlow prints a message during a stop.
-const slowStopAfter = time.Second
+// slowStopWarningDelay is the time after which warnIfStopIsSlow prints a message during a stop.
+const slowStopWarningDelay = time.Second
 
-// warnIfSlow prints a message if a stop of the service takes longer than slowStopAfter. If standard error is a
-// terminal, the message says how many jobs the service waits for. warnIfSlow queries this number before the stop,
-// because a later connection could start the service again through its socket unit. The caller calls stopWarning when
-// the service has stopped.
-func (a *app) warnIfSlow(ctx context.Context, socketPath string, keepJobsRunning bool) (stopWarning func() bool) {
+// warnIfStopIsSlow prints a message if a stop of the service takes longer than slowStopWarningDelay. If standard error
+// is a terminal, the message says how many jobs the service waits for. warnIfStopIsSlow queries this number before the
+// stop, because a later connection could start the service again through its socket unit. The caller calls stopWarning
+// when the service has stopped.
+func (a *app) warnIfStopIsSlow(ctx context.Context, socketPath string, keepJobsRunning bool) (stopWarning func() bool) {
 	text := "waiting for the service to stop"
 	if term.IsTerminal(a.Stderr) && !a.Quiet && !keepJobsRunning {
-		statusCtx, cancel := context.WithTimeout(ctx, slowStopAfter)
+		statusCtx, cancel := context.WithTimeout(ctx, slowStopWarningDelay)
 		defer cancel()
 		c := control.NewClient(socketPath)
 		defer c.Close()
@@ -441,13 +441,14 @@ func (a *app) warnIfSlow(ctx context.Context, socketPath string, keepJobsRunning
 				" to finish; jobs that still run after the time in stop_timeout go back to the queue"
 		}
 	}
-	return time.AfterFunc(slowStopAfter, func() { a.PrintInfo("%s", text) }).Stop
+	return time.AfterFunc(slowStopWarningDelay, func() { a.PrintInfo("%s", text) }).Stop
 }
 
-// stopAndWait stops a service and waits until it has released the lock of its state directory, so that another service
-// can start. Unless keepJobsRunning is true, stopAndWait also waits for the service's runners. It returns an error if
-// the runners do not end.
-func (a *app) stopAndWait(ctx context.Context, c *control.Client, keepJobsRunning bool) (control.ServiceStopResult,
+// stopServiceAndWait stops a service and waits until it has released the lock of its state directory, so that another
+// service can start. Unless keepJobsRunning is true, stopServiceAndWait also waits for the service's runners. It
+// returns an error if the runners do not end.
+func (a *app) stopServiceAndWait(ctx context.Context, c *control.Client,
+	keepJobsRunning bool) (control.ServiceStopResult,
 	error) {
 	got, err := c.ServiceStop(ctx, control.ServiceStopParams{KeepJobs: keepJobsRunning})
 	if err != nil {

@@ -18,7 +18,7 @@ func restoreVerb(a *app) *cobra.Command {
 		Use: "restore FILE", Short: "Restore the queue from a backup (stop the service first)",
 		Args: cli.ExactArgs(1, "the backup file"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			files.RestrictUmask()
+			files.RestrictUmaskToOwner()
 			places, err := a.ServicePaths()
 			if err != nil {
 				return err
@@ -30,7 +30,7 @@ func restoreVerb(a *app) *cobra.Command {
 			file.Close() // the file was opened only to check that this process can read it
 			began := time.Now()
 			done, err := service.RestoreBackup(places, args[0], func(done, total int64) {
-				a.DrawProgressBar(term.ProgressBar{Current: done, Total: total, StartedAt: began, Suffix: "copying",
+				a.DrawProgressBar(term.ProgressBar{Current: done, Total: total, StartedAt: began, TextAfterNumbers: "copying",
 					ValuesAreBytes: true})
 			})
 			a.ShowProgress("")

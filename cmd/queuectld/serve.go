@@ -36,12 +36,12 @@ func serveVerb(a *app) *cobra.Command {
 			inherit := func() {}
 			// A background service must not inherit the resource limits of the client that started it.
 			if inBackground {
-				inherit = cleanstart.ResetAttributes
+				inherit = cleanstart.ResetInheritedAttributes
 			}
 			if err := tune.RestartWithTimerSlack(inherit); err != nil {
 				return err
 			}
-			files.RestrictUmask()
+			files.RestrictUmaskToOwner()
 			serve := func(ctx context.Context, m *serviceManager) error {
 				o, err := a.serveOptions(workers, settingsFile)
 				if err != nil {
@@ -100,7 +100,7 @@ func (a *app) serveOptions(workerCountText, settingsFile string) (service.Option
 		LogIsTerminal: term.IsTerminal(a.Stderr)}
 	var err error
 	if a.Dir != "" {
-		dir, err := a.AbsDir()
+		dir, err := a.AbsServiceDir()
 		if err != nil {
 			return o, err
 		}
@@ -111,7 +111,7 @@ func (a *app) serveOptions(workerCountText, settingsFile string) (service.Option
 		return o, err
 	}
 	if a.Socket != "" {
-		if o.Paths.SocketPath, err = connect.NewSocketPath("--socket", a.Socket); err != nil {
+		if o.Paths.SocketPath, err = connect.CheckedNewSocketPath("--socket", a.Socket); err != nil {
 			return o, err
 		}
 	}

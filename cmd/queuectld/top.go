@@ -41,9 +41,9 @@ characters; without one, use: queuectl status --watch`,
 					c := control.NewClient(t.Socket)
 					return top.Client{API: c, Closer: c}
 				},
-				EditJob:     a.editJobFromTop,
-				AddNextStep: func(err error) error { return t.ExplainConnectError(err) },
-				HostName:    host, Stdin: os.Stdin, Stdout: a.Stdout,
+				EditJob:            a.editJobFromTop,
+				AddNextStepToError: func(err error) error { return t.ExplainConnectError(err) },
+				HostName:           host, Stdin: os.Stdin, Stdout: a.Stdout,
 			})
 		},
 	}

@@ -25,7 +25,7 @@ const webhookArg = "webhook"
 // These constants bound the time of one POST request, the part of the response that is printed, and the size of
 // the file with the secret.
 const (
-	postTimeout             = 30 * time.Second
+	webhookPostTimeout      = 30 * time.Second
 	maxPrintedResponseBytes = 4 << 10 // bytes
 	maxSecretFileBytes      = 4 << 10 // bytes
 )
@@ -64,7 +64,7 @@ func postPayload(ctx context.Context, payloadReader io.Reader, out io.Writer,
 	if err != nil {
 		return 0, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, postTimeout)
+	ctx, cancel := context.WithTimeout(ctx, webhookPostTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, getenv(hooks.WebhookURLEnvName),
 		bytes.NewReader(payload))

@@ -46,7 +46,7 @@ secret_file = "/s"
 		!all.WantsEvent(queue.HookEnded, "any") {
 		t.Error("a webhook wants other moments than it names")
 	}
-	again, err := config.Merge(config.Layer{Values: map[string]string{"webhooks": c.Webhooks}})
+	again, err := config.Merge(config.Layer{ValuesBySetting: map[string]string{"webhooks": c.Webhooks}})
 	if err != nil || !reflect.DeepEqual(again.WebhooksByName(), want) {
 		t.Errorf("as text: got %v", err)
 	}

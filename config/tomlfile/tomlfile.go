@@ -53,19 +53,20 @@ func lineOfParseError(tomlText []byte, e *toml.ParseError) int {
 	return e.Position.Line
 }
 
-// tableSetters contains the tables whose inner tables have names that the user chooses, such as
+// layerSettersByTable contains the tables whose inner tables have names that the user chooses, such as
 // [webhooks.NAME]. The value is the function that stores such a table as the text of a setting.
-var tableSetters = map[string]func(*config.Layer, map[string]any) error{"resources": (*config.Layer).SetResources,
+var layerSettersByTable = map[string]func(*config.Layer,
+	map[string]any) error{"resources": (*config.Layer).SetResources,
 	"webhooks": (*config.Layer).SetWebhooks}
 
-// invalidKeyPath returns the path of the key that makes a table of tableSetters invalid, so that the error can name the
-// line of this key. It looks only at the first invalid inner table, in the order of the names. In this inner table, the
-// invalid key is the one that meets two conditions: the error contains its name, and without the key, the error
-// changes. If no key meets both conditions, invalidKeyPath returns the path of the inner table.
-func invalidKeyPath(tableName string, table map[string]any,
+// findInvalidKeyPath returns the path of the key that makes a table of layerSettersByTable invalid, so that the error
+// can name the line of this key. It looks only at the first invalid inner table, in the order of the names. In this
+// inner table, the invalid key is the one that meets two conditions: the error contains its name, and without the key,
+// the error changes. If no key meets both conditions, findInvalidKeyPath returns the path of the inner table.
+func findInvalidKeyPath(tableName string, table map[string]any,
 	setTable func(*config.Layer, map[string]any) error) []string {
 	wrong := func(innerName string, v any) string {
-		return fmt.Sprint(setTable(&config.Layer{Values: map[string]string{}}, map[string]any{innerName: v}))
+		return fmt.Sprint(setTable(&config.Layer{ValuesBySetting: map[string]string{}}, map[string]any{innerName: v}))
 	}
 	for _, below := range slices.Sorted(maps.Keys(table)) {
 		of, _ := table[below].(map[string]any)
@@ -95,7 +96,7 @@ const maxFileBytes = 1 << 20
 
 // Parse parses the text of a settings file. Error messages contain path.
 func Parse(path string, tomlText []byte) (config.Layer, error) {
-	l := config.Layer{Origin: config.FromFile, Values: map[string]string{}}
+	l := config.Layer{Origin: config.FromFile, ValuesBySetting: map[string]string{}}
 	if len(tomlText) > maxFileBytes {
 		return l, queue.Errorf(queue.CodeInvalid, "%s: the settings file is larger than the maximum of %s",
 			path, queue.FormatSize(maxFileBytes))
@@ -112,9 +113,9 @@ func Parse(path string, tomlText []byte) (config.Layer, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(file)) {
 		table, is := file[name].(map[string]any)
-		if take := tableSetters[name]; is && take != nil {
+		if take := layerSettersByTable[name]; is && take != nil {
 			if err := take(&l, table); err != nil {
-				report(err, invalidKeyPath(name, table, take)...)
+				report(err, findInvalidKeyPath(name, table, take)...)
 			}
 			continue
 		}

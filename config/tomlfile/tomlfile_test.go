@@ -88,11 +88,11 @@ func TestExampleSettingsFileEqualsDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := slices.Sorted(maps.Keys(l.Values)),
+	if got, want := slices.Sorted(maps.Keys(l.ValuesBySetting)),
 		slices.Sorted(slices.Values(config.SettingNames())); !slices.Equal(got, want) {
 		t.Errorf("got keys %v\nwant %v", got, want)
 	}
-	delete(l.Values, "shell") // the example contains the default shell of Unix, which differs on Windows
+	delete(l.ValuesBySetting, "shell") // the example contains the default shell of Unix, which differs on Windows
 	got, err := config.Merge(l)
 	want, _ := config.Merge()
 	if err != nil || !reflect.DeepEqual(got.Settings, want.Settings) {
@@ -114,7 +114,8 @@ func TestAccessTableAcceptsNameLists(t *testing.T) {
 	}
 	given, _ := config.Merge(file)
 	hidden, _ := config.Merge(file, env)
-	shared, _ := config.Merge(config.Layer{Origin: config.FromFile, Values: map[string]string{"run_as": "fixed:jobs"}})
+	shared, _ := config.Merge(config.Layer{Origin: config.FromFile,
+		ValuesBySetting: map[string]string{"run_as": "fixed:jobs"}})
 	own, _ := config.Merge()
 	for _, c := range []struct {
 		of    config.Config
@@ -145,7 +146,7 @@ func TestAccessTableAcceptsNameLists(t *testing.T) {
 
 // A missing settings file has the same effect as an empty one, unless the file is required.
 func TestMissingSettingsFileEqualsEmptyFile(t *testing.T) {
-	if l, err := tomlfile.Read(t.TempDir()+"/none", false); err != nil || len(l.Values) != 0 {
+	if l, err := tomlfile.Read(t.TempDir()+"/none", false); err != nil || len(l.ValuesBySetting) != 0 {
 		t.Errorf("got %v, %v", l, err)
 	}
 	if _, err := tomlfile.Read(t.TempDir()+"/none", true); !errors.Is(err, os.ErrNotExist) {
@@ -165,7 +166,7 @@ func FuzzFile(f *testing.F) {
 			return
 		}
 		if _, err := config.Merge(l); err != nil {
-			t.Fatalf("%q was read as %v: %v", raw, l.Values, err)
+			t.Fatalf("%q was read as %v: %v", raw, l.ValuesBySetting, err)
 		}
 	})
 }

@@ -15,10 +15,10 @@ type ConnLimiter struct {
 	onBytesFreed func()
 
 	requestLimiter, listRequestLimiter, streamLimiter *Limiter
-	// connRequestLimiter limits the requests in progress on each connection. Request.UserID is Conn.uniqueNumber here.
+	// connRequestLimiter limits the requests in progress on each connection. Request.UserID is Conn.connNumber here.
 	connRequestLimiter    *Limiter
 	byteLimiter           *Limiter // counts the bytes of request lines and answers in progress
-	incompleteLineLimiter *Limiter // counts incomplete request lines that may exceed FreeBytesPerConn, one per user
+	incompleteLineLimiter *Limiter // counts incomplete request lines that may exceed UncountedBytesPerConn, one per user
 
 	unlimitedBytes atomic.Bool
 	lastConnNumber atomic.Int64 // number of the newest connection
@@ -27,13 +27,15 @@ type ConnLimiter struct {
 
 // ConnBounds holds the bounds of a ConnLimiter. Each bound is per user, unless its comment says otherwise.
 type ConnBounds struct {
-	MaxUserRequests     int64         // maximum number of requests in progress
-	MaxConnRequests     int64         // maximum number of requests in progress on one connection
-	MaxUserListRequests int64         // maximum number of requests in progress that list or change many jobs
-	MaxUserStreams      int64         // maximum number of streams
-	MaxUserBytes        int64         // maximum number of bytes of request lines and answers, without FreeBytesPerConn
-	FreeBytesPerConn    int64         // number of bytes of each connection that do not count towards MaxUserBytes
-	MaxRequestWait      time.Duration // how long a request waits for room within the bounds
+	MaxUserRequests     int64 // maximum number of requests in progress
+	MaxConnRequests     int64 // maximum number of requests in progress on one connection
+	MaxUserListRequests int64 // maximum number of requests in progress that list or change many jobs
+	MaxUserStreams      int64 // maximum number of streams
+	// maximum number of bytes of request lines and answers, without UncountedBytesPerConn
+	MaxUserBytesInProgress int64
+	// number of bytes of each connection that do not count towards MaxUserBytesInProgress
+	UncountedBytesPerConn int64
+	MaxRequestWait        time.Duration // how long a request waits for room within the bounds
 }
 
 // NewConnLimiter returns a ConnLimiter without connections. The ConnLimiter calls onBytesFreed each time a user's
@@ -42,7 +44,7 @@ func NewConnLimiter(bounds ConnBounds, onBytesFreed func()) *ConnLimiter {
 	perUser := func(n int64) *Limiter { return NewLimiter(Bound{MaxAmount: n}) }
 	return &ConnLimiter{bounds: bounds, onBytesFreed: onBytesFreed, requestLimiter: perUser(bounds.MaxUserRequests),
 		listRequestLimiter: perUser(bounds.MaxUserListRequests), streamLimiter: perUser(bounds.MaxUserStreams),
-		connRequestLimiter: perUser(bounds.MaxConnRequests), byteLimiter: perUser(bounds.MaxUserBytes),
+		connRequestLimiter: perUser(bounds.MaxConnRequests), byteLimiter: perUser(bounds.MaxUserBytesInProgress),
 		incompleteLineLimiter: perUser(1)}
 }
 
@@ -61,27 +63,27 @@ func (s *ConnLimiter) Usage(uid int) (requestCount, byteCount int64) {
 
 // Conn is one connection. It counts how much of the bounds of its user the connection uses.
 type Conn struct {
-	connLimiter  *ConnLimiter
-	uid          int
-	uniqueNumber int // unique number of the connection
+	connLimiter *ConnLimiter
+	uid         int
+	connNumber  int // unique number of the connection
 	// cancelIfHungUp reports whether the client has hung up and, if so, cancels the connection's requests. It
 	// is called every hangUpCheckInterval while the connection waits for room.
 	cancelIfHungUp func() bool
 
-	inUseBytes atomic.Int64 // size of the connection's request lines and answers in progress
-	// holdsIncompleteLineSlot means that the line that is being read is incomplete but may exceed FreeBytesPerConn. Only
-	// the goroutine that reads the line uses the field.
+	bytesInProgress atomic.Int64 // size of the connection's request lines and answers in progress
+	// holdsIncompleteLineSlot means that the line that is being read is incomplete but may exceed UncountedBytesPerConn.
+	// Only the goroutine that reads the line uses the field.
 	holdsIncompleteLineSlot bool
 }
 
 // NewConn returns a new connection of a user.
 func (s *ConnLimiter) NewConn(uid int, cancelIfHungUp func() bool) *Conn {
-	return &Conn{connLimiter: s, uid: uid, uniqueNumber: int(s.lastConnNumber.Add(1)), cancelIfHungUp: cancelIfHungUp}
+	return &Conn{connLimiter: s, uid: uid, connNumber: int(s.lastConnNumber.Add(1)), cancelIfHungUp: cancelIfHungUp}
 }
 
 // Close frees the bytes of the connection. Before, the caller must end all requests of the connection.
 func (c *Conn) Close() {
-	c.ForceAddBytes(-int(c.inUseBytes.Load()))
+	c.ForceAddBytes(-int(c.bytesInProgress.Load()))
 	c.EndRequestLine()
 }
 
@@ -97,18 +99,18 @@ func (c *Conn) acquireUnlessHungUp(ctx context.Context, l *Limiter, r Request) b
 	return l.Acquire(ctx, r) == nil
 }
 
-// addBytesReturningDelta adds n to the bytes of the connection. The first FreeBytesPerConn bytes of each connection do
-// not count towards MaxUserBytes. So addBytesReturningDelta returns how much the number of bytes that count has
-// changed. The caller must add this result to ConnLimiter.byteLimiter.
-func (c *Conn) addBytesReturningDelta(n int64) int64 {
-	bytes := c.inUseBytes.Add(n)
-	free := c.connLimiter.bounds.FreeBytesPerConn
-	return max(0, bytes-free) - max(0, bytes-n-free)
+// addBytesReturningCountedDelta adds n to the bytes of the connection. The first UncountedBytesPerConn bytes of each
+// connection do not count towards MaxUserBytesInProgress. So addBytesReturningCountedDelta returns how much the number
+// of bytes that count has changed. The caller must add this result to ConnLimiter.byteLimiter.
+func (c *Conn) addBytesReturningCountedDelta(byteDelta int64) int64 {
+	bytes := c.bytesInProgress.Add(byteDelta)
+	free := c.connLimiter.bounds.UncountedBytesPerConn
+	return max(0, bytes-free) - max(0, bytes-byteDelta-free)
 }
 
 // ForceAddBytes adds n to the bytes in progress, even if that exceeds the bound. A negative n frees bytes.
-func (c *Conn) ForceAddBytes(n int) {
-	if more := c.addBytesReturningDelta(int64(n)); more != 0 {
+func (c *Conn) ForceAddBytes(byteDelta int) {
+	if more := c.addBytesReturningCountedDelta(int64(byteDelta)); more != 0 {
 		c.connLimiter.byteLimiter.ForceAcquire(Request{UserID: c.uid, Amount: more})
 		if more < 0 {
 			c.connLimiter.onBytesFreed()
@@ -117,10 +119,10 @@ func (c *Conn) ForceAddBytes(n int) {
 }
 
 // AcquireLineBytes waits for room for byteCount more bytes of a request line. lineIsComplete says whether the end of
-// the line has arrived. Only one incomplete line of a user at a time may exceed the FreeBytesPerConn of its connection.
-// If two lines could, each might take half of the room and wait forever for the other half.
+// the line has arrived. Only one incomplete line of a user at a time may exceed the UncountedBytesPerConn of its
+// connection. If two lines could, each might take half of the room and wait forever for the other half.
 func (c *Conn) AcquireLineBytes(ctx context.Context, byteCount int64, lineIsComplete bool) error {
-	more := c.addBytesReturningDelta(byteCount)
+	more := c.addBytesReturningCountedDelta(byteCount)
 	if more == 0 {
 		return nil
 	}
@@ -131,7 +133,7 @@ func (c *Conn) AcquireLineBytes(ctx context.Context, byteCount int64, lineIsComp
 	}
 	mayGrow, room := lineIsComplete || c.holdsIncompleteLineSlot, Request{UserID: c.uid, Amount: more, Deadline: deadline}
 	if lineIsComplete {
-		room.Kind = 1 // complete lines do not wait behind incomplete ones
+		room.WaitQueueKind = 1 // complete lines do not wait behind incomplete ones
 	}
 	switch {
 	case mayGrow && c.connLimiter.unlimitedBytes.Load():
@@ -145,11 +147,11 @@ func (c *Conn) AcquireLineBytes(ctx context.Context, byteCount int64, lineIsComp
 	c.EndRequestLine()
 	return queue.Errorf(queue.CodeUnavailable, "your requests and answers in progress take %d bytes, the maximum per "+
 		"user; try again when your other commands have received their answers, or send less at a time",
-		c.connLimiter.bounds.MaxUserBytes)
+		c.connLimiter.bounds.MaxUserBytesInProgress)
 }
 
 // EndRequestLine ends the line that the connection is reading. If this line was the one incomplete line of the user
-// that may exceed FreeBytesPerConn, another incomplete line of the user now may.
+// that may exceed UncountedBytesPerConn, another incomplete line of the user now may.
 func (c *Conn) EndRequestLine() {
 	if c.holdsIncompleteLineSlot {
 		c.holdsIncompleteLineSlot = false
@@ -160,11 +162,11 @@ func (c *Conn) EndRequestLine() {
 // BeginRequest waits for room for a request. If it returns nil, the caller must free the room with EndRequest.
 func (c *Conn) BeginRequest(ctx context.Context) error {
 	deadline := time.Now().Add(c.connLimiter.bounds.MaxRequestWait)
-	if c.acquireUnlessHungUp(ctx, c.connLimiter.connRequestLimiter, Request{UserID: c.uniqueNumber, Deadline: deadline}) {
+	if c.acquireUnlessHungUp(ctx, c.connLimiter.connRequestLimiter, Request{UserID: c.connNumber, Deadline: deadline}) {
 		if c.acquireUnlessHungUp(ctx, c.connLimiter.requestLimiter, Request{UserID: c.uid, Deadline: deadline}) {
 			return nil
 		}
-		c.connLimiter.connRequestLimiter.Release(Request{UserID: c.uniqueNumber})
+		c.connLimiter.connRequestLimiter.Release(Request{UserID: c.connNumber})
 	}
 	return queue.Errorf(queue.CodeUnavailable, "too many requests are in progress (limits: %d per connection, %d per "+
 		"user); wait for an answer before you send more", c.connLimiter.bounds.MaxConnRequests,
@@ -175,7 +177,7 @@ func (c *Conn) BeginRequest(ctx context.Context) error {
 // has taken.
 func (c *Conn) EndRequest(requestBegun bool, requestBytes int) {
 	if requestBegun {
-		c.connLimiter.connRequestLimiter.Release(Request{UserID: c.uniqueNumber})
+		c.connLimiter.connRequestLimiter.Release(Request{UserID: c.connNumber})
 		c.connLimiter.requestLimiter.Release(Request{UserID: c.uid})
 	}
 	c.ForceAddBytes(-requestBytes)

@@ -14,20 +14,21 @@ import (
 
 // These are the bounds of the ConnLimiter in these tests.
 const (
-	maxUserRequests     = 256
-	maxConnRequests     = 64
-	maxUserListRequests = 4
-	maxUserStreams      = 64
-	maxUserBytes        = 8 << 20
-	freeBytesPerConn    = 16 << 10
-	maxRequestWait      = 5 * time.Second
+	maxUserRequests        = 256
+	maxConnRequests        = 64
+	maxUserListRequests    = 4
+	maxUserStreams         = 64
+	maxUserBytesInProgress = 8 << 20
+	uncountedBytesPerConn  = 16 << 10
+	maxRequestWait         = 5 * time.Second
 )
 
 func newTestConnLimiter() *ConnLimiter {
 	return NewConnLimiter(ConnBounds{MaxUserRequests: maxUserRequests, MaxConnRequests: maxConnRequests,
 		MaxUserListRequests: maxUserListRequests,
-		MaxUserStreams:      maxUserStreams, MaxUserBytes: maxUserBytes, FreeBytesPerConn: freeBytesPerConn,
-		MaxRequestWait: maxRequestWait}, func() {})
+		MaxUserStreams:      maxUserStreams, MaxUserBytesInProgress: maxUserBytesInProgress,
+		UncountedBytesPerConn: uncountedBytesPerConn,
+		MaxRequestWait:        maxRequestWait}, func() {})
 }
 
 // wantConnLimiterIdle checks that nothing is in use and no request waits.
@@ -66,7 +67,7 @@ func TestRequestsPerUserAndConnAreLimited(t *testing.T) {
 		begin := func(c *Conn) func() error { return func() error { return c.BeginRequest(t.Context()) } }
 		var conns []*Conn
 		for range maxUserRequests / maxConnRequests {
-			c := s.NewConn(1, notHungUp)
+			c := s.NewConn(1, neverHungUp)
 			conns = append(conns, c)
 			for range maxConnRequests {
 				wantImmediateSuccess(t, "a request", begin(c))
@@ -75,7 +76,7 @@ func TestRequestsPerUserAndConnAreLimited(t *testing.T) {
 				wantTimeout(t, "one more request of the connection", begin(c), "64 per connection")
 			}
 		}
-		spare, other := s.NewConn(1, notHungUp), s.NewConn(2, notHungUp)
+		spare, other := s.NewConn(1, neverHungUp), s.NewConn(2, neverHungUp)
 		wantTimeout(t, "one more request of the user", begin(spare), "256 per user")
 		wantImmediateSuccess(t, "a request of another user", begin(other))
 		var waiting sync.WaitGroup
@@ -104,7 +105,7 @@ func TestRequestsPerUserAndConnAreLimited(t *testing.T) {
 func TestStreamsAndListRequestsPerUserAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestConnLimiter()
-		a, b, other := s.NewConn(1, notHungUp), s.NewConn(1, notHungUp), s.NewConn(2, notHungUp)
+		a, b, other := s.NewConn(1, neverHungUp), s.NewConn(1, neverHungUp), s.NewConn(2, neverHungUp)
 		var ends []func()
 		for i := range maxUserStreams {
 			end, err := []*Conn{a, b}[i%2].OpenStream()
@@ -143,9 +144,9 @@ func TestStreamsAndListRequestsPerUserAreLimited(t *testing.T) {
 	})
 }
 
-// The bytes of all connections of a user together are limited, except the first freeBytesPerConn of each connection. A
-// line of the maximum length fits if the user has nothing else in progress. Only one incomplete line of a user at a
-// time may exceed the free bytes of its connection.
+// The bytes of all connections of a user together are limited, except the first uncountedBytesPerConn of each
+// connection. A line of the maximum length fits if the user has nothing else in progress. Only one incomplete line of a
+// user at a time may exceed the free bytes of its connection.
 func TestRequestBytesPerUserAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newTestConnLimiter()
@@ -154,37 +155,37 @@ func TestRequestBytesPerUserAreLimited(t *testing.T) {
 		}
 		var conns []*Conn
 		for range 256 {
-			c := s.NewConn(1, notHungUp)
+			c := s.NewConn(1, neverHungUp)
 			conns = append(conns, c)
-			wantImmediateSuccess(t, "as many bytes as are free", room(c, freeBytesPerConn))
+			wantImmediateSuccess(t, "as many bytes as are free", room(c, uncountedBytesPerConn))
 		}
-		first, second, other := conns[0], conns[1], s.NewConn(2, notHungUp)
+		first, second, other := conns[0], conns[1], s.NewConn(2, neverHungUp)
 		wantImmediateSuccess(t, "the first line that grows", room(first, 1))
 		wantTimeout(t, "a second line that grows", room(second, 1), "8388608 bytes")
-		wantImmediateSuccess(t, "a line of another user", room(other, maxUserBytes))
+		wantImmediateSuccess(t, "a line of another user", room(other, maxUserBytesInProgress))
 		wantImmediateSuccess(t, "a whole line of another connection", func() error {
 			return second.AcquireLineBytes(t.Context(), 1, true)
 		})
 		second.ForceAddBytes(-1)
-		wantImmediateSuccess(t, "the first line, up to the maximum length", room(first, maxUserBytes-1))
-		if got := s.byteLimiter.InUse(1, 0); got != maxUserBytes {
-			t.Errorf("%d bytes are counted, want %d", got, maxUserBytes)
+		wantImmediateSuccess(t, "the first line, up to the maximum length", room(first, maxUserBytesInProgress-1))
+		if got := s.byteLimiter.InUse(1, 0); got != maxUserBytesInProgress {
+			t.Errorf("%d bytes are counted, want %d", got, maxUserBytesInProgress)
 		}
 		wantTimeout(t, "the first line, one byte longer", room(first, 1), "8388608 bytes")
 		first.EndRequestLine()
 		wantTimeout(t, "a second line while the first request is in progress", room(second, 1), "8388608 bytes")
-		first.ForceAddBytes(-maxUserBytes)
-		wantImmediateSuccess(t, "a second line after the first request was answered", room(second, maxUserBytes))
-		second.ForceAddBytes(maxUserBytes) // the bytes of an answer count even if there is no room for them
+		first.ForceAddBytes(-maxUserBytesInProgress)
+		wantImmediateSuccess(t, "a second line after the first request was answered", room(second, maxUserBytesInProgress))
+		second.ForceAddBytes(maxUserBytesInProgress) // the bytes of an answer count even if there is no room for them
 		second.EndRequestLine()
 		wantTimeout(t, "a line while the user's bytes are in use", room(first, 1), "8388608 bytes")
 		wantImmediateSuccess(t, "a line within the free bytes of another connection", func() error {
-			c := s.NewConn(1, notHungUp)
+			c := s.NewConn(1, neverHungUp)
 			defer c.Close()
-			return c.AcquireLineBytes(t.Context(), freeBytesPerConn, false)
+			return c.AcquireLineBytes(t.Context(), uncountedBytesPerConn, false)
 		})
 		second.Close()
-		wantImmediateSuccess(t, "after the second connection was closed", room(first, maxUserBytes))
+		wantImmediateSuccess(t, "after the second connection was closed", room(first, maxUserBytesInProgress))
 		third := conns[2]
 		var waiting sync.WaitGroup
 		waiting.Go(func() {
@@ -203,5 +204,5 @@ func TestRequestBytesPerUserAreLimited(t *testing.T) {
 	})
 }
 
-// notHungUp is a function for Conn.cancelIfHungUp, for a client that has not hung up.
-func notHungUp() bool { return false }
+// neverHungUp is a function for Conn.cancelIfHungUp, for a client that has not hung up.
+func neverHungUp() bool { return false }

@@ -13,7 +13,7 @@ import (
 func beginMaxUserRequests(t *testing.T, s *ConnLimiter, uid int) (conns []*Conn) {
 	t.Helper()
 	for range maxUserRequests / maxConnRequests {
-		c := s.NewConn(uid, notHungUp)
+		c := s.NewConn(uid, neverHungUp)
 		conns = append(conns, c)
 		for range maxConnRequests {
 			if err := c.BeginRequest(t.Context()); err != nil {
@@ -27,7 +27,7 @@ func beginMaxUserRequests(t *testing.T, s *ConnLimiter, uid int) (conns []*Conn)
 // endRequestsAndClose ends all requests of the given connections and closes the connections.
 func endRequestsAndClose(conns ...*Conn) {
 	for _, c := range conns {
-		for range c.connLimiter.connRequestLimiter.InUse(c.uniqueNumber, 0) {
+		for range c.connLimiter.connRequestLimiter.InUse(c.connNumber, 0) {
 			c.EndRequest(true, 0)
 		}
 		c.Close()
@@ -45,7 +45,7 @@ func TestFreedRequestSlotGoesToLongestWaiting(t *testing.T) {
 		var all sync.WaitGroup
 		var waiting []*Conn
 		for i := range 50 {
-			c := s.NewConn(1, notHungUp)
+			c := s.NewConn(1, neverHungUp)
 			waiting = append(waiting, c)
 			all.Go(func() {
 				if c.BeginRequest(ctx) == nil {

@@ -24,10 +24,11 @@ type Limiter struct {
 	bounds          []Bound
 	allBoundIndexes []int // indexes of all bounds in the field bounds
 
-	mu           sync.Mutex
-	totalInUse   []int64            // amount that all users have in use, by bound; guarded by mu, like the fields below
-	users        map[int]*userState // by uid; only users that have something in use or wait
-	waitingUsers []*userState       // users with waiting requests; the first one is served next
+	mu sync.Mutex
+	// amount that all users have in use, by bound; guarded by mu, like the fields below
+	totalInUseByBound []int64
+	users             map[int]*userState // by uid; only users that have something in use or wait
+	waitingUsers      []*userState       // users with waiting requests; the first one is served next
 	// lastArrivalNumber is the arrival number of the newest request that had to wait.
 	lastArrivalNumber int64
 }
@@ -43,25 +44,25 @@ type Bound struct {
 type Request struct {
 	UserID       int   // uid, or the number of another object for which amounts are counted, such as a connection
 	BoundIndexes []int // indexes of the bounds that the amount counts towards; nil means all bounds
-	// Kind is a number below maxRequestKinds. Each user has one queue of waiting requests for each kind. A waiting request
-	// delays only later requests in the same queue.
-	Kind     int
-	Amount   int64     // 0 means 1
-	Deadline time.Time // when the request stops waiting; zero means never
+	// WaitQueueKind is a number below maxRequestKinds. Each user has one queue of waiting requests for each kind. A
+	// waiting request delays only later requests in the same queue.
+	WaitQueueKind int
+	Amount        int64     // 0 means 1
+	Deadline      time.Time // when the request stops waiting; zero means never
 	// GrantCondition must also be true before the request gets room; nil means no condition. The caller must call
 	// DispatchWaiting when the result of GrantCondition may have changed. GrantCondition must not use the Limiter.
 	GrantCondition func() bool
 }
 
-// ErrDeadline means that a request did not get room before its deadline.
-var ErrDeadline = errors.New("no room before the deadline")
+// ErrWaitDeadline means that a request did not get room before its deadline.
+var ErrWaitDeadline = errors.New("no room before the deadline")
 
-// maxRequestKinds is the number of values that Request.Kind can have.
+// maxRequestKinds is the number of values that Request.WaitQueueKind can have.
 const maxRequestKinds = 8
 
 // userState holds the amounts that a user has in use, and the user's waiting requests.
 type userState struct {
-	id            int
+	userID        int
 	inUseByBound  []int64     // amount in use, by bound
 	waitingCount  int         // number of requests in queues
 	waitersByKind [][]*waiter // waiting requests, by kind; nil until a request has to wait
@@ -76,7 +77,7 @@ type waiter struct {
 
 // NewLimiter returns a Limiter with the given bounds.
 func NewLimiter(bounds ...Bound) *Limiter {
-	l := &Limiter{bounds: bounds, totalInUse: make([]int64, len(bounds)), users: map[int]*userState{}}
+	l := &Limiter{bounds: bounds, totalInUseByBound: make([]int64, len(bounds)), users: map[int]*userState{}}
 	for i := range bounds {
 		l.allBoundIndexes = append(l.allBoundIndexes, i)
 	}
@@ -84,7 +85,7 @@ func NewLimiter(bounds ...Bound) *Limiter {
 }
 
 // Acquire waits until the request gets its room. The caller must free the room with Release. If the request
-// gets no room, Acquire returns ErrDeadline or the error of ctx.
+// gets no room, Acquire returns ErrWaitDeadline or the error of ctx.
 func (l *Limiter) Acquire(ctx context.Context, r Request) error {
 	l.mu.Lock()
 	u := l.ensureUserLocked(r.UserID)
@@ -94,7 +95,7 @@ func (l *Limiter) Acquire(ctx context.Context, r Request) error {
 	}
 	granted := make(chan struct{})
 	w := &waiter{Request: r, onGranted: func() { close(granted) }}
-	l.enqueueLocked(u, w)
+	l.enqueueWaiterLocked(u, w)
 	l.mu.Unlock()
 	var deadlineReached <-chan time.Time
 	if !r.Deadline.IsZero() {
@@ -102,7 +103,7 @@ func (l *Limiter) Acquire(ctx context.Context, r Request) error {
 		defer timer.Stop()
 		deadlineReached = timer.C
 	}
-	err := ErrDeadline
+	err := ErrWaitDeadline
 	select {
 	case <-granted:
 		return nil
@@ -141,7 +142,7 @@ func (l *Limiter) AcquireAsync(ctx context.Context, r Request, onAcquired func()
 		stop()
 		onAcquired()
 	}
-	l.enqueueLocked(u, w)
+	l.enqueueWaiterLocked(u, w)
 }
 
 // Release frees the room that a request has got.
@@ -203,7 +204,7 @@ func (l *Limiter) dispatchAfterReleaseLocked(u *userState, r *Request) {
 func (l *Limiter) dispatchWaitingLocked() {
 	for i := 0; i < len(l.waitingUsers); {
 		u := l.waitingUsers[i]
-		if !l.grantOldestLocked(u) {
+		if !l.grantOldestFittingLocked(u) {
 			i++ // no request of this user fits now; try the next user
 			continue
 		}
@@ -214,9 +215,9 @@ func (l *Limiter) dispatchWaitingLocked() {
 	}
 }
 
-// grantOldestLocked gives room to one waiting request of the user: the oldest of those that fit within their bounds. It
-// returns false if none fits.
-func (l *Limiter) grantOldestLocked(u *userState) bool {
+// grantOldestFittingLocked gives room to one waiting request of the user: the oldest of those that fit within their
+// bounds. It returns false if none fits.
+func (l *Limiter) grantOldestFittingLocked(u *userState) bool {
 	var oldestWaiter *waiter
 	for _, q := range u.waitersByKind {
 		if len(q) > 0 && (oldestWaiter == nil || q[0].arrivalNumber < oldestWaiter.arrivalNumber) &&
@@ -228,7 +229,7 @@ func (l *Limiter) grantOldestLocked(u *userState) bool {
 		return false
 	}
 	l.addInUseLocked(u, &oldestWaiter.Request)
-	l.removeLocked(u, oldestWaiter)
+	l.removeWaiterLocked(u, oldestWaiter)
 	oldestWaiter.onGranted()
 	return true
 }
@@ -236,7 +237,7 @@ func (l *Limiter) grantOldestLocked(u *userState) bool {
 // tryAcquireLocked takes the room for a new request. It returns false if the room is not sufficient, or if an
 // earlier request of the same user and kind waits.
 func (l *Limiter) tryAcquireLocked(u *userState, r *Request) bool {
-	if r.Kind < len(u.waitersByKind) && len(u.waitersByKind[r.Kind]) > 0 || !l.fitsBoundsLocked(u, r) {
+	if r.WaitQueueKind < len(u.waitersByKind) && len(u.waitersByKind[r.WaitQueueKind]) > 0 || !l.fitsBoundsLocked(u, r) {
 		return false
 	}
 	l.addInUseLocked(u, r)
@@ -248,7 +249,7 @@ func (l *Limiter) fitsBoundsLocked(u *userState, r *Request) bool {
 	for _, b := range l.boundIndexes(r) {
 		inUse := u.inUseByBound[b]
 		if l.bounds[b].SharedByAllUsers {
-			inUse = l.totalInUse[b]
+			inUse = l.totalInUseByBound[b]
 		}
 		if inUse+cmp.Or(r.Amount, 1) > l.bounds[b].MaxAmount {
 			return false
@@ -261,7 +262,7 @@ func (l *Limiter) fitsBoundsLocked(u *userState, r *Request) bool {
 func (l *Limiter) addInUseLocked(u *userState, r *Request) {
 	for _, b := range l.boundIndexes(r) {
 		u.inUseByBound[b] += cmp.Or(r.Amount, 1)
-		l.totalInUse[b] += cmp.Or(r.Amount, 1)
+		l.totalInUseByBound[b] += cmp.Or(r.Amount, 1)
 	}
 }
 
@@ -272,8 +273,8 @@ func (l *Limiter) boundIndexes(r *Request) []int {
 	return r.BoundIndexes
 }
 
-// enqueueLocked adds a request to the queue of its user and kind.
-func (l *Limiter) enqueueLocked(u *userState, w *waiter) {
+// enqueueWaiterLocked adds a request to the queue of its user and kind.
+func (l *Limiter) enqueueWaiterLocked(u *userState, w *waiter) {
 	if u.waitingCount == 0 {
 		l.waitingUsers = append(l.waitingUsers, u)
 	}
@@ -283,15 +284,15 @@ func (l *Limiter) enqueueLocked(u *userState, w *waiter) {
 	u.waitingCount++
 	l.lastArrivalNumber++
 	w.arrivalNumber = l.lastArrivalNumber
-	u.waitersByKind[w.Kind] = append(u.waitersByKind[w.Kind], w)
+	u.waitersByKind[w.WaitQueueKind] = append(u.waitersByKind[w.WaitQueueKind], w)
 }
 
-// removeLocked removes a request from its queue. It returns false if the request was not in the queue.
-func (l *Limiter) removeLocked(u *userState, w *waiter) bool {
+// removeWaiterLocked removes a request from its queue. It returns false if the request was not in the queue.
+func (l *Limiter) removeWaiterLocked(u *userState, w *waiter) bool {
 	if u.waitersByKind == nil {
 		return false
 	}
-	q := &u.waitersByKind[w.Kind]
+	q := &u.waitersByKind[w.WaitQueueKind]
 	at := slices.Index(*q, w)
 	if at < 0 {
 		return false
@@ -304,7 +305,7 @@ func (l *Limiter) removeLocked(u *userState, w *waiter) bool {
 // grantAllFittingLocked gives room to the user's waiting requests, oldest first, until none fits any more. It removes
 // the user from waitingUsers if no request waits any more.
 func (l *Limiter) grantAllFittingLocked(u *userState) {
-	for l.grantOldestLocked(u) {
+	for l.grantOldestFittingLocked(u) {
 	}
 	if u.waitingCount == 0 {
 		l.waitingUsers = slices.DeleteFunc(l.waitingUsers, func(o *userState) bool { return o == u })
@@ -316,7 +317,7 @@ func (l *Limiter) stopWaiting(w *waiter) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	u := l.users[w.UserID]
-	if u == nil || !l.removeLocked(u, w) {
+	if u == nil || !l.removeWaiterLocked(u, w) {
 		return false
 	}
 	l.grantAllFittingLocked(u) // requests that waited in the queue behind the removed request may fit now
@@ -328,7 +329,7 @@ func (l *Limiter) stopWaiting(w *waiter) bool {
 func (l *Limiter) ensureUserLocked(userID int) *userState {
 	u := l.users[userID]
 	if u == nil {
-		u = &userState{id: userID, inUseByBound: make([]int64, len(l.bounds))}
+		u = &userState{userID: userID, inUseByBound: make([]int64, len(l.bounds))}
 		l.users[userID] = u
 	}
 	return u
@@ -337,6 +338,6 @@ func (l *Limiter) ensureUserLocked(userID int) *userState {
 // forgetIdleUserLocked removes a user from the map if the user has nothing in use and no waiting requests.
 func (l *Limiter) forgetIdleUserLocked(u *userState) {
 	if u.waitingCount == 0 && !slices.ContainsFunc(u.inUseByBound, func(n int64) bool { return n != 0 }) {
-		delete(l.users, u.id)
+		delete(l.users, u.userID)
 	}
 }

@@ -16,9 +16,10 @@ import (
 // wantLimiterIdle checks that nothing is in use and no request waits.
 func wantLimiterIdle(t *testing.T, l *Limiter) {
 	t.Helper()
-	if len(l.users) > 0 || len(l.waitingUsers) > 0 || slices.Max(l.totalInUse) != 0 || slices.Min(l.totalInUse) != 0 {
+	if len(l.users) > 0 || len(l.waitingUsers) > 0 || slices.Max(l.totalInUseByBound) != 0 ||
+		slices.Min(l.totalInUseByBound) != 0 {
 		t.Errorf("%d users are still counted, %d of them waiting, and %v is in use", len(l.users), len(l.waitingUsers),
-			l.totalInUse)
+			l.totalInUseByBound)
 	}
 }
 
@@ -116,7 +117,7 @@ func TestRequestMustFitAllItsBounds(t *testing.T) {
 		l := NewLimiter(Bound{MaxAmount: 3, SharedByAllUsers: true}, Bound{MaxAmount: 2, SharedByAllUsers: true},
 			Bound{MaxAmount: 1})
 		list := func(user int) Request { return Request{UserID: user, BoundIndexes: []int{total, lists, ownLists}} }
-		read := func(user int) Request { return Request{UserID: user, BoundIndexes: []int{total}, Kind: 1} }
+		read := func(user int) Request { return Request{UserID: user, BoundIndexes: []int{total}, WaitQueueKind: 1} }
 		var got grantRecorder
 		var wait sync.WaitGroup
 		startRequestsInOrder(t, l, &got, &wait, map[string]Request{"1 list": list(1), "1 list again": list(1),
@@ -146,7 +147,7 @@ func TestRequestStopsWaitingAtDeadlineOrCancel(t *testing.T) {
 		for _, c := range []struct {
 			deadline, cancelled time.Duration
 			want                error
-		}{{5 * time.Second, time.Minute, ErrDeadline}, {5 * time.Second, time.Second, context.DeadlineExceeded},
+		}{{5 * time.Second, time.Minute, ErrWaitDeadline}, {5 * time.Second, time.Second, context.DeadlineExceeded},
 			{0, time.Hour, context.DeadlineExceeded}} {
 			r := Request{}
 			if c.deadline > 0 {
@@ -157,7 +158,7 @@ func TestRequestStopsWaitingAtDeadlineOrCancel(t *testing.T) {
 			err := l.Acquire(ctx, r)
 			cancel()
 			want := c.cancelled
-			if errors.Is(c.want, ErrDeadline) {
+			if errors.Is(c.want, ErrWaitDeadline) {
 				want = c.deadline
 			}
 			if took := time.Since(began); !errors.Is(err, c.want) || took != want {
@@ -193,14 +194,14 @@ func TestCancelledRequestReleasesGrantedAmount(t *testing.T) {
 
 // A request whose GrantCondition is false waits until DispatchWaiting is called. The waiting request delays no request
 // of another kind or user.
-func TestFalseConditionDelaysOnlySameKind(t *testing.T) {
+func TestFalseGrantConditionDelaysOnlySameKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter(Bound{MaxAmount: 1, SharedByAllUsers: true})
 		var ready atomic.Bool
 		var got grantRecorder
 		var wait sync.WaitGroup
 		requests := requestsByName("1b", "2a")
-		requests["1a"] = Request{UserID: 1, Kind: 1, GrantCondition: ready.Load}
+		requests["1a"] = Request{UserID: 1, WaitQueueKind: 1, GrantCondition: ready.Load}
 		startRequestsInOrder(t, l, &got, &wait, requests, "1a", "1b", "2a")
 		time.Sleep(time.Minute)
 		ready.Store(true)
@@ -224,7 +225,7 @@ func TestRequestsOfOneKindKeepTheirOrder(t *testing.T) {
 		var wait sync.WaitGroup
 		wait.Go(func() {
 			large := Request{Amount: 8, Deadline: time.Now().Add(time.Minute)}
-			if err := l.Acquire(t.Context(), large); !errors.Is(err, ErrDeadline) {
+			if err := l.Acquire(t.Context(), large); !errors.Is(err, ErrWaitDeadline) {
 				t.Errorf("the large request: %v", err)
 			}
 		})
@@ -245,7 +246,8 @@ func TestRequestKindsAreServedByArrivalOrder(t *testing.T) {
 		l := NewLimiter(Bound{MaxAmount: 1})
 		var got grantRecorder
 		var wait sync.WaitGroup
-		requests := map[string]Request{"first": {}, "a": {Kind: 1}, "b": {Kind: 0}, "c": {Kind: 2}, "d": {Kind: 1}}
+		requests := map[string]Request{"first": {}, "a": {WaitQueueKind: 1}, "b": {WaitQueueKind: 0}, "c": {WaitQueueKind: 2},
+			"d": {WaitQueueKind: 1}}
 		startRequestsInOrder(t, l, &got, &wait, requests, "first", "a", "b", "c", "d")
 		wait.Wait()
 		if want := "first a b c d"; got.String() != want {

@@ -93,8 +93,8 @@ type Listener struct {
 
 	// oldListener is the previous listener, from the creation of a new socket until no connection can wait on the old one.
 	// At other times it is nil. It is guarded by mu.
-	oldListener *net.UnixListener
-	replacedAt  time.Time // when oldListener was replaced; guarded by mu
+	oldListener        *net.UnixListener
+	listenerReplacedAt time.Time // when oldListener was replaced; guarded by mu
 }
 
 // Perms says which users may connect to a socket, by the mode and the group of the socket's file. GID -1 means
@@ -156,7 +156,7 @@ func bindWithFileInfo(path string, perms Perms) (*net.UnixListener, os.FileInfo,
 		fileInfo, err = os.Lstat(hidden)
 	}
 	if err == nil {
-		err = perms.apply(hidden)
+		err = perms.applyToSocketFile(hidden)
 	}
 	if err == nil {
 		err = os.Rename(hidden, path)
@@ -196,9 +196,9 @@ func removeStaleTempDirs(dir string) {
 	}
 }
 
-// apply sets the group and the mode of a socket's file. The file still has its temporary name, so no client can connect
-// yet.
-func (e Perms) apply(path string) error {
+// applyToSocketFile sets the group and the mode of a socket's file. The file still has its temporary name, so no client
+// can connect yet.
+func (e Perms) applyToSocketFile(path string) error {
 	if e.GID >= 0 {
 		if err := os.Lchown(path, -1, e.GID); err != nil {
 			return fmt.Errorf("cannot give the socket to group %d (only root or a member of the group can): %w", e.GID, err)
@@ -239,7 +239,7 @@ const (
 // acceptFromOldListener returns a connection that was made to the old socket, or nil if no such connection waits.
 func (s *Listener) acceptFromOldListener() net.Conn {
 	s.mu.Lock()
-	old, since := s.oldListener, s.replacedAt
+	old, since := s.oldListener, s.listenerReplacedAt
 	s.mu.Unlock()
 	if old == nil {
 		return nil
@@ -352,7 +352,7 @@ func (s *Listener) recreateIfRemoved() (recreated bool, err error) {
 	if s.oldListener != nil {
 		s.oldListener.Close()
 	}
-	s.oldListener, s.replacedAt = s.listener, time.Now()
+	s.oldListener, s.listenerReplacedAt = s.listener, time.Now()
 	s.listener, s.socketFileInfo = on, file
 	return true, s.oldListener.SetDeadline(time.Now()) // the deadline wakes Accept, which then uses the new listener
 }

@@ -32,7 +32,7 @@ type Resolver struct {
 
 	parsedFiles atomic.Pointer[accountFiles] // nil until the files have been read
 
-	readMu sync.Mutex // held while a goroutine reads the files
+	readFilesMu sync.Mutex // held while a goroutine reads the files
 }
 
 // accountFiles is the parsed content of /etc/passwd and /etc/group. It is immutable.
@@ -148,7 +148,7 @@ func (d *Resolver) lookupRemoteByName(database, name string) (string, error) {
 // queryRemoteSources queries the sources outside the files, such as LDAP, for one entry. It returns the output line of
 // getent, or "" if the entry does not exist.
 func (d *Resolver) queryRemoteSources(database, key string) (string, error) {
-	return d.remoteLookupCache.get(database+" "+key, d.AlwaysQueryRemote, func() (string, error) {
+	return d.remoteLookupCache.getOrQuery(database+" "+key, d.AlwaysQueryRemote, func() (string, error) {
 		if d.GetentFunc != nil {
 			return d.GetentFunc(database, key)
 		}
@@ -183,8 +183,8 @@ func (d *Resolver) loadAccountFiles() (*accountFiles, error) {
 	if l := d.parsedFiles.Load(); l != nil && l.fileStamps == stamps {
 		return l, nil
 	}
-	d.readMu.Lock() // if several callers wait for the lock, the first one reads the files for all of them
-	defer d.readMu.Unlock()
+	d.readFilesMu.Lock() // if several callers wait for the lock, the first one reads the files for all of them
+	defer d.readFilesMu.Unlock()
 	if l := d.parsedFiles.Load(); l != nil && l.fileStamps == stamps {
 		return l, nil
 	}

@@ -41,8 +41,8 @@ func TestUnchangedAccountFilesAreReadWithoutWaiting(t *testing.T) {
 	if _, err := d.UserByUID(0); err != nil {
 		t.Fatal(err)
 	}
-	d.readMu.Lock()
-	defer d.readMu.Unlock()
+	d.readFilesMu.Lock()
+	defer d.readFilesMu.Unlock()
 	found := make(chan error, 1)
 	go func() { // this goroutine ends at the latest when the lock is released
 		_, err := d.UserByUID(0)
@@ -63,16 +63,16 @@ type fakeRemoteSources struct {
 	mu              sync.Mutex
 	linesByQuery    map[string]string // lines of getent, by database and key, such as "passwd dora"
 	recordedQueries []string
-	fails           bool          // whether every lookup returns errLookupTimeout
-	delay           time.Duration // how long every lookup takes
+	lookupsFail     bool          // whether every lookup returns errLookupTimeout
+	lookupDelay     time.Duration // how long every lookup takes
 }
 
 func (e *fakeRemoteSources) lookup(database, key string) (string, error) {
-	time.Sleep(e.delay)
+	time.Sleep(e.lookupDelay)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.recordedQueries = append(e.recordedQueries, database+" "+key)
-	if e.fails {
+	if e.lookupsFail {
 		return "", errLookupTimeout
 	}
 	return e.linesByQuery[database+" "+key], nil
@@ -148,7 +148,7 @@ func TestLookupByNameRejectsNumbers(t *testing.T) {
 func TestRemoteLookupsAreCachedForAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newFakeRemoteSources()
-		e.delay = time.Second
+		e.lookupDelay = time.Second
 		d := &Resolver{GetentFunc: e.lookup}
 		for range 2 {
 			var all sync.WaitGroup
@@ -175,7 +175,7 @@ func TestLookupsFailFastAfterTimeout(t *testing.T) {
 		e := newFakeRemoteSources()
 		d, patient := &Resolver{GetentFunc: e.lookup}, &Resolver{GetentFunc: e.lookup, AlwaysQueryRemote: true}
 		d.UserName(61400)
-		e.recordedQueries, e.fails = nil, true
+		e.recordedQueries, e.lookupsFail = nil, true
 		for uid := 61420; uid < 61520; uid++ {
 			if _, err := d.UserByUID(uint32(uid)); !errors.Is(err, errLookupTimeout) {
 				t.Fatalf("got %v", err)
@@ -189,7 +189,7 @@ func TestLookupsFailFastAfterTimeout(t *testing.T) {
 			t.Errorf("with AlwaysQueryRemote: asked for %q", e.recordedQueries)
 		}
 		time.Sleep(lookupCacheTTL)
-		e.fails = false
+		e.lookupsFail = false
 		if got := d.UserName(61400); got != "dora" || len(e.recordedQueries) != 4 {
 			t.Errorf("after the directory answers again: %s, %q", got, e.recordedQueries)
 		}

@@ -45,7 +45,7 @@ func (d *Resolver) WithGroups(a Account) (Account, error) {
 	}
 	ids, err := u.GroupIds()
 	for _, id := range ids {
-		if gid, ok := parseID(id); ok {
+		if gid, ok := parseAccountID(id); ok {
 			a.Groups = append(a.Groups, uint32(gid))
 		}
 	}
@@ -58,7 +58,7 @@ func (d *Resolver) GroupIDByName(name string) (uint32, bool) {
 	if err != nil {
 		return 0, false
 	}
-	gid, ok := parseID(g.Gid)
+	gid, ok := parseAccountID(g.Gid)
 	return uint32(gid), ok
 }
 

@@ -37,17 +37,17 @@ type WindowsAccount struct {
 // without checking that the user exists.
 func (d *Resolver) UserID(nameOrID string) (int, bool) {
 	// Windows reports SYSTEM and the accounts of services as well-known groups, not as users.
-	return d.lookupID(nameOrID, windows.SidTypeUser, windows.SidTypeComputer, windows.SidTypeWellKnownGroup)
+	return d.lookupAccountID(nameOrID, windows.SidTypeUser, windows.SidTypeComputer, windows.SidTypeWellKnownGroup)
 }
 
 // GroupID returns the number of a group, by name, SID or number.
 func (d *Resolver) GroupID(nameOrID string) (int, bool) {
-	return d.lookupID(nameOrID, windows.SidTypeGroup, windows.SidTypeAlias, windows.SidTypeWellKnownGroup)
+	return d.lookupAccountID(nameOrID, windows.SidTypeGroup, windows.SidTypeAlias, windows.SidTypeWellKnownGroup)
 }
 
-// lookupID returns the number of an account. ok is false if the account is unknown or is not of one of the
+// lookupAccountID returns the number of an account. ok is false if the account is unknown or is not of one of the
 // accountKinds.
-func (d *Resolver) lookupID(nameOrID string, accountKinds ...uint32) (id int, ok bool) {
+func (d *Resolver) lookupAccountID(nameOrID string, accountKinds ...uint32) (id int, ok bool) {
 	if n, err := strconv.ParseUint(nameOrID, 10, 64); err == nil {
 		return int(n), n < maxIDExclusive
 	}
@@ -69,20 +69,20 @@ func (d *Resolver) lookupID(nameOrID string, accountKinds ...uint32) (id int, ok
 }
 
 // UserName returns the name of a user, or the number if there is no name.
-func (d *Resolver) UserName(id int) string { return d.lookupName(id) }
+func (d *Resolver) UserName(id int) string { return d.lookupAccountName(id) }
 
 // GroupName returns the name of a group, or the number if there is no name.
-func (d *Resolver) GroupName(id int) string { return d.lookupName(id) }
+func (d *Resolver) GroupName(id int) string { return d.lookupAccountName(id) }
 
-// lookupName returns the name of an account, or the number if there is no name.
-func (d *Resolver) lookupName(id int) string {
+// lookupAccountName returns the name of an account, or the number if there is no name.
+func (d *Resolver) lookupAccountName(id int) string {
 	sid, known := SIDOfID(id)
 	if !known {
 		return strconv.Itoa(id)
 	}
 	e, err := d.lookupWindowsAccount(sid.String(), func() (WindowsAccount, error) {
 		name, domain, use, err := sid.LookupAccount("")
-		if local := firstBuiltinGroupID <= id && id < firstDigestID; domain != "" && !local {
+		if local := firstBuiltinGroupID <= id && id < firstSIDDigestID; domain != "" && !local {
 			name = domain + `\` + name
 		}
 		return WindowsAccount{SID: sid, QualifiedName: name, SIDType: use}, err
@@ -103,7 +103,7 @@ var noAccountErrors = []error{
 // may query a domain, which can take any time, so lookupWindowsAccount waits at most lookupTimeout.
 func (d *Resolver) lookupWindowsAccount(nameOrSID string, query func() (WindowsAccount, error)) (WindowsAccount,
 	error) {
-	return d.remoteLookupCache.get(strings.ToLower(nameOrSID), d.AlwaysQueryRemote, func() (WindowsAccount, error) {
+	return d.remoteLookupCache.getOrQuery(strings.ToLower(nameOrSID), d.AlwaysQueryRemote, func() (WindowsAccount, error) {
 		if d.LookupAccountFunc != nil {
 			return d.LookupAccountFunc(nameOrSID)
 		}

@@ -13,7 +13,7 @@ func CurrentUserID() int { return os.Geteuid() }
 // UserID returns the number of a user, by name or number. It returns a number unchanged, without
 // checking that the user exists.
 func (d *Resolver) UserID(nameOrID string) (int, bool) {
-	if id, ok := parseID(nameOrID); ok {
+	if id, ok := parseAccountID(nameOrID); ok {
 		return id, true
 	}
 	a, err := d.UserByName(nameOrID)
@@ -22,15 +22,15 @@ func (d *Resolver) UserID(nameOrID string) (int, bool) {
 
 // GroupID returns the number of a group, by name or number.
 func (d *Resolver) GroupID(nameOrID string) (int, bool) {
-	if id, ok := parseID(nameOrID); ok {
+	if id, ok := parseAccountID(nameOrID); ok {
 		return id, true
 	}
 	gid, ok := d.GroupIDByName(nameOrID)
 	return int(gid), ok
 }
 
-// parseID parses a uid or a gid.
-func parseID(idText string) (int, bool) {
+// parseAccountID parses a uid or a gid.
+func parseAccountID(idText string) (int, bool) {
 	n, err := strconv.ParseUint(idText, 10, 32)
 	return int(n), err == nil && n != 1<<32-1 // system calls use 1<<32-1 for "no id"
 }

@@ -33,7 +33,7 @@ func (lookupTimeoutError) Error() string {
 type lookupCache[T any] struct {
 	mu            sync.Mutex
 	lookupsByName map[string]*cachedLookup[T] // lookups by name; guarded by mu
-	lastTimeout   time.Time                   // time of the last errLookupTimeout; guarded by mu
+	lastTimeoutAt time.Time                   // time of the last errLookupTimeout; guarded by mu
 }
 
 // cachedLookup is the finished or running query for one name.
@@ -45,12 +45,12 @@ type cachedLookup[T any] struct {
 	finishedAt time.Time // when the lookup finished; zero while it is in progress; guarded by lookupCache.mu
 }
 
-// get returns the cached entry for a name. If the cache has none, it calls query and returns the result. Concurrent
-// callers for the same name share one call of query.
+// getOrQuery returns the cached entry for a name. If the cache has none, it calls query and returns the result.
+// Concurrent callers for the same name share one call of query.
 //
 // After query has returned errLookupTimeout for any name, get returns this error for a minute instead of calling query,
 // unless alwaysQuery is set. get does not cache other errors.
-func (o *lookupCache[T]) get(name string, alwaysQuery bool, query func() (T, error)) (T, error) {
+func (o *lookupCache[T]) getOrQuery(name string, alwaysQuery bool, query func() (T, error)) (T, error) {
 	o.mu.Lock()
 	f, known := o.lookupsByName[name]
 	if known && (f.finishedAt.IsZero() || time.Since(f.finishedAt) < lookupCacheTTL) {
@@ -58,7 +58,7 @@ func (o *lookupCache[T]) get(name string, alwaysQuery bool, query func() (T, err
 		<-f.done
 		return f.entry, f.err
 	}
-	if !alwaysQuery && !o.lastTimeout.IsZero() && time.Since(o.lastTimeout) < lookupCacheTTL {
+	if !alwaysQuery && !o.lastTimeoutAt.IsZero() && time.Since(o.lastTimeoutAt) < lookupCacheTTL {
 		o.mu.Unlock()
 		return *new(T), errLookupTimeout
 	}
@@ -76,7 +76,7 @@ func (o *lookupCache[T]) get(name string, alwaysQuery bool, query func() (T, err
 		delete(o.lookupsByName, name)
 	}
 	if errors.Is(f.err, errLookupTimeout) {
-		o.lastTimeout = f.finishedAt
+		o.lastTimeoutAt = f.finishedAt
 	}
 	close(f.done)
 	return f.entry, f.err

@@ -12,7 +12,7 @@ import (
 func TestOnlyTimeoutMakesLookupsFailFast(t *testing.T) {
 	var c lookupCache[string]
 	look := func(name string, failure error) error {
-		_, err := c.get(name, false, func() (string, error) { return name, failure })
+		_, err := c.getOrQuery(name, false, func() (string, error) { return name, failure })
 		return err
 	}
 	broken := errors.New("cannot start getent")

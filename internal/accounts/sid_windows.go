@@ -18,7 +18,7 @@ import (
 const (
 	firstBuiltinGroupID = 512
 	firstLocalAccountID = 0x30000
-	firstDigestID       = 1 << 52
+	firstSIDDigestID    = 1 << 52
 	maxIDExclusive      = 1 << 53
 )
 
@@ -47,8 +47,8 @@ func IDOfSID(sid *windows.SID) int {
 		}
 	}
 	sum := sha256.Sum256(unsafe.Slice((*byte)(unsafe.Pointer(sid)), sid.Len()))
-	id := int(firstDigestID | binary.BigEndian.Uint64(sum[:])>>12)
-	sidsByDigest.add(id, sid)
+	id := int(firstSIDDigestID | binary.BigEndian.Uint64(sum[:])>>12)
+	sidsByDigestID.add(id, sid)
 	return id
 }
 
@@ -66,7 +66,7 @@ func SIDOfID(id int) (*windows.SID, bool) {
 	case firstLocalAccountID <= id && id < firstLocalAccountID+1<<32 && machineSID() != nil:
 		text = fmt.Sprintf("%s-%d", machineSID(), id-firstLocalAccountID)
 	default:
-		return sidsByDigest.find(id)
+		return sidsByDigestID.find(id)
 	}
 	sid, err := windows.StringToSid(text)
 	return sid, err == nil
@@ -81,8 +81,8 @@ func isLocalAccount(sid *windows.SID) bool {
 	return found && !strings.Contains(number, "-")
 }
 
-// sidsByDigest maps each digest that IDOfSID has returned to the SID from which the digest was computed.
-var sidsByDigest sidTable
+// sidsByDigestID maps each digest that IDOfSID has returned to the SID from which the digest was computed.
+var sidsByDigestID sidTable
 
 type sidTable struct {
 	mu   sync.Mutex
@@ -129,8 +129,8 @@ var (
 
 // These constants are defined in ntsecapi.h.
 const (
-	viewLocalInformation     = 1 // POLICY_VIEW_LOCAL_INFORMATION
-	accountDomainInformation = 5 // PolicyAccountDomainInformation
+	lsaViewLocalInformation     = 1 // POLICY_VIEW_LOCAL_INFORMATION
+	lsaAccountDomainInformation = 5 // PolicyAccountDomainInformation
 )
 
 // machineSID returns the SID that the SIDs of this machine's accounts begin with. It returns nil if Windows does not
@@ -138,7 +138,7 @@ const (
 var machineSID = sync.OnceValue(func() *windows.SID {
 	attributes := windows.OBJECT_ATTRIBUTES{Length: uint32(unsafe.Sizeof(windows.OBJECT_ATTRIBUTES{}))}
 	var policy uintptr
-	if status, _, _ := lsaOpenPolicy.Call(0, uintptr(unsafe.Pointer(&attributes)), viewLocalInformation,
+	if status, _, _ := lsaOpenPolicy.Call(0, uintptr(unsafe.Pointer(&attributes)), lsaViewLocalInformation,
 		uintptr(unsafe.Pointer(&policy))); status != 0 {
 		return nil
 	}
@@ -147,7 +147,7 @@ var machineSID = sync.OnceValue(func() *windows.SID {
 		Name windows.NTUnicodeString
 		SID  *windows.SID
 	}
-	if status, _, _ := lsaQuery.Call(policy, accountDomainInformation, uintptr(unsafe.Pointer(&domain))); status != 0 {
+	if status, _, _ := lsaQuery.Call(policy, lsaAccountDomainInformation, uintptr(unsafe.Pointer(&domain))); status != 0 {
 		return nil
 	}
 	defer lsaFree.Call(uintptr(unsafe.Pointer(domain)))

@@ -104,8 +104,8 @@ func TestResolverFindsWindowsAccounts(t *testing.T) {
 			t.Errorf("%q is %d", name, id)
 		}
 	}
-	if d.lookupName(1<<53-1) != "9007199254740991" || d.lookupName(-1) != "-1" {
-		t.Errorf("unknown accounts are called %s and %s", d.lookupName(1<<53-1), d.lookupName(-1))
+	if d.lookupAccountName(1<<53-1) != "9007199254740991" || d.lookupAccountName(-1) != "-1" {
+		t.Errorf("unknown accounts are called %s and %s", d.lookupAccountName(1<<53-1), d.lookupAccountName(-1))
 	}
 }
 

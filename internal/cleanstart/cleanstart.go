@@ -1,11 +1,12 @@
 // Package cleanstart gives a process that outlives its caller the attributes of a fresh process. Otherwise the resource
 // limits and the environment of one caller would apply to the jobs of all later callers. Start with InheritableEnviron
-// and ResetAttributes.
+// and ResetInheritedAttributes.
 //
-// The manual pages execve(2), fork(2), prctl(2) and credentials(7) list what a process inherits. ResetAttributes resets
-// the attributes that the account may change. DescribeInheritedAttributes reports the inherited attributes that were
-// not reset, if the process can detect them. Some cannot be detected: namespaces, the root directory, Landlock rules,
-// security labels and the login uid look the same whether the machine or the caller set them.
+// The manual pages execve(2), fork(2), prctl(2) and credentials(7) list what a process inherits.
+// ResetInheritedAttributes resets the attributes that the account may change. DescribeInheritedAttributes reports the
+// inherited attributes that were not reset, if the process can detect them. Some cannot be detected: namespaces, the
+// root directory, Landlock rules, security labels and the login uid look the same whether the machine or the caller set
+// them.
 package cleanstart
 
 import (

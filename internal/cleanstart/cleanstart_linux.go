@@ -11,7 +11,7 @@ import (
 
 const (
 	defaultTimerSlackNanos = 50_000 // ns; the default of Linux
-	unlimitedResource      = unix.RLIM_INFINITY
+	unlimitedResourceLimit = unix.RLIM_INFINITY
 	resetUtilizationClamp  = ^uint32(0) // as a value for sched_setattr(2), this removes a utilization clamp
 )
 
@@ -26,36 +26,36 @@ type resourceLimit struct {
 	softLimit, hardLimit uint64
 }
 
-// freshProcessLimits lists every resource limit that ResetAttributes sets.
-var freshProcessLimits = []resourceLimit{
-	{unix.RLIMIT_CPU, "CPU time", " seconds", unlimitedResource, unlimitedResource},
-	{unix.RLIMIT_FSIZE, "file size", " bytes", unlimitedResource, unlimitedResource},
-	{unix.RLIMIT_DATA, "data segment", " bytes", unlimitedResource, unlimitedResource},
-	{unix.RLIMIT_STACK, "stack", " bytes", 8 << 20, unlimitedResource},
-	{unix.RLIMIT_CORE, "", "", 0, unlimitedResource},
-	{unix.RLIMIT_RSS, "", "", unlimitedResource, unlimitedResource},
-	{unix.RLIMIT_AS, "address space", " bytes", unlimitedResource, unlimitedResource},
-	{unix.RLIMIT_LOCKS, "", "", unlimitedResource, unlimitedResource},
-	{unix.RLIMIT_RTTIME, "real-time CPU time", " microseconds", unlimitedResource, unlimitedResource},
+// freshProcessResourceLimits lists every resource limit that ResetInheritedAttributes sets.
+var freshProcessResourceLimits = []resourceLimit{
+	{unix.RLIMIT_CPU, "CPU time", " seconds", unlimitedResourceLimit, unlimitedResourceLimit},
+	{unix.RLIMIT_FSIZE, "file size", " bytes", unlimitedResourceLimit, unlimitedResourceLimit},
+	{unix.RLIMIT_DATA, "data segment", " bytes", unlimitedResourceLimit, unlimitedResourceLimit},
+	{unix.RLIMIT_STACK, "stack", " bytes", 8 << 20, unlimitedResourceLimit},
+	{unix.RLIMIT_CORE, "", "", 0, unlimitedResourceLimit},
+	{unix.RLIMIT_RSS, "", "", unlimitedResourceLimit, unlimitedResourceLimit},
+	{unix.RLIMIT_AS, "address space", " bytes", unlimitedResourceLimit, unlimitedResourceLimit},
+	{unix.RLIMIT_LOCKS, "", "", unlimitedResourceLimit, unlimitedResourceLimit},
+	{unix.RLIMIT_RTTIME, "real-time CPU time", " microseconds", unlimitedResourceLimit, unlimitedResourceLimit},
 	{unix.RLIMIT_NOFILE, "open files", "", 1024, 4096},
-	{unix.RLIMIT_NPROC, "processes", "", unlimitedResource, 0},
-	{unix.RLIMIT_SIGPENDING, "", "", unlimitedResource, 0},
-	{unix.RLIMIT_MEMLOCK, "", "", unlimitedResource, 0},
-	{unix.RLIMIT_MSGQUEUE, "", "", unlimitedResource, 0},
-	{unix.RLIMIT_NICE, "", "", unlimitedResource, 0},
-	{unix.RLIMIT_RTPRIO, "", "", unlimitedResource, 0},
+	{unix.RLIMIT_NPROC, "processes", "", unlimitedResourceLimit, 0},
+	{unix.RLIMIT_SIGPENDING, "", "", unlimitedResourceLimit, 0},
+	{unix.RLIMIT_MEMLOCK, "", "", unlimitedResourceLimit, 0},
+	{unix.RLIMIT_MSGQUEUE, "", "", unlimitedResourceLimit, 0},
+	{unix.RLIMIT_NICE, "", "", unlimitedResourceLimit, 0},
+	{unix.RLIMIT_RTPRIO, "", "", unlimitedResourceLimit, 0},
 }
 
-// ResetAttributes gives the calling thread the attributes of a fresh process, except those that the account may not
-// set. The caller must first lock its goroutine to the thread, and must execute the new program just afterwards.
-// ResetAttributes ignores errors, because the new program calls DescribeInheritedAttributes, which reports most of the
-// attributes that could not be reset.
-func ResetAttributes() {
+// ResetInheritedAttributes gives the calling thread the attributes of a fresh process, except those that the account
+// may not set. The caller must first lock its goroutine to the thread, and must execute the new program just
+// afterwards. ResetInheritedAttributes ignores errors, because the new program calls DescribeInheritedAttributes, which
+// reports most of the attributes that could not be reset.
+func ResetInheritedAttributes() {
 	SetCloseOnExec()
 	ResetSignals()
-	resetLimits()
+	resetResourceLimits()
 	resetScheduling()
-	resetMemory()
+	resetMemoryAttributes()
 	resetCredentials()
 	unix.Prctl(unix.PR_SET_TIMERSLACK, defaultTimerSlackNanos, 0, 0, 0)
 	unix.RawSyscall(unix.SYS_PERSONALITY, 0, 0, 0) // sets PER_LINUX, with address space randomization
@@ -99,27 +99,27 @@ func ResetSignals() {
 	unix.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&zeros)), 0, 8, 0, 0)
 }
 
-// resetLimits sets the soft limits to their defaults. It also raises the hard limits if the user may do that.
-func resetLimits() {
-	for _, l := range freshProcessLimits {
+// resetResourceLimits sets the soft limits to their defaults. It also raises the hard limits if the user may do that.
+func resetResourceLimits() {
+	for _, l := range freshProcessResourceLimits {
 		var current unix.Rlimit
 		if unix.Prlimit(0, l.rlimitNumber, nil, &current) != nil {
 			continue
 		}
-		raised := unix.Rlimit{Cur: l.defaultSoft(max(current.Max, l.hardLimit)), Max: max(current.Max, l.hardLimit)}
+		raised := unix.Rlimit{Cur: l.defaultSoftLimit(max(current.Max, l.hardLimit)), Max: max(current.Max, l.hardLimit)}
 		// Setrlimit fails if the user may not raise the hard limit. In that case, set only the soft limit.
 		if unix.Setrlimit(l.rlimitNumber, &raised) != nil {
-			unix.Setrlimit(l.rlimitNumber, &unix.Rlimit{Cur: l.defaultSoft(current.Max), Max: current.Max})
+			unix.Setrlimit(l.rlimitNumber, &unix.Rlimit{Cur: l.defaultSoftLimit(current.Max), Max: current.Max})
 		}
 	}
 }
 
-// defaultSoft returns the soft limit of a fresh process if its hard limit is hardLimit.
-func (l resourceLimit) defaultSoft(hardLimit uint64) uint64 { return min(l.softLimit, hardLimit) }
+// defaultSoftLimit returns the soft limit of a fresh process if its hard limit is hardLimit.
+func (l resourceLimit) defaultSoftLimit(hardLimit uint64) uint64 { return min(l.softLimit, hardLimit) }
 
 // resetScheduling resets the scheduling policy, nice value, utilization clamps, CPU affinity and I/O class.
 func resetScheduling() {
-	nice, clamps := int32(Nice()), uint64(unix.SCHED_FLAG_UTIL_CLAMP_MIN|unix.SCHED_FLAG_UTIL_CLAMP_MAX)
+	nice, clamps := int32(NiceValue()), uint64(unix.SCHED_FLAG_UTIL_CLAMP_MIN|unix.SCHED_FLAG_UTIL_CLAMP_MAX)
 	// Old kernels reject the clamps, and an ordinary user may not lower the nice value. So try these settings
 	// in turn, and keep the first one that the kernel accepts.
 	for _, attr := range []unix.SchedAttr{{Flags: clamps}, {}, {Flags: clamps, Nice: nice}, {Nice: nice}} {
@@ -138,8 +138,8 @@ func resetScheduling() {
 	unix.RawSyscall(unix.SYS_IOPRIO_SET, whoProcess, 0, classNone)
 }
 
-// Nice returns the nice value of this process. The commands that this process starts inherit it.
-func Nice() int {
+// NiceValue returns the nice value of this process. The commands that this process starts inherit it.
+func NiceValue() int {
 	const zeroNice = 20 // the system call returns 20 minus the nice value
 	n, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
 	if err != nil {
@@ -148,9 +148,9 @@ func Nice() int {
 	return zeroNice - n
 }
 
-// resetMemory resets the settings of the thread and its process that concern memory, for example the memory policy, and
-// how likely the out-of-memory killer selects the process.
-func resetMemory() {
+// resetMemoryAttributes resets the settings of the thread and its process that concern memory, for example the memory
+// policy, and how likely the out-of-memory killer selects the process.
+func resetMemoryAttributes() {
 	os.WriteFile("/proc/self/oom_score_adj", []byte("0"), 0)
 	os.WriteFile("/proc/self/coredump_filter", []byte("0x33"), 0) // the default, MMF_DUMP_FILTER_DEFAULT
 	unix.Prctl(unix.PR_SET_THP_DISABLE, 0, 0, 0, 0)

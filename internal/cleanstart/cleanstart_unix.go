@@ -4,9 +4,9 @@ package cleanstart
 
 import "golang.org/x/sys/unix"
 
-// ResetAttributes only calls SetCloseOnExec. It resets nothing else, because queuectl runs no jobs on this operating
-// system.
-func ResetAttributes() {
+// ResetInheritedAttributes only calls SetCloseOnExec. It resets nothing else, because queuectl runs no jobs on this
+// operating system.
+func ResetInheritedAttributes() {
 	SetCloseOnExec()
 }
 

@@ -12,13 +12,13 @@ var (
 	setProcessAffinityMask = kernel32.NewProc("SetProcessAffinityMask")
 )
 
-// CreationFlags make a new process start with the normal priority and the normal error mode, instead of the priority
-// and the error mode of its caller.
-const CreationFlags = windows.NORMAL_PRIORITY_CLASS | windows.CREATE_DEFAULT_ERROR_MODE
+// NewProcessCreationFlags make a new process start with the normal priority and the normal error mode, instead of the
+// priority and the error mode of its caller.
+const NewProcessCreationFlags = windows.NORMAL_PRIORITY_CLASS | windows.CREATE_DEFAULT_ERROR_MODE
 
-// ResetAttributes lets this process use every processor of the system. It need not close handles, because a
+// ResetInheritedAttributes lets this process use every processor of the system. It need not close handles, because a
 // Go program passes only the handles that it names to a new process.
-func ResetAttributes() {
+func ResetInheritedAttributes() {
 	var processMask, systemMask uintptr
 	self := uintptr(windows.CurrentProcess())
 	got, _, _ := getProcessAffinityMask.Call(self, uintptr(unsafe.Pointer(&processMask)),

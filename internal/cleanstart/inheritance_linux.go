@@ -45,7 +45,7 @@ func (l *attributeDescriptions) addIfInherited(isInherited bool, format string, 
 // addScheduling adds descriptions of the scheduling attributes that differ from the usual ones. ownStatus is
 // /proc/PID/status of this process, and initStatus that of process 1.
 func (l *attributeDescriptions) addScheduling(ownStatus, initStatus procStatus) {
-	nice := Nice()
+	nice := NiceValue()
 	l.addIfInherited(nice != 0, "every job starts with the nice value %d and can only raise it", nice)
 	if policy, err := unix.SchedGetAttr(0, 0); err == nil {
 		l.addIfInherited(policy.Policy != unix.SCHED_NORMAL, "every job runs with the scheduling policy %s",
@@ -69,17 +69,18 @@ func policyName(policy uint32) string {
 }
 
 func (l *attributeDescriptions) addResourceLimits() {
-	for _, limit := range freshProcessLimits {
+	for _, limit := range freshProcessResourceLimits {
 		var current unix.Rlimit
 		if limit.name != "" && unix.Prlimit(0, limit.rlimitNumber, nil, &current) == nil {
-			l.addIfInherited(current.Max < limit.defaultHard(), "no job can raise its limit for %s above the hard limit of %d%s",
+			l.addIfInherited(current.Max < limit.defaultHardLimit(),
+				"no job can raise its limit for %s above the hard limit of %d%s",
 				limit.name, current.Max, limit.unit)
 		}
 	}
 }
 
-// defaultHard returns the hard limit of a fresh process, or 0 if it is unknown.
-func (l resourceLimit) defaultHard() uint64 {
+// defaultHardLimit returns the hard limit of a fresh process, or 0 if it is unknown.
+func (l resourceLimit) defaultHardLimit() uint64 {
 	if l.rlimitNumber != unix.RLIMIT_NPROC {
 		return l.hardLimit
 	}

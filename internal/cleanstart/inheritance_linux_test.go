@@ -36,11 +36,11 @@ func TestInheritedAttributesIncludeCallersUnit(t *testing.T) {
 	}
 }
 
-// The soft limit that ResetAttributes sets never exceeds the hard limit.
+// The soft limit that ResetInheritedAttributes sets never exceeds the hard limit.
 func TestSoftLimitNeverExceedsHardLimit(t *testing.T) {
-	for _, l := range freshProcessLimits {
-		for _, hard := range []uint64{0, 1, 100, 1 << 40, unlimitedResource} {
-			if got := l.defaultSoft(hard); got > hard {
+	for _, l := range freshProcessResourceLimits {
+		for _, hard := range []uint64{0, 1, 100, 1 << 40, unlimitedResourceLimit} {
+			if got := l.defaultSoftLimit(hard); got > hard {
 				t.Errorf("resource %d: soft limit %d, hard limit %d", l.rlimitNumber, got, hard)
 			}
 		}

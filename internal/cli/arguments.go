@@ -50,9 +50,9 @@ func withoutAllFlag(args []string) []string {
 	return slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return arg == "--all" })
 }
 
-// separateNegativeNumber inserts -- before the last argument of "queuectl config set" and "queuectl worker scale" if
+// protectNegativeNumberArg inserts -- before the last argument of "queuectl config set" and "queuectl worker scale" if
 // that argument is a negative number. Otherwise cobra would parse the number as a flag.
-func separateNegativeNumber(args []string) []string {
+func protectNegativeNumberArg(args []string) []string {
 	if len(args) < 3 {
 		return args
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// bulkFunc is a client method that acts on all jobs of a selection.
-type bulkFunc = ClientMethod[control.Selection, control.BulkResult]
+// bulkMethod is a client method that acts on all jobs of a selection.
+type bulkMethod = ClientMethod[control.Selection, control.BulkResult]
 
 func retryVerb(a *App) *cobra.Command {
 	var withoutDependants bool
@@ -57,7 +57,7 @@ var destructiveVerbs = []string{"cancel", "kill", "requeue", "rm", "dequeue"}
 // jobsCommand builds a command for jobs that the user names by id or selects with flags. acceptedStates lists the job
 // states that the command accepts; nil means all. outcomeText is the text in messages for a job that the command has
 // changed, for example "is held".
-func (a *App) jobsCommand(name, short, outcomeText string, method bulkFunc, acceptedStates ...string) *cobra.Command {
+func (a *App) jobsCommand(name, short, outcomeText string, method bulkMethod, acceptedStates ...string) *cobra.Command {
 	return a.selectionCommand(name+" ID… | --state STATE …", short, &SelectionFlags{AcceptedStates: acceptedStates},
 		outcomeText, method)
 }
@@ -65,7 +65,7 @@ func (a *App) jobsCommand(name, short, outcomeText string, method bulkFunc, acce
 // selectionCommand builds a command that calls method for the jobs of a selection. outcomeText is the text in messages
 // for a job that the command has changed.
 func (a *App) selectionCommand(use, short string, s *SelectionFlags, outcomeText string,
-	method bulkFunc) *cobra.Command {
+	method bulkMethod) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use, Short: short, ValidArgsFunction: a.CompleteJobIDs(s.AcceptedStates...),
 		RunE: func(cmd *cobra.Command, ids []string) error {
@@ -83,22 +83,22 @@ func (a *App) selectionCommand(use, short string, s *SelectionFlags, outcomeText
 }
 
 func pauseVerb(a *App) *cobra.Command {
-	return a.pauseCommand("pause", "Pause running jobs, including their timeouts", "is paused",
+	return a.pauseOrResumeCommand("pause", "Pause running jobs, including their timeouts", "is paused",
 		(*control.Client).PauseJobs,
 		"pause all running jobs and start no new jobs until queuectl resume --all",
 		"everything is paused: no job runs or starts until queuectl resume --all")
 }
 
 func resumeVerb(a *App) *cobra.Command {
-	return a.pauseCommand("resume", "Resume paused jobs", "is resumed", (*control.Client).ResumeJobs,
+	return a.pauseOrResumeCommand("resume", "Resume paused jobs", "is resumed", (*control.Client).ResumeJobs,
 		"undo pause --all; jobs that were paused individually stay paused",
 		"everything is resumed: paused jobs continue and new jobs start")
 }
 
-// pauseCommand builds the command pause or resume: for running jobs or, with --all, for the whole queue. allFlagUsage
-// describes the flag --all in the help. With --all, the command prints wholeQueueText.
-func (a *App) pauseCommand(
-	name, short, outcomeText string, method bulkFunc, allFlagUsage, wholeQueueText string,
+// pauseOrResumeCommand builds the command pause or resume: for running jobs or, with --all, for the whole queue.
+// allFlagUsage describes the flag --all in the help. With --all, the command prints wholeQueueText.
+func (a *App) pauseOrResumeCommand(
+	name, short, outcomeText string, method bulkMethod, allFlagUsage, wholeQueueText string,
 ) *cobra.Command {
 	s := &SelectionFlags{AcceptedStates: []string{"processing"}, wholeQueueText: wholeQueueText}
 	cmd := a.selectionCommand(name+" ID… | --label NAME=VALUE … | --all", short, s, outcomeText, method)
@@ -147,7 +147,7 @@ func (a *App) clearCommand(
 		Use: "clear --yes", Short: short, Args: ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			asks := !p.Confirmed && !p.DryRun
-			if asks && !a.CanAsk() {
+			if asks && !a.CanAskUser() {
 				return fault.Usagef("%s: permanently removes all %s and their history; confirm with --yes",
 					cmd.CommandPath(), jobsText)
 			}
@@ -280,7 +280,7 @@ func dlqVerb(a *App) *cobra.Command {
 		Use: "list", Short: "List dead jobs, newest first", Args: ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l.States = []string{queue.Dead.String()}
-			return a.printJobs(cmd, &l, deadJobRow, "ID", "ATTEMPTS", "WHEN"+termtext.ZonePlaceholder, "ERROR", "COMMAND")
+			return a.printJobs(cmd, &l, deadJobRow, "ID", "ATTEMPTS", "WHEN"+termtext.HeadingZonePlaceholder, "ERROR", "COMMAND")
 		},
 	}
 	l.addTo(list)

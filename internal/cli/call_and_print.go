@@ -14,12 +14,12 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// errExecutedDaemon means that queuectld has executed the command, so this program has nothing left to do.
-var errExecutedDaemon = errors.New("queuectld has executed the command")
+// errExecutedQueuectld means that queuectld has executed the command, so this program has nothing left to do.
+var errExecutedQueuectld = errors.New("queuectld has executed the command")
 
-// execDaemon executes queuectld instead of this program, with the same arguments.
-func (a *App) execDaemon() (err error) {
-	a.ExitCode, err = a.Finder.ExecQueuectld()
+// execQueuectld executes queuectld instead of this program, with the same arguments.
+func (a *App) execQueuectld() (err error) {
+	a.ExitCode, err = a.ServiceFinder.ExecQueuectld()
 	return err
 }
 
@@ -39,7 +39,7 @@ func (a *App) ReadOnlyClient(ctx context.Context) (*control.Client, error) {
 		return c, t.ExplainConnectError(err)
 	}
 	if a.Program.OpenOffline == nil {
-		return nil, cmp.Or(a.execDaemon(), errExecutedDaemon)
+		return nil, cmp.Or(a.execQueuectld(), errExecutedQueuectld)
 	}
 	opened, failed := a.Program.OpenOffline(ctx, a, dir)
 	if errors.Is(failed, os.ErrNotExist) {
@@ -67,9 +67,9 @@ func (a *App) WithStartedService(ctx context.Context, action func(*control.Clien
 	return callAndCloseClient(c, err, action)
 }
 
-// WithReadOnlyClient calls action(c) with the client that ReadOrEventClient returns, and then closes the client.
+// WithReadOnlyClient calls action(c) with the client that ReadOnlyOrEventClient returns, and then closes the client.
 func (a *App) WithReadOnlyClient(ctx context.Context, waitsForEvents bool, action func(*control.Client) error) error {
-	c, err := a.ReadOrEventClient(ctx, waitsForEvents)
+	c, err := a.ReadOnlyOrEventClient(ctx, waitsForEvents)
 	return callAndCloseClient(c, err, action)
 }
 
@@ -98,9 +98,9 @@ func JobPages(ctx context.Context, c *control.Client, p control.ListParams) iter
 	}
 }
 
-// ReadOrEventClient returns a client of a running service if waitsForEvents is true, because only a running service can
-// send events when they happen. Otherwise it returns the same client as ReadOnlyClient.
-func (a *App) ReadOrEventClient(ctx context.Context, waitsForEvents bool) (*control.Client, error) {
+// ReadOnlyOrEventClient returns a client of a running service if waitsForEvents is true, because only a running service
+// can send events when they happen. Otherwise it returns the same client as ReadOnlyClient.
+func (a *App) ReadOnlyOrEventClient(ctx context.Context, waitsForEvents bool) (*control.Client, error) {
 	if waitsForEvents {
 		return a.Client()
 	}

@@ -20,9 +20,9 @@ const completionTimeout = time.Second
 // A nameLister calls add for each name that it can list. The description of a name may be "".
 type nameLister = func(ctx context.Context, c *control.Client, add func(name, description string))
 
-// matchingNames returns the names from listNames that begin with prefix, except the names that the user has already
-// typed. It returns no names if the service does not answer in time, and it never starts a service.
-func (a *App) matchingNames(typedArgs []string, prefix string, listNames nameLister) (names []cobra.Completion) {
+// matchingCompletions returns the names from listNames that begin with prefix, except the names that the user has
+// already typed. It returns no names if the service does not answer in time, and it never starts a service.
+func (a *App) matchingCompletions(typedArgs []string, prefix string, listNames nameLister) (names []cobra.Completion) {
 	c, err := a.Client()
 	if err != nil {
 		return nil
@@ -47,7 +47,7 @@ func (a *App) matchingNames(typedArgs []string, prefix string, listNames nameLis
 // CompleteNames offers the names from listNames, in their order.
 func (a *App) CompleteNames(listNames nameLister) cobra.CompletionFunc {
 	return func(_ *cobra.Command, typedArgs []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		return a.matchingNames(typedArgs, prefix, listNames), completeOrderedNoFiles
+		return a.matchingCompletions(typedArgs, prefix, listNames), completeOrderedNoFiles
 	}
 }
 
@@ -67,7 +67,7 @@ func jobIDLister(states ...string) nameLister {
 		page, _ := c.ListJobs(ctx, control.ListParams{States: states, PageSize: control.MaxJobsPerSelection})
 		for i := range page.Jobs {
 			j := &page.Jobs[i]
-			add(j.ID, j.State+": "+termtext.Truncate(termtext.EscapeControls(present.JobTitle(j)), 60))
+			add(j.ID, j.State+": "+termtext.Truncate(termtext.EscapeControlCharacters(present.JobTitle(j)), 60))
 		}
 	}
 }
@@ -93,7 +93,7 @@ func (a *App) addFlagCompletions(cmd *cobra.Command) {
 func (a *App) completeJobIDList(_ *cobra.Command, _ []string, typedIDs string) (completions []cobra.Completion,
 	_ cobra.ShellCompDirective) {
 	before := typedIDs[:strings.LastIndexByte(typedIDs, ',')+1]
-	for _, id := range a.matchingNames(strings.Split(before, ","), typedIDs[len(before):],
+	for _, id := range a.matchingCompletions(strings.Split(before, ","), typedIDs[len(before):],
 		jobIDLister("waiting", "processing")) {
 		completions = append(completions, before+id)
 	}
@@ -106,7 +106,7 @@ func (a *App) completeBatches() cobra.CompletionFunc {
 	return a.CompleteNames(func(ctx context.Context, c *control.Client, add func(name, description string)) {
 		page, _ := c.ListJobs(ctx, control.ListParams{PageSize: control.MaxJobsPerSelection}) // on an error, offer nothing
 		for i := range page.Jobs {
-			if name := page.Jobs[i].Labels["batch"]; name != "" && termtext.EscapeControls(name) == name {
+			if name := page.Jobs[i].Labels["batch"]; name != "" && termtext.EscapeControlCharacters(name) == name {
 				add(name, "")
 			}
 		}

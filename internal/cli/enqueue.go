@@ -36,19 +36,19 @@ func enqueueVerb(a *App) *cobra.Command {
 			}
 			source.WarnPlaceholderInCode(&a.Output)
 			if source.IsTOML() && a.Program.EachTOMLJob == nil {
-				return a.execDaemon()
+				return a.execQueuectld()
 			}
 			if err := a.addToBatch(ctx, &spec, batch); err != nil {
 				return err
 			}
-			if err := a.dependOnBatch(ctx, &spec, afterBatch); err != nil {
+			if err := a.addBatchDependencies(ctx, &spec, afterBatch); err != nil {
 				return err
 			}
 			if a.startBeforeOwnJobs && spec.Priority != nil {
 				return fault.Usagef("--next: cannot be combined with --priority; leave one of them out")
 			}
 			if source.IsGiven() {
-				return a.enqueueSource(ctx, &source, &spec, noCwd, idempotencyKey)
+				return a.enqueueJobsFromSource(ctx, &source, &spec, noCwd, idempotencyKey)
 			}
 			list, err := input.ParseSpecArgs(a.Stdin, "enqueue", &spec, args, dash)
 			if err != nil {
@@ -57,7 +57,7 @@ func enqueueVerb(a *App) *cobra.Command {
 			if list != nil {
 				return a.enqueueJSONArray(ctx, list, noCwd, idempotencyKey)
 			}
-			return a.enqueueOne(ctx, &spec, noCwd, idempotencyKey)
+			return a.enqueueOneJob(ctx, &spec, noCwd, idempotencyKey)
 		},
 	}
 	input.AddSpecFlags(cmd, &spec)
@@ -66,7 +66,7 @@ func enqueueVerb(a *App) *cobra.Command {
 	cmd.Flags().Var(input.OnceOnlyValue(&afterBatch), "after-batch",
 		"run when all your jobs in batch `NAME` have succeeded")
 	cmd.Flags().SetAnnotation("after-batch", input.FlagThemeAnnotation, []string{input.QueuesAndLocksTheme})
-	input.AnnotateField(cmd.Flags(), "after-batch", "depends_on")
+	input.AnnotateFlagWithField(cmd.Flags(), "after-batch", "depends_on")
 	cmd.Flags().Var(input.NonEmptyValue(&idempotencyKey), "key",
 		"idempotency `KEY`: a repeated request with the same key adds no second job")
 	cmd.Flags().BoolVar(&noCwd, "no-cwd", false, "run in your home directory, not in the current one")
@@ -110,7 +110,7 @@ func (a *App) addToBatch(ctx context.Context, s *queue.Spec, batchName string) e
 	})
 }
 
-func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, idempotencyKey string) error {
+func (a *App) enqueueOneJob(ctx context.Context, s *queue.Spec, noCwd bool, idempotencyKey string) error {
 	if err := input.CompleteAndCheckSpec(s, noCwd); err != nil {
 		return err // return the error here, so that an invalid job does not start the service
 	}
@@ -152,16 +152,16 @@ func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, idempot
 // contains one job, for example "line".
 func (a *App) UploadOptions(inputUnit, idempotencyKey string, noCwd bool) enqueue.UploadOptions {
 	return enqueue.UploadOptions{
-		Output: &a.Output, Cmd: a.Cmd, Finder: &a.Finder, InputUnit: inputUnit,
+		Output: &a.Output, Cmd: a.Cmd, Finder: &a.ServiceFinder, InputUnitName: inputUnit,
 		IdempotencyKey: idempotencyKey, RunInHomeDir: noCwd, RequireEnforcedLimits: a.RequireEnforcedLimits,
-		StartBeforeOwnJobs: a.startBeforeOwnJobs,
+		StartBeforeOtherOwnJobs: a.startBeforeOwnJobs,
 	}
 }
 
-// enqueueSource enqueues all jobs of a source. After an error it enqueues none of them.
-func (a *App) enqueueSource(ctx context.Context, source *input.Source, commonSpec *queue.Spec, noCwd bool,
+// enqueueJobsFromSource enqueues all jobs of a source. After an error it enqueues none of them.
+func (a *App) enqueueJobsFromSource(ctx context.Context, source *input.Source, commonSpec *queue.Spec, noCwd bool,
 	idempotencyKey string) error {
-	enqueue.WarnIfExpired(&a.Output, commonSpec, a.Quiet || !term.IsTerminal(a.Stderr))
+	enqueue.WarnIfJobExpired(&a.Output, commonSpec, a.Quiet || !term.IsTerminal(a.Stderr))
 	due := present.DueAndExpirySuffix(commonSpec, time.Now())
 	f, err := source.OpenFile(a.Stdin)
 	if err != nil {
@@ -175,7 +175,7 @@ func (a *App) enqueueSource(ctx context.Context, source *input.Source, commonSpe
 	var in io.Reader
 	if f != nil {
 		defer f.Close()
-		in = up.ReadProgress.CountReads(f)
+		in = up.ReadProgress.CountingReader(f)
 	}
 	// If no flag changes a field of the jobs, each job of the file can be sent unchanged.
 	plain := source.JobsFile != "" && len(commonSpec.GivenFields()) == 0
@@ -187,20 +187,20 @@ func (a *App) enqueueSource(ctx context.Context, source *input.Source, commonSpe
 	}
 	err = each(in, func(raw []byte, line int) error {
 		if plain {
-			return up.Add(raw, line)
+			return up.AddJob(raw, line)
 		}
 		spec, err := source.JobSpec(commonSpec, raw)
 		if err == nil {
 			raw, err = json.Marshal(spec)
 		}
 		if err != nil {
-			return fault.AtLine(err, line)
+			return fault.WithLineNumber(err, line)
 		}
-		return up.Add(raw, line)
+		return up.AddJob(raw, line)
 	})
-	if err == nil && up.JobsRead == 0 {
+	if err == nil && up.ReadJobCount == 0 {
 		source.PrintNoJobs(&a.Output)
-		return enqueue.PrintEnqueued(ctx, &a.Output, nil, nil)
+		return enqueue.PrintEnqueuedJobs(ctx, &a.Output, nil, nil)
 	}
 	return up.FinishAndPrint(err, due)
 }
@@ -209,18 +209,18 @@ func (a *App) enqueueSource(ctx context.Context, source *input.Source, commonSpe
 func (a *App) enqueueJSONArray(ctx context.Context, jobs []json.RawMessage, noCwd bool, idempotencyKey string) error {
 	if len(jobs) == 0 {
 		a.PrintMessage("the JSON array contains no jobs")
-		return enqueue.PrintEnqueued(ctx, &a.Output, nil, nil)
+		return enqueue.PrintEnqueuedJobs(ctx, &a.Output, nil, nil)
 	}
 	up := enqueue.NewUpload(ctx, a.UploadOptions("entry", idempotencyKey, noCwd), &queue.Spec{})
 	var err error
 	for i := 0; i < len(jobs) && err == nil; i++ {
-		err = up.Add(jobs[i], i+1)
+		err = up.AddJob(jobs[i], i+1)
 	}
 	return up.FinishAndPrint(err, "")
 }
 
-// dependOnBatch makes a job depend on all jobs of one of the caller's batches.
-func (a *App) dependOnBatch(ctx context.Context, s *queue.Spec, batchName string) error {
+// addBatchDependencies makes a job depend on all jobs of one of the caller's batches.
+func (a *App) addBatchDependencies(ctx context.Context, s *queue.Spec, batchName string) error {
 	if batchName == "" {
 		return nil
 	}

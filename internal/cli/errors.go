@@ -21,7 +21,7 @@ import (
 // unknownVerbHint returns a hint about an unknown command. It names the command that the user probably meant,
 // or says how to list all commands.
 func unknownVerbHint(word string, verbNames []string) string {
-	return cmp.Or(hints.FirstHint(word, hints.ForeignCommandHints), hints.SimilarWordHint(word, verbNames,
+	return cmp.Or(hints.FirstHintForWord(word, hints.ForeignCommandHints), hints.SimilarWordHint(word, verbNames,
 		"list all commands with: queuectl --help"))
 }
 
@@ -78,13 +78,13 @@ func (a *App) translateFlagError(cmd *cobra.Command, err error) error {
 			name = "-" + name
 		}
 		if words := cmd.Flags().Args(); len(words) > 0 && (cmd.Name() == "enqueue" || cmd.Name() == "run") {
-			program := a.args[max(0, slices.Index(a.args, words[0])):]
+			program := a.programArgs[max(0, slices.Index(a.programArgs, words[0])):]
 			return fault.Usagef("unknown flag %[1]s; if it belongs to the program, write -- before the program: "+
 				"queuectl %[2]s -- %[3]s", name, cmd.Name(), queue.CommandText("", program))
 		}
 		table := hints.FlagHintTable(cmd.Name(), cmd.Flags().Lookup("yes") != nil)
 		return fault.Usagef("unknown flag %s%s", name,
-			cmp.Or(hints.FirstHint(name, table), hints.SimilarWordHint(name, visibleFlagNames(cmd), allFlagsHint(cmd))))
+			cmp.Or(hints.FirstHintForWord(name, table), hints.SimilarWordHint(name, visibleFlagNames(cmd), allFlagsHint(cmd))))
 	case errors.As(err, &missingValue):
 		return fault.Usagef("--%s: no value given; write it after the flag", missingValue.GetFlag().Name)
 	case errors.As(err, &invalidValue):

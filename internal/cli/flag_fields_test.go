@@ -37,7 +37,7 @@ func TestFieldErrorsNameTypedFlag(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := queue.InvalidField(c.field, "is wrong")
-		for _, given := range []error{err, &fault.LineError{InputUnit: "line", LineNumber: 3, Cause: err},
+		for _, given := range []error{err, &fault.LineError{InputUnitName: "line", LineNumber: 3, Cause: err},
 			errors.Join(err, err)} {
 			want := map[error]string{err: c.want}[given]
 			switch given.(type) {

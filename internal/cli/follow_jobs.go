@@ -25,8 +25,8 @@ type FollowedJobs interface {
 	// before.
 	HandleEvent(ctx context.Context, e *control.Event) (isRelevant bool, err error)
 	// IsDone reports whether the Follower must stop. The Follower calls it with slowCheckAllowed true at the start, every
-	// ProgressInterval, and when Follower.CheckNow is closed. These calls may be slow. After each event, it calls IsDone
-	// with slowCheckAllowed false.
+	// ProgressInterval, and when Follower.CheckDoneNow is closed. These calls may be slow. After each event, it calls
+	// IsDone with slowCheckAllowed false.
 	IsDone(ctx context.Context, slowCheckAllowed bool) (bool, error)
 	// WaitingJobID returns the id of a waiting job. The Follower prints why that job waits. WaitingJobID
 	// returns "" if the Follower must print nothing: a job runs, no job waits, or the user already knows the
@@ -45,13 +45,14 @@ type JobsProgress struct {
 
 // Follower follows a set of jobs.
 type Follower struct {
-	App      *App
-	Client   *control.Client
-	CheckNow <-chan struct{} // closing this channel makes the Follower call IsDone immediately
+	App          *App
+	Client       *control.Client
+	CheckDoneNow <-chan struct{} // closing this channel makes the Follower call IsDone immediately
 
-	retryTracker   retryTracker
-	lastProgressAt time.Time // time of the last event about the set, or of the call of Follow if no such event has arrived
-	reasonPrinted  bool      // the reason for the wait was already printed since lastProgressAt
+	retryTracker retryTracker
+	// time of the last event about the set, or of the call of Follow if no such event has arrived
+	lastProgressAt    time.Time
+	waitReasonPrinted bool // the reason for the wait was already printed since lastProgressAt
 }
 
 // ProgressInterval is how often the progress is drawn.
@@ -65,7 +66,7 @@ func (f *Follower) Follow(ctx context.Context, jobs FollowedJobs, afterEventSeq 
 	events, lost := openEventChannel(ctx, f.Client, control.EventsParams{AfterSeq: &afterEventSeq})
 	tick := time.NewTicker(ProgressInterval)
 	defer tick.Stop()
-	wake := f.CheckNow
+	wake := f.CheckDoneNow
 	f.lastProgressAt = time.Now()
 	for isDue := true; ; {
 		if done, err := jobs.IsDone(ctx, isDue); done || err != nil {
@@ -82,7 +83,7 @@ func (f *Follower) Follow(ctx context.Context, jobs FollowedJobs, afterEventSeq 
 				return err
 			}
 			if isOurs {
-				f.lastProgressAt, f.reasonPrinted = time.Now(), false
+				f.lastProgressAt, f.waitReasonPrinted = time.Now(), false
 			}
 		case <-tick.C:
 			isDue = true
@@ -97,8 +98,8 @@ func (f *Follower) Follow(ctx context.Context, jobs FollowedJobs, afterEventSeq 
 // showProgress draws the progress on a terminal. If there was no progress for waitReasonDelay, it first prints why a
 // job waits, but only once until the next progress.
 func (f *Follower) showProgress(ctx context.Context, jobs FollowedJobs) {
-	if !f.reasonPrinted && time.Since(f.lastProgressAt) >= waitReasonDelay {
-		f.reasonPrinted = true
+	if !f.waitReasonPrinted && time.Since(f.lastProgressAt) >= waitReasonDelay {
+		f.waitReasonPrinted = true
 		if id := jobs.WaitingJobID(ctx); id != "" {
 			f.App.printWaitReason(ctx, f.Client, id)
 		}
@@ -107,9 +108,10 @@ func (f *Follower) showProgress(ctx context.Context, jobs FollowedJobs) {
 		return
 	}
 	if p := jobs.Progress(); p != nil {
-		p.Suffix = present.JoinNonEmptyTexts(p.Suffix, f.retryTracker.describeRetries(ctx, f.Client, p.RetryingJobCount,
-			p.IsRetrying))
-		p.MinTimeLeft = f.retryTracker.untilFirstRetry()
+		p.TextAfterNumbers = present.JoinNonEmptyTexts(p.TextAfterNumbers,
+			f.retryTracker.describeRetries(ctx, f.Client, p.RetryingJobCount,
+				p.IsRetrying))
+		p.MinTimeLeft = f.retryTracker.timeUntilFirstRetry()
 		f.App.DrawProgressBar(p.ProgressBar)
 	}
 }
@@ -152,8 +154,8 @@ func (r *retryTracker) describeRetries(ctx context.Context, c *control.Client, r
 	return note
 }
 
-// untilFirstRetry returns the time until the first retry, or 0 if the time of this retry is unknown.
-func (r *retryTracker) untilFirstRetry() time.Duration {
+// timeUntilFirstRetry returns the time until the first retry, or 0 if the time of this retry is unknown.
+func (r *retryTracker) timeUntilFirstRetry() time.Duration {
 	if r.firstRetryAt == 0 {
 		return 0
 	}
@@ -188,9 +190,9 @@ func OpenJobLog(name string, stdout *os.File, appendToExisting bool) (*JobLog, e
 	return l, l.err
 }
 
-// Add writes the line of a job. inputPosition is the position of the job in the input, from 1. stdoutBytes is the
+// AddJob writes the line of a job. inputPosition is the position of the job in the input, from 1. stdoutBytes is the
 // number of bytes that the job has written to standard output; GNU parallel does not count standard error.
-func (l *JobLog) Add(inputPosition int, j *control.Job, stdoutBytes int64) {
+func (l *JobLog) AddJob(inputPosition int, j *control.Job, stdoutBytes int64) {
 	if l.err != nil {
 		return
 	}

@@ -20,16 +20,16 @@ import (
 // fakeEventQueue fakes a queue with jobs that all wait. It sends the events that it receives from a channel.
 type fakeEventQueue struct {
 	control.API
-	events         chan control.Event // closed when the connection is lost
-	requestedSince int64              // the value of AfterSeq in the request for events
-	testEnded      chan struct{}      // closed at the end of the test
+	events            chan control.Event // closed when the connection is lost
+	requestedAfterSeq int64              // the value of AfterSeq in the request for events
+	testEnded         chan struct{}      // closed at the end of the test
 }
 
 func (q *fakeEventQueue) StreamEvents(ctx context.Context, p control.EventsParams,
 	handleEvent func(control.Event) error) (
 	control.EventStreamEnd,
 	error) {
-	q.requestedSince = *p.AfterSeq
+	q.requestedAfterSeq = *p.AfterSeq
 	for {
 		select {
 		case e, open := <-q.events:
@@ -78,7 +78,7 @@ func (j *fakeFollowedJobs) IsDone(_ context.Context, slowCheckAllowed bool) (boo
 func (j *fakeFollowedJobs) WaitingJobID(context.Context) string { return "two" }
 func (j *fakeFollowedJobs) Progress() *JobsProgress             { return nil }
 
-// A Follower handles every event once, in order. It stops when IsDone returns true after an event, when CheckNow is
+// A Follower handles every event once, in order. It stops when IsDone returns true after an event, when CheckDoneNow is
 // closed and IsDone returns true, or when the connection is lost. If no event about the set arrives for
 // waitReasonDelay, the Follower prints once why a job waits.
 func TestFollowerHandlesEventsInOrder(t *testing.T) {
@@ -97,13 +97,13 @@ func TestFollowerHandlesEventsInOrder(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer stderr.Close()
-			f := Follower{App: NewApp(Program{}, nil, nil, stderr), Client: c, CheckNow: wake}
+			f := Follower{App: NewApp(Program{}, nil, nil, stderr), Client: c, CheckDoneNow: wake}
 			done := make(chan error, 1)
 			go func() { done <- f.Follow(t.Context(), jobs, 41) }()
 			run(q, jobs, func() { jobs.doneAtSlowCheck.Store(true); close(wake) })
 			err = <-done
-			if q.requestedSince != 41 {
-				t.Errorf("the events after %d were requested, want 41", q.requestedSince)
+			if q.requestedAfterSeq != 41 {
+				t.Errorf("the events after %d were requested, want 41", q.requestedAfterSeq)
 			}
 			printed, _ := os.ReadFile(stderr.Name())
 			return jobs, string(printed), err

@@ -134,7 +134,9 @@ func (a *App) printJobs(cmd *cobra.Command, l *listFlags, makeRow func(*control.
 			return a.printTruncatedTable(cmd.Context(), c, jobs, makeRow, headings, l.ListParams, hasMore)
 		}
 		if l.watch {
-			return a.RunUntilReaderGone(cmd.Context(), func(ctx context.Context) error { return a.redrawOnChanges(ctx, once) })
+			return a.RunUntilStdoutReaderGone(cmd.Context(), func(ctx context.Context) error {
+				return a.redrawOnChanges(ctx, once)
+			})
 		}
 		return once()
 	})
@@ -157,7 +159,7 @@ func (a *App) rowsThatFitTerminal(rows int) int {
 func jobsInStartOrder(ctx context.Context, c *control.Client, p control.ListParams, limit int) (
 	jobs []control.Job, hasMore bool, err error) {
 	if !hasNonStateFilter(p) && limit <= maxSectionRows {
-		if jobs, hasMore, err = firstJobsFromScreen(ctx, c, p, limit); !errors.Is(err, errTooFewJobs) {
+		if jobs, hasMore, err = firstJobsFromScreen(ctx, c, p, limit); !errors.Is(err, errTooFewScreenJobs) {
 			return jobs, hasMore, err
 		}
 	}
@@ -218,24 +220,6 @@ func (a *App) readOrPrintJobs(ctx context.Context, c *control.Client, p control.
 		list.End() // ignore the error, because Flush below returns it
 	}
 	return tableJobs, hasMore, out.Flush()
-}
-
-// printJobsTable prints a table of jobs. On a terminal it marks each job with the sign and the colour of the job's
-// state.
-func (a *App) printJobsTable(headings []string, rows [][]string) error {
-	state := slices.Index(headings, "STATE")
-	if state < 0 || !term.IsTerminal(a.Stdout) {
-		return a.PrintTable(headings, rows)
-	}
-	for _, row := range rows {
-		row[state] = present.SignOfState(row[state]).Symbol + " " + row[state]
-	}
-	return a.PrintColouredTable(headings, rows, func(column int, cell string) string {
-		if column == state {
-			cell = a.colourStateSign(cell, true)
-		}
-		return cell
-	})
 }
 
 // printTruncatedTable prints a table of jobs. If hasMore is true, it also prints how many more jobs there are.
@@ -303,7 +287,7 @@ func sortJobsForTable(jobs []control.Job, now time.Time) {
 const defaultTableRows = 50
 
 // firstJobsFromScreen returns up to limit jobs in the states that p selects. It takes them from the status screen,
-// which contains only some jobs of each state. If the screen contains too few jobs, it returns errTooFewJobs.
+// which contains only some jobs of each state. If the screen contains too few jobs, it returns errTooFewScreenJobs.
 func firstJobsFromScreen(ctx context.Context, c *control.Client, p control.ListParams, limit int) (jobs []control.Job,
 	hasMore bool, err error) {
 	wanted, err := expandStateNames(&p)
@@ -335,14 +319,14 @@ func firstJobsFromScreen(ctx context.Context, c *control.Client, p control.ListP
 	dead, done := wantedOnly(ended), wantedOnly(s.Done)
 	jobs = selectTableJobs(open, dead, done, limit)
 	if int64(len(jobs)) < min(total, int64(limit)) && (len(p.States) > 0 || p.FailedOrDead) {
-		return nil, false, errTooFewJobs
+		return nil, false, errTooFewScreenJobs
 	}
 	return jobs, total > int64(len(jobs)), nil
 }
 
-// errTooFewJobs means that the status screen contains fewer jobs of the requested states than the table can
+// errTooFewScreenJobs means that the status screen contains fewer jobs of the requested states than the table can
 // show.
-var errTooFewJobs = errors.New("the status screen shows too few of these jobs")
+var errTooFewScreenJobs = errors.New("the status screen shows too few of these jobs")
 
 // newestJobsByState returns the jobs for a table. It reads the newest jobs of each group of states with separate
 // requests. So it finds running and waiting jobs even if very many newer jobs have ended.
@@ -418,8 +402,8 @@ func expandStateNames(p *control.ListParams) (names []string, err error) {
 	return names, nil
 }
 
-// findColumn returns the column with a name. flagName is the flag that the error about an unknown name names.
-func findColumn(flagName, name string) (present.JobColumn, error) {
+// findJobColumn returns the column with a name. flagName is the flag that the error about an unknown name names.
+func findJobColumn(flagName, name string) (present.JobColumn, error) {
 	for _, c := range present.JobColumns() {
 		if c.Name == strings.ReplaceAll(name, "-", "_") {
 			return c, nil
@@ -433,7 +417,7 @@ func findColumn(flagName, name string) (present.JobColumn, error) {
 func selectTableColumns(names []string) (headings []string, makeRow func(*control.Job) []string, err error) {
 	list := make([]present.JobColumn, len(names))
 	for i, name := range names {
-		if list[i], err = findColumn("columns", name); err != nil {
+		if list[i], err = findJobColumn("columns", name); err != nil {
 			return nil, nil, err
 		}
 		headings = append(headings, list[i].Heading)
@@ -459,7 +443,7 @@ type jobSorter struct {
 // many jobs the sorter returns in the end.
 func newJobSorter(sortFlag string, limit int) (*jobSorter, error) {
 	name, down := strings.CutPrefix(sortFlag, "-")
-	c, err := findColumn("sort", name)
+	c, err := findJobColumn("sort", name)
 	if err != nil {
 		return nil, err
 	}

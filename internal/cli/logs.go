@@ -31,7 +31,7 @@ func logsVerb(a *App) *cobra.Command {
 			}
 			if p.Follow && len(ids) == 0 && s.selectsWholeQueue() && p.Attempt == 0 {
 				filter := control.ListParams{Queue: s.Queue, WithLabels: s.WithLabels}
-				return a.RunUntilReaderGone(cmd.Context(), func(ctx context.Context) error {
+				return a.RunUntilStdoutReaderGone(cmd.Context(), func(ctx context.Context) error {
 					return a.printQueueLogs(ctx, p, filter, showTimestamps)
 				})
 			}
@@ -49,10 +49,10 @@ func logsVerb(a *App) *cobra.Command {
 				if len(ids) == 0 {
 					a.PrintNoJobsSelected()
 				}
-			} else if _, err := s.Params(cmd, ids); err != nil {
+			} else if _, err := s.SelectionParams(cmd, ids); err != nil {
 				return err
 			}
-			return a.RunUntilReaderGone(cmd.Context(), func(ctx context.Context) error {
+			return a.RunUntilStdoutReaderGone(cmd.Context(), func(ctx context.Context) error {
 				return a.printLogs(ctx, p, UniqueIDs(ids), showTimestamps)
 			})
 		},
@@ -67,7 +67,7 @@ func logsVerb(a *App) *cobra.Command {
 	f.BoolVar(&p.StderrOnly, "stderr", false, "print only standard error")
 	input.OptionalVar(f, &p.LastLines, input.ParseInt, "lines", "n", "print only the last `N` lines; a note about "+
 		"missing output is one line")
-	input.AnnotateField(f, "lines", "n")
+	input.AnnotateFlagWithField(f, "lines", "n")
 	input.PastTimeVar(f, &p.PrintedSince, "since", "only lines printed since `TIME`; 2h means 2 hours ago")
 	input.PastTimeVar(f, &p.PrintedBefore, "until", "only lines printed before `TIME`; 2h means 2 hours ago")
 	f.BoolVar(&showTimestamps, "timestamps", false, "print the time before each line")
@@ -126,13 +126,13 @@ func (r *logReader) printJobOutput(ctx context.Context, id, linePrefix string) e
 	p.ID = control.JobID(id)
 	printed, err := r.printRequestedOutput(ctx, p, linePrefix)
 	if err == nil && !printed && (r.jsonList == nil || r.app.JSONL) {
-		r.printLostOutput(ctx, id)
+		r.printIfOutputLost(ctx, id)
 	}
 	return err
 }
 
-// printLostOutput prints a message if the output of the requested attempt is lost because its runner died.
-func (r *logReader) printLostOutput(ctx context.Context, id string) {
+// printIfOutputLost prints a message if the output of the requested attempt is lost because its runner died.
+func (r *logReader) printIfOutputLost(ctx context.Context, id string) {
 	job, err := r.client.ShowJob(ctx, control.ShowParams{ID: control.JobID(id)})
 	if err != nil || len(job.History) == 0 {
 		return // without the list of attempts, it is unknown whether output is lost
@@ -223,8 +223,8 @@ func (a *App) printQueueLogs(ctx context.Context, p control.LogsParams, filter c
 	return a.withLogReader(ctx, p, showTimestamps, func(r *logReader) error {
 		ctx, cancel := context.WithCancelCause(ctx)
 		q := &queueLogFollower{reader: r, filter: filter, attemptByJobID: map[string]int{},
-			liveSlots:  make(chan struct{}, maxLiveStreams),
-			endedSlots: make(chan struct{}, maxEndedStreams), failCommand: cancel}
+			liveStreamSlots:  make(chan struct{}, maxLiveStreams),
+			endedStreamSlots: make(chan struct{}, maxEndedStreams), endCommandWithError: cancel}
 		err := q.followQueue(ctx)
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
@@ -244,10 +244,10 @@ type queueLogFollower struct {
 	attemptByJobID map[string]int
 
 	openStreams sync.WaitGroup
-	// liveSlots and endedSlots are semaphores. They bound how many running attempts and how many ended attempts
-	// are read at the same time.
-	liveSlots, endedSlots chan struct{}
-	failCommand           func(error) // ends the command with an error
+	// liveStreamSlots and endedStreamSlots are semaphores. They bound how many running attempts and how many ended
+	// attempts are read at the same time.
+	liveStreamSlots, endedStreamSlots chan struct{}
+	endCommandWithError               func(error) // ends the command with an error
 }
 
 // followQueue prints the output of running jobs, and of jobs that start later, until ctx ends.
@@ -287,7 +287,7 @@ func (q *queueLogFollower) handleAttemptEvent(ctx context.Context, e *control.Ev
 		}
 		return nil
 	}
-	if ended && !e.HasOutput || !ended && len(q.liveSlots) == cap(q.liveSlots) {
+	if ended && !e.HasOutput || !ended && len(q.liveStreamSlots) == cap(q.liveStreamSlots) {
 		return nil
 	}
 	j, err := q.reader.client.ShowJob(ctx, control.ShowParams{ID: control.JobID(e.JobID), HideEnv: true})
@@ -303,8 +303,8 @@ func (q *queueLogFollower) handleAttemptEvent(ctx context.Context, e *control.Ev
 		return nil
 	}
 	select {
-	case q.endedSlots <- struct{}{}:
-		q.startReadingAttempt(ctx, e.JobID, e.Attempt, q.endedSlots)
+	case q.endedStreamSlots <- struct{}{}:
+		q.startReadingAttempt(ctx, e.JobID, e.Attempt, q.endedStreamSlots)
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -325,9 +325,9 @@ func (q *queueLogFollower) matchesJob(j *control.Job) bool {
 // already followed.
 func (q *queueLogFollower) followRunningAttempt(ctx context.Context, id string, attempt int) {
 	select {
-	case q.liveSlots <- struct{}{}:
+	case q.liveStreamSlots <- struct{}{}:
 		q.attemptByJobID[id] = attempt
-		q.startReadingAttempt(ctx, id, attempt, q.liveSlots)
+		q.startReadingAttempt(ctx, id, attempt, q.liveStreamSlots)
 	default:
 	}
 }
@@ -347,7 +347,7 @@ func (q *queueLogFollower) startReadingAttempt(ctx context.Context, id string, a
 			// Try again only if the service had no free stream and nothing was printed. Any other error ends
 			// the command.
 			case printed || !errors.Is(err, queue.ErrUnavailable):
-				q.failCommand(err)
+				q.endCommandWithError(err)
 				return
 			}
 			select {
@@ -373,10 +373,10 @@ func damagedOutputError(p *control.OutputPiece) error {
 // belongs to one job.
 type logPrinter struct {
 	app            *App
-	streamWriters  [2]term.SafeWriter    // one for standard output and one for standard error
-	ttyOutputs     [2]term.TTYOutput     // one for each stream of a job with a terminal
-	attempt        int                   // number of the attempt whose output is being printed
-	jsonList       *term.JSONListPrinter // the JSON list to print to; nil for text
+	streamWriters  [2]term.JobOutputEscaper   // one for standard output and one for standard error
+	ttyOutputs     [2]term.TTYOutputConverter // one for each stream of a job with a terminal
+	currentAttempt int                        // number of the attempt whose output is being printed
+	jsonList       *term.JSONListPrinter      // the JSON list to print to; nil for text
 	linePrefix     string
 	showTimestamps bool
 	atLineStart    bool   // the last printed text ended with a line break
@@ -392,7 +392,7 @@ func newLogPrinter(a *App, linePrefix string, showTimestamps bool) *logPrinter {
 	live := linePrefix == "" && !showTimestamps
 	l := &logPrinter{app: a, linePrefix: linePrefix, showTimestamps: showTimestamps, atLineStart: true}
 	for i := range l.streamWriters {
-		l.streamWriters[i] = term.SafeWriter{Output: &a.Output, File: a.Stdout, KeepCarriageReturns: live}
+		l.streamWriters[i] = term.JobOutputEscaper{Output: &a.Output, File: a.Stdout, KeepCarriageReturns: live}
 		l.ttyOutputs[i].Renderer.KeepColours = term.UsesColours(a.Stdout)
 	}
 	return l
@@ -409,8 +409,8 @@ func (l *logPrinter) printPiece(p *control.OutputPiece) error {
 	from, tty := &l.streamWriters[i], &l.ttyOutputs[i]
 	text := ""
 	// Each attempt has its own terminal, so finish the unfinished line of the previous attempt.
-	if p.Attempt != l.attempt {
-		text, l.attempt = tty.FlushUnfinished(from.ConvertPiece), p.Attempt
+	if p.Attempt != l.currentAttempt {
+		text, l.currentAttempt = tty.FlushUnfinished(from.ConvertPiece), p.Attempt
 	}
 	if p.FromTerminal && !l.app.KeepControlCharacters {
 		text += tty.ConvertPiece(p.String(), from.ConvertPiece)
@@ -421,7 +421,7 @@ func (l *logPrinter) printPiece(p *control.OutputPiece) error {
 		if line := tty.FlushUnfinished(from.ConvertPiece); line != "" {
 			text += line + "\n"
 		}
-		text += from.FlushIncomplete() + gap + "\n"
+		text += from.FlushIncompleteText() + gap + "\n"
 		tty.Renderer.StartsMidOutput = true
 		if !l.atLineStart || l.partialLine != "" {
 			text = "\n" + text
@@ -459,7 +459,7 @@ func (l *logPrinter) printText(text string, timestamp control.Time) error {
 func (l *logPrinter) flushPartialLine() error {
 	text := l.partialLine
 	for i := range l.streamWriters {
-		text += l.ttyOutputs[i].FlushUnfinished(l.streamWriters[i].ConvertPiece) + l.streamWriters[i].FlushIncomplete()
+		text += l.ttyOutputs[i].FlushUnfinished(l.streamWriters[i].ConvertPiece) + l.streamWriters[i].FlushIncompleteText()
 	}
 	if text == "" {
 		return nil

@@ -2,7 +2,7 @@
 //
 // Both programs link it. queuectl contains little more than this package and the runner, so it is small and starts
 // fast. Commands that need large libraries are only in queuectld. For such a command, queuectl executes queuectld
-// (App.execDaemon).
+// (App.execQueuectld).
 //
 // Start with App.Root and the table of commands in the function verbTable. The packages below this one
 // contain what several commands share: term prints, connect finds the service, input reads jobs,
@@ -33,14 +33,14 @@ import (
 
 // App executes one command. It holds everything that several commands need.
 type App struct {
-	term.Output    // prints results and messages
-	connect.Finder // finds the service and connects to it
+	term.Output           // prints results and messages
+	connect.ServiceFinder // finds the service and connects to it
 
 	ExitCode int // exit code of the process if no error occurred
 
 	Program       Program
 	verbs         []Verb          // commands of this program
-	args          []string        // arguments of the process, without the program name
+	programArgs   []string        // arguments of the process, without the program name
 	Cmd           *cobra.Command  // the command that is running; nil before it starts
 	offlineClient *control.Client // client that reads the files of a queue without a service; nil if not used
 	helpExecErr   error           // error of the attempt to execute queuectld, which prints the help; nil if none
@@ -70,18 +70,18 @@ func Main(p Program) {
 func NewApp(p Program, stdin, stdout, stderr *os.File) *App {
 	a := &App{Program: p, verbs: mergeVerbs(p.Verbs)}
 	a.Stdin, a.Stdout, a.Stderr = stdin, stdout, stderr
-	a.Finder = connect.NewFinder(&a.Output, Version)
+	a.ServiceFinder = connect.NewServiceFinder(&a.Output, Version)
 	return a
 }
 
 // main executes the command that the arguments name, and returns the exit code of the process.
 func (a *App) main(ctx context.Context, args []string) int {
 	v := a.requestedVerb(args)
-	leave, err := a.setLocalZone(v, args)
+	leave, err := a.setLocalTimeZone(v, args)
 	switch {
 	case err != nil:
-	case leave || v != nil && v.Build == nil:
-		err = a.execDaemon()
+	case leave || v != nil && v.BuildCommand == nil:
+		err = a.execQueuectld()
 	default:
 		if v != nil && v.ExitsWithJobCode && !requestsHelp(args) {
 			a.FailureExitCode = fault.ExitCodeFailure
@@ -93,7 +93,7 @@ func (a *App) main(ctx context.Context, args []string) int {
 		}
 		err = input.NameFlagsInError(cmd, err)
 	}
-	if err == nil || term.IsClosedPipeError(err) || errors.Is(err, errExecutedDaemon) {
+	if err == nil || term.IsClosedPipeError(err) || errors.Is(err, errExecutedQueuectld) {
 		return a.ExitCode
 	}
 	if own, ok := errors.AsType[*queue.Error](err); ok && own == connect.ErrNoQueue {
@@ -114,12 +114,12 @@ func (a *App) main(ctx context.Context, args []string) int {
 	return code
 }
 
-// setLocalZone sets time.Local to the time zone in the environment variable TZ, if package time could not read that
+// setLocalTimeZone sets time.Local to the time zone in the environment variable TZ, if package time could not read that
 // zone. If only queuectld can load the zone, needsQueuectld is true, and the caller must execute queuectld.
 //
 // An unknown zone is an error, because the command would print or read wrong times. Commands that set AllowsUnknownTZ
-// do not use local times, so setLocalZone ignores an unknown zone for them.
-func (a *App) setLocalZone(v *Verb, args []string) (needsQueuectld bool, err error) {
+// do not use local times, so setLocalTimeZone ignores an unknown zone for them.
+func (a *App) setLocalTimeZone(v *Verb, args []string) (needsQueuectld bool, err error) {
 	value, unread := zone.UnreadableTZ()
 	source := "TZ=" + value
 	if _, set := os.LookupEnv("TZ"); !set {
@@ -128,13 +128,13 @@ func (a *App) setLocalZone(v *Verb, args []string) (needsQueuectld bool, err err
 	switch {
 	case !unread || v != nil && v.AllowsUnknownTZ || requestsHelp(args):
 		return false, nil
-	case a.Program.LoadZone == nil:
+	case a.Program.LoadTimeZone == nil:
 		if _, err := a.DaemonPath(); err != nil {
 			return false, fault.Usagef("%s: no time zone data found; install tzdata, or set TZ=UTC", source)
 		}
 		return true, nil
 	}
-	if time.Local, err = a.Program.LoadZone(value); err != nil {
+	if time.Local, err = a.Program.LoadTimeZone(value); err != nil {
 		return false, fault.Usagef("%s: %v", source, err)
 	}
 	return false, nil
@@ -143,7 +143,7 @@ func (a *App) setLocalZone(v *Verb, args []string) (needsQueuectld bool, err err
 // Root returns the root command for the given arguments. If the arguments name a command, the root command
 // contains only that command, otherwise all commands.
 func (a *App) Root(args []string) *cobra.Command {
-	a.args = args
+	a.programArgs = args
 	root := &cobra.Command{
 		Use:           "queuectl [COMMAND]",
 		Short:         "A durable queue for shell commands",
@@ -152,7 +152,7 @@ func (a *App) Root(args []string) *cobra.Command {
 
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			a.Cmd = cmd
-			return input.RejectEmptyLists(cmd)
+			return input.RejectEmptyListFlags(cmd)
 		},
 		Args: a.rejectUnknownCommand,
 	}
@@ -172,7 +172,7 @@ func (a *App) Root(args []string) *cobra.Command {
 	a.addGlobalFlags(root.PersistentFlags())
 	root.SetHelpFunc(func(cmd *cobra.Command, words []string) {
 		if a.Program.HelpFunc == nil {
-			a.helpExecErr = a.execDaemon()
+			a.helpExecErr = a.execQueuectld()
 			return
 		}
 		a.Program.HelpFunc(requestsAllHelp(args))(cmd, words)
@@ -182,7 +182,7 @@ func (a *App) Root(args []string) *cobra.Command {
 	if slices.Contains(args, cobra.ShellCompRequestCmd) || slices.Contains(args, cobra.ShellCompNoDescRequestCmd) {
 		a.addFlagCompletions(root)
 	}
-	root.SetArgs(separateNegativeNumber(withoutAllFlag(args)))
+	root.SetArgs(protectNegativeNumberArg(withoutAllFlag(args)))
 	return root
 }
 
@@ -217,11 +217,11 @@ func (a *App) addVerbs(root *cobra.Command, requested *Verb) {
 		}
 		switch {
 		case requested != nil && requested != v:
-		case v.Build == nil: // queuectld implements the command; queuectl only lists it in the help
+		case v.BuildCommand == nil: // queuectld implements the command; queuectl only lists it in the help
 			root.AddCommand(&cobra.Command{Use: v.Name, Short: v.Short, GroupID: v.Group,
 				Run: func(*cobra.Command, []string) {}})
 		default:
-			cmd := v.Build(a)
+			cmd := v.BuildCommand(a)
 			cmd.GroupID = v.Group
 			if v.Alias != "" {
 				cmd.Aliases = []string{v.Alias}
@@ -289,7 +289,7 @@ type Program struct {
 	// HelpFunc returns the function that prints the help of a command, with all flags if showAll is true. It
 	// is a field so that only queuectld contains the help texts.
 	HelpFunc func(showAll bool) func(*cobra.Command, []string)
-	// LoadZone returns the time zone for a value of TZ that the time package cannot read. It is a field so
+	// LoadTimeZone returns the time zone for a value of TZ that the time package cannot read. It is a field so
 	// that only queuectld contains the built-in zone database, which takes 400 KB.
-	LoadZone func(value string) (*time.Location, error)
+	LoadTimeZone func(value string) (*time.Location, error)
 }

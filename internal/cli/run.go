@@ -40,7 +40,7 @@ func runVerb(a *App) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if privateFlags.isPrivate {
 				if a.Program.ServePrivate == nil {
-					return a.execDaemon()
+					return a.execQueuectld()
 				}
 				count, err := privateFlags.check(cmd.Flags(), args, cmd.ArgsLenAtDash())
 				if err != nil {
@@ -69,7 +69,7 @@ func runVerb(a *App) *cobra.Command {
 				spec.MaxRetries = new(int64)
 			}
 			if detach {
-				return a.enqueueOne(cmd.Context(), &spec, noCwd, "")
+				return a.enqueueOneJob(cmd.Context(), &spec, noCwd, "")
 			}
 			return a.enqueueAndFollow(cmd.Context(), &spec, noCwd, cancelOnExit)
 		},
@@ -77,7 +77,7 @@ func runVerb(a *App) *cobra.Command {
 	input.AddSpecFlags(cmd, &spec)
 	refusePast := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
-		if privateFlags.isPrivate && files.Exists(filepath.Join(a.PrivateQueueDir(), connect.RunManifestName)) {
+		if privateFlags.isPrivate && files.Exists(filepath.Join(a.PrivateQueueDir(), connect.PrivateRunManifestName)) {
 			return nil // accept past times: this run continues an earlier one, and the time in a flag may have passed since then
 		}
 		return refusePast(cmd, args)
@@ -95,7 +95,7 @@ func runVerb(a *App) *cobra.Command {
 func QuoteProgram(program []string) string {
 	words := make([]string, len(program))
 	for i, word := range program {
-		if words[i] = word; len(input.SplitPlaceholders(word)) < 2 && !strings.HasPrefix(word, "{") {
+		if words[i] = word; len(input.SplitAtPlaceholders(word)) < 2 && !strings.HasPrefix(word, "{") {
 			words[i] = queue.QuoteShellWord(word)
 		}
 	}
@@ -105,8 +105,8 @@ func QuoteProgram(program []string) string {
 // enqueueAndFollow enqueues a job and follows it.
 func (a *App) enqueueAndFollow(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) error {
 	tty := s.TTY != nil && *s.TTY
-	if a.shouldJoinTTY(tty) && a.Program.JoinTerminal == nil {
-		return a.execDaemon()
+	if a.shouldJoinJobTerminal(tty) && a.Program.JoinTerminal == nil {
+		return a.execQueuectld()
 	}
 	if err := input.CompleteAndCheckSpec(s, noCwd); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (a *App) enqueueAndFollow(ctx context.Context, s *queue.Spec, noCwd, cancel
 	return a.WithStartedService(ctx, func(c *control.Client) error {
 		interrupts := watchInterrupts()
 		if s.OutputLimit == nil {
-			s.OutputLimit = new(followedJobOutputBytes)
+			s.OutputLimit = new(followedJobOutputLimitBytes)
 		}
 		got, err := c.Enqueue(ctx, control.EnqueueParams{JobSpec: *s, RequireEnforceableLimits: a.RequireEnforcedLimits})
 		if err != nil {
@@ -125,20 +125,20 @@ func (a *App) enqueueAndFollow(ctx context.Context, s *queue.Spec, noCwd, cancel
 	})
 }
 
-// followedJobOutputBytes is how many bytes of each output stream the service keeps for a job that "queuectl run"
+// followedJobOutputLimitBytes is how many bytes of each output stream the service keeps for a job that "queuectl run"
 // follows. The user can set another limit. If the limit is too low and the job prints faster than queuectl
 // reads, output is lost. See docs/decisions/0070.
-const followedJobOutputBytes int64 = 64 << 20
+const followedJobOutputLimitBytes int64 = 64 << 20
 
-// shouldJoinTTY reports whether this command connects the user's terminal to the job's terminal. hasTTY says whether
-// the job has a terminal.
-func (a *App) shouldJoinTTY(hasTTY bool) bool {
+// shouldJoinJobTerminal reports whether this command connects the user's terminal to the job's terminal. hasTTY says
+// whether the job has a terminal.
+func (a *App) shouldJoinJobTerminal(hasTTY bool) bool {
 	return hasTTY && !a.WantsJSON() && term.IsTerminal(os.Stdin) && term.IsTerminal(a.Stdout)
 }
 
-// warnIfViewOnly reports whether the caller may not type into a job's terminal. If so, it prints the reason. In that
-// case, the program shows the job's output without connecting the user's terminal to the job.
-func (a *App) warnIfViewOnly(ctx context.Context, c *control.Client, id string) bool {
+// warnIfTerminalIsViewOnly reports whether the caller may not type into a job's terminal. If so, it prints the reason.
+// In that case, the program shows the job's output without connecting the user's terminal to the job.
+func (a *App) warnIfTerminalIsViewOnly(ctx context.Context, c *control.Client, id string) bool {
 	_, err := c.AttachTerminal(ctx, control.AttachParams{ID: control.JobID(id)})
 	if !errors.Is(err, queue.ErrDenied) && !errors.Is(err, queue.ErrUnsupported) {
 		return false // followOrDetach reports any other error
@@ -172,9 +172,9 @@ func watchInterrupts() <-chan os.Signal {
 // connected to the job's terminal, with the keys that keyParser recognizes.
 func (a *App) followOrDetach(ctx context.Context, c *control.Client, f *followedJob,
 	interrupts <-chan os.Signal) error {
-	if a.shouldJoinTTY(f.hasTTY) && !(f.mayHaveStarted && a.warnIfViewOnly(ctx, c, f.id)) {
+	if a.shouldJoinJobTerminal(f.hasTTY) && !(f.mayHaveStarted && a.warnIfTerminalIsViewOnly(ctx, c, f.id)) {
 		if a.Program.JoinTerminal == nil {
-			return a.execDaemon()
+			return a.execQueuectld()
 		}
 		return a.Program.JoinTerminal(a, ctx, c, f, interrupts)
 	}
@@ -188,7 +188,7 @@ func (a *App) followOrDetach(ctx context.Context, c *control.Client, f *followed
 		return err
 	case <-interrupts:
 	}
-	if f.cancelOnExit || a.detachOrCancel(f.id, interrupts, done) {
+	if f.cancelOnExit || a.awaitSecondInterrupt(f.id, interrupts, done) {
 		return a.cancelAndExit(c, f.id)
 	}
 	a.ExitCode = fault.ExitCodeDetached
@@ -221,9 +221,9 @@ func jobContinuesText(id string) string {
 	return fmt.Sprintf("queuectl: job %s continues; return to it with: queuectl attach %s", id, id)
 }
 
-// detachOrCancel prints how to attach to the job again. Then it waits for a second Ctrl-C for at most
+// awaitSecondInterrupt prints how to attach to the job again. Then it waits for a second Ctrl-C for at most
 // secondInterruptWindow, and reports whether the user has pressed it.
-func (a *App) detachOrCancel(id string, interrupts <-chan os.Signal, done <-chan error) bool {
+func (a *App) awaitSecondInterrupt(id string, interrupts <-chan os.Signal, done <-chan error) bool {
 	fmt.Fprintf(a.Stderr, "\n%s; press Ctrl-C again to cancel it\n", jobContinuesText(id))
 	select {
 	case <-interrupts:
@@ -259,8 +259,8 @@ func (a *App) cancelAndExit(c *control.Client, id string) error {
 // each attempt except the last.
 func (a *App) PrintOutput(ctx context.Context, c *control.Client, p control.LogsParams,
 	onAttemptEnd func(attempt int) error) error {
-	out := &term.SafeWriter{Output: &a.Output, File: a.Stdout, KeepCarriageReturns: true}
-	errs := &term.SafeWriter{Output: &a.Output, File: a.Stderr, KeepCarriageReturns: true}
+	out := &term.JobOutputEscaper{Output: &a.Output, File: a.Stdout, KeepCarriageReturns: true}
+	errs := &term.JobOutputEscaper{Output: &a.Output, File: a.Stderr, KeepCarriageReturns: true}
 	if a.WantsJSON() {
 		out.File = a.Stderr
 	}
@@ -274,16 +274,16 @@ func (a *App) PrintOutput(ctx context.Context, c *control.Client, p control.Logs
 		case p.AttemptEnded:
 			return onAttemptEnd(p.Attempt)
 		case p.DroppedBytes > 0:
-			return a.PrintMissingOutput(p.MissingOutputText() +
+			return a.PrintMissingOutputMessage(p.MissingOutputText() +
 				": the output exceeded --output-limit, or could not be stored; see: queuectl show " + job)
 		case p.Damage != nil:
-			return a.PrintMissingOutput(damagedOutputError(&p).Error())
+			return a.PrintMissingOutputMessage(damagedOutputError(&p).Error())
 		}
 		_, err := to.File.WriteString(to.ConvertPiece(p.String()))
 		return err
 	})
-	for _, s := range []*term.SafeWriter{out, errs} {
-		if rest := s.FlushIncomplete(); rest != "" {
+	for _, s := range []*term.JobOutputEscaper{out, errs} {
+		if rest := s.FlushIncompleteText(); rest != "" {
 			_, failed := s.File.WriteString(rest)
 			err = cmp.Or(err, failed)
 		}

@@ -47,8 +47,8 @@ func (s *SelectionFlags) AddFlags(cmd *cobra.Command, stateShorthand string) {
 		letter, name = "", "where-queue"
 	}
 	f.VarP(input.OnceOnlyValue(&s.Queue), name, letter, "select jobs of this `QUEUE`")
-	input.AnnotateField(f, name, "queue")
-	input.AnnotateField(f, cmp.Or(s.LabelFlagName, "label"), "label")
+	input.AnnotateFlagWithField(f, name, "queue")
+	input.AnnotateFlagWithField(f, cmp.Or(s.LabelFlagName, "label"), "label")
 	f.Var(input.OnceOnlyValue(&s.Batch), "batch", "select your jobs in the batch `NAME`")
 	f.Var(input.OnceOnlyValue(&s.Submitter), "user", "select jobs that `USER` has enqueued")
 	f.Func("older-than", older, func(text string) error {
@@ -116,9 +116,9 @@ func (s *SelectionFlags) AddActionFlags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&s.confirmedByFlag, "yes", false, "do not ask for confirmation")
 }
 
-// Params returns the selection for a request. If there are ids, the selection contains only the ids. Otherwise it
-// contains the conditions that the flags set.
-func (s *SelectionFlags) Params(cmd *cobra.Command, ids []string) (control.Selection, error) {
+// SelectionParams returns the selection for a request. If there are ids, the selection contains only the ids. Otherwise
+// it contains the conditions that the flags set.
+func (s *SelectionFlags) SelectionParams(cmd *cobra.Command, ids []string) (control.Selection, error) {
 	p := s.Selection
 	p.IDs = ids
 	for _, name := range p.States {
@@ -148,13 +148,13 @@ func (s *SelectionFlags) firstSelectingFlag(cmd *cobra.Command) string {
 	return "--id-glob"
 }
 
-// maxTitleColumns is the maximum width of the title that listAllJobs keeps of each job, in columns.
-const maxTitleColumns = 200
+// maxJobTitleColumns is the maximum width of the title that listAllJobs keeps of each job, in columns.
+const maxJobTitleColumns = 200
 
 // ResolveJobs returns the jobs with the given ids, in the order of the ids. Without ids, it returns the jobs that the
 // flags select, in the order in which they were enqueued. It omits jobs whose command the caller may not see.
 func (s *SelectionFlags) ResolveJobs(cmd *cobra.Command, c *control.Client, ids []string) ([]control.Job, error) {
-	p, err := s.Params(cmd, ids)
+	p, err := s.SelectionParams(cmd, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +184,7 @@ func listAllJobs(ctx context.Context, c *control.Client, filter control.ListPara
 		for i := range page {
 			if j := &page[i]; !slices.Contains(j.HiddenParts, "command") {
 				// Keep only a short title of each job, because there may be very many jobs.
-				j.Command, j.Argv, j.Cwd, j.Labels = termtext.Truncate(present.JobTitle(j), maxTitleColumns), nil, "", nil
+				j.Command, j.Argv, j.Cwd, j.Labels = termtext.Truncate(present.JobTitle(j), maxJobTitleColumns), nil, "", nil
 				jobs = append(jobs, *j)
 			}
 		}
@@ -208,8 +208,8 @@ func UniqueIDs(ids []string) (uniqueIDs []string) {
 // confirmation if the command ends or removes jobs, or if --all selects all jobs. outcomeText is the text in messages
 // for a job that the command has changed.
 func (a *App) ActOnSelection(cmd *cobra.Command, s *SelectionFlags, ids []string, outcomeText string,
-	method bulkFunc) error {
-	p, err := s.Params(cmd, ids)
+	method bulkMethod) error {
+	p, err := s.SelectionParams(cmd, ids)
 	if err != nil {
 		return err
 	}
@@ -217,7 +217,7 @@ func (a *App) ActOnSelection(cmd *cobra.Command, s *SelectionFlags, ids []string
 	if p.AllJobs {
 		wholeQueueText = s.wholeQueueText
 	}
-	if p.AllJobs && wholeQueueText == "" && !p.DryRun && !s.confirmedByFlag && !a.CanAsk() {
+	if p.AllJobs && wholeQueueText == "" && !p.DryRun && !s.confirmedByFlag && !a.CanAskUser() {
 		return fault.Usagef("--all: selects every job; confirm with --yes, or count the jobs with --dry-run")
 	}
 	step := func(c *control.Client, ids []string, cursor string, dryRun bool) (control.BulkResult, error) {
@@ -247,7 +247,7 @@ func (a *App) confirmAndRunBulk(cmd *cobra.Command, outcomeText, wholeQueueText 
 		})
 	}
 	return callAndCloseClient(c, err, func(c *control.Client) error {
-		if asksConfirmation && !dryRun && a.CanAsk() {
+		if asksConfirmation && !dryRun && a.CanAskUser() {
 			n := 0
 			for cursor, more := "", true; more; {
 				v, err := sendRequest(c, nil, cursor, true)

@@ -115,7 +115,7 @@ func (a *App) showJob(j *control.JobDetail) error {
 		{code, present.EmptyIfNil(j.ExitCode)}, {signal, present.JobSignalName(&j.Job, "")},
 	}
 	rows = append(rows, present.JobDetailRows(j)...)
-	err := a.PrintPairs(11, rows)
+	err := a.PrintNameValuePairs(11, rows)
 	if len(j.History) > 0 {
 		err = a.showAttemptHistory(j)
 	}
@@ -156,7 +156,8 @@ func (a *App) showAttemptHistory(j *control.JobDetail) error {
 			present.RunTimeText(h.RunTimeMS), ended,
 			h.Worker, node, present.AttemptRemarks(&h, j.Spec["allow_background"] == true)})
 	}
-	return a.PrintTable(present.DropUninformativeColumns([]string{"ATTEMPT", "STARTED" + termtext.ZonePlaceholder, "RAN",
+	return a.PrintTable(present.DropUninformativeColumns([]string{"ATTEMPT", "STARTED" + termtext.HeadingZonePlaceholder,
+		"RAN",
 		"EXIT",
 		"WORKER",
 		"NODE", "ERROR"}, table))
@@ -178,15 +179,16 @@ func whyVerb(a *App) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return ReadAndPrint(cmd.Context(), a, (*control.Client).ExplainWaiting,
 				control.ExplainWaitingParams{ID: control.JobID(args[0])},
-				a.printWhy)
+				a.printWaitingExplanation)
 		},
 	}
 	a.NoteRequestedObjects(cmd, "job")
 	return cmd
 }
 
-// printWhy prints the reasons why a job does not run, one per line, and what the user can do about each reason.
-func (a *App) printWhy(w control.WaitingExplanation) (err error) {
+// printWaitingExplanation prints the reasons why a job does not run, one per line, and what the user can do about each
+// reason.
+func (a *App) printWaitingExplanation(w control.WaitingExplanation) (err error) {
 	for _, line := range present.WaitExplanationLines(&w, time.Now()) {
 		err = a.Println(a.EscapeForFile(a.Stdout, line))
 	}

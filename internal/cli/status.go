@@ -28,7 +28,7 @@ func statusVerb(a *App) *cobra.Command {
 				return fault.Usagef("--check: cannot be combined with --watch; use one of them")
 			}
 			if watch {
-				return a.RunUntilReaderGone(cmd.Context(), func(ctx context.Context) error {
+				return a.RunUntilStdoutReaderGone(cmd.Context(), func(ctx context.Context) error {
 					return a.redrawOnChanges(ctx, func() error {
 						return a.printStatus(ctx, statusOptions{verbose: verbose, redrawsOnChange: true})
 					})
@@ -55,7 +55,7 @@ type statusOptions struct {
 // printStatus prints the state of the queue. If o.healthOnly is set, it prints only the health of the queue,
 // and sets the exit code according to the health.
 func (a *App) printStatus(ctx context.Context, o statusOptions) error {
-	c, err := a.ReadOrEventClient(ctx, o.redrawsOnChange)
+	c, err := a.ReadOnlyOrEventClient(ctx, o.redrawsOnChange)
 	if o.healthOnly && err == error(connect.ErrNoQueue) {
 		return errHealthWithoutQueue
 	}
@@ -87,7 +87,7 @@ func (a *App) printStatus(ctx context.Context, o statusOptions) error {
 	if err != nil {
 		return err
 	}
-	p := &screenPrinter{app: a, screenText: present.ScreenFormatter{Screen: &screen, CurrentTime: time.Now()},
+	p := &screenPrinter{app: a, screenFormatter: present.ScreenFormatter{Screen: &screen, CurrentTime: time.Now()},
 		printsTime: o.redrawsOnChange}
 	if st := &screen.Status; st.ServiceKind != "" && o.showServiceLine {
 		p.serviceLine = "Service: " + a.EscapeForFile(a.Stdout, present.DescribeService(st.ServiceKind, st.SocketPath))
@@ -98,8 +98,9 @@ func (a *App) printStatus(ctx context.Context, o statusOptions) error {
 	return a.printServiceDetails(&screen.Status)
 }
 
-// serviceKinds describes each kind of service for users.
-var serviceKinds = map[string]string{"own": "own (one user's, not the machine's)", "system": "system (the machine's)",
+// serviceKindDescriptions describes each kind of service for users.
+var serviceKindDescriptions = map[string]string{"own": "own (one user's, not the machine's)",
+	"system":    "system (the machine's)",
 	"directory": "directory (serves one queue, chosen with --dir)"}
 
 // printServiceDetails prints the details of the service, its database and its socket.
@@ -118,13 +119,14 @@ func (a *App) printServiceDetails(st *control.Status) error {
 		{"Finished", present.Plural(st.ThroughputPerMinute, "attempt") + " in the last minute"},
 		{"Database", fmt.Sprintf("%s, %s; job output %s", cmp.Or(st.StoreLocation, st.StateDir),
 			present.SizeText(st.DatabaseBytes),
-			present.SizeText(st.OutputBytes))}, {"Your jobs", present.ByteUsageText(st.UserBytes, st.MaxBytesPerUser) +
+			present.SizeText(st.OutputBytes))}, {"Your jobs", present.ByteUsageText(st.CallerStoredBytes, st.MaxBytesPerUser) +
 			" for input and output"}, {"Socket", st.SocketPath},
-		{"Service", cmp.Or(serviceKinds[st.ServiceKind], st.ServiceKind)}, {"Process", service}, {"Client", Version},
+		{"Service", cmp.Or(serviceKindDescriptions[st.ServiceKind], st.ServiceKind)}, {"Process", service},
+		{"Client", Version},
 		{"Health", st.Health},
 	}
 	a.Println("")
-	return a.PrintPairs(10, lines)
+	return a.PrintNameValuePairs(10, lines)
 }
 
 // screenNonJobLines is the number of lines on the screen that are not rows of jobs. The other constants bound the
@@ -157,15 +159,15 @@ func (a *App) colourStateSign(cell string, wholeCell bool) string {
 
 // screenPrinter prints the status screen.
 type screenPrinter struct {
-	app        *App
-	screenText present.ScreenFormatter
+	app             *App
+	screenFormatter present.ScreenFormatter
 
 	printsTime  bool   // print a line with the time above the screen; for a screen that is printed repeatedly
 	serviceLine string // line that names the service; "" to omit it
 }
 
-// section is a part of the screen, such as the running jobs. It has one row for each job.
-type section struct {
+// screenSection is a part of the screen, such as the running jobs. It has one row for each job.
+type screenSection struct {
 	headings       []string
 	rows           [][]string
 	hiddenRows     int64  // number of jobs of this section that have no row
@@ -175,7 +177,7 @@ type section struct {
 }
 
 func (p *screenPrinter) print() error {
-	st := &p.screenText.Screen.Status
+	st := &p.screenFormatter.Screen.Status
 	terminal := term.IsTerminal(p.app.Stdout)
 	if !terminal { // the output has no fixed height and uses one form, because scripts may read it
 		for _, s := range queue.States() {
@@ -188,13 +190,13 @@ func (p *screenPrinter) print() error {
 		above = append(above, "a setting that affects the order of jobs has changed, so the service is sorting "+
 			"the waiting jobs again")
 	}
-	if st.MaxBytesPerUser > 0 && st.UserBytes >= st.MaxBytesPerUser-st.MaxBytesPerUser/10 {
-		above = append(above, "your storage: "+present.ByteUsageText(st.UserBytes, st.MaxBytesPerUser)+
+	if st.MaxBytesPerUser > 0 && st.CallerStoredBytes >= st.MaxBytesPerUser-st.MaxBytesPerUser/10 {
+		above = append(above, "your storage: "+present.ByteUsageText(st.CallerStoredBytes, st.MaxBytesPerUser)+
 			"; remove completed jobs with: queuectl rm --state done")
 	}
 	for _, u := range st.UsersNearQuota {
 		above = append(above, "user "+p.app.EscapeForFile(p.app.Stdout, u.User)+
-			" is close to the storage limit (setting max_bytes_per_user): "+present.SizeText(u.Bytes)+" used")
+			" is close to the storage limit (setting max_bytes_per_user): "+present.SizeText(u.StoredBytes)+" used")
 	}
 	parts, gap := p.sections(), "\n"
 	var counts []string
@@ -242,7 +244,7 @@ const maxCompactScreenLines = 12
 
 // shortenHiddenRowsText shortens the line about hidden rows if it is wider than the window. If the line suggests
 // two commands, shortenHiddenRowsText keeps only the first one.
-func shortenHiddenRowsText(sections []section, width int) {
+func shortenHiddenRowsText(sections []screenSection, width int) {
 	for i := range sections {
 		if first, _, two := strings.Cut(sections[i].hiddenRowsText, termtext.TextForLocale(" · ")); two &&
 			len("  100000 more")+termtext.DisplayWidth(sections[i].hiddenRowsText) > width {
@@ -251,7 +253,7 @@ func shortenHiddenRowsText(sections []section, width int) {
 	}
 }
 
-func (p *screenPrinter) printSection(part *section) error {
+func (p *screenPrinter) printSection(part *screenSection) error {
 	paint := func(column int, cell string) string {
 		if column == 0 {
 			cell = p.app.colourStateSign(cell, false)
@@ -270,26 +272,26 @@ func (p *screenPrinter) printSection(part *section) error {
 
 // statusLine returns the status line: the health of the queue and its most important facts.
 func (p *screenPrinter) statusLine() string {
-	level, text := present.HealthText(&p.screenText.Screen.Status)
+	level, text := present.HealthText(&p.screenFormatter.Screen.Status)
 	return p.app.Coloured(level, present.HealthColourCode(level)) + p.app.EscapeForFile(p.app.Stdout, text)
 }
 
 // sections returns the sections of the screen.
-func (p *screenPrinter) sections() []section {
-	s := p.screenText.Screen
+func (p *screenPrinter) sections() []screenSection {
+	s := p.screenFormatter.Screen
 	count := func(states ...queue.State) (n int64) {
 		for _, state := range states {
 			n += s.Status.Jobs[state.String()]
 		}
 		return n
 	}
-	running := section{headings: []string{"RUNNING", "QUEUE", "NODE", "FOR", "TYPICAL", "COMMAND", "LAST LINE"}}
+	running := screenSection{headings: []string{"RUNNING", "QUEUE", "NODE", "FOR", "TYPICAL", "COMMAND", "LAST LINE"}}
 	explained := false
 	for i := range s.Running {
 		j := &s.Running[i]
 		last := cmp.Or(j.LastLine, queue.ValueOr(j.Progress, control.JobProgress{}).Text)
 		running.rows = append(running.rows, []string{present.JobIDWithStateSign(&j.Job), j.Queue, j.Node,
-			p.screenText.RunTimeText(&j.Job), present.TypicalRuntimeOrDash(&j.Job), present.JobTitle(&j.Job), last})
+			p.screenFormatter.RunTimeText(&j.Job), present.TypicalRuntimeOrDash(&j.Job), present.JobTitle(&j.Job), last})
 		explained = explained || j.Progress != nil
 	}
 	if explained {
@@ -300,11 +302,11 @@ func (p *screenPrinter) sections() []section {
 		}
 	}
 	running.hiddenRows, running.hiddenRowsText = count(queue.Processing)-int64(len(running.rows)), ": queuectl ps"
-	next := section{headings: []string{"UP NEXT", "QUEUE", "WHEN", "COMMAND"}}
+	next := screenSection{headings: []string{"UP NEXT", "QUEUE", "WHEN", "COMMAND"}}
 	for _, list := range [][]control.Job{s.Ready, s.Delayed, s.HeldOrBlocked} {
 		for i := range list {
 			j := &list[i]
-			next.rows = append(next.rows, []string{present.JobIDWithStateSign(j), j.Queue, p.screenText.StartOrWaitText(j),
+			next.rows = append(next.rows, []string{present.JobIDWithStateSign(j), j.Queue, p.screenFormatter.StartOrWaitText(j),
 				present.JobTitle(j)})
 		}
 	}
@@ -316,30 +318,30 @@ func (p *screenPrinter) sections() []section {
 	next.hiddenRows, next.hiddenRowsText = count(queue.Pending, queue.Failed, queue.Held,
 		queue.Blocked)-int64(len(next.rows)),
 		": queuectl list -s waiting"
-	failed := section{headings: []string{"FAILED", "ATTEMPTS", "WHEN", "COMMAND", "WHY"}}
+	failed := screenSection{headings: []string{"FAILED", "ATTEMPTS", "WHEN", "COMMAND", "WHY"}}
 	for i := range s.Dead {
 		j := &s.Dead[i]
 		failed.rows = append(failed.rows, []string{present.JobIDWithStateSign(&j.Job), present.AttemptsText(&j.Job),
-			p.screenText.AgoText(j.FinishedAt), present.JobTitle(&j.Job), p.screenText.FailureReason(j)})
+			p.screenFormatter.AgoText(j.FinishedAt), present.JobTitle(&j.Job), p.screenFormatter.FailureReason(j)})
 	}
 	failed.hiddenRows, failed.hiddenRowsText = count(queue.Dead)-int64(len(failed.rows)),
 		termtext.TextForLocale(": queuectl list --failed · run again: queuectl retry --failed")
-	done := section{headings: []string{"FINISHED", "RAN", "WHEN", "COMMAND"}}
+	done := screenSection{headings: []string{"FINISHED", "RAN", "WHEN", "COMMAND"}}
 	for i := range s.Done {
 		j := &s.Done[i]
 		done.rows = append(done.rows, []string{present.JobIDWithStateSign(j),
 			present.DashIfEmpty(present.DurationText(j.RunTimeMS)),
-			p.screenText.AgoText(j.FinishedAt),
+			p.screenFormatter.AgoText(j.FinishedAt),
 			present.JobTitle(j)})
 	}
 	running.headings, running.rows = present.DropUninformativeColumns(running.headings, running.rows)
 	next.headings, next.rows = present.DropUninformativeColumns(next.headings, next.rows)
-	return []section{running, next, failed, done}
+	return []screenSection{running, next, failed, done}
 }
 
 // fitSectionHeights removes rows until all sections together have at most maxLines lines. It removes one row at a time,
 // always from the longest section. If the sections do not fit even with one row each, it removes the last sections.
-func fitSectionHeights(sections []section, maxLines int) {
+func fitSectionHeights(sections []screenSection, maxLines int) {
 	lines := func() (n int) {
 		for i := range sections {
 			if len(sections[i].rows) > 0 {
@@ -367,7 +369,7 @@ func fitSectionHeights(sections []section, maxLines int) {
 			if last == 0 {
 				return
 			}
-			sections[last] = section{}
+			sections[last] = screenSection{}
 			continue
 		}
 		one.rows = one.rows[:len(one.rows)-1]
@@ -385,6 +387,6 @@ func (a *App) PrintDoctorFinding(f *control.Finding) error {
 	if f.Advice != "" {
 		text += "\n" + f.Advice
 	}
-	return a.Println(fmt.Sprintf("%-7s  %-11s  %s", level, f.Check,
+	return a.Println(fmt.Sprintf("%-7s  %-11s  %s", level, f.CheckName,
 		termtext.IndentAfterFirstLine(a.EscapeForFile(a.Stdout, text), 22)))
 }

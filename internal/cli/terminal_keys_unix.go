@@ -5,8 +5,8 @@ package cli
 // keyParser finds the escape sequences that a user types into a job's terminal. They are the same as in ssh: after
 // Enter, ~. detaches, ~? prints help and ~~ sends a tilde.
 type keyParser struct {
-	lastKeyNotEnter bool // the last key was not Enter
-	tildePending    bool // the last key was a tilde after Enter
+	lastKeyNotEnter    bool // the last key was not Enter
+	escapeTildePending bool // the last key was a tilde after Enter
 }
 
 // keyAction is the action that an escape sequence requests.
@@ -23,8 +23,8 @@ const (
 // sequence.
 func (k *keyParser) parseTypedInput(typed []byte) (jobInput []byte, action keyAction, unparsed []byte) {
 	for i, key := range typed {
-		if k.tildePending {
-			k.tildePending = false
+		if k.escapeTildePending {
+			k.escapeTildePending = false
 			switch key {
 			case '.':
 				return jobInput, leaveJobAction, nil
@@ -35,7 +35,7 @@ func (k *keyParser) parseTypedInput(typed []byte) (jobInput []byte, action keyAc
 				jobInput = append(jobInput, '~')
 			}
 		} else if key == '~' && !k.lastKeyNotEnter {
-			k.tildePending = true
+			k.escapeTildePending = true
 			continue
 		}
 		k.lastKeyNotEnter = key != '\r' && key != '\n'

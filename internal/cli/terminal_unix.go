@@ -31,31 +31,31 @@ import (
 
 // terminalSession connects the user's terminal to a job's terminal.
 type terminalSession struct {
-	app           *App
-	client        *control.Client
-	job           *followedJob
-	typedInput    chan []byte   // input for the job
-	userLeft      chan struct{} // closed when the user leaves the job
-	endedAttempts chan int      // numbers of ended attempts, which printOutput sends to joinAttempts
+	app            *App
+	client         *control.Client
+	job            *followedJob
+	typedInput     chan []byte   // input for the job
+	userLeftSignal chan struct{} // closed when the user leaves the job
+	endedAttempts  chan int      // numbers of ended attempts, which printOutput sends to joinAttempts
 
 	mu sync.Mutex
 	// savedState is the state that the user's terminal had before raw mode, while an attempt uses the terminal. Otherwise
 	// savedState is nil. mu guards savedState and all fields below.
 	savedState       *xterm.State
 	lastEndedAttempt int  // number of the newest attempt that has ended, or that leaveAttempt has disconnected
-	hasLeft          bool // the user has left the job, so writeOutput prints nothing more
-	modes            termtext.TerminalModes
+	userHasLeft      bool // the user has left the job, so writeOutput prints nothing more
+	jobTerminalModes termtext.TerminalModes
 }
 
-// allAttempts is higher than the number of any attempt, so leaveAttempt(allAttempts) disconnects the terminal
-// from every attempt.
-const allAttempts = 1 << 30
+// aboveAllAttemptNumbers is higher than the number of any attempt, so leaveAttempt(aboveAllAttemptNumbers) disconnects
+// the terminal from every attempt.
+const aboveAllAttemptNumbers = 1 << 30
 
 // JoinTerminal connects the user's terminal to the terminal of each attempt of a job. It returns when the job
 // ends or the user leaves the job, and then restores the user's terminal.
 func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followedJob, interrupts <-chan os.Signal) error {
 	j := &terminalSession{app: a, client: c, job: f, typedInput: make(chan []byte, typedInputCapacity),
-		userLeft: make(chan struct{}), endedAttempts: make(chan int, 1)}
+		userLeftSignal: make(chan struct{}), endedAttempts: make(chan int, 1)}
 	defer j.leaveJob()
 	ends := make(chan os.Signal, 4)
 	signal.Notify(ends, syscall.SIGTERM, syscall.SIGHUP)
@@ -66,17 +66,17 @@ func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followedJo
 	defer stop()
 	done := make(chan error, 1)
 	go func() { // this goroutine ends when the job ends or JoinTerminal returns
-		defer j.leaveAttempt(allAttempts) // the deferred call restores the terminal even after a panic
+		defer j.leaveAttempt(aboveAllAttemptNumbers) // the deferred call restores the terminal even after a panic
 		done <- a.followJob(ctx, c, f, j.printOutput)
 	}()
 	loops.Go(func() {
-		defer j.leaveAttempt(allAttempts)
+		defer j.leaveAttempt(aboveAllAttemptNumbers)
 		j.joinAttempts(ctx)
 	})
 	select {
 	case err := <-done:
 		return err
-	case <-j.userLeft:
+	case <-j.userLeftSignal:
 		j.leaveJob()
 		fmt.Fprintf(a.Stderr, "\n%s\n", jobContinuesText(f.id))
 	case s := <-ends:
@@ -86,7 +86,7 @@ func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followedJo
 		return nil
 	case <-interrupts: // Ctrl-C while no attempt uses the terminal, or a SIGINT from another process
 		j.leaveJob()
-		if !f.cancelOnExit && a.detachOrCancel(f.id, interrupts, done) {
+		if !f.cancelOnExit && a.awaitSecondInterrupt(f.id, interrupts, done) {
 			return a.cancelAndExit(c, f.id)
 		}
 	}
@@ -120,8 +120,8 @@ func (s *terminalSession) leaveAttempt(attempt int) {
 	s.lastEndedAttempt = max(s.lastEndedAttempt, attempt)
 	_, columns := s.terminalSize()
 	// Reset the terminal modes even if no attempt has used the terminal, because output that was shown may have set modes.
-	s.app.Stdout.WriteString(s.modes.RestoreSequences(columns))
-	s.modes = termtext.TerminalModes{}
+	s.app.Stdout.WriteString(s.jobTerminalModes.RestoreSequences(columns))
+	s.jobTerminalModes = termtext.TerminalModes{}
 	if s.savedState == nil {
 		return
 	}
@@ -132,19 +132,19 @@ func (s *terminalSession) leaveAttempt(attempt int) {
 // leaveJob disconnects the terminal from all attempts. Later output of the job is not shown.
 func (s *terminalSession) leaveJob() {
 	s.mu.Lock()
-	s.hasLeft = true
+	s.userHasLeft = true
 	s.mu.Unlock()
-	s.leaveAttempt(allAttempts)
+	s.leaveAttempt(aboveAllAttemptNumbers)
 }
 
 // writeOutput writes the job's output unchanged, because the output is meant for a terminal.
 func (s *terminalSession) writeOutput(data []byte) error {
 	s.mu.Lock() // held during the write, so that no output is written after leaveAttempt has reset the modes
 	defer s.mu.Unlock()
-	if s.hasLeft {
+	if s.userHasLeft {
 		return nil
 	}
-	s.modes.Write(data)
+	s.jobTerminalModes.Write(data)
 	_, err := s.app.Stdout.Write(data)
 	return err
 }
@@ -177,7 +177,7 @@ func (s *terminalSession) printOutput(
 		}
 		return s.writeOutput(p.Bytes())
 	})
-	s.leaveAttempt(allAttempts)
+	s.leaveAttempt(aboveAllAttemptNumbers)
 	return err
 }
 
@@ -211,7 +211,7 @@ func (s *terminalSession) terminalSize() (rows, cols int) {
 func (s *terminalSession) joinAttempts(ctx context.Context) {
 	redraw := s.job.mayHaveStarted
 	for next := 0; ctx.Err() == nil; {
-		joined, err := s.attach(ctx, next, true)
+		joined, err := s.attachToAttempt(ctx, next, true)
 		if err == nil {
 			err = s.enterRawMode(joined.Attempt)
 		}
@@ -221,7 +221,7 @@ func (s *terminalSession) joinAttempts(ctx context.Context) {
 				s.makeProgramRedraw(ctx, joined.Attempt)
 			}
 			redraw = false
-			if n := s.serveAttempt(ctx, joined.Attempt); n > 0 {
+			if n := s.forwardTerminalToAttempt(ctx, joined.Attempt); n > 0 {
 				next = n + 1
 				continue
 			}
@@ -240,9 +240,10 @@ func (s *terminalSession) joinAttempts(ctx context.Context) {
 	}
 }
 
-// attach connects to the terminal of an attempt, and gives it the size of the user's terminal. If
+// attachToAttempt connects to the terminal of an attempt, and gives it the size of the user's terminal. If
 // waitForStart is true, it waits for the attempt to start.
-func (s *terminalSession) attach(ctx context.Context, attempt int, waitForStart bool) (control.AttachResult, error) {
+func (s *terminalSession) attachToAttempt(ctx context.Context, attempt int, waitForStart bool) (control.AttachResult,
+	error) {
 	rows, cols := s.terminalSize()
 	return s.client.AttachTerminal(ctx, control.AttachParams{ID: control.JobID(s.job.id), Attempt: attempt,
 		WaitForStart: waitForStart,
@@ -269,12 +270,12 @@ func (s *terminalSession) makeProgramRedraw(ctx context.Context, attempt int) {
 	case <-time.After(redrawResizeDuration):
 	case <-ctx.Done():
 	}
-	s.attach(ctx, attempt, false)
+	s.attachToAttempt(ctx, attempt, false)
 }
 
-// serveAttempt passes input and size changes to an attempt until any attempt of the job ends. It returns the number of
-// the ended attempt, or 0 if ctx ends first.
-func (s *terminalSession) serveAttempt(ctx context.Context, attempt int) (endedAttempt int) {
+// forwardTerminalToAttempt passes input and size changes to an attempt until any attempt of the job ends. It returns
+// the number of the ended attempt, or 0 if ctx ends first.
+func (s *terminalSession) forwardTerminalToAttempt(ctx context.Context, attempt int) (endedAttempt int) {
 	sizes := make(chan os.Signal, 1)
 	signal.Notify(sizes, syscall.SIGWINCH)
 	defer signal.Stop(sizes)
@@ -284,10 +285,10 @@ func (s *terminalSession) serveAttempt(ctx context.Context, attempt int) (endedA
 	defer stop()
 	reading.Go(func() {
 		defer s.leaveAttempt(attempt)
-		s.readInput(ctx)
+		s.readTypedInput(ctx)
 	})
 	var data []byte // input that the job has not accepted yet
-	pause := minResendDelay
+	pause := minInputResendDelay
 	for {
 		typed, resend := s.typedInput, (<-chan time.Time)(nil)
 		if len(data) > 0 { // send the remaining input before reading more
@@ -297,15 +298,15 @@ func (s *terminalSession) serveAttempt(ctx context.Context, attempt int) (endedA
 		select {
 		case data = <-typed:
 			data, err = s.sendInput(ctx, attempt, data)
-			pause = minResendDelay
+			pause = minInputResendDelay
 		case <-resend:
 			had := len(data)
 			data, err = s.sendInput(ctx, attempt, data)
-			if pause = min(2*pause, maxResendDelay); len(data) < had {
-				pause = minResendDelay
+			if pause = min(2*pause, maxInputResendDelay); len(data) < had {
+				pause = minInputResendDelay
 			}
 		case <-sizes:
-			_, err = s.attach(ctx, attempt, false)
+			_, err = s.attachToAttempt(ctx, attempt, false)
 		case n := <-s.endedAttempts:
 			return n
 		case <-ctx.Done():
@@ -318,10 +319,10 @@ func (s *terminalSession) serveAttempt(ctx context.Context, attempt int) (endedA
 }
 
 // If a job does not read its input, the client sends the rest of the input again after a pause. The pause grows from
-// minResendDelay to maxResendDelay.
+// minInputResendDelay to maxInputResendDelay.
 const (
-	minResendDelay = 5 * time.Millisecond
-	maxResendDelay = 200 * time.Millisecond
+	minInputResendDelay = 5 * time.Millisecond
+	maxInputResendDelay = 200 * time.Millisecond
 )
 
 // sendInput sends input to the job's terminal. It returns the rest of the input that did not fit into the buffer of the
@@ -336,15 +337,15 @@ func (s *terminalSession) sendInput(ctx context.Context, attempt int, data []byt
 }
 
 // typedInputCapacity is how many reads of the user's terminal are buffered while the job does not read its input. If
-// the buffer is full, readInput waits for fullInputBufferWait, drops the input, and rings the terminal's bell. It does
-// not wait longer, because the user must always be able to leave the job with keys.
+// the buffer is full, readTypedInput waits for fullInputBufferWait, drops the input, and rings the terminal's bell. It
+// does not wait longer, because the user must always be able to leave the job with keys.
 const (
 	typedInputCapacity  = 256
 	fullInputBufferWait = time.Second
 )
 
-// readInput reads the user's input until ctx ends.
-func (s *terminalSession) readInput(ctx context.Context) {
+// readTypedInput reads the user's input until ctx ends.
+func (s *terminalSession) readTypedInput(ctx context.Context) {
 	wake, end, err := os.Pipe()
 	if err != nil {
 		fmt.Fprintf(s.app.Stderr, "queuectl: cannot read your terminal: %v\r\n", err)
@@ -377,7 +378,7 @@ func (s *terminalSession) readInput(ctx context.Context) {
 			data, action, typed = k.parseTypedInput(typed)
 			switch action {
 			case leaveJobAction:
-				close(s.userLeft)
+				close(s.userLeftSignal)
 				return
 			case showHelpAction:
 				fmt.Fprint(s.app.Stderr, "~?\r\nqueuectl: after Enter, type ~. to detach (the job continues), ~~ for a tilde, "+

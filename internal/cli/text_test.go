@@ -103,14 +103,14 @@ func TestJobTextCannotFakeOutputLines(t *testing.T) {
 		},
 		"events": func(a *App) error { return a.Println(present.EventLine(&event)) },
 		"whoami": func(a *App) error {
-			return a.PrintPairs(13, present.WhoamiRows(&control.Whoami{User: evil, Advice: evil}))
+			return a.PrintNameValuePairs(13, present.WhoamiRows(&control.Whoami{User: evil, Advice: evil}))
 		},
 		"doctor": func(a *App) error {
-			return a.PrintDoctorFinding(&control.Finding{Check: "disk", Level: "failure", Message: evil, Advice: evil})
+			return a.PrintDoctorFinding(&control.Finding{CheckName: "disk", Level: "failure", Message: evil, Advice: evil})
 		},
 		"end": func(a *App) error { a.ExitCode, a.Stderr = 1, a.Stdout; a.printUnsuccessfulEnd(&j); return nil },
 	} {
-		got := capturePrint(t, print)
+		got := capturePrintedText(t, print)
 		for _, b := range breaks {
 			if strings.Contains(got, b+fake) {
 				t.Errorf("%s: got %q, which has a line that it did not begin", name, got)
@@ -123,8 +123,8 @@ func TestJobTextCannotFakeOutputLines(t *testing.T) {
 	}
 }
 
-// capturePrint calls print for an App whose output is not a terminal, and returns that output.
-func capturePrint(t *testing.T, print func(*App) error) string {
+// capturePrintedText calls print for an App whose output is not a terminal, and returns that output.
+func capturePrintedText(t *testing.T, print func(*App) error) string {
 	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	if err != nil {
 		t.Fatal(err)
@@ -157,7 +157,7 @@ func TestNegativeNumberArgumentsAreNotFlags(t *testing.T) {
 		"enqueue --priority -5": "enqueue --priority -5",
 		"logs x -n -5":          "logs x -n -5", "-5": "-5",
 	} {
-		if got := strings.Join(separateNegativeNumber(strings.Fields(in)), " "); got != want {
+		if got := strings.Join(protectNegativeNumberArg(strings.Fields(in)), " "); got != want {
 			t.Errorf("%s: got %q, want %q", in, got, want)
 		}
 	}
@@ -186,7 +186,7 @@ func TestJobTextInPipeIsEscaped(t *testing.T) {
 		}},
 		"status": {2, func(a *App) error {
 			p := screenPrinter{app: a,
-				screenText: present.ScreenFormatter{Screen: &control.OverviewScreen{Dead: []control.OverviewJob{{Job: j,
+				screenFormatter: present.ScreenFormatter{Screen: &control.OverviewScreen{Dead: []control.OverviewJob{{Job: j,
 					LastLine: "last"}}}}}
 			return p.printSection(&p.sections()[2])
 		}},
@@ -200,15 +200,15 @@ func TestJobTextInPipeIsEscaped(t *testing.T) {
 			return nil
 		}},
 		"doctor": {1, func(a *App) error {
-			return a.PrintDoctorFinding(&control.Finding{Check: "disk", Level: "failure", Message: evil})
+			return a.PrintDoctorFinding(&control.Finding{CheckName: "disk", Level: "failure", Message: evil})
 		}},
 	} {
-		got := capturePrint(t, c.print)
+		got := capturePrintedText(t, c.print)
 		if n := strings.Count(got, want); n != c.times {
 			t.Errorf("%s: got %q, which has %q %d times, want %d times", name, got, want, n, c.times)
 		}
 	}
-	if got := capturePrint(t,
+	if got := capturePrintedText(t,
 		func(a *App) error { a.KeepControlCharacters = true; return a.showJob(&shown) }); strings.Count(got,
 		"a\u200bb\x1b[31mc") != 7 {
 		t.Errorf("show --raw: got %q, want the text as it is", got)

@@ -8,14 +8,14 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// Verb is one row of the table of commands. Build creates the command. Root calls Build only for the
+// Verb is one row of the table of commands. BuildCommand creates the command. Root calls BuildCommand only for the
 // requested command, because building all commands takes longer than enqueuing a job.
 type Verb struct {
-	Name  string
-	Build func(a *App) *cobra.Command // builds the command; nil if only queuectld implements it
-	Short string                      // one-line description, set if Build is nil
-	Alias string                      // second name of the command; "" without one
-	Group string                      // heading in the help under which the command is listed
+	Name         string
+	BuildCommand func(a *App) *cobra.Command // builds the command; nil if only queuectld implements it
+	Short        string                      // one-line description, set if BuildCommand is nil
+	Alias        string                      // second name of the command; "" without one
+	Group        string                      // heading in the help under which the command is listed
 	// AllowsUnknownTZ says that an unknown zone in TZ is not an error, because the command uses no local times.
 	AllowsUnknownTZ bool
 	// ExitsWithJobCode says that the exit code of the command is the exit code of a job. Such a command uses the exit code
@@ -37,42 +37,42 @@ const (
 // only constants and functions.
 func verbTable() []Verb {
 	return []Verb{
-		{Group: helpGroupJobs, Name: "enqueue", Build: enqueueVerb, Alias: "add"},
-		{Group: helpGroupJobs, Name: "run", Build: runVerb, ExitsWithJobCode: true},
-		{Group: helpGroupJobs, Name: "attach", Build: attachVerb, ExitsWithJobCode: true},
-		{Group: helpGroupJobs, Name: "wait", Build: waitVerb, ExitsWithJobCode: true},
-		{Group: helpGroupJobs, Name: "progress", Build: progressVerb, AllowsUnknownTZ: true},
+		{Group: helpGroupJobs, Name: "enqueue", BuildCommand: enqueueVerb, Alias: "add"},
+		{Group: helpGroupJobs, Name: "run", BuildCommand: runVerb, ExitsWithJobCode: true},
+		{Group: helpGroupJobs, Name: "attach", BuildCommand: attachVerb, ExitsWithJobCode: true},
+		{Group: helpGroupJobs, Name: "wait", BuildCommand: waitVerb, ExitsWithJobCode: true},
+		{Group: helpGroupJobs, Name: "progress", BuildCommand: progressVerb, AllowsUnknownTZ: true},
 		{Group: helpGroupJobs, Name: "edit", Short: "Change waiting jobs with flags, JSON or $EDITOR"},
-		{Group: helpGroupJobs, Name: "retry", Build: retryVerb, Alias: "rerun", AllowsUnknownTZ: true},
-		{Group: helpGroupJobs, Name: "cancel", Build: cancelVerb, AllowsUnknownTZ: true},
-		{Group: helpGroupJobs, Name: "rm", Build: rmVerb, AllowsUnknownTZ: true},
-		{Group: helpGroupJobs, Name: "dequeue", Build: dequeueVerb},
+		{Group: helpGroupJobs, Name: "retry", BuildCommand: retryVerb, Alias: "rerun", AllowsUnknownTZ: true},
+		{Group: helpGroupJobs, Name: "cancel", BuildCommand: cancelVerb, AllowsUnknownTZ: true},
+		{Group: helpGroupJobs, Name: "rm", BuildCommand: rmVerb, AllowsUnknownTZ: true},
+		{Group: helpGroupJobs, Name: "dequeue", BuildCommand: dequeueVerb},
 
-		{Group: helpGroupOutput, Name: "status", Build: statusVerb},
+		{Group: helpGroupOutput, Name: "status", BuildCommand: statusVerb},
 		{Group: helpGroupOutput, Name: "top", Short: "Show a live screen of all jobs, with keys to control them",
 			Alias: "ui"},
-		{Group: helpGroupOutput, Name: "list", Build: listVerb, Alias: "ls"},
-		{Group: helpGroupOutput, Name: "ps", Build: psVerb},
-		{Group: helpGroupOutput, Name: "show", Build: showVerb},
-		{Group: helpGroupOutput, Name: "logs", Build: logsVerb, Alias: "log"},
-		{Group: helpGroupOutput, Name: "why", Build: whyVerb},
+		{Group: helpGroupOutput, Name: "list", BuildCommand: listVerb, Alias: "ls"},
+		{Group: helpGroupOutput, Name: "ps", BuildCommand: psVerb},
+		{Group: helpGroupOutput, Name: "show", BuildCommand: showVerb},
+		{Group: helpGroupOutput, Name: "logs", BuildCommand: logsVerb, Alias: "log"},
+		{Group: helpGroupOutput, Name: "why", BuildCommand: whyVerb},
 		{Group: helpGroupOutput, Name: "tree", Short: "Show the dependencies and dependants of a job as a tree"},
 		{Group: helpGroupOutput, Name: "simulate", Short: "List the jobs that would start if workers were free"},
 		{Group: helpGroupOutput, Name: "stats", Short: "Show statistics: outcomes, waiting times, run times"},
 		{Group: helpGroupOutput, Name: "events", Short: "Print past events, or follow new ones with -f"},
-		{Group: helpGroupOutput, Name: "dlq", Build: dlqVerb},
+		{Group: helpGroupOutput, Name: "dlq", BuildCommand: dlqVerb},
 		{Group: helpGroupOutput, Name: "whoami", Short: "Show your identity and rights", AllowsUnknownTZ: true},
 
-		{Group: helpGroupControl, Name: "worker", Build: workerVerb},
-		{Group: helpGroupControl, Name: "hold", Build: holdVerb, AllowsUnknownTZ: true},
-		{Group: helpGroupControl, Name: "release", Build: releaseVerb, AllowsUnknownTZ: true},
-		{Group: helpGroupControl, Name: "pause", Build: pauseVerb},
-		{Group: helpGroupControl, Name: "resume", Build: resumeVerb, AllowsUnknownTZ: true},
-		{Group: helpGroupControl, Name: "requeue", Build: requeueVerb, AllowsUnknownTZ: true},
-		{Group: helpGroupControl, Name: "kill", Build: killVerb, AllowsUnknownTZ: true},
+		{Group: helpGroupControl, Name: "worker", BuildCommand: workerVerb},
+		{Group: helpGroupControl, Name: "hold", BuildCommand: holdVerb, AllowsUnknownTZ: true},
+		{Group: helpGroupControl, Name: "release", BuildCommand: releaseVerb, AllowsUnknownTZ: true},
+		{Group: helpGroupControl, Name: "pause", BuildCommand: pauseVerb},
+		{Group: helpGroupControl, Name: "resume", BuildCommand: resumeVerb, AllowsUnknownTZ: true},
+		{Group: helpGroupControl, Name: "requeue", BuildCommand: requeueVerb, AllowsUnknownTZ: true},
+		{Group: helpGroupControl, Name: "kill", BuildCommand: killVerb, AllowsUnknownTZ: true},
 		{Group: helpGroupControl, Name: "drain", Short: "Start no new jobs until drain --off, even after a restart",
 			AllowsUnknownTZ: true},
-		{Group: helpGroupControl, Name: "clear", Build: clearVerb, AllowsUnknownTZ: true},
+		{Group: helpGroupControl, Name: "clear", BuildCommand: clearVerb, AllowsUnknownTZ: true},
 		{Group: helpGroupControl, Name: "cleanup", Short: "Remove old finished jobs and their history"},
 
 		{Group: helpGroupQueues, Name: "queue", Short: "Configure, pause and list named queues"},
@@ -101,19 +101,19 @@ func verbTable() []Verb {
 		{Group: helpGroupOther, Name: "man", Short: "Write the manual pages to a directory", AllowsUnknownTZ: true},
 		{Group: helpGroupOther, Name: "schema", Short: "Print the JSON Schemas of the protocol methods",
 			AllowsUnknownTZ: true},
-		{Group: helpGroupOther, Name: "init", Build: initVerb, AllowsUnknownTZ: true},
-		{Group: helpGroupOther, Name: "version", Build: versionVerb, AllowsUnknownTZ: true},
+		{Group: helpGroupOther, Name: "init", BuildCommand: initVerb, AllowsUnknownTZ: true},
+		{Group: helpGroupOther, Name: "version", BuildCommand: versionVerb, AllowsUnknownTZ: true},
 	}
 }
 
 // mergeVerbs returns the table of commands, completed with the rows of one program. If the table already has a row of
-// the same name, only its field Build is set to that of the program's row. Otherwise the program's row is added at the
-// end.
+// the same name, only its field BuildCommand is set to that of the program's row. Otherwise the program's row is added
+// at the end.
 func mergeVerbs(programVerbs []Verb) []Verb {
 	list := verbTable()
 	for _, v := range programVerbs {
 		if i := slices.IndexFunc(list, func(w Verb) bool { return w.Name == v.Name }); i >= 0 {
-			list[i].Build = v.Build
+			list[i].BuildCommand = v.BuildCommand
 		} else {
 			list = append(list, v)
 		}

@@ -28,7 +28,7 @@ func waitVerb(a *App) *cobra.Command {
 			}
 			if len(ids) > 0 && len(ids) <= control.MaxWaitOrFollowJobIDs && !f.showProgress && f.jobLogPath == "" &&
 				!s.UsesFilters() {
-				return a.waitAndPrintEnded(cmd.Context(), control.WaitParams{IDs: ids, ReturnAfterFirst: f.untilAnyJobEnds,
+				return a.waitAndPrintEndedJobs(cmd.Context(), control.WaitParams{IDs: ids, ReturnAfterFirst: f.untilAnyJobEnds,
 					MaxWait: control.Duration(f.timeout)})
 			}
 			return a.waitForSelectedJobs(cmd, &s, ids, f)
@@ -50,7 +50,7 @@ func waitVerb(a *App) *cobra.Command {
 // the command starts.
 func (a *App) waitForSelectedJobs(cmd *cobra.Command, s *SelectionFlags, ids []string, f waitFlags) error {
 	ctx := cmd.Context()
-	if _, err := s.Params(cmd, ids); err != nil {
+	if _, err := s.SelectionParams(cmd, ids); err != nil {
 		return err
 	}
 	a.MissingQueueIsEmpty = len(ids) == 0 // if no queue exists yet, the flags select no jobs
@@ -123,9 +123,9 @@ func isRunning(j *control.Job) bool { return j.State == queue.Processing.String(
 // the service can report the timeout.
 const timeoutReplyMargin = time.Second
 
-// waitAndPrintEnded sends the request p, prints the jobs that have ended, and sets the exit code according to their
+// waitAndPrintEndedJobs sends the request p, prints the jobs that have ended, and sets the exit code according to their
 // outcomes.
-func (a *App) waitAndPrintEnded(ctx context.Context, p control.WaitParams) error {
+func (a *App) waitAndPrintEndedJobs(ctx context.Context, p control.WaitParams) error {
 	return a.WithClient(func(c *control.Client) error {
 		ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 		defer stop()

@@ -37,20 +37,20 @@ type waitFlags struct {
 // even if it runs again later.
 type jobsWaiter struct {
 	waitFlags
-	app            *App
-	client         *control.Client
-	startedAt      time.Time
-	jobs           []control.Job   // the jobs in the user's order, updated by events
-	indexBySeq     map[int64]int   // index of each job in the field jobs, by sequence number
-	hasEnded       []bool          // whether a job has ended, by its index in the field jobs
-	failedCount    int             // number of jobs that did not complete
-	endedCount     int             // number of jobs that have ended
-	initiallyEnded int             // number of jobs that had already ended when the wait began
-	retryingSeqs   map[int64]bool  // sequence numbers of the failed jobs that will be retried
-	waitCtx        context.Context // ends at the timeout, or when the user interrupts the wait
-	lastEndedIndex int             // index of the job that ended last, in the field jobs
-	unprintedIDs   []string        // ids of ended jobs that were not printed yet, with --jsonl
-	jobLog         *JobLog         // nil without --joblog
+	app                 *App
+	client              *control.Client
+	startedAt           time.Time
+	jobs                []control.Job   // the jobs in the user's order, updated by events
+	indexBySeq          map[int64]int   // index of each job in the field jobs, by sequence number
+	hasEndedByIndex     []bool          // whether a job has ended, by its index in the field jobs
+	failedCount         int             // number of jobs that did not complete
+	endedCount          int             // number of jobs that have ended
+	initiallyEndedCount int             // number of jobs that had already ended when the wait began
+	retryingSeqs        map[int64]bool  // sequence numbers of the failed jobs that will be retried
+	waitCtx             context.Context // ends at the timeout, or when the user interrupts the wait
+	lastEndedJobIndex   int             // index of the job that ended last, in the field jobs
+	unprintedEndedIDs   []string        // ids of ended jobs that were not printed yet, with --jsonl
+	jobLog              *JobLog         // nil without --joblog
 }
 
 // waitForJobs waits until all jobs have ended or, if waitFlags.untilAnyJobEnds is true, until one job has ended.
@@ -59,7 +59,7 @@ type jobsWaiter struct {
 func (a *App) waitForJobs(ctx context.Context, c *control.Client, jobs []control.Job, afterEventSeq int64,
 	f waitFlags) error {
 	w := &jobsWaiter{waitFlags: f, app: a, client: c, startedAt: time.Now(), jobs: jobs, indexBySeq: map[int64]int{},
-		hasEnded: make([]bool, len(jobs)), retryingSeqs: map[int64]bool{}}
+		hasEndedByIndex: make([]bool, len(jobs)), retryingSeqs: map[int64]bool{}}
 	if f.jobLogPath != "" {
 		var err error
 		if w.jobLog, err = OpenJobLog(f.jobLogPath, a.Stdout, false); err != nil {
@@ -75,8 +75,8 @@ func (a *App) waitForJobs(ctx context.Context, c *control.Client, jobs []control
 			w.retryingSeqs[jobs[i].Seq] = true
 		}
 	}
-	w.initiallyEnded = w.endedCount
-	err := w.printNewlyEnded(ctx)
+	w.initiallyEndedCount = w.endedCount
+	err := w.printNewlyEndedJobs(ctx)
 	if err == nil {
 		err = w.follow(ctx, afterEventSeq)
 	}
@@ -96,7 +96,7 @@ func (w *jobsWaiter) follow(ctx context.Context, afterEventSeq int64) error {
 		defer stop()
 	}
 	w.waitCtx = waiting
-	f := Follower{App: w.app, Client: w.client, CheckNow: waiting.Done()}
+	f := Follower{App: w.app, Client: w.client, CheckDoneNow: waiting.Done()}
 	return f.Follow(ctx, w, afterEventSeq)
 }
 
@@ -121,13 +121,13 @@ func (w *jobsWaiter) IsDone(ctx context.Context, _ bool) (bool, error) {
 // ends.
 func (w *jobsWaiter) HandleEvent(ctx context.Context, e *control.Event) (isRelevant bool, err error) {
 	i, isRelevant := w.indexBySeq[e.JobSeq]
-	if !isRelevant || w.hasEnded[i] {
+	if !isRelevant || w.hasEndedByIndex[i] {
 		return false, nil
 	}
 	if w.applyEvent(&w.jobs[i], e) {
 		w.recordJobEnd(ctx, i)
 	}
-	return true, w.printNewlyEnded(ctx)
+	return true, w.printNewlyEndedJobs(ctx)
 }
 
 // applyEvent applies an event to a job. It reports whether the job has ended.
@@ -163,16 +163,16 @@ func (w *jobsWaiter) applyEvent(j *control.Job, e *control.Event) (ended bool) {
 // recordJobEnd records that a job has ended, and prints it if it failed.
 func (w *jobsWaiter) recordJobEnd(ctx context.Context, jobIndex int) {
 	j := &w.jobs[jobIndex]
-	w.hasEnded[jobIndex], w.lastEndedIndex = true, jobIndex
+	w.hasEndedByIndex[jobIndex], w.lastEndedJobIndex = true, jobIndex
 	w.endedCount++
 	if w.jobLog != nil {
 		// ShowJob fails if the job was removed or the service is busy. In this case the log contains 0 as the number of
 		// bytes: a line with a wrong number is better than no line.
 		detail, _ := w.client.ShowJob(ctx, control.ShowParams{ID: control.JobID(j.ID), HideEnv: true})
-		w.jobLog.Add(jobIndex+1, j, detail.StdoutBytes)
+		w.jobLog.AddJob(jobIndex+1, j, detail.StdoutBytes)
 	}
 	if w.app.JSONL && j.State != "removed" {
-		w.unprintedIDs = append(w.unprintedIDs, j.ID)
+		w.unprintedEndedIDs = append(w.unprintedEndedIDs, j.ID)
 	}
 	if j.State == queue.Completed.String() {
 		return
@@ -183,14 +183,14 @@ func (w *jobsWaiter) recordJobEnd(ctx context.Context, jobIndex int) {
 	}
 }
 
-// printNewlyEnded prints the jobs that have ended since the previous call. It prints only with --jsonl.
-func (w *jobsWaiter) printNewlyEnded(ctx context.Context) error {
-	if len(w.unprintedIDs) == 0 {
+// printNewlyEndedJobs prints the jobs that have ended since the previous call. It prints only with --jsonl.
+func (w *jobsWaiter) printNewlyEndedJobs(ctx context.Context) error {
+	if len(w.unprintedEndedIDs) == 0 {
 		return nil
 	}
-	defer func() { w.unprintedIDs = w.unprintedIDs[:0] }()
+	defer func() { w.unprintedEndedIDs = w.unprintedEndedIDs[:0] }()
 	w.app.ShowProgress("")
-	return enqueue.PrintJobsAsJSON(ctx, &w.app.Output, w.client, w.unprintedIDs)
+	return enqueue.PrintJobsAsJSON(ctx, &w.app.Output, w.client, w.unprintedEndedIDs)
 }
 
 // WaitingJobID implements FollowedJobs. It prefers a job that is due for its first attempt. If there is no such job, it
@@ -204,7 +204,7 @@ func (w *jobsWaiter) WaitingJobID(context.Context) string {
 	now := control.Time(queue.UnixMillisOf(time.Now()))
 	for i := range w.jobs {
 		switch j := &w.jobs[i]; {
-		case w.hasEnded[i]:
+		case w.hasEndedByIndex[i]:
 		case isRunning(j):
 			return ""
 		case w.retryingSeqs[j.Seq] && w.drawsProgressBar(): // the progress bar already shows when this job is retried
@@ -228,9 +228,9 @@ func (w *jobsWaiter) Progress() *JobsProgress {
 		return nil
 	}
 	return &JobsProgress{term.ProgressBar{Current: int64(w.endedCount), Total: int64(len(w.jobs)),
-		StartValue: int64(w.initiallyEnded),
-		StartedAt:  w.startedAt,
-		Suffix:     present.CountWithLabel(int64(w.failedCount), "failed")}, int64(len(w.retryingSeqs)),
+		CurrentAtStart:   int64(w.initiallyEndedCount),
+		StartedAt:        w.startedAt,
+		TextAfterNumbers: present.CountWithLabel(int64(w.failedCount), "failed")}, int64(len(w.retryingSeqs)),
 		func(seq int64) bool { return w.retryingSeqs[seq] }}
 }
 
@@ -240,8 +240,8 @@ func (w *jobsWaiter) printSummary(ctx context.Context) error {
 	stopped := w.app.ExitCode
 	failed := -1
 	for i := range w.jobs {
-		if code := jobExitCode(&w.jobs[i]); failed < 0 && w.hasEnded[i] && code != 0 &&
-			(!w.untilAnyJobEnds || i == w.lastEndedIndex) {
+		if code := jobExitCode(&w.jobs[i]); failed < 0 && w.hasEndedByIndex[i] && code != 0 &&
+			(!w.untilAnyJobEnds || i == w.lastEndedJobIndex) {
 			if failed = i; stopped == 0 {
 				w.app.ExitCode = code
 			}
@@ -253,7 +253,7 @@ func (w *jobsWaiter) printSummary(ctx context.Context) error {
 	case w.app.JSON:
 		var ids []string
 		for i := range w.jobs {
-			if w.hasEnded[i] && w.jobs[i].State != "removed" {
+			if w.hasEndedByIndex[i] && w.jobs[i].State != "removed" {
 				ids = append(ids, w.jobs[i].ID)
 			}
 		}
@@ -280,7 +280,7 @@ func (w *jobsWaiter) printSummary(ctx context.Context) error {
 func (w *jobsWaiter) stateCountsText() string {
 	by := map[string]int64{"not finished": int64(len(w.jobs) - w.endedCount)}
 	for i := range w.jobs {
-		if w.hasEnded[i] {
+		if w.hasEndedByIndex[i] {
 			by[w.jobs[i].State]++
 		}
 	}

@@ -19,7 +19,7 @@ func TestJobLogContinuesWithoutTheService(t *testing.T) {
 	c := control.NewClient(filepath.Join(dir, "none"))
 	defer c.Close()
 	w := &jobsWaiter{
-		app: NewApp(Program{}, nil, nil, nil), client: c, jobLog: log, hasEnded: make([]bool, 2),
+		app: NewApp(Program{}, nil, nil, nil), client: c, jobLog: log, hasEndedByIndex: make([]bool, 2),
 		jobs: []control.Job{{ID: "a", State: "completed", Command: "true"}, {ID: "b", State: "completed", Command: "date"}},
 	}
 	w.recordJobEnd(t.Context(), 0)

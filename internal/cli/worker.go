@@ -60,7 +60,7 @@ func workerStopVerb(a *App) *cobra.Command {
 			}
 			return a.WithClient(func(c *control.Client) error {
 				if immediate := p.StopJobsImmediately || p.JobFinishTimeout != nil && *p.JobFinishTimeout == 0; immediate && !yes &&
-					a.CanAsk() {
+					a.CanAskUser() {
 					st, err := c.Status(cmd.Context(), control.NoParams{})
 					if err != nil {
 						return err
@@ -106,8 +106,8 @@ func (a *App) printWorkerCount(count control.WorkerCount) error {
 }
 
 func workerListVerb(a *App) *cobra.Command {
-	head := []string{"ID", "NODE", "STATE", "PID", "STARTED" + termtext.ZonePlaceholder, "HEARTBEAT" +
-		termtext.ZonePlaceholder, "JOB"}
+	head := []string{"ID", "NODE", "STATE", "PID", "STARTED" + termtext.HeadingZonePlaceholder, "HEARTBEAT" +
+		termtext.HeadingZonePlaceholder, "JOB"}
 	all := func(ctx context.Context, c *control.Client, _ string) ([]control.Worker, string, error) {
 		got, err := c.WorkerList(ctx, control.NoParams{})
 		return got.Workers, "", err

@@ -25,7 +25,7 @@ func FindCopy(program string, dirs ...string) (string, error) {
 		return "", err
 	}
 	for _, dir := range dirs {
-		if path := filepath.Join(dir, name); checkNoLink(dir) == nil && isCompleteCopy(path) {
+		if path := filepath.Join(dir, name); checkDirIsNotLink(dir) == nil && isCompleteCopy(path) {
 			return path, nil
 		}
 	}
@@ -42,7 +42,7 @@ func EnsureCopy(program, dir string) (path string, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
-	if err := checkNoLink(dir); err != nil {
+	if err := checkDirIsNotLink(dir); err != nil {
 		return "", err
 	}
 	if path = filepath.Join(dir, name); isCompleteCopy(path) {
@@ -84,7 +84,7 @@ var copyNamePattern = regexp.MustCompile(`^(queuectl-[0-9a-f]{16}\.exe|new-[0-9]
 // directory is empty then, RemoveCopies removes it too. It does not touch other files, nor a directory that is a link.
 // It reports whether it has removed all copies that are not in keptPaths.
 func RemoveCopies(dir string, keptPaths ...string) bool {
-	if err := checkNoLink(dir); err != nil {
+	if err := checkDirIsNotLink(dir); err != nil {
 		return errors.Is(err, os.ErrNotExist)
 	}
 	list, err := os.ReadDir(dir)
@@ -100,8 +100,8 @@ func RemoveCopies(dir string, keptPaths ...string) bool {
 	return all
 }
 
-// checkNoLink returns an error if a directory is a link or a junction.
-func checkNoLink(dir string) error {
+// checkDirIsNotLink returns an error if a directory is a link or a junction.
+func checkDirIsNotLink(dir string) error {
 	info, err := os.Lstat(dir)
 	if err == nil && !info.Mode().IsDir() {
 		err = fmt.Errorf("%s is not a folder, or is a link to another folder; remove it", dir)

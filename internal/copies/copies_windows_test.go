@@ -10,7 +10,7 @@ import (
 )
 
 // EnsureCopy returns only a complete copy. If another process has an incomplete copy open, EnsureCopy waits.
-func TestEnsureReturnsOnlyCompleteCopy(t *testing.T) {
+func TestEnsureCopyReturnsOnlyCompleteCopy(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "program.exe")
 	writeFile(t, program, "the program")
@@ -35,7 +35,7 @@ func TestEnsureReturnsOnlyCompleteCopy(t *testing.T) {
 }
 
 // FindCopy returns the complete, current copy from the first directory that has one.
-func TestFindPrefersFirstCompleteCopy(t *testing.T) {
+func TestFindCopyPrefersFirstCompleteCopy(t *testing.T) {
 	dir := t.TempDir()
 	program, first, second := filepath.Join(dir, "program.exe"), filepath.Join(dir, "first"), filepath.Join(dir, "second")
 	writeFile(t, program, "old")
@@ -67,7 +67,7 @@ func TestFindPrefersFirstCompleteCopy(t *testing.T) {
 
 // RemoveCopies keeps running copies, copies that its caller wants to keep, and files that are not copies. It removes
 // all other copies, and then the directory if it is empty.
-func TestRemoveKeepsRunningCopies(t *testing.T) {
+func TestRemoveCopiesKeepsRunningCopies(t *testing.T) {
 	dir := t.TempDir()
 	into := filepath.Join(dir, "copies")
 	self, err := os.Executable()
@@ -118,8 +118,8 @@ func TestRemoveKeepsRunningCopies(t *testing.T) {
 	}
 }
 
-// TestMain also implements the program that TestRemoveKeepsRunningCopies copies and runs. That program runs until its
-// standard input ends.
+// TestMain also implements the program that TestRemoveCopiesKeepsRunningCopies copies and runs. That program runs until
+// its standard input ends.
 func TestMain(m *testing.M) {
 	if os.Getenv("QUEUECTL_TEST_WAITS") != "" {
 		io.Copy(io.Discard, os.Stdin)

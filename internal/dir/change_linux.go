@@ -45,7 +45,7 @@ func WaitForChange(ctx context.Context, dir string, fileNames []string, onWatchi
 			return ctx.Err()
 		case err != nil:
 			return watchError(dir, err)
-		case affectsNames(buf[:n], fileNames):
+		case affectsNamedFiles(buf[:n], fileNames):
 			return nil
 		}
 	}
@@ -65,9 +65,9 @@ func watchError(dir string, err error) error {
 	return fmt.Errorf("cannot watch the directory %s: %w", dir, err)
 }
 
-// affectsNames reports whether any of the events is about one of the files in fileNames, or about the directory itself.
-// It also returns true if the event queue has overflowed, because then events were lost.
-func affectsNames(events []byte, fileNames []string) bool {
+// affectsNamedFiles reports whether any of the events is about one of the files in fileNames, or about the directory
+// itself. It also returns true if the event queue has overflowed, because then events were lost.
+func affectsNamedFiles(events []byte, fileNames []string) bool {
 	for len(events) >= unix.SizeofInotifyEvent {
 		end := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(events[12:]))
 		name := strings.TrimRight(string(events[unix.SizeofInotifyEvent:end]), "\x00")

@@ -30,7 +30,7 @@ func TestWaitForChangeReportsReplacedFiles(t *testing.T) {
 			touch(filepath.Join(dir, "b"))); err != nil {
 			t.Fatal(err)
 		}
-		changed := startWatch(t, t.Context(), dir)
+		changed := startWaitForChange(t, t.Context(), dir)
 		if err := errors.Join(touch(filepath.Join(dir, "a")), touch(filepath.Join(dir, "other")),
 			os.Remove(filepath.Join(dir, "other"))); err != nil {
 			t.Fatal(err)

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// startWatch calls WaitForChange for the file name "a" in a directory. The returned channel receives the result.
-func startWatch(t *testing.T, ctx context.Context, dir string) <-chan error {
+// startWaitForChange calls WaitForChange for the file name "a" in a directory. The returned channel receives the
+// result.
+func startWaitForChange(t *testing.T, ctx context.Context, dir string) <-chan error {
 	t.Helper()
 	ready, result := make(chan struct{}), make(chan error, 1)
 	go func() {
@@ -25,7 +26,7 @@ func startWatch(t *testing.T, ctx context.Context, dir string) <-chan error {
 func TestWaitForChangeEndsWithContext(t *testing.T) {
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
-	result := startWatch(t, ctx, dir)
+	result := startWaitForChange(t, ctx, dir)
 	cancel()
 	if err := <-result; !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)

@@ -15,14 +15,14 @@ func Acquire(path string, createIfMissing bool) (f *os.File, acquired bool, err 
 	if createIfMissing {
 		how = windows.OPEN_ALWAYS
 	}
-	return open(path, windows.FILE_SHARE_READ, how)
+	return openLockFile(path, windows.FILE_SHARE_READ, how)
 }
 
 // IsHeld reports whether a process holds the lock of a file. It returns false for a missing file. Concurrent
 // calls of IsHeld do not disturb each other. But a call of IsHeld can make a concurrent call of Acquire fail,
 // so the caller of Acquire must try again.
 func IsHeld(path string) (bool, error) {
-	f, ok, err := open(path, windows.FILE_SHARE_READ|windows.FILE_SHARE_WRITE|windows.FILE_SHARE_DELETE,
+	f, ok, err := openLockFile(path, windows.FILE_SHARE_READ|windows.FILE_SHARE_WRITE|windows.FILE_SHARE_DELETE,
 		windows.OPEN_EXISTING)
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
@@ -33,9 +33,9 @@ func IsHeld(path string) (bool, error) {
 	return !ok && err == nil, err
 }
 
-// open opens a file for reading and writing. shareMode says what other processes may do with the file while it is open.
-// ok is false if the file is already open in another process, and the two share modes do not allow both.
-func open(path string, shareMode, creationDisposition uint32) (f *os.File, ok bool, err error) {
+// openLockFile opens a file for reading and writing. shareMode says what other processes may do with the file while it
+// is open. ok is false if the file is already open in another process, and the two share modes do not allow both.
+func openLockFile(path string, shareMode, creationDisposition uint32) (f *os.File, ok bool, err error) {
 	name, err := windows.UTF16PtrFromString(path)
 	if err != nil {
 		return nil, false, &os.PathError{Op: "open", Path: path, Err: err}

@@ -80,14 +80,14 @@ func NewRunnerLogger(w *os.File) *slog.Logger {
 // prefix (sd-daemon(3)).
 type journalHandler struct {
 	textHandler  slog.Handler // formats the message
-	sharedOutput *journalOut
-	fields       map[string]string // fields of every record, from WithAttrs; handlers share the map, so it never changes
+	sharedOutput *journalOutput
+	recordFields map[string]string // fields of every record, from WithAttrs; handlers share the map, so it never changes
 	fieldPrefix  string            // prefix of field names; it includes the names of the groups
 }
 
-// journalOut is the state that the handlers of one log share.
-type journalOut struct {
-	fallback io.Writer
+// journalOutput is the state that the handlers of one log share.
+type journalOutput struct {
+	fallbackWriter io.Writer
 
 	mu            sync.Mutex
 	messageBuffer bytes.Buffer // scratch space for a message; guarded by mu
@@ -96,10 +96,10 @@ type journalOut struct {
 // NewJournalHandler returns a handler that writes records to systemd's journal. If the journal does not accept them,
 // the handler writes them to w.
 func NewJournalHandler(w io.Writer, o *slog.HandlerOptions) slog.Handler {
-	out := &journalOut{fallback: w}
+	out := &journalOutput{fallbackWriter: w}
 	return &journalHandler{textHandler: NewUntimedHandler(&out.messageBuffer, o.Level), sharedOutput: out,
-		fields:      map[string]string{},
-		fieldPrefix: "QUEUECTL_"}
+		recordFields: map[string]string{},
+		fieldPrefix:  "QUEUECTL_"}
 }
 
 // NewUntimedHandler returns a handler that writes records as text without their time and level. It is for a log that
@@ -121,7 +121,7 @@ func (j *journalHandler) Enabled(ctx context.Context, l slog.Level) bool {
 
 // Handle writes a record.
 func (j *journalHandler) Handle(ctx context.Context, r slog.Record) error {
-	fields := maps.Clone(j.fields)
+	fields := maps.Clone(j.recordFields)
 	r.Attrs(func(a slog.Attr) bool {
 		addField(fields, j.fieldPrefix, a)
 		return true
@@ -144,7 +144,7 @@ func (j *journalHandler) Handle(ctx context.Context, r slog.Record) error {
 	if systemd.LogToJournal(strings.TrimSuffix(j.sharedOutput.messageBuffer.String(), "\n"), priority, fields) == nil {
 		return nil
 	}
-	_, err := fmt.Fprintf(j.sharedOutput.fallback, "<%d>%s", priority, j.sharedOutput.messageBuffer.Bytes())
+	_, err := fmt.Fprintf(j.sharedOutput.fallbackWriter, "<%d>%s", priority, j.sharedOutput.messageBuffer.Bytes())
 	return err
 }
 
@@ -172,7 +172,7 @@ func addField(fields map[string]string, prefix string, a slog.Attr) {
 
 // WithAttrs returns a handler that adds these attributes to each record.
 func (j *journalHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	fields := maps.Clone(j.fields)
+	fields := maps.Clone(j.recordFields)
 	for _, a := range attrs {
 		addField(fields, j.fieldPrefix, a)
 	}
@@ -181,6 +181,7 @@ func (j *journalHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 
 // WithGroup returns a handler that puts later attributes into a group.
 func (j *journalHandler) WithGroup(name string) slog.Handler {
-	return &journalHandler{j.textHandler.WithGroup(name), j.sharedOutput, j.fields, j.fieldPrefix + strings.ToUpper(name) +
+	return &journalHandler{j.textHandler.WithGroup(name), j.sharedOutput, j.recordFields, j.fieldPrefix +
+		strings.ToUpper(name) +
 		"_"}
 }

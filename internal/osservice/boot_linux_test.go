@@ -46,7 +46,7 @@ func TestBootAdviceSaysWhatIsMissing(t *testing.T) {
 	if err := os.Symlink(unit, filepath.Join(wants, ServiceName+".service")); err != nil {
 		t.Fatal(err)
 	}
-	if isLingering() {
+	if isUserLingering() {
 		advice(own, "")
 	} else {
 		advice(own, "loginctl enable-linger")

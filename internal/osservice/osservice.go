@@ -18,10 +18,10 @@ type ServiceProcess struct {
 	ParentPID       int    // pid of the service's parent process
 }
 
-// installUserCommand is the command that registers a user's own service.
-const installUserCommand = "queuectl service install --user"
+// installUserServiceCommand is the command that registers a user's own service.
+const installUserServiceCommand = "queuectl service install --user"
 
 // initSystemAdvice is the advice about starting at boot for a service with the flag --dir. For such a service, the user
 // must configure the init system of the machine.
 const initSystemAdvice = "make the init system start this service; or, to have a user service that starts at " +
-	"boot: " + installUserCommand
+	"boot: " + installUserServiceCommand

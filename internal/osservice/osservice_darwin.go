@@ -18,9 +18,9 @@ func FindUserService() (startCommand string, registered bool) {
 	return "launchctl load " + PlistPath(), err == nil
 }
 
-// EndsAtLogout always returns false. launchd does end a user's service at logout, but callers would then advise the
-// user to prevent that, which is not possible.
-func EndsAtLogout() bool { return false }
+// UserServiceEndsAtLogout always returns false. launchd does end a user's service at logout, but callers would then
+// advise the user to prevent that, which is not possible.
+func UserServiceEndsAtLogout() bool { return false }
 
 // BootAdvice returns how to make a service start at boot, or "" if the service already does. launchd
 // starts the machine's service at boot, but a user's own service only at login.
@@ -33,7 +33,7 @@ func BootAdvice(p ServiceProcess) string {
 		return "sudo queuectl service install"
 	case config.UserService:
 		if _, registered := FindUserService(); !registered {
-			return installUserCommand + " (starts at login), or for all users: sudo queuectl service install"
+			return installUserServiceCommand + " (starts at login), or for all users: sudo queuectl service install"
 		}
 		return "your own service starts only when you log in; for a service of all users that starts at boot, run: " +
 			"sudo queuectl service install"

@@ -13,21 +13,21 @@ func UnitDir() string { return filepath.Join(os.Getenv("HOME"), ".config/systemd
 
 // FindUserService reports whether a service of this user is registered, and the command that starts it.
 func FindUserService() (startCommand string, registered bool) {
-	return "systemctl --user start " + ServiceName, exists(filepath.Join(UnitDir(), ServiceName+".service"))
+	return "systemctl --user start " + ServiceName, pathExists(filepath.Join(UnitDir(), ServiceName+".service"))
 }
 
-// EndsAtLogout reports whether this user has a registered service that ends when the user logs out. Such a
+// UserServiceEndsAtLogout reports whether this user has a registered service that ends when the user logs out. Such a
 // service does not start at boot either.
-func EndsAtLogout() bool {
+func UserServiceEndsAtLogout() bool {
 	_, registered := FindUserService()
-	return registered && !isLingering()
+	return registered && !isUserLingering()
 }
 
-// isLingering reports whether systemd starts this user's services at boot. It also returns true if the user
+// isUserLingering reports whether systemd starts this user's services at boot. It also returns true if the user
 // is unknown, so that callers give no advice in that case.
-func isLingering() bool {
+func isUserLingering() bool {
 	who, err := new(accounts.Resolver).UserByUID(uint32(os.Getuid()))
-	return err != nil || exists(filepath.Join("/var/lib/systemd/linger", who.Name))
+	return err != nil || pathExists(filepath.Join("/var/lib/systemd/linger", who.Name))
 }
 
 // initPID is the pid of init, the first process. In a container, the service may be that process.
@@ -45,7 +45,7 @@ func bootAdvice(p ServiceProcess, systemdMarker string) string {
 	if !p.StartedOnDemand && p.SystemdUnit == "" && (p.ParentPID == initPID || os.Getpid() == initPID) {
 		return ""
 	}
-	if !exists(systemdMarker) { // without systemd, no service can be registered
+	if !pathExists(systemdMarker) { // without systemd, no service can be registered
 		if p.ServiceKind == config.UserService {
 			return "make the init system run: queuectl serve"
 		}
@@ -59,12 +59,12 @@ func bootAdvice(p ServiceProcess, systemdMarker string) string {
 		return ""
 	case config.UserService:
 		if _, registered := FindUserService(); !registered {
-			return installUserCommand
+			return installUserServiceCommand
 		}
 		if !isEnabledInTarget(UnitDir(), "default.target") {
 			return "systemctl --user enable " + ServiceName
 		}
-		if !isLingering() {
+		if !isUserLingering() {
 			return "loginctl enable-linger"
 		}
 		return ""
@@ -74,10 +74,10 @@ func bootAdvice(p ServiceProcess, systemdMarker string) string {
 
 // isEnabledInTarget reports whether a target of systemd starts the service.
 func isEnabledInTarget(unitDir, target string) bool {
-	return exists(filepath.Join(unitDir, target+".wants", ServiceName+".service"))
+	return pathExists(filepath.Join(unitDir, target+".wants", ServiceName+".service"))
 }
 
-func exists(path string) bool {
+func pathExists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
 }

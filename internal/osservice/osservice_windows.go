@@ -27,9 +27,9 @@ func FindUserService() (startCommand string, registered bool) {
 	return "queuectl service start --user", err == nil && line != ""
 }
 
-// EndsAtLogout reports whether this user has a registered service. On Windows, such a service always ends when
-// the user logs out.
-func EndsAtLogout() bool {
+// UserServiceEndsAtLogout reports whether this user has a registered service. On Windows, such a service always ends
+// when the user logs out.
+func UserServiceEndsAtLogout() bool {
 	_, registered := FindUserService()
 	return registered
 }
@@ -42,7 +42,8 @@ func BootAdvice(p ServiceProcess) string {
 		return ""
 	case config.UserService:
 		if _, registered := FindUserService(); !registered {
-			return installUserCommand + " (starts at logon), or for all users, as an administrator: queuectl service install"
+			return installUserServiceCommand +
+				" (starts at logon), or for all users, as an administrator: queuectl service install"
 		}
 		return "your own service starts only when you log on; for a service of all users that starts at boot, run as an " +
 			"administrator: queuectl service install"

@@ -20,8 +20,8 @@ const (
 	screenLines   = 24
 )
 
-// exampleJobScripts maps the commands of the example jobs to their scripts.
-var exampleJobScripts = map[string]string{
+// exampleScriptByCommand maps the commands of the example jobs to their scripts.
+var exampleScriptByCommand = map[string]string{
 	"make":    `test "$1" = lint || { echo compiling 61/140; exec sleep 600; }`,
 	"train":   "echo epoch 4/10; exec sleep 600",
 	"convert": "echo bad header in $1 >&2; exit 1",
@@ -52,7 +52,7 @@ func captureExampleScreen() (text string, err error) {
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}
-	for name, script := range exampleJobScripts {
+	for name, script := range exampleScriptByCommand {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o700); err != nil {
 			return "", err
 		}

@@ -17,11 +17,11 @@ const (
 	svgMargin     = 16
 )
 
-// cssClassByColourCode maps the colour codes in queuectl's output to the CSS classes in pictureStyle.
+// cssClassByColourCode maps the colour codes in queuectl's output to the CSS classes in screenPictureStyle.
 var cssClassByColourCode = map[string]string{"31": "bad", "32": "fine", "33": "warn", "34": "run"}
 
-// pictureStyle contains the picture's colours, for light and dark mode.
-const pictureStyle = `<style>
+// screenPictureStyle contains the picture's colours, for light and dark mode.
+const screenPictureStyle = `<style>
 .window{fill:#fcfcfa;stroke:#7f838a}text{font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;fill:#1b1d20;white-space:pre}
 .run{fill:#0b5cab}.warn{fill:#8a5200}.bad{fill:#b4231a}.fine{fill:#1b7a3d}
 @media(prefers-color-scheme:dark){.window{fill:#131517;stroke:#70757d}text{fill:#e4e5e3}.run{fill:#7db6f2}.warn{fill:#e3ad55}.bad{fill:#ff8b7e}.fine{fill:#7bc894}}
@@ -46,7 +46,7 @@ func renderSVG(screenText string) string {
 		`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" role="img" aria-label="queuectl on a terminal: running jobs, jobs up next, recent failures and finished jobs">
 %s<rect class="window" x="0.5" y="0.5" width="%d" height="%d" rx="6"/>
 %s</svg>
-`, width, height, pictureStyle, width-1, height-1, text.String())
+`, width, height, screenPictureStyle, width-1, height-1, text.String())
 }
 
 // lineToSVG converts a line with colour sequences to SVG.

@@ -172,7 +172,7 @@ func TestUnidentifiedClientsAreLimited(t *testing.T) {
 	impersonatePipeClient = func(windows.Handle) error { return windows.ERROR_CANNOT_IMPERSONATE }
 	_, server := connectedPipePair(t)
 	for range maxUnidentifiedClients {
-		server.(*conn).identifySlots <- struct{}{}
+		server.(*conn).identificationSlots <- struct{}{}
 	}
 	if _, err := IdentifyClient(server); !errors.Is(err, errTooManyUnidentifiedClients) {
 		t.Errorf("got %v", err)

@@ -106,8 +106,8 @@ var errTooManyUnidentifiedClients = errors.New(
 // bufferFirstBytes reads the client's first bytes into peekedBytes, so that Windows can identify the client.
 func (c *conn) bufferFirstBytes() error {
 	select {
-	case c.identifySlots <- struct{}{}:
-		defer func() { <-c.identifySlots }()
+	case c.identificationSlots <- struct{}{}:
+		defer func() { <-c.identificationSlots }()
 	default:
 		return errTooManyUnidentifiedClients
 	}

@@ -32,11 +32,11 @@ const (
 // Listener serves a pipe. Clients can connect before the server calls Accept, because acceptClients accepts each client
 // immediately. The methods may be called concurrently. See docs/decisions/0088.
 type Listener struct {
-	pipeName       string
-	stopEvent      windows.Handle      // event that stops the goroutine of acceptClients
-	connectedPipes chan windows.Handle // instances whose clients wait for a call of Accept
-	acceptErrs     chan error          // errors for Accept; acceptClients waits until Accept has received each one
-	identifySlots  chan struct{}       // semaphore that bounds concurrent calls of bufferFirstBytes
+	pipeName            string
+	stopAcceptingEvent  windows.Handle      // event that stops the goroutine of acceptClients
+	connectedPipes      chan windows.Handle // instances whose clients wait for a call of Accept
+	acceptErrs          chan error          // errors for Accept; acceptClients waits until Accept has received each one
+	identificationSlots chan struct{}       // semaphore that bounds concurrent calls of bufferFirstBytes
 
 	// connectOverlapped belongs to the pipe instance that waits for a client. The kernel writes to it, so it
 	// must be on the heap, where it does not move. A field of Listener is on the heap.
@@ -56,7 +56,7 @@ type Listener struct {
 // accepted connection. The connection's CloseWrite waits until the client has read all data.
 func Listen(name, sddl string) (*Listener, error) {
 	l := &Listener{pipeName: name, connectedPipes: make(chan windows.Handle, acceptBacklog), acceptErrs: make(chan error),
-		identifySlots: make(chan struct{}, maxUnidentifiedClients), closed: make(chan struct{})}
+		identificationSlots: make(chan struct{}, maxUnidentifiedClients), closed: make(chan struct{})}
 	sd, err := windows.SecurityDescriptorFromString(sddl)
 	if err == nil {
 		l.nextPipeInstance, err = createFirstPipeInstance(
@@ -68,7 +68,7 @@ func Listen(name, sddl string) (*Listener, error) {
 		)
 	}
 	if err == nil {
-		if l.stopEvent, err = windows.CreateEvent(nil, 1, 0, nil); err != nil {
+		if l.stopAcceptingEvent, err = windows.CreateEvent(nil, 1, 0, nil); err != nil {
 			windows.CloseHandle(l.nextPipeInstance)
 		}
 	}
@@ -83,12 +83,12 @@ func Listen(name, sddl string) (*Listener, error) {
 // is free.
 //
 // If the server of a pipe has died, the pipe's name exists until all clients have closed their ends. In that case
-// isServerDead returns true, and createFirstPipeInstance calls takeOver, which takes over the name.
-func createFirstPipeInstance(create, takeOver func() (windows.Handle, error), isServerDead func() bool) (
+// isServerDead returns true, and createFirstPipeInstance calls takeOverName, which takes over the name.
+func createFirstPipeInstance(createInstance, takeOverName func() (windows.Handle, error), isServerDead func() bool) (
 	h windows.Handle, err error) {
 	err = retryWhileNameTaken(func() error {
-		if h, err = create(); isPipeNameTaken(err) && isServerDead() {
-			h, err = takeOver()
+		if h, err = createInstance(); isPipeNameTaken(err) && isServerDead() {
+			h, err = takeOverName()
 		}
 		return err
 	})
@@ -244,7 +244,8 @@ func (l *Listener) waitForClient(h windows.Handle) error {
 		*o = windows.Overlapped{HEvent: event}
 		err := windows.ConnectNamedPipe(h, o)
 		if errors.Is(err, windows.ERROR_IO_PENDING) {
-			which, waited := windows.WaitForMultipleObjects([]windows.Handle{event, l.stopEvent}, false, windows.INFINITE)
+			which, waited := windows.WaitForMultipleObjects([]windows.Handle{event, l.stopAcceptingEvent}, false,
+				windows.INFINITE)
 			if waited != nil || which != windows.WAIT_OBJECT_0 {
 				windows.CancelIoEx(h, o)
 			}
@@ -338,13 +339,13 @@ func (l *Listener) Close() error {
 	err := net.ErrClosed
 	l.closeOnce.Do(func() {
 		close(l.closed)
-		err = windows.SetEvent(l.stopEvent)
+		err = windows.SetEvent(l.stopAcceptingEvent)
 		l.acceptLoops.Wait()
 		for len(l.connectedPipes) > 0 {
 			windows.CloseHandle(<-l.connectedPipes)
 		}
 		l.closeNextInstance()
-		windows.CloseHandle(l.stopEvent)
+		windows.CloseHandle(l.stopAcceptingEvent)
 	})
 	return err
 }

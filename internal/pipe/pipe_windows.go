@@ -22,8 +22,8 @@ const dialBusyTimeout = 10 * time.Second
 // conn is a connection: one end of a pipe.
 type conn struct {
 	winPipe
-	peekedBytes   []byte        // bytes that IdentifyClient has read and that Read will return
-	identifySlots chan struct{} // semaphore of the listener that bounds concurrent calls of bufferFirstBytes
+	peekedBytes         []byte        // bytes that IdentifyClient has read and that Read will return
+	identificationSlots chan struct{} // semaphore of the listener that bounds concurrent calls of bufferFirstBytes
 }
 
 // winPipe is one end of a pipe. Windows transfers data through the pipe as messages, but winPipe reads the data as a
@@ -86,7 +86,7 @@ type winioFile interface {
 // go-winio's clients expect.
 type serverConn struct {
 	winioFile
-	name          pipeAddress
+	pipeName      pipeAddress
 	clientSentEOF bool // the client will send no more data
 	serverSentEOF bool // the server will send no more data
 }
@@ -98,8 +98,8 @@ func newServerConn(h windows.Handle, l *Listener) (net.Conn, error) {
 		windows.CloseHandle(h)
 		return nil, err
 	}
-	return &conn{winPipe: &serverConn{winioFile: f.(winioFile), name: pipeAddress(l.pipeName)},
-		identifySlots: l.identifySlots}, nil
+	return &conn{winPipe: &serverConn{winioFile: f.(winioFile), pipeName: pipeAddress(l.pipeName)},
+		identificationSlots: l.identificationSlots}, nil
 }
 
 // Read returns data until the client has marked the end of its data.
@@ -140,8 +140,8 @@ func (s *serverConn) CloseWrite() error {
 }
 
 // LocalAddr and RemoteAddr return the name of the pipe.
-func (s *serverConn) LocalAddr() net.Addr  { return s.name }
-func (s *serverConn) RemoteAddr() net.Addr { return s.name }
+func (s *serverConn) LocalAddr() net.Addr  { return s.pipeName }
+func (s *serverConn) RemoteAddr() net.Addr { return s.pipeName }
 
 // SetDeadline bounds reads and writes.
 func (s *serverConn) SetDeadline(t time.Time) error {

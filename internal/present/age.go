@@ -15,9 +15,9 @@ import (
 func DueAndExpirySuffix(s *queue.Spec, now time.Time) (text string) {
 	switch {
 	case s.RunAt != nil:
-		text = "; " + dueText(s.RunAt.Time(), now)
+		text = "; " + dueTimeText(s.RunAt.Time(), now)
 	case s.Delay != nil:
-		text = "; " + dueText(now.Add(*s.Delay), now)
+		text = "; " + dueTimeText(now.Add(*s.Delay), now)
 	}
 	if s.ExpiresAt != nil && *s.ExpiresAt != 0 {
 		text += "; " + ExpiryText(s.ExpiresAt.Time(), now)
@@ -30,8 +30,8 @@ func HasExpired(expiresAt *queue.UnixMillis, now time.Time) bool {
 	return expiresAt != nil && *expiresAt != 0 && !expiresAt.Time().After(now)
 }
 
-// dueText returns a text like "due Mon 23 Nov 03:00 CET, in 10h".
-func dueText(due, now time.Time) string {
+// dueTimeText returns a text like "due Mon 23 Nov 03:00 CET, in 10h".
+func dueTimeText(due, now time.Time) string {
 	return timeWithPastNote("due ", due, now, ", so the job can start now")
 }
 
@@ -156,8 +156,8 @@ func ClockTime(at control.Time, now time.Time) string {
 	return t.Format("15:04:05")
 }
 
-// clockWithZone formats a time of day with its zone, and with the date unless it is today.
-func clockWithZone(t, now time.Time) string {
+// clockTimeWithZone formats a time of day with its zone, and with the date unless it is today.
+func clockTimeWithZone(t, now time.Time) string {
 	t = t.Local()
 	return t.Format(dateLayoutUnlessToday(t, now) + "15:04 MST")
 }

@@ -22,7 +22,7 @@ func TestDueTextNamesDayAndZone(t *testing.T) {
 		1500 * time.Millisecond: "due Sun 22 Nov 16:12:31 CET, in 1.5s",
 		76 * time.Hour:          "due Wed 25 Nov 20:12 CET, in 3d4h",
 	} {
-		if got := dueText(now.Add(after).UTC(), now); got != want {
+		if got := dueTimeText(now.Add(after).UTC(), now); got != want {
 			t.Errorf("%v: got %q, want %q", after, got, want)
 		}
 	}

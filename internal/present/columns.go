@@ -64,23 +64,27 @@ func JobColumns() []JobColumn {
 	return []JobColumn{
 		{"id", "ID", func(j *control.Job) Cell { return textCell(j.ID) }},
 		{"seq", "SEQ", func(j *control.Job) Cell { return numberCell(j.Seq) }},
-		{"state", "STATE", func(j *control.Job) Cell { return Cell{Text: stateWithPause(j), sortText: j.State} }},
+		{"state", "STATE", func(j *control.Job) Cell { return Cell{Text: stateTextWithPause(j), sortText: j.State} }},
 		{"queue", "QUEUE", func(j *control.Job) Cell { return textCell(j.Queue) }},
 		{"when", "WHEN", func(j *control.Job) Cell {
-			return cellSortedByNumber(relevantTimeText(j, time.Now()), max(j.FinishedAt, j.StartedAt, j.RunAt))
+			return cellSortedByNumber(timeTextForState(j, time.Now()), max(j.FinishedAt, j.StartedAt, j.RunAt))
 		}},
 		{"reason", "REASON", func(j *control.Job) Cell { return textOrDashCell(endOrWaitReason(j)) }},
 		{"priority", "PRIORITY", func(j *control.Job) Cell {
 			return cellSortedByNumber(PriorityWithBonusText(j),
 				j.EffectivePriority)
 		}},
-		{"attempts", "ATTEMPTS", func(j *control.Job) Cell { return cellSortedByNumber(AttemptsText(j), UsedAttempts(j)) }},
-		{"created", "CREATED" + termtext.ZonePlaceholder, func(j *control.Job) Cell { return timeCell(j.CreatedAt) }},
-		{"updated", "UPDATED" + termtext.ZonePlaceholder, func(j *control.Job) Cell { return timeCell(j.UpdatedAt) }},
-		{"run_at", "RUN_AT" + termtext.ZonePlaceholder, func(j *control.Job) Cell { return timeCell(j.RunAt) }},
-		{"retry", "RETRY" + termtext.ZonePlaceholder, func(j *control.Job) Cell { return timeCell(j.NextRetryAt) }},
-		{"started", "STARTED" + termtext.ZonePlaceholder, func(j *control.Job) Cell { return timeCell(j.StartedAt) }},
-		{"finished", "FINISHED" + termtext.ZonePlaceholder, func(j *control.Job) Cell { return timeCell(j.FinishedAt) }},
+		{"attempts", "ATTEMPTS", func(j *control.Job) Cell {
+			return cellSortedByNumber(AttemptsText(j),
+				UsedAttemptCount(j))
+		}},
+		{"created", "CREATED" + termtext.HeadingZonePlaceholder, func(j *control.Job) Cell { return timeCell(j.CreatedAt) }},
+		{"updated", "UPDATED" + termtext.HeadingZonePlaceholder, func(j *control.Job) Cell { return timeCell(j.UpdatedAt) }},
+		{"run_at", "RUN_AT" + termtext.HeadingZonePlaceholder, func(j *control.Job) Cell { return timeCell(j.RunAt) }},
+		{"retry", "RETRY" + termtext.HeadingZonePlaceholder, func(j *control.Job) Cell { return timeCell(j.NextRetryAt) }},
+		{"started", "STARTED" + termtext.HeadingZonePlaceholder, func(j *control.Job) Cell { return timeCell(j.StartedAt) }},
+		{"finished", "FINISHED" + termtext.HeadingZonePlaceholder,
+			func(j *control.Job) Cell { return timeCell(j.FinishedAt) }},
 		{"waited", "WAITED", func(j *control.Job) Cell {
 			return cellSortedByNumber(MillisecondsText(j.QueueTimeMS), j.QueueTimeMS)
 		}},

@@ -20,14 +20,14 @@ import (
 
 // JobRow returns the row of a job in the list of jobs.
 func JobRow(j *control.Job) []string {
-	return []string{j.ID, stateWithPause(j), j.Queue, j.Node, relevantTimeText(j, time.Now()),
+	return []string{j.ID, stateTextWithPause(j), j.Queue, j.Node, timeTextForState(j, time.Now()),
 		cmp.Or(RunTimeText(j.RunTimeMS), "-"),
 		DashIfNil(j.ExitCode), JobTitle(j)}
 }
 
-// relevantTimeText describes the time that matters most for a job's state: how long it has been running, when
+// timeTextForState describes the time that matters most for a job's state: how long it has been running, when
 // it starts, or how long ago it ended.
-func relevantTimeText(j *control.Job, now time.Time) string {
+func timeTextForState(j *control.Job, now time.Time) string {
 	state := ParseStateOrZero(j.State)
 	switch due := queue.UnixMillis(DueTime(j)).Time(); {
 	case j.PausedAt != 0:
@@ -70,7 +70,7 @@ func WaitReasonOrDue(j *control.Job, now time.Time) string {
 func shortWaitReason(j *control.Job) string {
 	r := queue.ValueOr(j.MainWaitReason, control.WaitReason{})
 	if len(j.DependsOn) > 0 && r.Kind != "held" {
-		return firstDependencyText(j)
+		return dependencySummaryText(j)
 	}
 	isFull := queue.ValueOr(r.Limit, 0) > 0
 	switch r.Kind {
@@ -99,8 +99,8 @@ func chooseText(condition bool, textIfTrue, textIfFalse string) string {
 	return textIfFalse
 }
 
-// firstDependencyText names the first dependency of a job, and says how many other dependencies the job has.
-func firstDependencyText(j *control.Job) string {
+// dependencySummaryText names the first dependency of a job, and says how many other dependencies the job has.
+func dependencySummaryText(j *control.Job) string {
 	id, _, _ := strings.Cut(j.DependsOn[0], ":")
 	if n := len(j.DependsOn) - 1; n > 0 {
 		return fmt.Sprintf("after %s and %d more", id, n)
@@ -108,8 +108,8 @@ func firstDependencyText(j *control.Job) string {
 	return "after " + id
 }
 
-// UsedAttempts returns how many attempts a job has used, including a running one.
-func UsedAttempts(j *control.Job) int {
+// UsedAttemptCount returns how many attempts a job has used, including a running one.
+func UsedAttemptCount(j *control.Job) int {
 	if j.State == queue.Processing.String() {
 		return j.AttemptCount + 1
 	}
@@ -118,7 +118,7 @@ func UsedAttempts(j *control.Job) int {
 
 // AttemptsText returns the number of used attempts and the maximum, for example "2/4".
 func AttemptsText(j *control.Job) string {
-	return strconv.Itoa(UsedAttempts(j)) + "/" + strconv.Itoa(j.MaxAttempts)
+	return strconv.Itoa(UsedAttemptCount(j)) + "/" + strconv.Itoa(j.MaxAttempts)
 }
 
 // PriorityWithBonusText formats a job's priority and the bonus that the priority gains while the job waits.
@@ -145,8 +145,8 @@ func JobTitle(j *control.Job) string {
 	return text
 }
 
-// stateWithPause returns a job's state, and whether the job is paused.
-func stateWithPause(j *control.Job) string {
+// stateTextWithPause returns a job's state, and whether the job is paused.
+func stateTextWithPause(j *control.Job) string {
 	return j.State + chooseText(j.PausedAt != 0, " (paused)", "")
 }
 
@@ -207,7 +207,7 @@ func usedAttemptsText(j *control.JobDetail) string {
 // StateWithReason returns a job's state, followed by the reason if the reason differs from the state.
 func StateWithReason(j *control.Job) string {
 	if j.PausedAt != 0 {
-		return stateWithPause(j)
+		return stateTextWithPause(j)
 	}
 	// The reason of a running job is from its previous attempt, so omit it.
 	if j.Reason == nil || *j.Reason == j.State || j.State == queue.Processing.String() {

@@ -52,7 +52,7 @@ func QueuePauseText(q *control.QueueView) string {
 	}
 	text := chooseText(q.RunningJobsFrozen, "frozen", "paused")
 	if q.PausedUntil != 0 {
-		text += " until " + clockWithZone(queue.UnixMillis(q.PausedUntil).Time(), time.Now())
+		text += " until " + clockTimeWithZone(queue.UnixMillis(q.PausedUntil).Time(), time.Now())
 	}
 	if q.PausedBy != nil {
 		text += ", by " + *q.PausedBy

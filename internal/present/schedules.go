@@ -59,10 +59,10 @@ func ScheduleStateText(s *control.Schedule) string {
 // NoSchedulesText is the text for an empty list of schedules.
 const NoSchedulesText = "no schedules; add one with: queuectl schedule add NAME 'CRON' -- program args"
 
-// ScheduleHeadings returns the headings of the list of schedules. NEXT is followed by ZonePlaceholder, which
+// ScheduleHeadings returns the headings of the list of schedules. NEXT is followed by HeadingZonePlaceholder, which
 // termtext.MoveZonesToHeadings replaces by the time zone.
 func ScheduleHeadings() []string {
-	return []string{"NAME", "CRON", "ZONE", "NEXT" + termtext.ZonePlaceholder, "STATE", "USER", "COMMAND"}
+	return []string{"NAME", "CRON", "ZONE", "NEXT" + termtext.HeadingZonePlaceholder, "STATE", "USER", "COMMAND"}
 }
 
 // ScheduleRow returns the row of a schedule in the list of schedules.

@@ -21,7 +21,7 @@ type ScreenFormatter struct {
 // colourCode is the colour of level.
 func (t ScreenFormatter) HealthLine() (level, text, colourCode string) {
 	level, text = HealthText(&t.Screen.Status)
-	return level, strings.TrimPrefix(termtext.SafeText(level+text), level), HealthColourCode(level)
+	return level, strings.TrimPrefix(termtext.TerminalSafeText(level+text), level), HealthColourCode(level)
 }
 
 // JobCountsText returns the number of jobs in each state, without states that have no jobs.

@@ -28,14 +28,14 @@ func WhoamiRows(w *control.Whoami) [][2]string {
 		runs += fmt.Sprintf(" (run_as = %q)", w.RunAsSetting)
 	}
 	var quotas []string
-	if w.MaxPending > 0 {
-		quotas = append(quotas, fmt.Sprintf("at most %d waiting", w.MaxPending))
+	if w.MaxPendingJobs > 0 {
+		quotas = append(quotas, fmt.Sprintf("at most %d waiting", w.MaxPendingJobs))
 	}
-	if w.MaxRunning > 0 {
-		quotas = append(quotas, fmt.Sprintf("at most %d running", w.MaxRunning))
+	if w.MaxRunningJobs > 0 {
+		quotas = append(quotas, fmt.Sprintf("at most %d running", w.MaxRunningJobs))
 	}
-	if w.MaxBytes > 0 {
-		quotas = append(quotas, ByteUsageText(w.StoredBytes, w.MaxBytes)+" by your jobs")
+	if w.MaxStoredBytes > 0 {
+		quotas = append(quotas, ByteUsageText(w.StoredBytes, w.MaxStoredBytes)+" by your jobs")
 	}
 	return [][2]string{
 		{"User", fmt.Sprintf("%s (%d)", w.User, w.UID)}, {"Group", group}, {"Groups", strings.Join(groups, ", ")},

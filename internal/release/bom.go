@@ -117,13 +117,13 @@ func newComponent(componentType, name, importPath, version string) bomComponent 
 }
 
 // programComponent returns the component for one of queuectl's programs.
-func programComponent(file, version string, info *debug.BuildInfo) (bomComponent, error) {
-	raw, err := os.ReadFile(file)
+func programComponent(programFile, version string, info *debug.BuildInfo) (bomComponent, error) {
+	raw, err := os.ReadFile(programFile)
 	if err != nil {
 		return bomComponent{}, err
 	}
 	sum := sha256.Sum256(raw)
-	name := strings.TrimSuffix(filepath.Base(file), ".exe")
+	name := strings.TrimSuffix(filepath.Base(programFile), ".exe")
 	c := newComponent("application", name, info.Path, version)
 	c.Licences = spdxLicences("MIT")
 	c.Hashes = []componentHash{{"SHA-256", hex.EncodeToString(sum[:])}}

@@ -62,7 +62,7 @@ func TestReleaseNotesContainVersionsSection(t *testing.T) {
 
 // In the module cache, "!" and a small letter replace each capital in the path of a module. If go.mod
 // replaces a module, the bill of materials lists the replacement instead.
-func TestModuleCacheDirAndReplacement(t *testing.T) {
+func TestModulePathsAreEscapedAndReplaced(t *testing.T) {
 	m := &debug.Module{Path: "github.com/BurntSushi/toml", Version: "v1.6.0", Sum: "h1:abc="}
 	if got, want := moduleCacheDir(m), "github.com/!burnt!sushi/toml@v1.6.0"; got != want {
 		t.Errorf("got %s, want %s", got, want)

@@ -36,16 +36,16 @@ func IsInvisible(r rune) bool {
 		!unicode.Is(unicode.Prepended_Concatenation_Mark, r)
 }
 
-// IsJoinerOrSelector reports whether an invisible character belongs to a visible one: it joins the parts of an emoji,
-// or selects a variant of the visible character.
-func IsJoinerOrSelector(r rune) bool {
+// IsJoinerOrVariationSelector reports whether an invisible character belongs to a visible one: it joins the parts of an
+// emoji, or selects a variant of the visible character.
+func IsJoinerOrVariationSelector(r rune) bool {
 	return unicode.In(r, unicode.Join_Control, unicode.Variation_Selector)
 }
 
-// EscapeInvisible escapes a text's invisible characters, with two exceptions. It keeps joiners after characters
-// that are not ASCII, as in emoji and in Persian words. It keeps variation selectors after symbols, as in most
-// emoji.
-func EscapeInvisible(s string) string {
+// EscapeInvisibleCharacters escapes a text's invisible characters, with two exceptions. It keeps joiners after
+// characters that are not ASCII, as in emoji and in Persian words. It keeps variation selectors after symbols, as in
+// most emoji.
+func EscapeInvisibleCharacters(s string) string {
 	if !strings.ContainsFunc(s, IsInvisible) {
 		return s
 	}
@@ -73,9 +73,9 @@ func RemoveJoiners(s string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(s, "\u200c", ""), "\u200d", "")
 }
 
-// ColourSequenceBytes returns the length in bytes of the colour sequence at the beginning of s. It returns 0 if s
-// begins with something else, or if the sequence makes text blink or hides it.
-func ColourSequenceBytes(s string) int {
+// LeadingColourSequenceBytes returns the length in bytes of the colour sequence at the beginning of s. It returns 0 if
+// s begins with something else, or if the sequence makes text blink or hides it.
+func LeadingColourSequenceBytes(s string) int {
 	if !strings.HasPrefix(s, "\x1b[") {
 		return 0
 	}

@@ -16,14 +16,14 @@ import (
 type ModeSequences struct {
 	sequences     []string // distinct sequences; the one that occurred last is at the end
 	sequenceBytes int      // number of bytes in sequences
-	scanner       scanner
+	scanner       sequenceScanner
 }
 
 // These constants limit how many sequences ModeSequences keeps. It drops the oldest sequences first. The limit on their
 // number keeps Write fast, because Write compares each new sequence with all others.
 const (
-	maxSequences      = 128
-	maxSequencesBytes = 4 << 10 // bytes
+	maxKeptSequences     = 128
+	maxKeptSequenceBytes = 4 << 10 // bytes
 )
 
 // Write processes the next piece of output.
@@ -53,7 +53,7 @@ func (c *ModeSequences) addIfModeChange(sequence string) {
 		c.dropSequence(i)
 	}
 	c.sequences, c.sequenceBytes = append(c.sequences, sequence), c.sequenceBytes+len(sequence)
-	for c.sequenceBytes > maxSequencesBytes || len(c.sequences) > maxSequences {
+	for c.sequenceBytes > maxKeptSequenceBytes || len(c.sequences) > maxKeptSequences {
 		c.dropSequence(0)
 	}
 }

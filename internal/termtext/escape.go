@@ -7,20 +7,22 @@ import (
 	"unicode/utf8"
 )
 
-// SafeText returns an untrusted text as one line without colours. The line cannot control a terminal, and takes exactly
-// as many columns as DisplayWidth counts.
-func SafeText(s string) string { return OneLine(escapeCellText(RemoveColours(s))) }
+// TerminalSafeText returns an untrusted text as one line without colours. The line cannot control a terminal, and takes
+// exactly as many columns as DisplayWidth counts.
+func TerminalSafeText(s string) string { return OneLine(escapeCellText(RemoveColours(s))) }
 
 // escapeCellText escapes the characters of a text that control a terminal. It also removes joiners, so that the text
 // takes as many columns as DisplayWidth counts. The caller must have removed colours.
-func escapeCellText(s string) string { return RemoveJoiners(EscapeInvisible(EscapeControls(s))) }
+func escapeCellText(s string) string {
+	return RemoveJoiners(EscapeInvisibleCharacters(EscapeControlCharacters(s)))
+}
 
 // tabStopColumns is the number of columns between tab stops in a job's output.
 const tabStopColumns = 8
 
-// SafeOutputLine prepares a line of output like SafeText, but keeps its spaces. If carriage returns overwrite text,
-// only the last version remains.
-func SafeOutputLine(s string) string {
+// TerminalSafeOutputLine prepares a line of output like TerminalSafeText, but keeps its spaces. If carriage returns
+// overwrite text, only the last version remains.
+func TerminalSafeOutputLine(s string) string {
 	s = strings.TrimRight(s, "\r\n")
 	s = RemoveColours(s[strings.LastIndexByte(s, '\r')+1:])
 	var b strings.Builder
@@ -40,9 +42,9 @@ func RemoveColours(s string) string {
 		return s
 	}
 	var b strings.Builder
-	whole := len(s) - TrailingPartialBytes(s)
+	whole := len(s) - TrailingPartialSequenceBytes(s)
 	for i := 0; i < whole; {
-		n := ColourSequenceBytes(s[i:])
+		n := LeadingColourSequenceBytes(s[i:])
 		if n == 0 {
 			n = 1
 			b.WriteByte(s[i])
@@ -55,16 +57,17 @@ func RemoveColours(s string) string {
 // ResetColours is the sequence that resets all colours.
 const ResetColours = "\x1b[0m"
 
-// EscapeControls escapes the bidirectional controls and all control characters. It keeps tabs, newlines and colours.
-func EscapeControls(s string) string { return EscapeControlsExcept(s, "\n\t", true) }
+// EscapeControlCharacters escapes the bidirectional controls and all control characters. It keeps tabs, newlines and
+// colours.
+func EscapeControlCharacters(s string) string { return EscapeControlCharactersExcept(s, "\n\t", true) }
 
-// EscapeLiveOutput is like EscapeControls. It is for output that a job is still writing. It also keeps carriage
-// returns, because programs use them to redraw a progress line.
-func EscapeLiveOutput(s string) string { return EscapeControlsExcept(s, "\n\t\r", true) }
+// EscapeLiveOutput is like EscapeControlCharacters. It is for output that a job is still writing. It also keeps
+// carriage returns, because programs use them to redraw a progress line.
+func EscapeLiveOutput(s string) string { return EscapeControlCharactersExcept(s, "\n\t\r", true) }
 
-// EscapeControlsExcept replaces control characters by readable escape sequences. It keeps the characters in
-// allowedChars and, if keepColours is true, the sequences that ColourSequenceBytes recognises.
-func EscapeControlsExcept(s, allowedChars string, keepColours bool) string {
+// EscapeControlCharactersExcept replaces control characters by readable escape sequences. It keeps the characters in
+// allowedChars and, if keepColours is true, the sequences that LeadingColourSequenceBytes recognises.
+func EscapeControlCharactersExcept(s, allowedChars string, keepColours bool) string {
 	// keepByte says which ASCII bytes are kept. A table is fast, and jobs print mostly ASCII.
 	var keepByte [256]bool
 	for c := ' '; c <= '~'; c++ {
@@ -84,7 +87,7 @@ func EscapeControlsExcept(s, allowedChars string, keepColours bool) string {
 		if i == len(s) {
 			break
 		}
-		if n := ColourSequenceBytes(s[i:]); n > 0 && keepColours {
+		if n := LeadingColourSequenceBytes(s[i:]); n > 0 && keepColours {
 			b.WriteString(s[i : i+n])
 			i += n
 			continue
@@ -105,9 +108,9 @@ func EscapeControlsExcept(s, allowedChars string, keepColours bool) string {
 	return b.String()
 }
 
-// TrailingPartialBytes returns the number of bytes at the end of a text that may be the beginning of a character or
-// colour sequence. The next piece of output may contain the rest.
-func TrailingPartialBytes(s string) int {
+// TrailingPartialSequenceBytes returns the number of bytes at the end of a text that may be the beginning of a
+// character or colour sequence. The next piece of output may contain the rest.
+func TrailingPartialSequenceBytes(s string) int {
 	end := s[max(0, len(s)-31):]
 	if at := strings.LastIndexByte(end, 0x1b); at >= 0 {
 		if rest := end[at+1:]; rest == "" || rest[0] == '[' && strings.Trim(rest[1:], "0123456789;") == "" {

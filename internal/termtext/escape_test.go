@@ -27,7 +27,7 @@ func TestControlCharactersAreEscaped(t *testing.T) {
 		"\u200f\u061c":                          `\u200f\u061c`,
 		"\x1b[" + strings.Repeat("1", 40) + "m": `\x1b[` + strings.Repeat("1", 40) + "m",
 	} {
-		if got := EscapeControls(in); got != want {
+		if got := EscapeControlCharacters(in); got != want {
 			t.Errorf("%q: got %q, want %q", in, got, want)
 		}
 	}
@@ -39,13 +39,14 @@ func FuzzEscapedTextCannotControlTerminal(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, in string) {
-		got := EscapeControls(in)
+		got := EscapeControlCharacters(in)
 		if !utf8.ValidString(got) {
 			t.Fatalf("%q: got %q, which is not UTF-8", in, got)
 		}
 		for i, r := range got {
-			if r == 0x1b && ColourSequenceBytes(got[i:]) == 0 || r != 0x1b && r != '\n' && r != '\t' && r < 0x20 || r >= 0x7f &&
-				r < 0xa0 ||
+			if r == 0x1b && LeadingColourSequenceBytes(got[i:]) == 0 || r != 0x1b && r != '\n' && r != '\t' && r < 0x20 ||
+				r >= 0x7f &&
+					r < 0xa0 ||
 				r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
 				t.Fatalf("%q: got %q, which holds %U", in, got, r)
 			}
@@ -53,14 +54,14 @@ func FuzzEscapedTextCannotControlTerminal(f *testing.F) {
 	})
 }
 
-// ColourSequenceBytes recognises only sequences that set colours.
+// LeadingColourSequenceBytes recognises only sequences that set colours.
 func TestOnlyColourSequencesAreKept(t *testing.T) {
 	for s, want := range map[string]int{
 		"\x1b[31mred": 5, "\x1b[m": 3, "\x1b[1;4;38;5;8mx": 13, "\x1b[38;2;5;6;8mx": 13, "\x1b[0m": 4,
 		"\x1b[8mhidden": 0, "\x1b[1;5mx": 0, "\x1b[2J": 0, "\x1b[31": 0, "\x1b[?25lm": 0, "red": 0, "": 0,
 		"\x1b[38;5;1;8mx": 0, "\x1b[;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;m": 0,
 	} {
-		if got := ColourSequenceBytes(s); got != want {
+		if got := LeadingColourSequenceBytes(s); got != want {
 			t.Errorf("%q: got %d, want %d", s, got, want)
 		}
 	}
@@ -76,16 +77,16 @@ func TestSplitCharactersAreShownWhole(t *testing.T) {
 			n := min(size, len(rest))
 			kept += rest[:n]
 			rest = rest[n:]
-			whole := len(kept) - TrailingPartialBytes(kept)
-			shown, kept = shown+EscapeControls(kept[:whole]), kept[whole:]
+			whole := len(kept) - TrailingPartialSequenceBytes(kept)
+			shown, kept = shown+EscapeControlCharacters(kept[:whole]), kept[whole:]
 		}
-		if got, want := shown+EscapeControls(kept), EscapeControls(text); got != want {
+		if got, want := shown+EscapeControlCharacters(kept), EscapeControlCharacters(text); got != want {
 			t.Errorf("in pieces of %d: %q, want %q", size, got, want)
 		}
 	}
 	for text, want := range map[string]int{"": 0, "a": 0, "ä": 0, "\xc3": 1, "\xff": 0, "\xf0\x9f\x98": 3, "\x1b": 1,
 		"\x1b[1;3": 5, "\x1b[2J": 0, "\x1b]0": 0, "x\x80": 0} {
-		if got := TrailingPartialBytes(text); got != want {
+		if got := TrailingPartialSequenceBytes(text); got != want {
 			t.Errorf("%q: %d are unfinished, want %d", text, got, want)
 		}
 	}

@@ -22,21 +22,21 @@ import (
 //
 // The zero value is ready for use. It represents a terminal that was just reset.
 type TerminalModes struct {
-	changes     []modeChange // sorted by their first occurrence; RestoreSequences reverts them in reverse order
-	scanner     scanner
-	vt52Mode    bool // the terminal understands only the sequences of a VT52
+	modeChanges []modeChange // sorted by their first occurrence; RestoreSequences reverts them in reverse order
+	scanner     sequenceScanner
+	inVT52Mode  bool // the terminal understands only the sequences of a VT52
 	cursorSaved bool
 	cursorMoved bool // the program has moved the cursor to a position on the screen
 }
 
 // modeChange is one difference between the terminal's state and its state after a reset.
 type modeChange struct {
-	property     string // the changed property, such as "?25" (a private mode), "m" (colours) or "(" (a character set)
-	redoSequence string // sequence that makes the change again
-	undoSequence string // sequence that reverts the change
-	// isSaved means that the program has saved this state on the terminal, together with the cursor or as a mode. The
-	// program may restore the saved state at any time, so RestoreSequences always undoes the change.
-	isSaved bool
+	changedProperty string // the changed property, such as "?25" (a private mode), "m" (colours) or "(" (a character set)
+	redoSequence    string // sequence that makes the change again
+	undoSequence    string // sequence that reverts the change
+	// isSavedByProgram means that the program has saved this state on the terminal, together with the cursor or as a mode.
+	// The program may restore the saved state at any time, so RestoreSequences always undoes the change.
+	isSavedByProgram bool
 }
 
 // maxModeChanges bounds the number of changes that a TerminalModes keeps, and so its memory. The bound depends on the
@@ -44,9 +44,10 @@ type modeChange struct {
 // mode in disturbingModes, and twice as high for any other change.
 const maxModeChanges = 64
 
-// defaultOnModes lists the private modes that are on after a reset. In this order they are ANSI sequences, auto-wrap,
-// auto-repeat, a visible cursor, input of eight bits, special modifiers, an alternate screen, and private colours.
-const defaultOnModes = " 2 7 8 25 1034 1035 1046 1070 "
+// modesOnAfterReset lists the private modes that are on after a reset. In this order they are ANSI sequences,
+// auto-wrap, auto-repeat, a visible cursor, input of eight bits, special modifiers, an alternate screen, and private
+// colours.
+const modesOnAfterReset = " 2 7 8 25 1034 1035 1046 1070 "
 
 // disturbingModes lists the private modes that would disturb a user most if they were not reset, such as those
 // for keys, cursor, screens and the mouse. For these modes the bound on changes is higher (see maxModeChanges),
@@ -73,9 +74,9 @@ func (m *TerminalModes) Write(data []byte) {
 func (m *TerminalModes) applySequence(sequence string) {
 	switch {
 	case sequence == "\x0e" || sequence == "\x0f":
-		m.setProperty("GL", "\x0e", "\x0f", sequence == "\x0e")
+		m.recordPropertyState("GL", "\x0e", "\x0f", sequence == "\x0e")
 	case sequence == "\x1bP=1s" || sequence == "\x1bP=2s": // these strings are the older form of synchronized output
-		m.setProperty("=s", "", "\x1bP=2s\x1b\\", sequence == "\x1bP=1s")
+		m.recordPropertyState("=s", "", "\x1bP=2s\x1b\\", sequence == "\x1bP=1s")
 	case sequence[1] == '[':
 		m.applyCSI(sequence[2:])
 	case sequence[1] == ']':
@@ -91,19 +92,19 @@ func (m *TerminalModes) applyOSC(text string) {
 	n, err := strconv.Atoi(number)
 	switch {
 	case strings.HasPrefix(text, "P"): // the Linux console's palette; no terminator ends this string
-		m.setProperty("]P", "", "\x1b]R\x1b\\", true)
+		m.recordPropertyState("]P", "", "\x1b]R\x1b\\", true)
 	case err != nil || strings.HasSuffix(value, "?"): // a query of a colour changes nothing
 	case n == 4 || n == 5 || n >= 10 && n <= 19:
-		m.setProperty("]"+number, "", "\x1b]"+strconv.Itoa(100+n)+"\a", true)
+		m.recordPropertyState("]"+number, "", "\x1b]"+strconv.Itoa(100+n)+"\a", true)
 	case value == "" && n > 100:
-		m.setProperty("]"+strconv.Itoa(n-100), "", "", false)
+		m.recordPropertyState("]"+strconv.Itoa(n-100), "", "", false)
 	case n == 8: // a hyperlink; its parameters and address follow, and without an address the link ends
 		_, address, _ := strings.Cut(value, ";")
-		m.setProperty("]8", "", "\x1b]8;;\a", address != "")
+		m.recordPropertyState("]8", "", "\x1b]8;;\a", address != "")
 	case n == 22:
-		m.setProperty("]22", "", "\x1b]22;\a", value != "")
+		m.recordPropertyState("]22", "", "\x1b]22;\a", value != "")
 	case n == 9 && strings.HasPrefix(value, "4;"): // progress, which terminals show in the taskbar
-		m.setProperty("]9;4", "", "\x1b]9;4;0\a", !strings.HasPrefix(value, "4;0"))
+		m.recordPropertyState("]9;4", "", "\x1b]9;4;0\a", !strings.HasPrefix(value, "4;0"))
 	}
 }
 
@@ -111,32 +112,32 @@ func (m *TerminalModes) applyOSC(text string) {
 func (m *TerminalModes) applyEscape(s string) {
 	switch s {
 	case "c": // a reset undoes all changes except those of the palette
-		m.changes = slices.DeleteFunc(m.changes, func(c modeChange) bool { return c.property[0] != ']' })
-		m.vt52Mode, m.cursorSaved, m.cursorMoved = false, false, false
+		m.modeChanges = slices.DeleteFunc(m.modeChanges, func(c modeChange) bool { return c.changedProperty[0] != ']' })
+		m.inVT52Mode, m.cursorSaved, m.cursorMoved = false, false, false
 	case "=", ">":
-		m.setProperty("=", "\x1b=", "\x1b>", s == "=")
+		m.recordPropertyState("=", "\x1b=", "\x1b>", s == "=")
 	case "<":
-		m.vt52Mode = false
+		m.inVT52Mode = false
 	case "7":
 		m.saveCursor()
 	case "n", "o":
-		m.setProperty("GL", "\x1b"+s, "\x0f", true)
+		m.recordPropertyState("GL", "\x1b"+s, "\x0f", true)
 	case "~", "}", "|":
-		m.setProperty("GR", "\x1b"+s, "\x1b}", s != "}")
+		m.recordPropertyState("GR", "\x1b"+s, "\x1b}", s != "}")
 	case " F", " G":
-		m.setProperty(" F", "\x1b G", "\x1b F", s == " G")
+		m.recordPropertyState(" F", "\x1b G", "\x1b F", s == " G")
 	case "%@", "%G":
-		m.setProperty("%", "\x1b%@", "\x1b%G", s == "%@")
+		m.recordPropertyState("%", "\x1b%@", "\x1b%G", s == "%@")
 	case "V", "W":
-		m.setProperty("V", "", "\x1bW", s == "V")
+		m.recordPropertyState("V", "", "\x1bW", s == "V")
 	case "l", "m":
-		m.setProperty("l", "\x1bl", "\x1bm", s == "l")
+		m.recordPropertyState("l", "\x1bl", "\x1bm", s == "l")
 	case "H":
-		m.setProperty("tabs", "", "", true)
+		m.recordPropertyState("tabs", "", "", true)
 	default:
 		if i := strings.IndexByte("()*+-./", s[0]); i >= 0 {
 			g := string("()*+)*+"[i])
-			m.setProperty(g, "\x1b"+s, "\x1b"+g+"B", s != g+"B")
+			m.recordPropertyState(g, "\x1b"+s, "\x1b"+g+"B", s != g+"B")
 		}
 	}
 }
@@ -157,28 +158,28 @@ func (m *TerminalModes) applyCSI(s string) {
 			}
 		}
 	case "m":
-		m.setProperty("m", "", "\x1b[m", strings.Trim(params, "0;:") != "")
+		m.recordPropertyState("m", "", "\x1b[m", strings.Trim(params, "0;:") != "")
 	case " q", `"q`, "q", "$}", "$~", "*x", "?c", ">s": // cursor, protection, lights, status line etc.
-		m.setProperty(prefix+tail, whole, "\x1b["+prefix+"0"+tail, !none)
+		m.recordPropertyState(prefix+tail, whole, "\x1b["+prefix+"0"+tail, !none)
 	case ">p":
-		m.setProperty(">p", whole, "\x1b[>1p", first != "1" && first != "")
+		m.recordPropertyState(">p", whole, "\x1b[>1p", first != "1" && first != "")
 	case ">m", ">f": // these set how keys are reported; without a value they restore the default
-		m.setProperty(prefix+tail+first, whole, "\x1b[>"+first+tail, params != first)
+		m.recordPropertyState(prefix+tail+first, whole, "\x1b[>"+first+tail, params != first)
 	case ">n":
-		m.setProperty(">m"+first, whole, "\x1b[>"+first+"m", true)
+		m.recordPropertyState(">m"+first, whole, "\x1b[>"+first+"m", true)
 	case ">t", ">T":
-		m.setProperty(">t"+params, whole, "\x1b[>"+params+"T", tail == "t")
+		m.recordPropertyState(">t"+params, whole, "\x1b[>"+params+"T", tail == "t")
 	case "r":
-		m.setProperty("r", "\x1b7"+whole+"\x1b8", "\x1b7\x1b[r\x1b8", params != "")
+		m.recordPropertyState("r", "\x1b7"+whole+"\x1b8", "\x1b7\x1b[r\x1b8", params != "")
 	case "g":
-		m.setProperty("tabs", "", "", true)
+		m.recordPropertyState("tabs", "", "", true)
 	case "s":
 		// While mode 69 is on, the sequence sets margins instead. The end of that mode removes them.
 		if m.changeIndex("?69") < 0 {
 			m.saveCursor()
 		}
 	case ">u", "<u", "=u": // kitty's keyboard protocol, with separate levels for each screen
-		m.applyKeyboard(prefix, params, whole)
+		m.applyKeyboardProtocol(prefix, params, whole)
 	case "t": // these sequences push and pop the window's title
 		switch first {
 		case "22":
@@ -195,7 +196,7 @@ func (m *TerminalModes) applyCSI(s string) {
 // of a private mode is "?".
 func (m *TerminalModes) applyMode(prefix, modeNumber string, operation byte) {
 	name, private := prefix+modeNumber, prefix == "?"
-	usual := hasWord(defaultOnModes, modeNumber)
+	usual := hasWord(modesOnAfterReset, modeNumber)
 	if !private {
 		// Of the ANSI modes, 12 (no local echo) and 34 (normal cursor of tmux) are on after a reset.
 		usual = hasWord(" 12 34 ", modeNumber)
@@ -206,19 +207,19 @@ func (m *TerminalModes) applyMode(prefix, modeNumber string, operation byte) {
 	case operation == 'r':
 	case operation == 's':
 		if i >= 0 {
-			m.changes[i].isSaved = true
+			m.modeChanges[i].isSavedByProgram = true
 		}
 	case name == "?2":
-		m.vt52Mode = !on
+		m.inVT52Mode = !on
 	case name == "?1048":
 		m.saveCursor()
 	case private && hasWord(alternateScreenModes, modeNumber) && !on:
 		for _, other := range strings.Fields(alternateScreenModes) {
-			m.setProperty("?"+other, "", "", false)
+			m.recordPropertyState("?"+other, "", "", false)
 		}
-		m.changes = slices.DeleteFunc(m.changes, func(c modeChange) bool {
-			return c.property == "u alternate" ||
-				c.property == "=u alternate"
+		m.modeChanges = slices.DeleteFunc(m.modeChanges, func(c modeChange) bool {
+			return c.changedProperty == "u alternate" ||
+				c.changedProperty == "=u alternate"
 		})
 	default:
 		undo := "\x1b[" + name + modeSequenceSuffix(!on)
@@ -232,7 +233,7 @@ func (m *TerminalModes) applyMode(prefix, modeNumber string, operation byte) {
 		case private && hasWord(alternateScreenModes, modeNumber) && m.cursorSaved:
 			undo += "\x1b8"
 		}
-		m.setProperty(name, "\x1b["+name+modeSequenceSuffix(on), undo, on != usual)
+		m.recordPropertyState(name, "\x1b["+name+modeSequenceSuffix(on), undo, on != usual)
 	}
 }
 
@@ -244,8 +245,8 @@ func modeSequenceSuffix(on bool) string {
 	return "l"
 }
 
-// applyKeyboard pushes (>), pops (<) or changes (=) a level of kitty's keyboard protocol.
-func (m *TerminalModes) applyKeyboard(operation, params, sequence string) {
+// applyKeyboardProtocol pushes (>), pops (<) or changes (=) a level of kitty's keyboard protocol.
+func (m *TerminalModes) applyKeyboardProtocol(operation, params, sequence string) {
 	screen := ""
 	if m.usesAlternateScreen() {
 		screen = " alternate"
@@ -260,18 +261,18 @@ func (m *TerminalModes) applyKeyboard(operation, params, sequence string) {
 		}
 		m.popPropertyLevels("u"+screen, n)
 	default:
-		m.setProperty("=u"+screen, sequence, "\x1b[=0u", params != "" && params != "0" && params != "0;1")
+		m.recordPropertyState("=u"+screen, sequence, "\x1b[=0u", params != "" && params != "0" && params != "0;1")
 	}
 }
 
 // changeIndex returns the index of the change of a property, or -1.
 func (m *TerminalModes) changeIndex(property string) int {
-	return slices.IndexFunc(m.changes, func(c modeChange) bool { return c.property == property })
+	return slices.IndexFunc(m.modeChanges, func(c modeChange) bool { return c.changedProperty == property })
 }
 
-// setProperty records whether a property differs from its state after a reset. redoSequence makes the change again, and
-// undoSequence reverts it.
-func (m *TerminalModes) setProperty(property, redoSequence, undoSequence string, isChanged bool) {
+// recordPropertyState records whether a property differs from its state after a reset. redoSequence makes the change
+// again, and undoSequence reverts it.
+func (m *TerminalModes) recordPropertyState(property, redoSequence, undoSequence string, isChanged bool) {
 	i := m.changeIndex(property)
 	switch {
 	case i < 0 && isChanged:
@@ -281,31 +282,33 @@ func (m *TerminalModes) setProperty(property, redoSequence, undoSequence string,
 		} else if private {
 			most = 3 * maxModeChanges
 		}
-		if len(m.changes) < most {
-			m.changes = append(m.changes, modeChange{property: property, redoSequence: redoSequence, undoSequence: undoSequence})
+		if len(m.modeChanges) < most {
+			m.modeChanges = append(m.modeChanges, modeChange{changedProperty: property, redoSequence: redoSequence,
+				undoSequence: undoSequence})
 		}
 	case i < 0:
 	case isChanged:
-		m.changes[i].redoSequence = redoSequence
-	case m.changes[i].isSaved:
-		m.changes[i].redoSequence = ""
+		m.modeChanges[i].redoSequence = redoSequence
+	case m.modeChanges[i].isSavedByProgram:
+		m.modeChanges[i].redoSequence = ""
 	default:
-		m.changes = slices.Delete(m.changes, i, i+1)
+		m.modeChanges = slices.Delete(m.modeChanges, i, i+1)
 	}
 }
 
 // pushPropertyLevel adds a level to a property that has a stack of levels, such as the window title.
 func (m *TerminalModes) pushPropertyLevel(property, redoSequence, undoSequence string) {
-	if len(m.changes) < 2*maxModeChanges {
-		m.changes = append(m.changes, modeChange{property: property, redoSequence: redoSequence, undoSequence: undoSequence})
+	if len(m.modeChanges) < 2*maxModeChanges {
+		m.modeChanges = append(m.modeChanges, modeChange{changedProperty: property, redoSequence: redoSequence,
+			undoSequence: undoSequence})
 	}
 }
 
 // popPropertyLevels removes the last n changes of a property.
 func (m *TerminalModes) popPropertyLevels(property string, n int) {
-	for i := len(m.changes) - 1; i >= 0 && n > 0; i-- {
-		if m.changes[i].property == property {
-			m.changes = slices.Delete(m.changes, i, i+1)
+	for i := len(m.modeChanges) - 1; i >= 0 && n > 0; i-- {
+		if m.modeChanges[i].changedProperty == property {
+			m.modeChanges = slices.Delete(m.modeChanges, i, i+1)
 			n--
 		}
 	}
@@ -315,9 +318,9 @@ func (m *TerminalModes) popPropertyLevels(property string, n int) {
 // with the cursor.
 func (m *TerminalModes) saveCursor() {
 	m.cursorSaved = true
-	for i := range m.changes {
-		if hasWord(` m ( ) * + GL GR ?6 ?7 "q `, m.changes[i].property) {
-			m.changes[i].isSaved = true
+	for i := range m.modeChanges {
+		if hasWord(` m ( ) * + GL GR ?6 ?7 "q `, m.modeChanges[i].changedProperty) {
+			m.modeChanges[i].isSavedByProgram = true
 		}
 	}
 }
@@ -333,10 +336,10 @@ func (m *TerminalModes) IsFullScreen() bool { return m.cursorMoved || m.usesAlte
 // ReplaySequences returns the sequences that give another terminal the same modes.
 func (m *TerminalModes) ReplaySequences() string {
 	var b strings.Builder
-	for _, c := range m.changes {
+	for _, c := range m.modeChanges {
 		b.WriteString(c.redoSequence)
 	}
-	if m.vt52Mode {
+	if m.inVT52Mode {
 		b.WriteString("\x1b[?2l")
 	}
 	return b.String()
@@ -348,11 +351,11 @@ func (m *TerminalModes) RestoreSequences(columns int) string {
 	if len(m.scanner.pendingBytes) > 0 {
 		b.WriteString(cancelSequence)
 	}
-	if m.vt52Mode {
+	if m.inVT52Mode {
 		b.WriteString("\x1b<")
 	}
-	for _, c := range slices.Backward(m.changes) {
-		if c.property == "tabs" {
+	for _, c := range slices.Backward(m.modeChanges) {
+		if c.changedProperty == "tabs" {
 			b.WriteString("\x1b7\r\x1b[3g" + strings.Repeat("\x1b[8C\x1bH", max(0, columns-1)/8) + "\x1b8")
 			continue
 		}

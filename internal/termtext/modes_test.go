@@ -115,8 +115,8 @@ func TestRestoreRevertsAllModeChanges(t *testing.T) {
 
 // hasSavedChange reports whether the program has saved any of the changes.
 func hasSavedChange(m *TerminalModes) bool {
-	for _, c := range m.changes {
-		if c.isSaved {
+	for _, c := range m.modeChanges {
+		if c.isSavedByProgram {
 			return true
 		}
 	}
@@ -149,7 +149,7 @@ func TestKeptSequencesReproduceModes(t *testing.T) {
 	for n := range 1 << 16 {
 		c.Write(fmt.Appendf(nil, "\x1b[?%dh\x1b[%d;%dr\x1b[%d;1H\x1b[3%dm", n, n, n, n, n))
 	}
-	if len(c.Text()) > maxSequencesBytes {
+	if len(c.Text()) > maxKeptSequenceBytes {
 		t.Errorf("%d bytes are kept", len(c.Text()))
 	}
 }
@@ -199,8 +199,8 @@ func TestTerminalModesSizeIsBounded(t *testing.T) {
 		m.Write(fmt.Appendf(nil, "\x1b[?%dh\x1b[>%d;1m\x1b[>1u\x1b[22t\x1b]%d;1\a", n, n, n))
 	}
 	m.Write([]byte("\x1b]0;" + strings.Repeat("x", 1<<20)))
-	if len(m.changes) > 3*maxModeChanges || len(m.scanner.pendingBytes) > maxControlSequenceBytes {
-		t.Errorf("%d changes and %d bytes are remembered", len(m.changes), len(m.scanner.pendingBytes))
+	if len(m.modeChanges) > 3*maxModeChanges || len(m.scanner.pendingBytes) > maxControlSequenceBytes {
+		t.Errorf("%d changes and %d bytes are remembered", len(m.modeChanges), len(m.scanner.pendingBytes))
 	}
 }
 
@@ -260,7 +260,7 @@ func TestKeptSequencesAreBounded(t *testing.T) {
 		last := "\x1b[?25l"
 		for n := range 4000 {
 			c.Write([]byte(print(n)))
-			if len(c.Text()) > maxSequencesBytes || len(c.sequences) > maxSequences {
+			if len(c.Text()) > maxKeptSequenceBytes || len(c.sequences) > maxKeptSequences {
 				t.Fatalf("%s: %d bytes in %d sequences are kept after %d", name, len(c.Text()), len(c.sequences), n+1)
 			}
 		}

@@ -13,8 +13,8 @@ import (
 const (
 	// maxLineColumns is the maximum number of columns of the current line. A longer line counts as finished, and later
 	// output cannot change it.
-	maxLineColumns = 4096
-	maxMoveColumns = 1000 // maximum number of columns that one sequence can move, insert or repeat
+	maxLineColumns        = 4096
+	maxColumnsPerSequence = 1000 // maximum number of columns that one sequence can move, insert or repeat
 	// maxSequenceBytes is the longest control sequence, in bytes. If a sequence is longer, its first
 	// maxSequenceBytes bytes are dropped, and the rest is treated as text.
 	maxSequenceBytes = 64
@@ -40,7 +40,7 @@ type Renderer struct {
 	cells                 []cell
 	column                int     // column of the cursor
 	savedColumn           int     // column that the program has saved
-	style                 string  // colour sequences that apply to the next character
+	activeStyle           string  // colour sequences that apply to the next character
 	charsetHasLineDrawing [2]bool // whether character set 0 or 1 contains line drawings
 	activeCharset         int     // the active character set
 	onAlternateScreen     bool    // the alternate screen is active
@@ -140,7 +140,7 @@ func (r *Renderer) processNext(text string) int {
 		r.inControlString = true
 	case char >= 0x80 && char <= 0x9f:
 	case CharacterWidth(char) == 0:
-		if i := r.characterStart(min(r.column, len(r.cells)) - 1); !r.onAlternateScreen && i >= 0 &&
+		if i := r.characterStartColumn(min(r.column, len(r.cells)) - 1); !r.onAlternateScreen && i >= 0 &&
 			len(r.cells[i].text) < maxCellBytes {
 			r.cells[i].text += string(char)
 		}
@@ -191,7 +191,7 @@ func (r *Renderer) processEscapeSequence(text string) int {
 	case 'D', 'E', 'M':
 		r.moveToOtherLine(0)
 	case 'c':
-		r.charsetHasLineDrawing, r.activeCharset, r.onAlternateScreen, r.style = [2]bool{}, 0, false, ""
+		r.charsetHasLineDrawing, r.activeCharset, r.onAlternateScreen, r.activeStyle = [2]bool{}, 0, false, ""
 		r.moveToOtherLine(0)
 	default:
 		end, complete := sequenceEnd(text, 1, '0')
@@ -267,7 +267,7 @@ func (r *Renderer) applyControlSequence(params string, finalByte byte) {
 	// The first parameter of a sequence is a count (n), or selects a variant (which).
 	n, which := 1, 0
 	if k, err := strconv.Atoi(first); err == nil {
-		n, which = min(max(1, k), maxMoveColumns), k
+		n, which = min(max(1, k), maxColumnsPerSequence), k
 	}
 	switch finalByte {
 	case 'm':
@@ -284,7 +284,7 @@ func (r *Renderer) applyControlSequence(params string, finalByte byte) {
 		r.moveToOtherLine(0)
 	case 'H', 'f':
 		column, _ := strconv.Atoi(second)
-		r.moveToOtherLine(max(0, min(column, maxMoveColumns)-1))
+		r.moveToOtherLine(max(0, min(column, maxColumnsPerSequence)-1))
 	case 's':
 		r.savedColumn = r.column
 	case 'u':
@@ -315,29 +315,29 @@ func (r *Renderer) setAlternateScreen(on bool) {
 
 // applyColourSequence applies a colour sequence.
 func (r *Renderer) applyColourSequence(sequence string) {
-	if !r.KeepColours || ColourSequenceBytes(sequence) == 0 {
+	if !r.KeepColours || LeadingColourSequenceBytes(sequence) == 0 {
 		return
 	}
 	params := strings.TrimLeft(sequence[2:len(sequence)-1], "0;")
 	switch {
 	case params == "":
-		r.style = ""
+		r.activeStyle = ""
 		return
 	case strings.HasPrefix(sequence, "\x1b[0;"):
-		r.style = ""
+		r.activeStyle = ""
 	}
-	if strings.HasSuffix(r.style, sequence) {
+	if strings.HasSuffix(r.activeStyle, sequence) {
 		return
 	}
-	r.style += sequence
-	for len(r.style) > maxStyleBytes {
-		r.style = r.style[strings.Index(r.style[1:], "\x1b")+1:]
+	r.activeStyle += sequence
+	for len(r.activeStyle) > maxStyleBytes {
+		r.activeStyle = r.activeStyle[strings.Index(r.activeStyle[1:], "\x1b")+1:]
 	}
 }
 
 // moveToColumn moves the cursor to a column of the current line.
 func (r *Renderer) moveToColumn(column int) {
-	r.column = max(0, min(column, max(len(r.cells), maxMoveColumns)))
+	r.column = max(0, min(column, max(len(r.cells), maxColumnsPerSequence)))
 }
 
 // moveToOtherLine moves the cursor to a column of another line. It finishes the current line, unless that is
@@ -367,7 +367,7 @@ func (r *Renderer) putCharacter(text string, columns int) {
 	r.padToColumn(r.column + columns)
 	r.eraseColumns(r.column, r.column+columns)
 	for range columns {
-		r.cells[r.column] = cell{text, r.style}
+		r.cells[r.column] = cell{text, r.activeStyle}
 		r.column++
 		text = ""
 	}
@@ -383,8 +383,8 @@ func (r *Renderer) padToColumn(column int) {
 	}
 }
 
-// characterStart returns the first column of the character that covers a column.
-func (r *Renderer) characterStart(column int) int {
+// characterStartColumn returns the first column of the character that covers a column.
+func (r *Renderer) characterStartColumn(column int) int {
 	for column > 0 && r.cells[column].text == "" {
 		column--
 	}
@@ -397,7 +397,7 @@ func (r *Renderer) eraseColumns(firstColumn, endColumn int) {
 	if firstColumn >= endColumn {
 		return
 	}
-	for firstColumn = r.characterStart(firstColumn); firstColumn < endColumn ||
+	for firstColumn = r.characterStartColumn(firstColumn); firstColumn < endColumn ||
 		firstColumn < len(r.cells) && r.cells[firstColumn].text == ""; firstColumn++ {
 		r.cells[firstColumn] = cell{text: " "}
 	}

@@ -106,10 +106,10 @@ func TestRendererMemoryIsBounded(t *testing.T) {
 			text = text[n:]
 		}
 		if kept := len(r.cells); kept >= maxLineColumns || len(r.partialInput) > 2*maxSequenceBytes ||
-			len(r.style) > maxStyleBytes ||
+			len(r.activeStyle) > maxStyleBytes ||
 			len(r.CurrentLine()) > maxLineColumns*(maxCellBytes+maxStyleBytes) {
 			t.Errorf("%s: kept %d cells, %d bytes of a sequence, %d of colours, %d of the line", name, kept, len(r.partialInput),
-				len(r.style), len(r.CurrentLine()))
+				len(r.activeStyle), len(r.CurrentLine()))
 		}
 		if size += len(r.Finish()); name == "a long line" && size != 1<<20 {
 			t.Errorf("%s: %d bytes are left", name, size)

@@ -2,39 +2,39 @@ package termtext
 
 import "strings"
 
-// scanner finds the control sequences and strings in a program's output. It works like the state machine of a
+// sequenceScanner finds the control sequences and strings in a program's output. It works like the state machine of a
 // VT500 terminal. The zero value is ready for use, at the beginning of an output.
-type scanner struct {
-	pendingBytes     []byte // the beginning of an incomplete sequence or string
-	maybeC1FirstByte bool   // the last byte may be the first byte of a C1 control character, like U+009B, in UTF-8
+type sequenceScanner struct {
+	pendingBytes       []byte // the beginning of an incomplete sequence or string
+	lastByteMayBeginC1 bool   // the last byte may be the first byte of a C1 control character, like U+009B, in UTF-8
 }
 
 // maxControlSequenceBytes bounds a control sequence or string, in bytes. A longer sequence is dropped. A longer
 // string is truncated.
 const maxControlSequenceBytes = 256
 
-// write processes the next piece of output. It calls handleControl for each complete control: SO, SI, a sequence from
+// write processes the next piece of output. It calls handleSequence for each complete control: SO, SI, a sequence from
 // ESC to its last byte, or a string from ESC to the byte before its terminator. A C1 control character is passed as the
 // equivalent ESC and byte.
-func (s *scanner) write(data []byte, handleControl func(string)) {
+func (s *sequenceScanner) write(data []byte, handleSequence func(string)) {
 	for _, c := range data {
 		// Fast path: an ordinary character outside a sequence.
-		if len(s.pendingBytes) == 0 && !s.maybeC1FirstByte && c >= ' ' && c != 0xc2 {
+		if len(s.pendingBytes) == 0 && !s.lastByteMayBeginC1 && c >= ' ' && c != 0xc2 {
 			continue
 		}
-		s.consumeByte(c, handleControl)
+		s.consumeByte(c, handleSequence)
 	}
 }
 
 // consumeByte processes one byte for write.
-func (s *scanner) consumeByte(c byte, handleControl func(string)) {
-	c1 := s.maybeC1FirstByte && c >= 0x80 && c <= 0x9f
-	s.maybeC1FirstByte = c == 0xc2
+func (s *sequenceScanner) consumeByte(c byte, handleSequence func(string)) {
+	c1 := s.lastByteMayBeginC1 && c >= 0x80 && c <= 0x9f
+	s.lastByteMayBeginC1 = c == 0xc2
 	inString := len(s.pendingBytes) > 1 && beginsControlString(s.pendingBytes[1])
 	switch {
 	case c1 || c == 0x1b || c == 0x18 || c == 0x1a || inString && c == '\a' && s.pendingBytes[1] == ']':
 		if inString {
-			handleControl(string(s.pendingBytes))
+			handleSequence(string(s.pendingBytes))
 		}
 		s.pendingBytes = s.pendingBytes[:0]
 		if c1 {
@@ -48,7 +48,7 @@ func (s *scanner) consumeByte(c byte, handleControl func(string)) {
 		return
 	case inString:
 	case c == 0x0e || c == 0x0f:
-		handleControl(string(c))
+		handleSequence(string(c))
 		return
 	case c < ' ' || c == 0x7f || len(s.pendingBytes) == 0:
 		return
@@ -65,7 +65,7 @@ func (s *scanner) consumeByte(c byte, handleControl func(string)) {
 		return
 	}
 	if whole {
-		handleControl(string(s.pendingBytes))
+		handleSequence(string(s.pendingBytes))
 	}
 	s.pendingBytes = s.pendingBytes[:0]
 }

@@ -6,10 +6,10 @@ import (
 )
 
 const (
-	columnGap            = 2  // spaces between columns
-	uncutColumnWidth     = 19 // a column of at most this width, the width of a time, is never cut
-	minColumnWidth       = 10 // wider columns are cut to this width before a column is omitted
-	minChosenColumnWidth = 3  // a column that the user chose can be cut to this width, but is never omitted
+	columnGap                = 2  // spaces between columns
+	maxUncutColumnWidth      = 19 // a column of at most this width, the width of a time, is never cut
+	minColumnWidth           = 10 // wider columns are cut to this width before a column is omitted
+	minUserChosenColumnWidth = 3  // a column that the user chose can be cut to this width, but is never omitted
 )
 
 // LayOutTable returns the lines of a table with the given column widths. It omits columns of width 0, and calls
@@ -43,18 +43,18 @@ func ColumnWidths(rows [][]string) []int {
 
 // FitColumnWidths computes column widths with which the table fits into terminalColumns columns. A width of 0 means
 // that the column is omitted. FitColumnWidths never omits the first and the last column, which hold the row's name and
-// its main text. If chosenByUser is true, it omits no column.
+// its main text. If columnsChosenByUser is true, it omits no column.
 //
 // For example, columns of widths 2, 10, 8, 8, 19 and 100 must fit into 40 columns of the terminal. They get the
 // widths 2, 10, 8, 0, 0 and 14: FitColumnWidths omits two columns and cuts the last one.
-func FitColumnWidths(widths []int, terminalColumns int, chosenByUser bool) []int {
+func FitColumnWidths(widths []int, terminalColumns int, columnsChosenByUser bool) []int {
 	got := make([]int, len(widths))
 	used, shown := -columnGap, len(widths)
 	for i, w := range widths {
 		got[i] = w
-		if chosenByUser {
-			got[i] = min(w, minChosenColumnWidth)
-		} else if w > uncutColumnWidth {
+		if columnsChosenByUser {
+			got[i] = min(w, minUserChosenColumnWidth)
+		} else if w > maxUncutColumnWidth {
 			got[i] = minColumnWidth
 		}
 		used += got[i] + columnGap
@@ -101,7 +101,7 @@ func TableLines(terminalColumns int, headings []string, rows [][]string) []strin
 	for _, row := range rows {
 		cells := make([]string, len(row))
 		for i, cell := range row {
-			cells[i] = SafeText(cell)
+			cells[i] = TerminalSafeText(cell)
 		}
 		shown = append(shown, cells)
 	}
@@ -113,8 +113,9 @@ func TableLines(terminalColumns int, headings []string, rows [][]string) []strin
 // wraps the lines.
 const MinTableWidth = 20
 
-// ZonePlaceholder marks the heading of a column of times, until MoveZonesToHeadings replaces it by the time zone.
-const ZonePlaceholder = " (ZONE)"
+// HeadingZonePlaceholder marks the heading of a column of times, until MoveZonesToHeadings replaces it by the time
+// zone.
+const HeadingZonePlaceholder = " (ZONE)"
 
 // MoveZonesToHeadings moves the time zone from the times of a column to the column's heading. If the zones of a
 // column differ, for example in summer and winter, each time keeps its zone. MoveZonesToHeadings changes rows
@@ -122,7 +123,7 @@ const ZonePlaceholder = " (ZONE)"
 func MoveZonesToHeadings(headings []string, rows [][]string) []string {
 	headings = slices.Clone(headings)
 	for i := range headings {
-		name, ok := strings.CutSuffix(headings[i], ZonePlaceholder)
+		name, ok := strings.CutSuffix(headings[i], HeadingZonePlaceholder)
 		if !ok {
 			continue
 		}

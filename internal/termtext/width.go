@@ -45,7 +45,7 @@ func Truncate(s string, maxColumns int) string {
 // nextDisplayUnit returns the first unit of a text: its length in bytes, and the columns that it takes. A unit is a
 // colour sequence, or a character with its combining marks. isColour is true for a colour sequence.
 func nextDisplayUnit(s string) (isColour bool, byteLength, columns int) {
-	if k := ColourSequenceBytes(s); k > 0 {
+	if k := LeadingColourSequenceBytes(s); k > 0 {
 		return true, k, 0
 	}
 	r, byteLength := utf8.DecodeRuneInString(s)

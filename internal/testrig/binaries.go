@@ -33,10 +33,10 @@ const lockHeldVariable = "QUEUECTL_TEST_LOCKED"
 // machine.
 //
 // A test may start its own test binary as a helper process. To do so, it sets one of the environment variables in
-// helpersByVariable. In the helper process, RunPackageTests calls the function for the variable instead of running the
-// tests. The result of the function is the exit code of the process.
-func RunPackageTests(m *testing.M, helpersByVariable map[string]func() int) {
-	for variable, run := range helpersByVariable {
+// helpersByEnvVariable. In the helper process, RunPackageTests calls the function for the variable instead of running
+// the tests. The result of the function is the exit code of the process.
+func RunPackageTests(m *testing.M, helpersByEnvVariable map[string]func() int) {
+	for variable, run := range helpersByEnvVariable {
 		if os.Getenv(variable) != "" {
 			os.Exit(run())
 		}
@@ -141,7 +141,7 @@ func BuiltProgram(t testing.TB, buildTag string) string {
 	}
 	// If QUEUECTL_TEST_BIN names a directory with built programs, use these programs, because this machine may lack Go.
 	if dir := os.Getenv("QUEUECTL_TEST_BIN"); dir != "" {
-		return filepath.Join(dir, "plain"+buildTag, ProgramFiles[0])
+		return filepath.Join(dir, "plain"+buildTag, ProgramFileNames[0])
 	}
 	if builtPrograms.path == nil {
 		dir, err := os.MkdirTemp("", "queuectl-test")
@@ -169,6 +169,6 @@ func BuiltProgram(t testing.TB, buildTag string) string {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	builtPrograms.path[buildTag] = InstallPrograms(t, filepath.Join(built, ProgramFiles[0]), dir)
+	builtPrograms.path[buildTag] = InstallPrograms(t, filepath.Join(built, ProgramFileNames[0]), dir)
 	return builtPrograms.path[buildTag]
 }

@@ -18,7 +18,7 @@ import (
 // from its own server can wait forever.
 const diskServerVariable = "QUEUECTL_TEST_DISK"
 
-// DiskServerRole is an entry for the argument helpersByVariable of RunPackageTests. It makes a test binary serve a
+// DiskServerRole is an entry for the argument helpersByEnvVariable of RunPackageTests. It makes a test binary serve a
 // Disk.
 var DiskServerRole = map[string]func() int{diskServerVariable: func() int {
 	fmt.Fprintln(os.Stderr, serveDisk(os.Getenv(diskServerVariable)))
@@ -31,7 +31,7 @@ type Disk struct {
 	testing.TB
 	// baseDir contains the directories fuse (the served files), disk and cut (mount points).
 	baseDir              string
-	WriteLog             *os.File // file to which the FUSE server logs the writes
+	WriteLogFile         *os.File // file to which the FUSE server logs the writes
 	InitialContent       []byte   // initial content of the disk
 	fuseServer           *exec.Cmd
 	serverExit           chan error // receives the error of the server when it ends
@@ -100,7 +100,7 @@ func (d *Disk) startFUSEServer() {
 		d.Fatal(err)
 	}
 	defer image.Close()
-	if d.WriteLog, err = os.OpenFile(d.Path("log"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600); err != nil {
+	if d.WriteLogFile, err = os.OpenFile(d.Path("log"), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600); err != nil {
 		d.Fatal(err)
 	}
 	stderr, err := os.Create(d.Path("said"))
@@ -114,7 +114,7 @@ func (d *Disk) startFUSEServer() {
 	}
 	d.fuseServer = exec.Command(self)
 	d.fuseServer.Env = append(os.Environ(), diskServerVariable+"="+d.Path("fuse"))
-	d.fuseServer.ExtraFiles, d.fuseServer.Stdout, d.fuseServer.Stderr = []*os.File{image, d.WriteLog}, stderr, stderr
+	d.fuseServer.ExtraFiles, d.fuseServer.Stdout, d.fuseServer.Stderr = []*os.File{image, d.WriteLogFile}, stderr, stderr
 	// The server ends when this process ends, because that closes the server's standard input.
 	if _, err = d.fuseServer.StdinPipe(); err == nil {
 		err = d.fuseServer.Start()
@@ -167,7 +167,7 @@ func (d *Disk) Close() {
 	d.AbortServer()
 	<-d.serverExit
 	syscall.Unmount(d.Path("fuse"), syscall.MNT_DETACH)
-	d.WriteLog.Close()
+	d.WriteLogFile.Close()
 	d.fuseServer = nil
 }
 

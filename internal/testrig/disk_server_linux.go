@@ -14,8 +14,8 @@ import (
 
 // These constants are the FUSE node ids (inode numbers) of the served files.
 const (
-	imageFileNode = 2 // file disk.img, the content of the disk
-	stuckFileNode = 3 // file stuck, on which every read hangs
+	imageFileNodeID = 2 // file disk.img, the content of the disk
+	stuckFileNodeID = 3 // file stuck, on which every read hangs
 )
 
 // fuseServedDir is the directory that the server exports. It logs every write and every flush before it replies.
@@ -42,7 +42,7 @@ func serveDisk(dir string) error {
 	}
 	go func() { // this goroutine runs until the process exits
 		io.Copy(io.Discard, os.Stdin)
-		cleanUpOrphan(dir)
+		cleanUpAfterParentDeath(dir)
 		os.Exit(1)
 	}()
 	server.Serve()
@@ -50,10 +50,10 @@ func serveDisk(dir string) error {
 	select {}
 }
 
-// cleanUpOrphan cleans up after the parent process (the test) has died. It ends the services, unmounts the disks with
-// their loop devices, and removes the files. When this process exits, the FUSE connection closes. Then processes that
-// still wait for a reply of this server get an error and can end.
-func cleanUpOrphan(mountDir string) {
+// cleanUpAfterParentDeath cleans up after the parent process (the test) has died. It ends the services, unmounts the
+// disks with their loop devices, and removes the files. When this process exits, the FUSE connection closes. Then
+// processes that still wait for a reply of this server get an error and can end.
+func cleanUpAfterParentDeath(mountDir string) {
 	time.AfterFunc(10*time.Second, func() { os.Exit(1) })
 	dir := filepath.Dir(mountDir)
 	for _, line := range ProcessesWithArg(dir) {
@@ -74,9 +74,9 @@ func (d *fuseServedDir) fillNodeAttributes(node uint64, a *fuse.Attr) fuse.Statu
 	switch node {
 	case fuse.FUSE_ROOT_ID:
 		a.Mode = syscall.S_IFDIR | 0o755
-	case imageFileNode:
+	case imageFileNodeID:
 		a.Size = uint64(len(d.diskContent))
-	case stuckFileNode:
+	case stuckFileNodeID:
 		a.Size = 4096
 	}
 	return fuse.OK
@@ -84,7 +84,7 @@ func (d *fuseServedDir) fillNodeAttributes(node uint64, a *fuse.Attr) fuse.Statu
 
 // Lookup implements fuse.RawFileSystem.
 func (d *fuseServedDir) Lookup(_ <-chan struct{}, _ *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
-	node := map[string]uint64{"disk.img": imageFileNode, "stuck": stuckFileNode}[name]
+	node := map[string]uint64{"disk.img": imageFileNodeID, "stuck": stuckFileNodeID}[name]
 	if node == 0 {
 		return fuse.ENOENT
 	}
@@ -107,7 +107,7 @@ func (d *fuseServedDir) SetAttr(_ <-chan struct{}, in *fuse.SetAttrIn, out *fuse
 // Open implements fuse.RawFileSystem. For the file "stuck" it requests direct I/O. A reader then waits for a
 // reply of the server, and no signal interrupts that wait.
 func (d *fuseServedDir) Open(_ <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenOut) fuse.Status {
-	if in.NodeId == stuckFileNode {
+	if in.NodeId == stuckFileNodeID {
 		out.OpenFlags = fuse.FOPEN_DIRECT_IO
 	}
 	return fuse.OK
@@ -119,7 +119,7 @@ func (d *fuseServedDir) Flush(<-chan struct{}, *fuse.FlushIn) fuse.Status { retu
 
 // Read implements fuse.RawFileSystem.
 func (d *fuseServedDir) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
-	if in.NodeId == stuckFileNode {
+	if in.NodeId == stuckFileNodeID {
 		select {}
 	}
 	d.mu.Lock()
@@ -132,7 +132,7 @@ func (d *fuseServedDir) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fu
 func (d *fuseServedDir) Write(_ <-chan struct{}, in *fuse.WriteIn, data []byte) (uint32, fuse.Status) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if in.NodeId != imageFileNode || in.Offset+uint64(len(data)) > uint64(len(d.diskContent)) {
+	if in.NodeId != imageFileNodeID || in.Offset+uint64(len(data)) > uint64(len(d.diskContent)) {
 		return 0, fuse.EIO
 	}
 	copy(d.diskContent[in.Offset:], data)

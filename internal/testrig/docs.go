@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// FencedBlockPattern matches a fenced code block of a documentation page. The word after the fence is the kind of the
-// block:
+// FencedCodeBlockPattern matches a fenced code block of a documentation page. The word after the fence is the kind of
+// the block:
 //
 //   - "console" is an example. Lines that begin with "$ " are commands. The lines below a command are its stdout and
 //     stderr together. In them, the character … matches any text within a line, and a line that contains only …
@@ -20,10 +20,10 @@ import (
 //   - "text" is not an example.
 //
 // No other kind is allowed.
-var FencedBlockPattern = regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$")
+var FencedCodeBlockPattern = regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$")
 
 // MatchesOutput reports whether the output of a command matches the output that a page shows. In want, the
-// character … has the meaning described at FencedBlockPattern.
+// character … has the meaning described at FencedCodeBlockPattern.
 func MatchesOutput(got, want string) bool {
 	var pattern strings.Builder
 	pattern.WriteString(`(?s)^\s*`)

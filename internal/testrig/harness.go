@@ -19,18 +19,18 @@ import (
 	"time"
 )
 
-// ProgramFiles are the file names of the client and of the service, in this order.
-var ProgramFiles = []string{"queuectl" + ExecutableSuffix, "queuectld" + ExecutableSuffix}
+// ProgramFileNames are the file names of the client and of the service, in this order.
+var ProgramFileNames = []string{"queuectl" + ExecutableSuffix, "queuectld" + ExecutableSuffix}
 
 // InstallPrograms copies both programs into targetDir, as a package does, and returns the path of the copied queuectl.
 // queuectlPath is the path of the original queuectl. queuectld is in the same directory. InstallPrograms may replace
 // earlier copies. Processes that run an earlier copy continue.
 func InstallPrograms(t testing.TB, queuectlPath, targetDir string) string {
 	t.Helper()
-	for _, name := range ProgramFiles {
+	for _, name := range ProgramFileNames {
 		CopyProgram(t, filepath.Join(filepath.Dir(queuectlPath), name), filepath.Join(targetDir, name))
 	}
-	return filepath.Join(targetDir, ProgramFiles[0])
+	return filepath.Join(targetDir, ProgramFileNames[0])
 }
 
 // Queue is a state directory (the files of one queue) and its service. Tests can kill and restart the service.
@@ -48,20 +48,20 @@ type Queue struct {
 
 // LockedBuffer is a buffer whose methods may be called concurrently.
 type LockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
+	mu     sync.Mutex
+	buffer bytes.Buffer
 }
 
 func (l *LockedBuffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.b.Write(p)
+	return l.buffer.Write(p)
 }
 
 func (l *LockedBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.b.String()
+	return l.buffer.String()
 }
 
 // NewQueue creates a state directory without a service. Queue.Start starts a service for it, with the program built
@@ -83,17 +83,17 @@ func NewQueue(t testing.TB, buildTag string) *Queue {
 	return q
 }
 
-// Start starts the service and waits until it is ready.
-func (q *Queue) Start(args ...string) {
+// StartService starts the service and waits until it is ready.
+func (q *Queue) StartService(args ...string) {
 	q.Helper()
-	if err := q.TryStart(args...); err != nil {
+	if err := q.TryStartService(args...); err != nil {
 		q.Fatalf("start: %v\n%s", err, q.ServiceLog)
 	}
 }
 
-// TryStart is like Start, but returns an error if the service ends before it is ready, or is not ready in
+// TryStartService is like StartService, but returns an error if the service ends before it is ready, or is not ready in
 // time.
-func (q *Queue) TryStart(args ...string) error {
+func (q *Queue) TryStartService(args ...string) error {
 	cmd := q.ServiceCommand(append([]string{"serve", "--dir", q.StateDir}, args...))
 	cmd.Env = append(UserEnvironment(q.StateDir), q.ServiceEnv...)
 	if q.StoreURL != "" {

@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	ExecutableSuffix  = ""          // suffix of executable files
-	KilledJobExitCode = -1          // exit code of a job that a signal ended; -1 means no exit code
-	NetworkDirFinding = "is on NFS" // part of the message of "queuectl doctor" about a directory on a network
-	SocketName        = "queuectl.sock"
-	MkdirCommand      = "mkdir -p" // command that messages recommend to create a directory
+	ExecutableSuffix      = ""          // suffix of executable files
+	KilledJobExitCode     = -1          // exit code of a job that a signal ended; -1 means no exit code
+	NetworkDirFindingText = "is on NFS" // part of the message of "queuectl doctor" about a directory on a network
+	SocketName            = "queuectl.sock"
+	MkdirCommand          = "mkdir -p" // command that messages recommend to create a directory
 
 	// Starting a process is slow on some other systems. Tests divide their number of jobs by JobCountDivisor and
 	// multiply their timeouts by TimeoutFactor.
@@ -260,8 +260,8 @@ func RunOnTerminal(t testing.TB, cmd *exec.Cmd, columns int) (text string, exitC
 	return screen.WaitOutput(t), exitCode
 }
 
-// IsOwnerOnly reports whether only the owner of a file can access it.
-func IsOwnerOnly(info os.FileInfo) bool { return info.Mode().Perm() == 0o600 }
+// IsAccessibleOnlyByOwner reports whether only the owner of a file can access it.
+func IsAccessibleOnlyByOwner(info os.FileInfo) bool { return info.Mode().Perm() == 0o600 }
 
 // InstallProgram copies a program into the directory of the queue. A separate process writes the copy, for this reason:
 // if this process wrote it, a concurrently forked child could inherit the descriptor that is open for writing. The

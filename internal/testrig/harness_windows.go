@@ -29,10 +29,10 @@ import (
 )
 
 const (
-	ExecutableSuffix  = ".exe"                  // suffix of executable files
-	KilledJobExitCode = 1                       // exit code of a job that the runner has ended
-	NetworkDirFinding = "is on a network drive" // part of the message of "queuectl doctor" about a directory on a network
-	MkdirCommand      = "mkdir"                 // command that messages recommend to create a directory
+	ExecutableSuffix      = ".exe"                  // suffix of executable files
+	KilledJobExitCode     = 1                       // exit code of a job that the runner has ended
+	NetworkDirFindingText = "is on a network drive" // doctor, about a directory on a network
+	MkdirCommand          = "mkdir"                 // command that messages recommend to create a directory
 
 	// Starting a process is slow on Windows. Tests divide their number of jobs by JobCountDivisor and multiply their
 	// timeouts by TimeoutFactor.
@@ -423,7 +423,7 @@ func (s *ScriptShell) SetUpHome(programPath string) error {
 	} else if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	for _, name := range ProgramFiles {
+	for _, name := range ProgramFileNames {
 		err = errors.Join(err, os.Link(filepath.Join(filepath.Dir(programPath), name), filepath.Join(s.HomeDir, "bin", name)))
 	}
 	return err
@@ -546,9 +546,9 @@ func RunOnTerminal(t testing.TB, _ *exec.Cmd, _ int) (text string, exitCode int)
 	return "", 0
 }
 
-// IsOwnerOnly always returns true. On Windows the access list of the directory protects the file, and tests of the
-// service check that list.
-func IsOwnerOnly(os.FileInfo) bool { return true }
+// IsAccessibleOnlyByOwner always returns true. On Windows the access list of the directory protects the file, and tests
+// of the service check that list.
+func IsAccessibleOnlyByOwner(os.FileInfo) bool { return true }
 
 // CopyProgram copies a program to a path and replaces the file there. It renames the old file
 // first, because that file may be running.

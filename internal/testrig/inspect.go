@@ -95,9 +95,9 @@ func (q *Queue) ListEvents(args ...string) (events []Event) {
 	return events
 }
 
-// StartFollowCommand starts a command that keeps printing, and returns a scanner of its lines. The caller can kill the
-// command with stop(). The command is also killed when the test ends.
-func (q *Queue) StartFollowCommand(args ...string) (lines *bufio.Scanner, stop func()) {
+// StartPrintingCommand starts a command that keeps printing, and returns a scanner of its lines. The caller can kill
+// the command with stop(). The command is also killed when the test ends.
+func (q *Queue) StartPrintingCommand(args ...string) (lines *bufio.Scanner, stop func()) {
 	q.Helper()
 	cmd := q.CLICommand(args...)
 	pipe, err := cmd.StdoutPipe()

@@ -23,14 +23,14 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// rigJobScript is the shell script of the jobs of a Rig. Its arguments are: tag, size, offset, seconds, exit code.
-// The tag is the name of the job, the same in all attempts.
+// ledgerJobScript is the shell script of the jobs of a LedgerQueue. Its arguments are: tag, size, offset, seconds, exit
+// code. The tag is the name of the job, the same in all attempts.
 //
 // The script appends notes to a file, the ledger. First it tries to take the lock of its tag. If another
 // process holds that lock, it writes the note X, but continues. It writes S, prints the first half of its
 // output, sleeps, prints the second half and writes E. The output is a part of a file of numbers. Each note is
 // 20 bytes and is appended with one write, so that notes of several jobs do not mix.
-var rigJobScript = `note() { printf '%s %s %02d %07d\n' "$1" "$2" "$QUEUECTL_ATTEMPT" $$ >>"$RIG/ledger"; }
+var ledgerJobScript = `note() { printf '%s %s %02d %07d\n' "$1" "$2" "$QUEUECTL_ATTEMPT" $$ >>"$RIG/ledger"; }
 ` + LockingCommand("$RIG/locks/$1") + ` || note X "$1"
 note S "$1"
 bytes() { dd if="$RIG/numbers" iflag=skip_bytes,count_bytes,fullblock skip="$1" count="$2" bs=65536 status=none; }
@@ -43,34 +43,34 @@ exit "$5"
 
 const LedgerEntryBytes = 20 // size of one note in the ledger, in bytes
 
-// Rig is a queue whose jobs write their starts and ends to a file, the ledger; see rigJobScript.
-type Rig struct {
+// LedgerQueue is a queue whose jobs write their starts and ends to a file, the ledger; see ledgerJobScript.
+type LedgerQueue struct {
 	*Queue
 	NumbersFileContent []byte // content of the file "numbers", parts of which the jobs print
 
-	Mu                   sync.Mutex
-	AckedJobs            map[string]RigJob // acknowledged jobs, by tag; guarded by Mu
-	ResentRequests       int               // number of requests that were repeated after an error; guarded by Mu
-	RecognisedDuplicates int               // number of resent requests that the service recognised; guarded by Mu
+	Mu                       sync.Mutex
+	AcknowledgedJobs         map[string]LedgerJob // acknowledged jobs, by tag; guarded by Mu
+	ResentRequestCount       int                  // number of requests that were repeated after an error; guarded by Mu
+	RecognisedDuplicateCount int                  // number of resent requests that the service recognised; guarded by Mu
 }
 
-// RigJob contains the parameters of one job of a Rig; see rigJobScript.
-type RigJob struct {
+// LedgerJob contains the parameters of one job of a LedgerQueue; see ledgerJobScript.
+type LedgerJob struct {
 	ID string
 	// OutputBytes and OutputOffset say which part of the file "numbers" the job prints.
 	OutputBytes, OutputOffset, RunSeconds, ExitCode int
 }
 
-// NewRig creates a queue and the files that its jobs need; see rigJobScript. buildTag is the build tag of the program
-// (see BuiltProgram).
-func NewRig(t testing.TB, buildTag string) *Rig {
+// NewLedgerQueue creates a queue and the files that its jobs need; see ledgerJobScript. buildTag is the build tag of
+// the program (see BuiltProgram).
+func NewLedgerQueue(t testing.TB, buildTag string) *LedgerQueue {
 	t.Helper()
-	r := &Rig{Queue: NewQueue(t, buildTag), AckedJobs: map[string]RigJob{}}
+	r := &LedgerQueue{Queue: NewQueue(t, buildTag), AcknowledgedJobs: map[string]LedgerJob{}}
 	for i := range 400_000 {
 		r.NumbersFileContent = fmt.Appendf(r.NumbersFileContent, "%09d\n", i)
 	}
 	r.WriteFile("numbers", string(r.NumbersFileContent))
-	r.WriteFile("job.sh", rigJobScript)
+	r.WriteFile("job.sh", ledgerJobScript)
 	r.WriteFile("ledger", "")
 	if err := os.Mkdir(filepath.Join(r.StateDir, "locks"), 0o700); err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func NewRig(t testing.TB, buildTag string) *Rig {
 }
 
 // WriteFile creates a file in the directory of the queue.
-func (r *Rig) WriteFile(name, text string) {
+func (r *LedgerQueue) WriteFile(name, text string) {
 	r.Helper()
 	if err := os.WriteFile(filepath.Join(r.StateDir, name), []byte(text), 0o600); err != nil {
 		r.Fatal(err)
@@ -87,7 +87,7 @@ func (r *Rig) WriteFile(name, text string) {
 }
 
 // EnqueueParams returns the parameters of the request that enqueues a job.
-func (r *Rig) EnqueueParams(jobTag string, j RigJob) map[string]any {
+func (r *LedgerQueue) EnqueueParams(jobTag string, j LedgerJob) map[string]any {
 	words := []string{ToolPath("sh"), r.Path("job.sh"), jobTag}
 	for _, n := range []int{j.OutputBytes, j.OutputOffset, j.RunSeconds, j.ExitCode} {
 		words = append(words, strconv.Itoa(n))
@@ -98,13 +98,13 @@ func (r *Rig) EnqueueParams(jobTag string, j RigJob) map[string]any {
 
 // ledgerEntry is one note in the ledger: a job has started (S), has ended (E), or found its lock taken (X).
 type ledgerEntry struct {
-	Kind         string // X, S or E, as rigJobScript defines
-	JobTag       string
-	attempt, PID int
+	Kind               string // X, S or E, as ledgerJobScript defines
+	JobTag             string
+	attemptNumber, PID int
 }
 
 // ReadLedger returns the notes in the ledger, in their order.
-func (r *Rig) ReadLedger() (entries []ledgerEntry) {
+func (r *LedgerQueue) ReadLedger() (entries []ledgerEntry) {
 	r.Helper()
 	raw, err := os.ReadFile(filepath.Join(r.StateDir, "ledger"))
 	if err != nil {
@@ -112,7 +112,7 @@ func (r *Rig) ReadLedger() (entries []ledgerEntry) {
 	}
 	for line := range strings.Lines(string(raw)) {
 		var n ledgerEntry
-		if _, err := fmt.Sscanf(line, "%s %s %d %d\n", &n.Kind, &n.JobTag, &n.attempt, &n.PID); err != nil {
+		if _, err := fmt.Sscanf(line, "%s %s %d %d\n", &n.Kind, &n.JobTag, &n.attemptNumber, &n.PID); err != nil {
 			r.Fatalf("ledger line %q: %v", line, err)
 		}
 		entries = append(entries, n)
@@ -121,7 +121,7 @@ func (r *Rig) ReadLedger() (entries []ledgerEntry) {
 }
 
 // CountLedgerEntries counts the notes of one kind (S, E or X) in the ledger, by the tag of the job.
-func (r *Rig) CountLedgerEntries(kind string) map[string]int {
+func (r *LedgerQueue) CountLedgerEntries(kind string) map[string]int {
 	r.Helper()
 	n := map[string]int{}
 	for _, e := range r.ReadLedger() {
@@ -132,9 +132,9 @@ func (r *Rig) CountLedgerEntries(kind string) map[string]int {
 	return n
 }
 
-// CheckNoOverlap fails the test if the ledger contains a note X. Such a note means that two processes ran the same job
-// at the same time.
-func (r *Rig) CheckNoOverlap() {
+// CheckNoOverlappingAttempts fails the test if the ledger contains a note X. Such a note means that two processes ran
+// the same job at the same time.
+func (r *LedgerQueue) CheckNoOverlappingAttempts() {
 	r.Helper()
 	if x := r.CountLedgerEntries("X"); len(x) > 0 {
 		r.Errorf("jobs that ran while the process tree of another attempt was alive: %v", x)
@@ -237,8 +237,8 @@ func (r *Requester) tryRequest(
 	}
 }
 
-// SubmitUntilAcknowledged enqueues a job with an idempotency key and repeats the request until it is acknowledged.
-func (r *Rig) SubmitUntilAcknowledged(requester *Requester, jobTag string, j RigJob) error {
+// EnqueueUntilAcknowledged enqueues a job with an idempotency key and repeats the request until it is acknowledged.
+func (r *LedgerQueue) EnqueueUntilAcknowledged(requester *Requester, jobTag string, j LedgerJob) error {
 	params := r.EnqueueParams(jobTag, j)
 	params["key"] = "key-" + jobTag
 	sent := 0
@@ -267,10 +267,10 @@ func (r *Rig) SubmitUntilAcknowledged(requester *Requester, jobTag string, j Rig
 		j.ID = ack.ID
 		r.Mu.Lock()
 		defer r.Mu.Unlock()
-		r.AckedJobs[jobTag] = j
-		r.ResentRequests += sent
+		r.AcknowledgedJobs[jobTag] = j
+		r.ResentRequestCount += sent
 		if ack.Duplicate {
-			r.RecognisedDuplicates++
+			r.RecognisedDuplicateCount++
 		}
 		return nil
 	}
@@ -362,10 +362,10 @@ func (r *Requester) ShowJob(id string) (j Job) {
 
 // WarmUpPrefetch makes the service prefetch jobs, and then sets the number of workers. It first runs many short jobs,
 // because the service sends jobs to a runner in advance only if earlier jobs were short.
-func (r *Requester) WarmUpPrefetch(workers int) {
+func (r *Requester) WarmUpPrefetch(workerCount int) {
 	r.TargetQueue.Helper()
 	if PrefetchFailpoints != "" { // with these failpoints, the service prefetches without a warm-up
-		r.MustRequest("worker.scale", map[string]any{"count": workers})
+		r.MustRequest("worker.scale", map[string]any{"count": workerCount})
 		return
 	}
 	r.MustRequest("worker.scale", map[string]any{"count": 1})
@@ -377,7 +377,7 @@ func (r *Requester) WarmUpPrefetch(workers int) {
 	r.TargetQueue.WaitUntil("warm", 20*time.Second, func() bool {
 		return r.TargetQueue.QueryDatabaseInt(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
 	})
-	r.MustRequest("worker.scale", map[string]any{"count": workers})
+	r.MustRequest("worker.scale", map[string]any{"count": workerCount})
 }
 
 // StrayProcesses lists the processes that belong to the queue but are neither its service nor its runners. A process
@@ -385,7 +385,7 @@ func (r *Requester) WarmUpPrefetch(workers int) {
 func (q *Queue) StrayProcesses() (processes []string) {
 	for pid, commands := range ProcessesUsingDir(q.StateDir) {
 		if !strings.HasPrefix(commands, q.ClientPath) && !strings.HasPrefix(commands,
-			filepath.Join(filepath.Dir(q.ClientPath), ProgramFiles[1])) && !strings.Contains(commands, " runner ") &&
+			filepath.Join(filepath.Dir(q.ClientPath), ProgramFileNames[1])) && !strings.Contains(commands, " runner ") &&
 			!strings.Contains(commands, runnerHelperCommandText) {
 			processes = append(processes, fmt.Sprintf("%d %q", pid, commands))
 		}

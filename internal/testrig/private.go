@@ -31,8 +31,8 @@ func NewPrivateRun(t *testing.T) *PrivateRun {
 	return &PrivateRun{q, work}
 }
 
-// RunPrivateCommand returns the command "queuectl run --private" in WorkDir, with the given stdin.
-func (p *PrivateRun) RunPrivateCommand(stdin string, args ...string) *exec.Cmd {
+// NewPrivateCommand returns the command "queuectl run --private" in WorkDir, with the given stdin.
+func (p *PrivateRun) NewPrivateCommand(stdin string, args ...string) *exec.Cmd {
 	cmd := exec.Command(p.ClientPath, append([]string{"run", "--private"}, args...)...)
 	cmd.Env = UserEnvironment(p.WorkDir)
 	cmd.Dir = p.WorkDir
@@ -43,5 +43,5 @@ func (p *PrivateRun) RunPrivateCommand(stdin string, args ...string) *exec.Cmd {
 // RunPrivate executes "queuectl run --private" in the directory WorkDir and returns its result.
 func (p *PrivateRun) RunPrivate(stdin string, args ...string) CommandResult {
 	p.Helper()
-	return RunCommand(p, p.RunPrivateCommand(stdin, args...))
+	return RunCommand(p, p.NewPrivateCommand(stdin, args...))
 }

@@ -22,21 +22,21 @@ var (
 	UucpUser       = Person{Name: "uucp", Uid: 10, Gid: 10}
 )
 
-// StartWithRootRunners starts a service under an ordinary account, and a launcher as root. The launcher starts the
+// StartQueueWithRootRunners starts a service under an ordinary account, and a launcher as root. The launcher starts the
 // runners of the service. policy is the content of the policy file, which lists the accounts that jobs may use.
-// StartWithRootRunners skips the test unless the test runs as root.
-func StartWithRootRunners(t *testing.T, settings, policy string) *Queue {
+// StartQueueWithRootRunners skips the test unless the test runs as root.
+func StartQueueWithRootRunners(t *testing.T, settings, launcherPolicy string) *Queue {
 	t.Helper()
-	q, rules := PrepareRootRunners(t, settings, policy)
+	q, rules := PrepareQueueWithRootRunners(t, settings, launcherPolicy)
 	q.StartLauncher(rules)
 	socket := filepath.Join(q.RootRunnerDir, "spawn.sock")
-	q.Start("--workers", "2", "--runner-dir", q.RootRunnerDir, "--runner-socket", socket, "--runner-policy", rules)
+	q.StartService("--workers", "2", "--runner-dir", q.RootRunnerDir, "--runner-socket", socket, "--runner-policy", rules)
 	return q
 }
 
-// PrepareRootRunners creates the settings, the socket and the policy file for StartWithRootRunners, but starts
-// nothing. It also returns the path of the policy file.
-func PrepareRootRunners(t *testing.T, settings, policy string) (q *Queue, policyPath string) {
+// PrepareQueueWithRootRunners creates the settings, the socket and the policy file for StartQueueWithRootRunners, but
+// starts nothing. It also returns the path of the policy file.
+func PrepareQueueWithRootRunners(t *testing.T, settings, launcherPolicy string) (q *Queue, policyPath string) {
 	t.Helper()
 	skip.UnlessRoot(t, "needs root's runners; .ci/run runs it as root")
 	t.Parallel()
@@ -76,7 +76,7 @@ func PrepareRootRunners(t *testing.T, settings, policy string) (q *Queue, policy
 		t.Fatal(err)
 	}
 	policyPath = filepath.Join(base, "runner.conf")
-	if err := os.WriteFile(policyPath, []byte(policy), 0o644); err != nil {
+	if err := os.WriteFile(policyPath, []byte(launcherPolicy), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	return q, policyPath

@@ -20,8 +20,9 @@ var (
 		`[\x00-\x08\x0b-\x1f\x7f\x{80}-\x{9f}\x{61c}\x{200e}\x{200f}\x{202a}-\x{202e}\x{2066}-\x{2069}]`)
 )
 
-// FindControlCharacters returns the first part of a text that could control a terminal, or "" if the text is harmless.
-func FindControlCharacters(text string) string {
+// FindFirstControlCharacter returns the first part of a text that could control a terminal, or "" if the text is
+// harmless.
+func FindFirstControlCharacter(text string) string {
 	if !utf8.ValidString(text) {
 		return "bytes that are not UTF-8"
 	}

@@ -28,7 +28,7 @@ func StartQueue(t *testing.T, args ...string) *Queue {
 	t.Helper()
 	t.Parallel()
 	q := NewQueue(t, "")
-	q.Start(args...)
+	q.StartService(args...)
 	return q
 }
 

@@ -44,12 +44,12 @@ var (
 const AllPersonsAccessSettings = "socket_mode = \"0666\"\n[access]\nread = [61241, \"61244\"]\nsubmit = [\"61242\", " +
 	"\"@61298\"]\noperate = [\"@61297\"]\nadmin = [\"61245\"]\n"
 
-// rightsInOrder lists the rights. Each right includes those before it.
-var rightsInOrder = []string{"none", "read", "submit", "operate", "admin"}
+// accessRightsInOrder lists the rights. Each right includes those before it.
+var accessRightsInOrder = []string{"none", "read", "submit", "operate", "admin"}
 
 // HasRight reports whether the person has a right. A higher right includes all lower ones.
 func (p Person) HasRight(right string) bool {
-	return slices.Index(rightsInOrder, p.AccessRight) >= slices.Index(rightsInOrder, right)
+	return slices.Index(accessRightsInOrder, p.AccessRight) >= slices.Index(accessRightsInOrder, right)
 }
 
 // StartSharedQueue starts a service to which every user can connect, with the given settings. It skips the test
@@ -65,7 +65,7 @@ func StartSharedQueue(t *testing.T, settings string, args ...string) *Queue {
 		t.Fatal(err)
 	}
 	q.WriteFile("queuectl.toml", settings)
-	q.Start(args...)
+	q.StartService(args...)
 	return q
 }
 

@@ -18,21 +18,21 @@ import (
 // when it starts and at the first request of each kind, and rarely later. So these pages can be released while the
 // service is idle.
 
-// A service is idle if it uses less than 1/idleCPUDivisor of a processor. Before it releases memory, MemoryTrimmer
-// collects garbage, but only if the service has used minCPUTimeToCollect since the previous collection. See
+// A service is idle if it uses less than 1/idleCPUTimeDivisor of a processor. Before it releases memory, MemoryTrimmer
+// collects garbage, but only if the service has used minCPUTimeBeforeGC since the previous collection. See
 // docs/decisions/0073.
 const (
-	idleCPUDivisor      = 100
-	minCPUTimeToCollect = 20 * time.Millisecond // time on a processor, not elapsed time
+	idleCPUTimeDivisor = 100
+	minCPUTimeBeforeGC = 20 * time.Millisecond // time on a processor, not elapsed time
 )
 
 // MemoryTrimmer releases memory of an idle program to the system. Its methods may be called concurrently.
 type MemoryTrimmer struct {
 	mu          sync.Mutex
 	lastCheckAt time.Time // time of the last call of TrimIfIdle or BeginIdleCheck
-	// cpuAtLastCheck is the processor time that the program had used at the last call of TrimIfIdle. cpuAtLastTrim is the
-	// processor time that it had used at the last garbage collection by MemoryTrimmer.
-	cpuAtLastCheck, cpuAtLastTrim time.Duration
+	// cpuTimeAtLastCheck is the processor time that the program had used at the last call of TrimIfIdle. cpuTimeAtLastTrim
+	// is the processor time that it had used at the last garbage collection by MemoryTrimmer.
+	cpuTimeAtLastCheck, cpuTimeAtLastTrim time.Duration
 }
 
 // BeginIdleCheck begins the first interval: the first call of TrimIfIdle checks whether the program was idle since
@@ -40,7 +40,7 @@ type MemoryTrimmer struct {
 func (t *MemoryTrimmer) BeginIdleCheck() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.lastCheckAt, t.cpuAtLastCheck = time.Now(), processCPUTime()
+	t.lastCheckAt, t.cpuTimeAtLastCheck = time.Now(), processCPUTime()
 }
 
 // TrimIfIdle releases memory if the program was idle since the previous call. It takes about a millisecond, or
@@ -51,10 +51,10 @@ func (t *MemoryTrimmer) TrimIfIdle() {
 	}
 	defer t.mu.Unlock()
 	now, used := time.Now(), processCPUTime()
-	idle := (used-t.cpuAtLastCheck)*idleCPUDivisor < now.Sub(t.lastCheckAt)
-	t.lastCheckAt, t.cpuAtLastCheck = now, used
+	idle := (used-t.cpuTimeAtLastCheck)*idleCPUTimeDivisor < now.Sub(t.lastCheckAt)
+	t.lastCheckAt, t.cpuTimeAtLastCheck = now, used
 	if idle {
-		t.releasePagesLocked(used-t.cpuAtLastTrim >= minCPUTimeToCollect)
+		t.releasePagesLocked(used-t.cpuTimeAtLastTrim >= minCPUTimeBeforeGC)
 	}
 }
 
@@ -74,7 +74,7 @@ func (t *MemoryTrimmer) releasePagesLocked(includeHeap bool) {
 	smaps = nil
 	if includeHeap {
 		debug.FreeOSMemory()
-		t.cpuAtLastTrim = processCPUTime()
+		t.cpuTimeAtLastTrim = processCPUTime()
 	}
 	for _, m := range list {
 		unix.RawSyscall(unix.SYS_MADVISE, m.start, m.end-m.start, unix.MADV_DONTNEED)

@@ -51,21 +51,21 @@ Swap:                  4 kB
 func TestHeapIsCollectedOnceWhenIdle(t *testing.T) {
 	var m MemoryTrimmer
 	m.BeginIdleCheck()
-	first := m.cpuAtLastTrim
-	for processCPUTime()-m.cpuAtLastCheck < 2*minCPUTimeToCollect {
+	first := m.cpuTimeAtLastTrim
+	for processCPUTime()-m.cpuTimeAtLastCheck < 2*minCPUTimeBeforeGC {
 	}
 	// The program has used much processor time in this short interval, so TrimIfIdle finds it busy.
-	m.lastCheckAt = m.lastCheckAt.Add(-minCPUTimeToCollect)
-	if m.TrimIfIdle(); m.cpuAtLastTrim != first {
+	m.lastCheckAt = m.lastCheckAt.Add(-minCPUTimeBeforeGC)
+	if m.TrimIfIdle(); m.cpuTimeAtLastTrim != first {
 		t.Error("memory was trimmed while the process was busy")
 	}
 	m.lastCheckAt = m.lastCheckAt.Add(-time.Hour)
-	if m.TrimIfIdle(); m.cpuAtLastTrim == first {
+	if m.TrimIfIdle(); m.cpuTimeAtLastTrim == first {
 		t.Error("memory was not trimmed when the process was idle")
 	}
-	second := m.cpuAtLastTrim
+	second := m.cpuTimeAtLastTrim
 	m.lastCheckAt = m.lastCheckAt.Add(-time.Hour)
-	if m.TrimIfIdle(); m.cpuAtLastTrim != second {
+	if m.TrimIfIdle(); m.cpuTimeAtLastTrim != second {
 		t.Error("memory was trimmed again although the process had been idle since")
 	}
 }

@@ -22,13 +22,13 @@ func UnreadableTZ() (value string, isUnreadable bool) {
 		value = ":" + localtimeFile
 	}
 	name := strings.TrimPrefix(value, ":")
-	if name == "" || name == utcName || time.Local.String() != utcName {
+	if name == "" || name == utcZoneName || time.Local.String() != utcZoneName {
 		return "", false
 	}
-	return value, name != localtimeFile || machineZoneName("/") != utcName
+	return value, name != localtimeFile || machineZoneName("/") != utcZoneName
 }
 
-const utcName = "UTC"
+const utcZoneName = "UTC"
 
 // machineZone returns the zone of the machine, regardless of TZ.
 func machineZone() (*time.Location, error) {
@@ -49,7 +49,7 @@ func CallerZoneName() (string, error) {
 	case !set || name == localtimeFile:
 		return machineZoneName("/"), nil
 	case name == "":
-		return utcName, nil
+		return utcZoneName, nil
 	case !strings.HasPrefix(name, "/"):
 		return name, nil
 	}
@@ -64,7 +64,7 @@ func CallerZoneName() (string, error) {
 func zoneNameOfPath(path string) (name string, found bool) {
 	_, name, found = strings.Cut(path, "zoneinfo/")
 	if name = strings.TrimPrefix(name, "posix/"); name == "Etc/UTC" {
-		name = utcName
+		name = utcZoneName
 	}
 	return name, found
 }
@@ -82,7 +82,7 @@ func machineZoneName(rootDir string) string {
 	}
 	localtimeData, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return utcName
+		return utcZoneName
 	}
 	text, _ := os.ReadFile(filepath.Join(rootDir, "etc/timezone")) // the file may be missing
 	name := strings.TrimSpace(string(text))

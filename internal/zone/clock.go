@@ -2,8 +2,8 @@ package zone
 
 import "time"
 
-// WallClock returns a time in UTC with the date and the time of day that a clock in t's zone shows at t.
-func WallClock(t time.Time) time.Time {
+// WallClockAsUTC returns a time in UTC with the date and the time of day that a clock in t's zone shows at t.
+func WallClockAsUTC(t time.Time) time.Time {
 	_, offset := t.Zone()
 	return t.Add(time.Duration(offset) * time.Second).UTC()
 }
@@ -14,12 +14,12 @@ const maxZoneOffset = 26 * time.Hour
 // TimeOfWallClock returns the first instant at which clocks in a zone show the date and time of day in wall,
 // which is a time in UTC. If a clock change skips that time, TimeOfWallClock returns the first instant after
 // the change. time.Date guarantees neither.
-func TimeOfWallClock(wall time.Time, location *time.Location) time.Time {
-	at := wall.Add(-maxZoneOffset).In(location)
+func TimeOfWallClock(wallClock time.Time, location *time.Location) time.Time {
+	at := wallClock.Add(-maxZoneOffset).In(location)
 	for {
 		_, offset := at.Zone()
 		start, end := ConstantOffsetPeriod(at)
-		due := wall.Add(-time.Duration(offset) * time.Second).In(location)
+		due := wallClock.Add(-time.Duration(offset) * time.Second).In(location)
 		switch {
 		case !start.IsZero() && due.Before(start):
 			return start // a clock change skips this wall-clock time

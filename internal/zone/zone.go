@@ -76,12 +76,12 @@ func parsePOSIXZone(name string) (*time.Location, bool) {
 		return nil, false
 	}
 	short, _ := time.Unix(0, 0).In(l).Zone()
-	return l, short != unparsedRuleName
+	return l, short != unparsedRuleAbbreviation
 }
 
-// unparsedRuleName is the abbreviation of the zone in the file that buildTZif returns. If package time returns a time
-// with this abbreviation, it could not parse the last line of the file.
-const unparsedRuleName = "?"
+// unparsedRuleAbbreviation is the abbreviation of the zone in the file that buildTZif returns. If package time returns
+// a time with this abbreviation, it could not parse the last line of the file.
+const unparsedRuleAbbreviation = "?"
 
 // buildTZif returns the content of a zone file whose only rule is in the last line.
 func buildTZif(lastLine string) string {
@@ -92,7 +92,7 @@ func buildTZif(lastLine string) string {
 		// The data of version 2 has one zone, whose name has two bytes.
 		header + zeroCount + zeroCount + zeroCount + zeroCount + countOne + countTwo +
 		// The zone has offset 0, no summer time, and abbreviation number 0.
-		"\x00\x00\x00\x00" + "\x00" + "\x00" + unparsedRuleName + "\x00" +
+		"\x00\x00\x00\x00" + "\x00" + "\x00" + unparsedRuleAbbreviation + "\x00" +
 		"\n" + lastLine + "\n"
 }
 

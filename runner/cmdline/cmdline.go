@@ -29,7 +29,7 @@ func Encode(argv []string) (line string, err error) {
 	if strings.Contains(argv[0], `"`) {
 		return "", errors.New("a program name must not contain quotes")
 	}
-	text, kind := findShellText(argv)
+	text, kind := findShellTextOption(argv)
 	switch {
 	case IsBatchFile(argv[0]):
 		maxLength = maxCmdExeLineLength
@@ -38,7 +38,7 @@ func Encode(argv []string) (line string, err error) {
 		maxLength = maxCmdExeLineLength
 		line, err = cmdExeLine(argv, text)
 	case kind == powershellText:
-		line = quoteArgv(addPowerShellOptions(argv, text))
+		line = quoteArgv(addUnattendedPowerShellOptions(argv, text))
 	default:
 		line = quoteArgv(argv)
 	}
@@ -55,10 +55,10 @@ const (
 	powershellText // a PowerShell script
 )
 
-// findShellText finds the option after which a shell takes all further arguments together as one text, such as /c. It
-// returns the index of the option in argv, and the kind of the text. If argv has no such option, the kind is
+// findShellTextOption finds the option after which a shell takes all further arguments together as one text, such as
+// /c. It returns the index of the option in argv, and the kind of the text. If argv has no such option, the kind is
 // noShellText.
-func findShellText(argv []string) (optionIndex, textKind int) {
+func findShellTextOption(argv []string) (optionIndex, textKind int) {
 	name := argv[0][strings.LastIndexAny(argv[0], `\/:`)+1:]
 	name = strings.TrimSuffix(strings.ToLower(name), ".exe")
 	for i, a := range argv[1:] {
@@ -106,9 +106,9 @@ func cmdExeLine(argv []string, optionIndex int) (string, error) {
 	return strings.Join(append(line, argv[optionIndex], `"`+text+`"`), " "), nil
 }
 
-// addPowerShellOptions adds options before argv[optionIndex] that make PowerShell load no profile and ask no
+// addUnattendedPowerShellOptions adds options before argv[optionIndex] that make PowerShell load no profile and ask no
 // questions. It returns the changed argv.
-func addPowerShellOptions(argv []string, optionIndex int) []string {
+func addUnattendedPowerShellOptions(argv []string, optionIndex int) []string {
 	var addedOptions []string
 	for option, minLength := range map[string]int{"-NoProfile": len("-nop"), "-NonInteractive": len("-noni")} {
 		isGiven := func(a string) bool { return isParameterAbbreviation(a, option, minLength) }

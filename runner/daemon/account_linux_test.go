@@ -31,14 +31,15 @@ func TestHungAccountLookupDelaysOnlyItsJob(t *testing.T) {
 	silence := func(string, string) (string, error) { return "", errors.New("no answer") }
 	silent := &accounts.Resolver{AlwaysQueryRemote: true, GetentFunc: silence}
 	s := &server{
-		dir: runnerDirectory{path: dir}, runningTable: table, journal: j, serviceLink: serviceLink{lastBusyAt: time.Now()},
-		workers:  workerGroup{busyCount: 1},
-		accounts: &launcher.Accounts{PolicyFile: filepath.Join(dir, "policy"), AccountDirectory: silent},
+		dir: runnerDirectory{dirPath: dir}, runningTable: table, journal: j,
+		serviceLink: serviceLink{runnerLastBusyAt: time.Now()},
+		workers:     workerGroup{busyWorkerCount: 1},
+		accounts:    &launcher.Accounts{PolicyFile: filepath.Join(dir, "policy"), AccountDirectory: silent},
 	}
 	start := &wire.Start{Lease: wire.Lease{Seq: 1, Fence: 2}, Argv: []string{"true"}, AccountUID: 4_000_000}
 	a := &attempt{startFrame: start, phase: attemptStarting, outputLog: output.NewLog(1<<20, nil), tableSlot: 1}
 	s.executeAttempt(nil, &workDir{Dir: privdir.New(filepath.Join(dir, "private"))}, a)
-	f, _, err := wire.ParseFrame(a.encodedResult)
+	f, _, err := wire.ParseFrame(a.encodedResultFrame)
 	if r, ok := f.(*wire.Result); !ok || !r.ResourceShortage || r.EndCause != int64(queue.EndStartHung) {
 		t.Errorf("the result frame is %+v, error %v; want a shortage of a hung start", f, err)
 	}

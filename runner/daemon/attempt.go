@@ -49,7 +49,7 @@ type attempt struct {
 	pendingKill          func()          // executes a kill that arrived before the fork; nil if none did
 	isPaused             bool            // the process tree is frozen, or must be frozen when it starts
 	pendingSignals       signalQueue     // signals that are not sent to the attempt yet
-	encodedResult        []byte          // the encoded Result frame; nil until the attempt has ended
+	encodedResultFrame   []byte          // the encoded Result frame; nil until the attempt has ended
 	resultJournalSegment int             // number of the journal segment that holds the result; 0 if none
 	lastSentProgress     wire.Progress   // the progress that was last sent to the service
 	workspace            workspace       // used only by the worker that runs the attempt
@@ -99,7 +99,7 @@ func (a *attempt) recordResultLocked(encodedResult []byte, journalSegment int) {
 		next = attemptUnjournaled
 	}
 	a.enterPhaseLocked(next)
-	a.worker, a.encodedResult, a.resultJournalSegment = nil, encodedResult, journalSegment
+	a.worker, a.encodedResultFrame, a.resultJournalSegment = nil, encodedResult, journalSegment
 }
 
 // killLocked kills an attempt that a worker executes. If the attempt has no process yet, its process is killed right

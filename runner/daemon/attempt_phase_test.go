@@ -43,15 +43,15 @@ func TestAttemptPhaseTransitionsAreChecked(t *testing.T) {
 func newTestServer(t *testing.T) *server {
 	t.Helper()
 	s := &server{
-		Options:        Options{Log: slog.New(slog.DiscardHandler)},
-		mayHaveOrphans: make(chan struct{}, 1),
-		lifetime:       runnerLifetime{ended: make(chan struct{})},
-		serviceLink:    serviceLink{lastBusyAt: time.Now()},
-		attempts:       map[wire.Lease]*attempt{},
-		tableSlots:     tableSlotUses{reservedCount: 1},
-		workers:        workerGroup{targetCount: 1, count: 1},
-		leaseExpiry:    leaseExpiry{watchdogNeeded: make(chan struct{})},
-		runningTable:   newRunningTable(t),
+		Options:            Options{Log: slog.New(slog.DiscardHandler)},
+		orphanReapRequests: make(chan struct{}, 1),
+		lifetime:           runnerLifetime{ended: make(chan struct{})},
+		serviceLink:        serviceLink{runnerLastBusyAt: time.Now()},
+		attempts:           map[wire.Lease]*attempt{},
+		tableSlots:         tableSlotUses{reservedSlotCount: 1},
+		workers:            workerGroup{targetWorkerCount: 1, workerCount: 1},
+		leaseExpiry:        leaseExpiry{watchdogNeededSignal: make(chan struct{})},
+		runningTable:       newRunningTable(t),
 	}
 	s.workers.wakeUp = sync.NewCond(&s.mu)
 	s.diskQueue.wake = make(chan struct{}, 1)
@@ -69,8 +69,8 @@ func addRunningAttempt(s *server, l wire.Lease) *attempt {
 		tableSlot: 1,
 		pid:       7}
 	s.attempts[l] = a
-	s.tableSlots.useCounts[1]++
-	s.workers.busyCount++
+	s.tableSlots.useCountBySlot[1]++
+	s.workers.busyWorkerCount++
 	return a
 }
 
@@ -82,8 +82,8 @@ func TestUnjournaledAttemptKeepsTableSlot(t *testing.T) {
 		a := addRunningAttempt(s, l)
 		s.mu.Lock()
 		a.recordResultLocked([]byte("result"), 0)
-		s.unjournaledCount++
-		s.workers.busyCount--
+		s.unjournaledAttemptCount++
+		s.workers.busyWorkerCount--
 		if s.tableSlots.firstFreeSlotLocked() != 0 || !a.hasEnded() || a.isExecuting() {
 			t.Errorf("%s: the slot is free although the result is not in the journal", first)
 		}
@@ -95,15 +95,15 @@ func TestUnjournaledAttemptKeepsTableSlot(t *testing.T) {
 			}
 		}
 		s.mu.Lock()
-		s.forgetAcknowledgedLocked(&wire.AckResults{Leases: []wire.Lease{l, l, {Seq: 9}}})
-		if s.tableSlots.firstFreeSlotLocked() != 1 || s.tableSlots.useCounts[1] != 0 || s.unjournaledCount != 0 ||
+		s.forgetAcknowledgedResultsLocked(&wire.AckResults{Leases: []wire.Lease{l, l, {Seq: 9}}})
+		if s.tableSlots.firstFreeSlotLocked() != 1 || s.tableSlots.useCountBySlot[1] != 0 || s.unjournaledAttemptCount != 0 ||
 			len(s.attempts) != 0 {
-			t.Errorf("%s: got %d reasons, %d unjournaled, %d attempts, want none", first, s.tableSlots.useCounts[1],
-				s.unjournaledCount, len(s.attempts))
+			t.Errorf("%s: got %d reasons, %d unjournaled, %d attempts, want none", first, s.tableSlots.useCountBySlot[1],
+				s.unjournaledAttemptCount, len(s.attempts))
 		}
 		s.mu.Unlock()
 		s.retryJournalWrites()
-		if s.tableSlots.useCounts[1] != 0 {
+		if s.tableSlots.useCountBySlot[1] != 0 {
 			t.Errorf("%s: the slot was freed twice", first)
 		}
 	}
@@ -126,10 +126,11 @@ func TestLastResultEndsClosingRunner(t *testing.T) {
 	default:
 		t.Error("the runner has not ended after its last attempt")
 	}
-	if s.lifetime.phase != runnerEnded || a.phase != attemptJournaled || s.tableSlots.useCounts[1] != 0 ||
-		s.workers.busyCount != 0 {
-		t.Errorf("got phase %d, attempt phase %d, %d reasons, %d busy", s.lifetime.phase, a.phase, s.tableSlots.useCounts[1],
-			s.workers.busyCount)
+	if s.lifetime.phase != runnerEnded || a.phase != attemptJournaled || s.tableSlots.useCountBySlot[1] != 0 ||
+		s.workers.busyWorkerCount != 0 {
+		t.Errorf("got phase %d, attempt phase %d, %d reasons, %d busy", s.lifetime.phase, a.phase,
+			s.tableSlots.useCountBySlot[1],
+			s.workers.busyWorkerCount)
 	}
 	s.mu.Lock()
 	s.startClosingLocked() // closing a second time must not close the channel again

@@ -16,9 +16,9 @@ func TestKillCauseOverridesObservedCause(t *testing.T) {
 	}{
 		{process.Result{ExitCode: 1}, 0},
 		{process.Result{Signal: 9}, 0},
-		{process.Result{KillCause: 4, HungStart: true, ExitStatusUnknown: true, OutOfMemory: true}, 4},
+		{process.Result{KillCause: 4, StartHung: true, ExitStatusUnknown: true, OutOfMemory: true}, 4},
 		{process.Result{ExitStatusUnknown: true}, int64(queue.EndRunnerLost)},
-		{process.Result{HungStart: true}, int64(queue.EndStartHung)},
+		{process.Result{StartHung: true}, int64(queue.EndStartHung)},
 		{process.Result{OutOfMemory: true}, int64(queue.EndOutOfMemory)},
 		{process.Result{ReachedMemoryLimit: true}, 0}, // a child process was killed, not the main process
 		{process.Result{LoginSessionWasEnding: true, OutOfMemory: true, ResourceShortage: true}, int64(queue.EndStopped)},

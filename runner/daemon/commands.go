@@ -23,7 +23,8 @@ func (s *server) typeInputLocked(f *wire.TypeInput) (t process.TypeInputResult, 
 // frozen when it starts.
 func (s *server) handlePauseLocked(c *serviceConn, f *wire.PauseAttempt) {
 	answer := func(unchangedCount int, ok bool) {
-		c.SendFrames(&wire.PauseReply{RequestID: f.RequestID, UnchangedProcesses: int64(unchangedCount), NotRunning: !ok})
+		c.SendFrames(&wire.PauseReply{RequestID: f.RequestID, UnchangedProcessCount: int64(unchangedCount),
+			AttemptNotRunning: !ok})
 	}
 	a := s.attempts[f.Lease]
 	if a == nil || a.hasEnded() {
@@ -79,13 +80,13 @@ func (s *server) takeNextSignal(a *attempt) (signalNumber int64, found bool) {
 
 // reportImmediatelyLocked makes the runner send all further frames about an attempt immediately, instead of gathering
 // them with other frames.
-func (s *server) reportImmediatelyLocked(f *wire.ReportImmediately) {
+func (s *server) reportImmediatelyLocked(f *wire.ReportAttemptImmediately) {
 	a := s.attempts[f.Lease]
 	if a == nil {
 		return
 	}
 	a.reportsImmediately = true
 	if a.phase >= attemptRunning && s.serviceLink.conn != nil { // frames about the attempt may wait in the outbox
-		s.serviceLink.conn.FlushNow()
+		s.serviceLink.conn.FlushNonBlocking()
 	}
 }

@@ -12,5 +12,5 @@
 // if the runner was killed. Package rundir defines these files.
 //
 // One mutex, server.mu, guards all state that changes. Callers of methods whose names end in Locked must hold
-// it. Slow disk operations run in the diskQueue, without the mutex.
+// it. Slow disk operations run in the diskOperationQueue, without the mutex.
 package daemon

@@ -13,7 +13,7 @@ import (
 // runnerDirectory is the runner's own directory.
 type runnerDirectory struct {
 	runnerName    string // unique name of this runner; also the prefix of its jobs' cookies
-	path          string
+	dirPath       string
 	groupMayRead  bool   // the Unix group of the runners' directory may read the runner's files
 	workspacesDir string // path of the directory that contains the private directories of attempts
 }
@@ -48,11 +48,11 @@ func (s *server) setUpDirectory(runnerPID int) (lock *os.File, err error) {
 	if err := os.MkdirAll(filepath.Join(s.RunnersDir, rundir.OutputsDirName), d.fileMode(0o700)); err != nil {
 		return nil, fmt.Errorf("cannot create the output directory: %w", err)
 	}
-	if err := os.Mkdir(d.path, d.fileMode(0o700)); err != nil {
+	if err := os.Mkdir(d.dirPath, d.fileMode(0o700)); err != nil {
 		return nil, fmt.Errorf("cannot create the runner's directory: %w", err)
 	}
 	mode := d.fileMode(0o600)
-	path := filepath.Join(d.path, rundir.LockFileName)
+	path := filepath.Join(d.dirPath, rundir.LockFileName)
 	lock, err = rundir.WaitForLock(func() (*os.File, bool, error) { return rundir.LockFile(path, mode) })
 	if err == nil && lock == nil { // another process has held the lock for longer than a check of the lock takes
 		err = fmt.Errorf("another process locks the new runner's file %s; end that process", path)
@@ -64,28 +64,28 @@ func (s *server) setUpDirectory(runnerPID int) (lock *os.File, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("the runner cannot start: %w", err)
 	}
-	note := filepath.Join(d.path, rundir.BootIDFileName)
+	note := filepath.Join(d.dirPath, rundir.BootIDFileName)
 	if err := os.WriteFile(note, []byte(rundir.AppendChecksum(boot)), mode); err != nil {
 		return nil, fmt.Errorf("cannot write the boot ID: %w", err)
 	}
 	if s.JobTmpdir != "" {
-		if err := rundir.StoreJobTmpdir(d.path, s.JobTmpdir, mode); err != nil {
+		if err := rundir.StoreJobTmpdir(d.dirPath, s.JobTmpdir, mode); err != nil {
 			return nil, err
 		}
 	}
 	if d.workspacesDir, err = rundir.CreateRunnerWorkspaces(s.RunnersDir, s.JobTmpdir, d.runnerName,
 		s.accounts != nil); err != nil {
 		lock.Close()
-		os.RemoveAll(d.path) // if something remains, a service later removes it like the directory of a dead runner
+		os.RemoveAll(d.dirPath) // if something remains, a service later removes it like the directory of a dead runner
 		return nil, err
 	}
-	if s.runningTable, err = rundir.CreateRunningTable(d.path, mode, runnerPID, process.OwnStartTicks()); err != nil {
+	if s.runningTable, err = rundir.CreateRunningTable(d.dirPath, mode, runnerPID, process.OwnStartTicks()); err != nil {
 		return nil, err
 	}
-	if s.journal, err = rundir.OpenJournal(d.path, mode, s.runningTable.SetJournalSize); err != nil {
+	if s.journal, err = rundir.OpenJournal(d.dirPath, mode, s.runningTable.SetJournalSize); err != nil {
 		return nil, err
 	}
-	if s.socket, err = newRunnerSocket(filepath.Join(d.path, rundir.SocketFileName), d.socketMode()); err != nil {
+	if s.socket, err = newRunnerSocket(filepath.Join(d.dirPath, rundir.SocketFileName), d.socketMode()); err != nil {
 		return nil, fmt.Errorf("cannot listen on the runner's socket: %w", err)
 	}
 	return lock, nil
@@ -103,5 +103,5 @@ func (s *server) removeDirAfterShutdown(lock *os.File) error {
 	if keep {
 		return s.journal.Sync()
 	}
-	return errors.Join(s.journal.Close(), s.runningTable.Close(), rundir.RemoveRunnerDir(s.dir.path, lock))
+	return errors.Join(s.journal.Close(), s.runningTable.Close(), rundir.RemoveRunnerDir(s.dir.dirPath, lock))
 }

@@ -17,7 +17,7 @@ import (
 // executeAttempt runs one attempt and stores its result.
 func (s *server) executeAttempt(w *process.Worker, dir *workDir, a *attempt) {
 	failpoint.Hit("attempt-noted")
-	c := s.newCommand(a)
+	c := s.newAttemptCommand(a)
 	ws := &a.workspace
 	ws.server, ws.attempt, ws.dir = s, a, dir
 	if failed := s.prepareCommand(c, ws); failed != nil {
@@ -26,7 +26,7 @@ func (s *server) executeAttempt(w *process.Worker, dir *workDir, a *attempt) {
 		return
 	}
 	r := w.Run(c)
-	ws.collectAttemptReports(&r)
+	ws.collectResultAndProgress(&r)
 	if r.UnenforcedLimits != "" {
 		s.warnUnenforcedLimitsOnce.Do(func() {
 			s.Log.Warn("jobs request limits that this system does not enforce; see: queuectl doctor",
@@ -39,10 +39,10 @@ func (s *server) executeAttempt(w *process.Worker, dir *workDir, a *attempt) {
 	}
 }
 
-// newCommand returns the command that the attempt's Start frame describes.
-func (s *server) newCommand(a *attempt) *process.Command {
+// newAttemptCommand returns the command that the attempt's Start frame describes.
+func (s *server) newAttemptCommand(a *attempt) *process.Command {
 	st := a.startFrame
-	env := append(st.Env, "QUEUECTL_WORKER="+runner.WorkerName(s.dir.path, a.tableSlot))
+	env := append(st.Env, "QUEUECTL_WORKER="+runner.WorkerName(s.dir.dirPath, a.tableSlot))
 	return &process.Command{
 		Argv: st.Argv, Env: env, WorkingDir: st.Cwd, Umask: int(st.Umask),
 		Stdin: st.Stdin, StdinFile: st.StdinFile, TTY: st.TTY, OutputLog: a.outputLog,
@@ -75,13 +75,13 @@ func (s *server) prepareCommand(c *process.Command, ws *workspace) *process.Resu
 	if err != nil {
 		r := failedStartResult(126, "user: "+err.Error())
 		if !launcher.IsPermanentError(err) { // the user database (NSS) did not answer, so a later try may succeed
-			r.ResourceShortage, r.HungStart = true, true
+			r.ResourceShortage, r.StartHung = true, true
 		}
 		return r
 	}
 	if c.Secrets, err = s.readSecrets(ws.attempt.startFrame); err != nil {
 		r := failedStartResult(126, err.Error())
-		r.CannotStart = process.IsPermanentError(err)
+		r.StartFailedPermanently = process.IsPermanentError(err)
 		return r
 	}
 	if err := ws.openWorkDir(c); err != nil {
@@ -127,7 +127,8 @@ func (s *server) readSecrets(st *wire.Start) (secrets []process.Secret, err erro
 		secret := process.Secret{EnvVarName: name, FilePath: reference}
 		if credential, ok := strings.CutPrefix(reference, credentialPrefix); ok {
 			secret.FilePath = ""
-			if secret.Value, err = launcher.AllowedCredential(s.accounts, s.Credentials, credential, st.AccountUID); err != nil {
+			if secret.Value, err = launcher.ReadAllowedCredential(s.accounts, s.Credentials, credential,
+				st.AccountUID); err != nil {
 				return nil, fmt.Errorf("env_secret %s: credential %s: %w", name, credential, err)
 			}
 		}

@@ -18,8 +18,8 @@ import (
 
 // gatheredFrames describes the frames that wait in the outbox of a connection to be sent together.
 type gatheredFrames struct {
-	frameCount     int       // number of waiting frames; if it is not 0, a timer will send them
-	gatheringSince time.Time // when the first of these frames was added and the timer was started
+	frameCount         int       // number of waiting frames; if it is not 0, a timer will send them
+	gatheringStartedAt time.Time // when the first of these frames was added and the timer was started
 }
 
 // maxGatherDelays limits how long the runner gathers results, as a multiple of settleDelay. The service knows this
@@ -42,20 +42,20 @@ func (s *server) sendEncodedFrameLocked(encodedFrame []byte, sendNow bool) {
 	default:
 		c.AddBytes(encodedFrame)
 		if c.gatheredFrames.frameCount++; c.gatheredFrames.frameCount == 1 {
-			c.gatheredFrames.gatheringSince = time.Now()
+			c.gatheredFrames.gatheringStartedAt = time.Now()
 			time.AfterFunc(delay, func() { s.flushGatheredFrames(c, true) })
 		}
 	}
 }
 
-// flushGatheredFrames sends the gathered frames. If mayWaitLonger is true and enough attempts are waiting to keep the
+// flushGatheredFrames sends the gathered frames. If mayGatherLonger is true and enough attempts are waiting to keep the
 // workers busy, it first waits, for up to maxGatherDelays-1 times settleDelay. It estimates for how long the workers
 // have work from the number of waiting attempts and from how fast frames were gathered.
-func (s *server) flushGatheredFrames(c *serviceConn, mayWaitLonger bool) {
+func (s *server) flushGatheredFrames(c *serviceConn, mayGatherLonger bool) {
 	s.mu.Lock()
-	if mayWaitLonger {
+	if mayGatherLonger {
 		delay := s.serviceLink.settleDelay
-		busyFor := time.Since(c.gatheredFrames.gatheringSince) * time.Duration(len(s.waitingAttempts)) /
+		busyFor := time.Since(c.gatheredFrames.gatheringStartedAt) * time.Duration(len(s.waitingAttempts)) /
 			time.Duration(c.gatheredFrames.frameCount)
 		if extension := min(busyFor-delay, (maxGatherDelays-1)*delay); extension >= delay/2 {
 			time.AfterFunc(extension, func() { s.flushGatheredFrames(c, false) })
@@ -65,5 +65,5 @@ func (s *server) flushGatheredFrames(c *serviceConn, mayWaitLonger bool) {
 	}
 	c.gatheredFrames.frameCount = 0
 	s.mu.Unlock()
-	c.FlushNow()
+	c.FlushNonBlocking()
 }

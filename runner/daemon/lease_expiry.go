@@ -23,11 +23,11 @@ import (
 // leaseExpiry says when the leases of the service end. All leases end at the same time. leaseExpiry also contains the
 // watchdog: a process that ends the jobs in time if the runner hangs or dies.
 type leaseExpiry struct {
-	leasesEndAt        time.Time     // zero if the leases are not limited in time
-	leasesEndSinceBoot time.Duration // leasesEndAt as time since boot; 0 if unknown
-	checkTimer         *time.Timer   // runs checkLeaseExpiry; nil before its first use
-	watchdogPhase      watchdogPhase
-	watchdogNeeded     chan struct{} // closed when the leases are limited in time
+	leasesEndAt          time.Time     // zero if the leases are not limited in time
+	leasesEndSinceBoot   time.Duration // leasesEndAt as time since boot; 0 if unknown
+	expiryCheckTimer     *time.Timer   // runs checkLeaseExpiry; nil before its first use
+	watchdogPhase        watchdogPhase
+	watchdogNeededSignal chan struct{} // closed when the leases are limited in time
 	// watchdog kills this process if the process hangs when the leases end. It is nil if no watchdog runs.
 	watchdog *launcher.Watchdog
 }
@@ -42,18 +42,18 @@ const (
 	watchdogStartDone                      // the watchdog was started, or could not be started
 )
 
-// canExpireLocked reports whether the leases are limited in time. The same information is in the running table, where
-// the watchdog reads it.
-func (l *leaseExpiry) canExpireLocked() bool { return !l.leasesEndAt.IsZero() }
+// leasesCanExpireLocked reports whether the leases are limited in time. The same information is in the running table,
+// where the watchdog reads it.
+func (l *leaseExpiry) leasesCanExpireLocked() bool { return !l.leasesEndAt.IsZero() }
 
 // awaitsWatchdogLocked reports whether no attempt may start yet, because the watchdog is still being started.
 func (l *leaseExpiry) awaitsWatchdogLocked() bool {
-	return l.canExpireLocked() && l.watchdogPhase != watchdogStartDone
+	return l.leasesCanExpireLocked() && l.watchdogPhase != watchdogStartDone
 }
 
-// remainingTimeLocked returns how long the leases still last. It is 0 or negative if they have ended. Call it only
+// remainingLeaseTimeLocked returns how long the leases still last. It is 0 or negative if they have ended. Call it only
 // if the leases are limited in time.
-func (l *leaseExpiry) remainingTimeLocked() time.Duration {
+func (l *leaseExpiry) remainingLeaseTimeLocked() time.Duration {
 	remaining := time.Until(l.leasesEndAt)
 	if l.leasesEndSinceBoot != 0 {
 		remaining = min(remaining, l.leasesEndSinceBoot-runner.TimeSinceBoot())
@@ -61,22 +61,22 @@ func (l *leaseExpiry) remainingTimeLocked() time.Duration {
 	return remaining
 }
 
-// hasExpiredLocked reports whether the leases have expired.
-func (l *leaseExpiry) hasExpiredLocked() bool {
-	return l.canExpireLocked() && l.remainingTimeLocked() <= 0
+// haveLeasesExpiredLocked reports whether the leases have expired.
+func (l *leaseExpiry) haveLeasesExpiredLocked() bool {
+	return l.leasesCanExpireLocked() && l.remainingLeaseTimeLocked() <= 0
 }
 
 // extendLeasesLocked sets a new end of the leases. If f.Duration is 0, the leases are no longer limited in
 // time. See docs/decisions/0030.
 func (s *server) extendLeasesLocked(f *wire.ExtendLeases) {
 	l := &s.leaseExpiry
-	if l.checkTimer != nil {
-		l.checkTimer.Stop()
+	if l.expiryCheckTimer != nil {
+		l.expiryCheckTimer.Stop()
 	}
 	// Write to the table only if the value changes. A write blocks if the disk hangs. Because mu is held, it would then
 	// block the whole server.
 	limited := f.Duration > 0
-	if limited != l.canExpireLocked() {
+	if limited != l.leasesCanExpireLocked() {
 		s.runningTable.SetLeasesExpire(limited)
 		s.workers.wakeUp.Broadcast() // waiting attempts no longer need a watchdog to start
 	}
@@ -87,10 +87,10 @@ func (s *server) extendLeasesLocked(f *wire.ExtendLeases) {
 	}
 	if l.watchdogPhase == watchdogUnneeded {
 		l.watchdogPhase = watchdogStarting
-		close(l.watchdogNeeded)
+		close(l.watchdogNeededSignal)
 	}
 	l.leasesEndAt, l.leasesEndSinceBoot = time.Now().Add(f.Duration), time.Duration(f.ExpiryBootMillis)*time.Millisecond
-	l.checkTimer = time.AfterFunc(l.untilNextCheckLocked(), s.checkLeaseExpiry)
+	l.expiryCheckTimer = time.AfterFunc(l.timeUntilNextCheckLocked(), s.checkLeaseExpiry)
 	l.armWatchdogLocked()
 }
 
@@ -102,16 +102,16 @@ const watchdogKillDelay = 150 * time.Millisecond
 // armWatchdogLocked makes the watchdog kill this process watchdogKillDelay after the end of the leases. Until
 // then, a renewal of the leases can set a later time.
 func (l *leaseExpiry) armWatchdogLocked() {
-	l.watchdog.SetKillDeadline(runner.TimeSinceBoot() + max(l.remainingTimeLocked(), 0) + watchdogKillDelay)
+	l.watchdog.SetKillDeadline(runner.TimeSinceBoot() + max(l.remainingLeaseTimeLocked(), 0) + watchdogKillDelay)
 }
 
 // leaseCheckInterval is the longest time between two checks whether the leases have ended. Timers do not advance while
 // the machine sleeps. So a single timer for the end of the leases would fire too late after a sleep.
 const leaseCheckInterval = time.Second
 
-// untilNextCheckLocked returns how long to wait before the next check whether the leases have expired.
-func (l *leaseExpiry) untilNextCheckLocked() time.Duration {
-	return max(0, min(l.remainingTimeLocked(), leaseCheckInterval))
+// timeUntilNextCheckLocked returns how long to wait before the next check whether the leases have expired.
+func (l *leaseExpiry) timeUntilNextCheckLocked() time.Duration {
+	return max(0, min(l.remainingLeaseTimeLocked(), leaseCheckInterval))
 }
 
 // checkLeaseExpiry ends all jobs if the leases have expired. Otherwise it schedules the next check.
@@ -119,11 +119,11 @@ func (s *server) checkLeaseExpiry() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case !s.leaseExpiry.canExpireLocked():
-	case s.leaseExpiry.hasExpiredLocked():
+	case !s.leaseExpiry.leasesCanExpireLocked():
+	case s.leaseExpiry.haveLeasesExpiredLocked():
 		s.endExpiredLeasesLocked()
 	default:
-		s.leaseExpiry.checkTimer = time.AfterFunc(s.leaseExpiry.untilNextCheckLocked(), s.checkLeaseExpiry)
+		s.leaseExpiry.expiryCheckTimer = time.AfterFunc(s.leaseExpiry.timeUntilNextCheckLocked(), s.checkLeaseExpiry)
 	}
 }
 
@@ -135,7 +135,7 @@ const watchdogStartWarnDelay = 5 * time.Second
 // the runner ends.
 func (s *server) startLeaseWatchdog() {
 	select {
-	case <-s.leaseExpiry.watchdogNeeded:
+	case <-s.leaseExpiry.watchdogNeededSignal:
 	case <-s.lifetime.ended:
 		return
 	}
@@ -143,7 +143,7 @@ func (s *server) startLeaseWatchdog() {
 		s.Log.Error("the watchdog, a process that ends the runner's jobs if the runner dies, has not started yet; until it " +
 			"runs, this runner starts no jobs; the machine may be overloaded")
 	})
-	w, err := launcher.StartWatchdog(s.WatchdogCommand, s.dir.path, false, s.Log)
+	w, err := launcher.StartWatchdog(s.WatchdogCommand, s.dir.dirPath, false, s.Log)
 	warning.Stop()
 	if err != nil && !errors.Is(err, process.ErrUnsupported) {
 		s.Log.Error("the watchdog, a process that ends the runner's jobs if the runner dies, does not run; if runner and "+
@@ -162,7 +162,7 @@ func (s *server) setLeaseWatchdog(w *launcher.Watchdog) {
 	s.mu.Lock()
 	s.leaseExpiry.watchdogPhase, s.leaseExpiry.watchdog = watchdogStartDone, w
 	s.workers.wakeUp.Broadcast()
-	if s.leaseExpiry.canExpireLocked() && !s.leaseExpiry.hasExpiredLocked() {
+	if s.leaseExpiry.leasesCanExpireLocked() && !s.leaseExpiry.haveLeasesExpiredLocked() {
 		s.leaseExpiry.armWatchdogLocked()
 	}
 	s.mu.Unlock()

@@ -32,7 +32,7 @@ func TestExpiredLeasesPreventAttemptStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{
 			Options:  Options{Log: slog.New(slog.DiscardHandler)},
-			attempts: map[wire.Lease]*attempt{}, leaseExpiry: leaseExpiry{watchdogNeeded: make(chan struct{})},
+			attempts: map[wire.Lease]*attempt{}, leaseExpiry: leaseExpiry{watchdogNeededSignal: make(chan struct{})},
 			runningTable: newRunningTable(
 				t),
 		}
@@ -47,7 +47,7 @@ func TestExpiredLeasesPreventAttemptStarts(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			withLock(func() {
-				if s.leaseExpiry.hasExpiredLocked() != want {
+				if s.leaseExpiry.haveLeasesExpiredLocked() != want {
 					t.Errorf("the leases have expired: %v, want %v", !want, want)
 				}
 			})
@@ -110,10 +110,10 @@ func TestAttemptsWaitForLeaseWatchdog(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := &server{
 				Options:  Options{Log: slog.New(slog.DiscardHandler)},
-				attempts: map[wire.Lease]*attempt{}, leaseExpiry: leaseExpiry{watchdogNeeded: make(chan struct{})},
+				attempts: map[wire.Lease]*attempt{}, leaseExpiry: leaseExpiry{watchdogNeededSignal: make(chan struct{})},
 				runningTable: newRunningTable(
 					t),
-				tableSlots: tableSlotUses{reservedCount: 1}, workers: workerGroup{targetCount: 1, count: 1},
+				tableSlots: tableSlotUses{reservedSlotCount: 1}, workers: workerGroup{targetWorkerCount: 1, workerCount: 1},
 			}
 			s.workers.wakeUp = sync.NewCond(&s.mu)
 			s.mu.Lock()

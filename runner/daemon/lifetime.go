@@ -55,15 +55,16 @@ func (s *server) hasUnendedAttemptsLocked() bool {
 }
 
 // stopRunner ends the runner. It removes the waiting attempts. If systemd manages the runner as a separate unit and no
-// service is connected, stopRunner waits up to stopTimeout for the running attempts to end by themselves. Then it kills
-// the attempts that still run, with the cause queue.EndStopped and at most gracePeriod between SIGTERM and SIGKILL.
+// service is connected, stopRunner waits up to disconnectedStopTimeout for the running attempts to end by themselves.
+// Then it kills the attempts that still run, with the cause queue.EndStopped and at most gracePeriod between SIGTERM
+// and SIGKILL.
 func (s *server) stopRunner(gracePeriod time.Duration) {
 	s.mu.Lock()
 	s.discardWaitingAttemptsLocked()
 	s.startClosingLocked()
-	wait := s.serviceLink.stopTimeout
+	wait := s.serviceLink.disconnectedStopTimeout
 	if s.serviceLink.conn != nil || s.IsServiceStopped == nil {
-		// Do not wait. A connected service has already waited for its jobs. stopTimeout is only for a runner that
+		// Do not wait. A connected service has already waited for its jobs. disconnectedStopTimeout is only for a runner that
 		// systemd manages as a separate unit.
 		wait = 0
 	}
@@ -92,7 +93,7 @@ func (s *server) watchServiceUnit(serviceStopped chan<- struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	count := 0 // number of calls of IsServiceStopped in a row that returned true
-	s.serviceLink.serviceStopTimer = time.AfterFunc(serviceStopCheckInterval, func() {
+	s.serviceLink.serviceStopCheckTimer = time.AfterFunc(serviceStopCheckInterval, func() {
 		isUnwanted := s.isServiceDisconnected() && s.IsServiceStopped()
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -100,26 +101,26 @@ func (s *server) watchServiceUnit(serviceStopped chan<- struct{}) {
 			count = 0
 		}
 		// nil means that an overlapping call of this function has closed the channel
-		if s.serviceLink.serviceStopTimer == nil {
+		if s.serviceLink.serviceStopCheckTimer == nil {
 			return
 		}
 		if count == 2 {
-			s.serviceLink.serviceStopTimer = nil // so that disconnectLocked does not start the timer again
+			s.serviceLink.serviceStopCheckTimer = nil // so that disconnectLocked does not start the timer again
 			close(serviceStopped)
 		} else if s.serviceLink.conn == nil && s.lifetime.phase != runnerEnded {
-			s.serviceLink.serviceStopTimer.Reset(serviceStopCheckInterval)
+			s.serviceLink.serviceStopCheckTimer.Reset(serviceStopCheckInterval)
 		}
 	})
 }
 
-// endingReportInterval is the time between two calls of Options.ExtendStopTimeout, which asks the operating system for
-// more time.
-const endingReportInterval = 10 * time.Second
+// extendStopTimeoutInterval is the time between two calls of Options.ExtendStopTimeout, which asks the operating system
+// for more time.
+const extendStopTimeoutInterval = 10 * time.Second
 
-// reportEnding calls ExtendStopTimeout every endingReportInterval until the runner ends. ExtendStopTimeout asks the
-// operating system for more time.
-func (s *server) reportEnding() {
-	tick := time.NewTicker(endingReportInterval)
+// extendStopTimeoutUntilEnd calls ExtendStopTimeout every extendStopTimeoutInterval until the runner ends.
+// ExtendStopTimeout asks the operating system for more time.
+func (s *server) extendStopTimeoutUntilEnd() {
+	tick := time.NewTicker(extendStopTimeoutInterval)
 	defer tick.Stop()
 	for {
 		s.ExtendStopTimeout()
@@ -131,20 +132,20 @@ func (s *server) reportEnding() {
 	}
 }
 
-// idleExitDelay is how long a runner waits, without a service and without jobs, before it ends.
-// housekeepInterval is the time between two rounds of housekeep.
+// idleRunnerExitDelay is how long a runner waits, without a service and without jobs, before it ends.
+// housekeepingInterval is the time between two rounds of housekeep.
 const (
-	idleExitDelay     = 30 * time.Second
-	housekeepInterval = 30 * time.Second
+	idleRunnerExitDelay  = 30 * time.Second
+	housekeepingInterval = 30 * time.Second
 )
 
-// housekeep does periodic work every housekeepInterval. It reaps ended orphans (processes of jobs whose parents have
-// ended). It removes unused control groups and leftover private directories. It calls retryJournalWrites, and it ends a
-// runner that has been idle for idleExitDelay.
+// runHousekeeping does periodic work every housekeepingInterval. It reaps ended orphans (processes of jobs whose
+// parents have ended). It removes unused control groups and leftover private directories. It calls retryJournalWrites,
+// and it ends a runner that has been idle for idleRunnerExitDelay.
 //
 // If an attempt may have left orphans, housekeep reaps them without waiting for the next interval.
-func (s *server) housekeep() {
-	tick := time.NewTicker(housekeepInterval)
+func (s *server) runHousekeeping() {
+	tick := time.NewTicker(housekeepingInterval)
 	defer tick.Stop()
 	// nextReap fires when ReapEndedOrphans must be called again. It is nil if no orphans will end soon.
 	var nextReap <-chan time.Time
@@ -153,7 +154,7 @@ func (s *server) housekeep() {
 		select {
 		case <-s.lifetime.ended:
 			return
-		case <-s.mayHaveOrphans:
+		case <-s.orphanReapRequests:
 		case <-nextReap:
 		case <-tick.C:
 			isRound = true
@@ -171,8 +172,8 @@ func (s *server) housekeep() {
 		s.sweeper.queueLeftoverDirs(s.dir.workspacesDir)
 		s.mu.Lock()
 		if s.serviceLink.conn != nil || s.hasUnendedAttemptsLocked() || len(s.stuckAttempts) > 0 {
-			s.serviceLink.lastBusyAt = time.Now()
-		} else if time.Since(s.serviceLink.lastBusyAt) > idleExitDelay {
+			s.serviceLink.runnerLastBusyAt = time.Now()
+		} else if time.Since(s.serviceLink.runnerLastBusyAt) > idleRunnerExitDelay {
 			s.startClosingLocked()
 		}
 		s.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 func connectService(t *testing.T, s *server, epoch int64) (c *serviceConn, accepted bool) {
 	t.Helper()
 	service, runnerEnd := net.Pipe()
-	c = newConn(runnerEnd)
+	c = newServiceConn(runnerEnd)
 	go c.Run() // ends when c is closed
 	t.Cleanup(c.close)
 	t.Cleanup(func() { service.Close() })

@@ -9,7 +9,7 @@ import (
 
 // The runner starts the waiting attempts of each queue in the order of their Position. If several queues have
 // waiting attempts, it alternates between them in the order in which the service sent their attempts.
-func TestWaitingAttemptsAreSortedByPosition(t *testing.T) {
+func TestWaitingAttemptsAreSortedByStartPosition(t *testing.T) {
 	s := &server{}
 	for _, start := range []wire.Start{
 		{Lease: wire.Lease{Seq: 1}, Queue: "a", Position: wire.QueuePosition{Rank: 10, Seq: 1}},
@@ -21,10 +21,10 @@ func TestWaitingAttemptsAreSortedByPosition(t *testing.T) {
 		// This job starts before all others of its queue.
 		{Lease: wire.Lease{Seq: 7}, Queue: "b", Position: wire.QueuePosition{Rank: -9, Seq: 7}},
 		{Lease: wire.Lease{Seq: 3}, Queue: "a", Position: wire.QueuePosition{Rank: 20, Seq: 3}},
-		// With StartsBeforeJob set, this job starts before job 5.
-		{Lease: wire.Lease{Seq: 9}, Queue: "a", Position: wire.QueuePosition{Rank: 30, Seq: 5, StartsBeforeJob: true}},
+		// With IsJustBeforeJob set, this job starts before job 5.
+		{Lease: wire.Lease{Seq: 9}, Queue: "a", Position: wire.QueuePosition{Rank: 30, Seq: 5, IsJustBeforeJob: true}},
 		// This job also starts before job 5. It starts after job 9, because job 9 was sent earlier.
-		{Lease: wire.Lease{Seq: 8}, Queue: "a", Position: wire.QueuePosition{Rank: 30, Seq: 5, StartsBeforeJob: true}},
+		{Lease: wire.Lease{Seq: 8}, Queue: "a", Position: wire.QueuePosition{Rank: 30, Seq: 5, IsJustBeforeJob: true}},
 	} {
 		s.insertWaitingAttemptLocked(&attempt{startFrame: &start})
 	}

@@ -27,8 +27,8 @@ type Options struct {
 	// no service is connected, and ends if two calls in a row return true. If IsServiceStopped is nil, the runner never
 	// ends for this reason.
 	IsServiceStopped func() bool
-	// ExtendStopTimeout is called every endingReportInterval while the runner ends: from the end of Serve's context until
-	// all jobs have ended. It may be nil.
+	// ExtendStopTimeout is called every extendStopTimeoutInterval while the runner ends: from the end of Serve's context
+	// until all jobs have ended. It may be nil.
 	ExtendStopTimeout func()
 	Log               *slog.Logger
 	// OnReady is called once the runner's socket accepts connections.
@@ -39,51 +39,52 @@ type Options struct {
 // The fields above mu are set before the first connection, or have their own locks.
 type server struct {
 	Options
-	dir               runnerDirectory
-	runningTable      *rundir.MappedRunningTable
-	journal           *rundir.Journal
-	accounts          *launcher.Accounts // nil unless the runner runs as root
-	watchdog          *launcher.Watchdog // nil unless the runner runs as root
-	socket            *runnerSocket
-	diskQueue         diskQueue      // disk operations, which must not run while mu is held
-	sweeper           workDirSweeper // removes the private directories of attempts that have ended
-	mayHaveOrphans    chan struct{}  // receives a value when an attempt may have left orphans
-	goroutines        sync.WaitGroup // workers and the goroutines that workers start
-	namedWorkDirCount atomic.Int64   // number of private directories that were given a name
+	dir                runnerDirectory
+	runningTable       *rundir.MappedRunningTable
+	journal            *rundir.Journal
+	accounts           *launcher.Accounts // nil unless the runner runs as root
+	watchdog           *launcher.Watchdog // nil unless the runner runs as root
+	socket             *runnerSocket
+	diskQueue          diskOperationQueue // disk operations, which must not run while mu is held
+	sweeper            workDirSweeper     // removes the private directories of attempts that have ended
+	orphanReapRequests chan struct{}      // receives a value when an attempt may have left orphans
+	goroutines         sync.WaitGroup     // workers and the goroutines that workers start
+	workDirNameCount   atomic.Int64       // number of private directories that were given a name
 
 	warnUnenforcedLimitsOnce sync.Once // used to log once that limits are not enforced
 	warnUnlimitedMemoryOnce  sync.Once // used to log once that the runner's own memory is not limited
 
-	mu               sync.Mutex
-	lifetime         runnerLifetime
-	serviceLink      serviceLink
-	attempts         map[wire.Lease]*attempt
-	waitingAttempts  []*attempt     // attempts that no worker has taken, in the order in which they will start
-	unjournaledCount int            // number of attempts in attemptUnjournaled
-	stuckAttempts    []wire.Attempt // ended attempts with processes that survived SIGKILL; each attempt keeps its slot
-	tableSlots       tableSlotUses
-	workers          workerGroup
-	idleTimer        *time.Timer // runs wakeIdleWorkers; nil before its first use
-	leaseExpiry      leaseExpiry
+	mu                      sync.Mutex
+	lifetime                runnerLifetime
+	serviceLink             serviceLink
+	attempts                map[wire.Lease]*attempt
+	waitingAttempts         []*attempt // attempts that no worker has taken, in the order in which they will start
+	unjournaledAttemptCount int        // number of attempts in attemptUnjournaled
+	// ended attempts with processes that survived SIGKILL; each attempt keeps its slot
+	stuckAttempts []wire.Attempt
+	tableSlots    tableSlotUses
+	workers       workerGroup
+	idleTimer     *time.Timer // runs wakeIdleWorkers; nil before its first use
+	leaseExpiry   leaseExpiry
 }
 
 // Serve runs a runner in this process, with a new directory below RunnersDir. The runner ends when ctx ends,
-// the service sends Shutdown, the directory is removed, or it has been idle for idleExitDelay. Before Serve
+// the service sends Shutdown, the directory is removed, or it has been idle for idleRunnerExitDelay. Before Serve
 // returns, it ends the running jobs and stores their results in the journal.
 func Serve(ctx context.Context, o Options) error {
 	pid := os.Getpid()
 	name := fmt.Sprintf("%d.%x", pid, time.Now().UnixNano())
-	if o.ForIsolatedJob {
-		name += runner.IsolatedDirSuffix
+	if o.ServesOneIsolatedJob {
+		name += runner.IsolatedRunnerDirSuffix
 	}
 	s := &server{
-		Options:        o,
-		dir:            runnerDirectory{runnerName: name, path: filepath.Join(o.RunnersDir, name)},
-		mayHaveOrphans: make(chan struct{}, 1),
-		lifetime:       runnerLifetime{ended: make(chan struct{})},
-		serviceLink:    serviceLink{lastBusyAt: time.Now()},
-		attempts:       map[wire.Lease]*attempt{},
-		leaseExpiry:    leaseExpiry{watchdogNeeded: make(chan struct{})},
+		Options:            o,
+		dir:                runnerDirectory{runnerName: name, dirPath: filepath.Join(o.RunnersDir, name)},
+		orphanReapRequests: make(chan struct{}, 1),
+		lifetime:           runnerLifetime{ended: make(chan struct{})},
+		serviceLink:        serviceLink{runnerLastBusyAt: time.Now()},
+		attempts:           map[wire.Lease]*attempt{},
+		leaseExpiry:        leaseExpiry{watchdogNeededSignal: make(chan struct{})},
 	}
 	s.workers.wakeUp = sync.NewCond(&s.mu)
 	if o.PolicyFile != "" {
@@ -98,13 +99,13 @@ func Serve(ctx context.Context, o Options) error {
 	s.sweeper.init(s.Log)
 	s.diskQueue.wake = make(chan struct{}, 1)
 	if s.accounts != nil {
-		if s.watchdog, err = launcher.StartWatchdog(o.WatchdogCommand, s.dir.path, true, s.Log); err != nil {
+		if s.watchdog, err = launcher.StartWatchdog(o.WatchdogCommand, s.dir.dirPath, true, s.Log); err != nil {
 			return err
 		}
 		defer s.watchdog.End()
 		s.leaseExpiry.watchdog, s.leaseExpiry.watchdogPhase = s.watchdog, watchdogStartDone
 	}
-	o.OnReady(s.dir.path)
+	o.OnReady(s.dir.dirPath)
 
 	s.run(ctx)
 	s.runningTable.SetLeasesExpire(false) // no jobs are left, so the watchdog must not try to end jobs
@@ -118,7 +119,7 @@ func Serve(ctx context.Context, o Options) error {
 func (s *server) run(ctx context.Context) {
 	var loops sync.WaitGroup
 	loops.Go(s.acceptConns)
-	loops.Go(s.housekeep)
+	loops.Go(s.runHousekeeping)
 	loops.Go(func() { s.diskQueue.runOperations(s.lifetime.ended) })
 	loops.Go(func() { s.sweeper.runOperations(s.lifetime.ended) })
 	if s.watchdog == nil {
@@ -138,7 +139,7 @@ func (s *server) run(ctx context.Context) {
 	select {
 	case <-ctx.Done():
 		if s.ExtendStopTimeout != nil {
-			loops.Go(s.reportEnding)
+			loops.Go(s.extendStopTimeoutUntilEnd)
 		}
 		s.stopRunner(runner.StopGracePeriodFor(ctx))
 	case <-serviceStopped:
@@ -147,7 +148,7 @@ func (s *server) run(ctx context.Context) {
 		s.stopRunner(runner.StopGracePeriod())
 	case <-dirRemoved:
 		s.Log.Error("this runner's directory was removed, so no service can find this runner; "+
-			"ending the runner and its jobs", "dir", s.dir.path)
+			"ending the runner and its jobs", "dir", s.dir.dirPath)
 		s.stopRunner(runner.StopGracePeriod())
 	case <-s.lifetime.ended:
 	}

@@ -12,14 +12,15 @@ import (
 type serviceLink struct {
 	newestEpoch int64        // highest epoch (number of a service start) that has connected; 0 before the first
 	conn        *serviceConn // connection to the service with the newest epoch; nil while no service is connected
-	// serviceStopTimer calls IsServiceStopped while no service is connected. It is nil if Options.IsServiceStopped is nil.
-	// It is also nil when the runner knows that the service was stopped permanently.
-	serviceStopTimer *time.Timer
-	lastBusyAt       time.Time     // when the runner last had a service or a running attempt
-	settleDelay      time.Duration // how long results wait for other results before they are sent; set by a Setup frame
-	// stopTimeout is how long running attempts may continue when the operating system ends the runner
+	// serviceStopCheckTimer calls IsServiceStopped while no service is connected. It is nil if Options.IsServiceStopped is
+	// nil. It is also nil when the runner knows that the service was stopped permanently.
+	serviceStopCheckTimer *time.Timer
+	runnerLastBusyAt      time.Time // when the runner last had a service or a running attempt
+	// how long results wait for other results before they are sent; set by a Setup frame
+	settleDelay time.Duration
+	// disconnectedStopTimeout is how long running attempts may continue when the operating system ends the runner
 	// while no service is connected. A Setup frame sets it.
-	stopTimeout time.Duration
+	disconnectedStopTimeout time.Duration
 }
 
 // connectLocked makes c the current connection and closes the previous one.
@@ -36,9 +37,9 @@ func (l *serviceLink) disconnectLocked(c *serviceConn) bool {
 	if l.conn != c {
 		return false
 	}
-	l.conn, l.lastBusyAt = nil, time.Now()
-	if l.serviceStopTimer != nil {
-		l.serviceStopTimer.Reset(serviceStopCheckInterval)
+	l.conn, l.runnerLastBusyAt = nil, time.Now()
+	if l.serviceStopCheckTimer != nil {
+		l.serviceStopCheckTimer.Reset(serviceStopCheckInterval)
 	}
 	return true
 }
@@ -71,8 +72,8 @@ func (s *server) handleHelloLocked(c *serviceConn, h *wire.Hello) bool {
 	return true
 }
 
-// endingVersionSuffix is appended to the reported version of a runner that is about to end.
-const endingVersionSuffix = " (ending)"
+// endingRunnerVersionSuffix is appended to the reported version of a runner that is about to end.
+const endingRunnerVersionSuffix = " (ending)"
 
 // helloReplyLocked returns the answer to a Hello, and the encoded frames to send after it. These frames contain the
 // results that no service has acknowledged, and the progress of running attempts.
@@ -82,12 +83,12 @@ func (s *server) helloReplyLocked() (reply *wire.HelloReply, encodedFrames []byt
 			os.Getpid()), Enforcements: s.limitEnforcements(),
 	}
 	if s.lifetime.phase != runnerServing { // because of the changed version, the service sends no new jobs
-		reply.RunnerVersion += endingVersionSuffix
+		reply.RunnerVersion += endingRunnerVersionSuffix
 	}
 	for _, a := range s.attempts {
 		if a.hasEnded() {
 			reply.UnacknowledgedLeases = append(reply.UnacknowledgedLeases, leaseOf(a))
-			encodedFrames = append(encodedFrames, a.encodedResult...)
+			encodedFrames = append(encodedFrames, a.encodedResultFrame...)
 			continue
 		}
 		reply.UnendedAttempts = append(reply.UnendedAttempts, toWireAttempt(a))
@@ -102,7 +103,7 @@ func (s *server) helloReplyLocked() (reply *wire.HelloReply, encodedFrames []byt
 // limitEnforcements returns, for each limit of jobs, how this runner enforces it.
 func (s *server) limitEnforcements() (enforcements []wire.LimitEnforcement) {
 	for _, e := range process.LimitEnforcements(s.Cgroups) {
-		enforcements = append(enforcements, wire.LimitEnforcement{LimitName: e.LimitField, Extent: int64(e.Extent),
+		enforcements = append(enforcements, wire.LimitEnforcement{LimitName: e.LimitField, EnforcementExtent: int64(e.Extent),
 			Mechanism: e.Mechanism})
 	}
 	return enforcements

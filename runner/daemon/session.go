@@ -40,7 +40,7 @@ type serviceConn struct {
 	gatheredFrames gatheredFrames // guarded by the server's mu
 }
 
-func newConn(c net.Conn) *serviceConn {
+func newServiceConn(c net.Conn) *serviceConn {
 	return &serviceConn{Outbox: wire.NewOutbox(c), netConn: c, closed: make(chan struct{})}
 }
 
@@ -69,7 +69,7 @@ func (s *server) acceptConns() {
 			c.Close()
 			continue
 		}
-		conns.Go(func() { s.serveConn(newConn(c)) })
+		conns.Go(func() { s.serveConn(newServiceConn(c)) })
 	}
 }
 
@@ -81,7 +81,7 @@ func (s *server) serveConn(c *serviceConn) {
 	loops.Go(func() {
 		select {
 		case <-s.lifetime.ended:
-			c.FlushNow()
+			c.FlushNonBlocking()
 			c.netConn.SetReadDeadline(time.Now().Add(closingReadTimeout))
 		case <-c.closed:
 		}
@@ -161,10 +161,10 @@ func (s *server) handleFrame(c *serviceConn, f wire.Frame) bool {
 		s.queueSignalLocked(f)
 	case *wire.PauseAttempt:
 		s.handlePauseLocked(c, f)
-	case *wire.ReportImmediately:
+	case *wire.ReportAttemptImmediately:
 		s.reportImmediatelyLocked(f)
 	case *wire.AckResults:
-		s.forgetAcknowledgedLocked(f)
+		s.forgetAcknowledgedResultsLocked(f)
 	case *wire.PurgeOutputs:
 		s.diskQueue.addOperation(func() { s.purgeOutputs(c, f) })
 	case *wire.Shutdown:
@@ -180,7 +180,8 @@ func (s *server) handleFrame(c *serviceConn, f wire.Frame) bool {
 // system ends the runner.
 const maxStopTimeout = 24 * time.Hour
 
-// applySetupLocked applies the settings in a Setup frame: the number of workers, settleDelay and stopTimeout.
+// applySetupLocked applies the settings in a Setup frame: the number of workers, settleDelay and
+// disconnectedStopTimeout.
 func (s *server) applySetupLocked(f *wire.Setup) {
 	target := int(min(max(f.WorkerCount, 0), rundir.MaxTableSlots))
 	reserved, err := s.runningTable.ReserveSlots(min(target+spareTableSlotCount, rundir.MaxTableSlots))
@@ -190,8 +191,9 @@ func (s *server) applySetupLocked(f *wire.Setup) {
 			"space for more",
 			"max_running_jobs", target, "error", err)
 	}
-	s.tableSlots.reservedCount = reserved
-	s.serviceLink.settleDelay, s.serviceLink.stopTimeout = f.SettleDelay, min(max(f.StopTimeout, 0), maxStopTimeout)
+	s.tableSlots.reservedSlotCount = reserved
+	s.serviceLink.settleDelay, s.serviceLink.disconnectedStopTimeout = f.SettleDelay,
+		min(max(f.StopTimeout, 0), maxStopTimeout)
 	s.setWorkerCountLocked(target)
 	s.limitRunnerMemory(target)
 }

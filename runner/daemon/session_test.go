@@ -20,7 +20,7 @@ import (
 func TestGatheredFramesAreSentAfterDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, runnerEnd := net.Pipe()
-		c := newConn(runnerEnd)
+		c := newServiceConn(runnerEnd)
 		go c.Run() // ends when c is closed
 		defer c.close()
 		const delay = 7 * time.Millisecond
@@ -64,7 +64,7 @@ func TestFrameGatheringExtendsWhileAttemptsWait(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			service, runnerEnd := net.Pipe()
-			c := newConn(runnerEnd)
+			c := newServiceConn(runnerEnd)
 			go c.Run() // ends when c is closed
 			defer c.close()
 			s := &server{serviceLink: serviceLink{conn: c, settleDelay: delay}, waitingAttempts: make([]*attempt, waiting)}
@@ -99,7 +99,7 @@ func TestFrameGatheringExtendsWhileAttemptsWait(t *testing.T) {
 func TestDroppedAttemptReleasesOutputReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, runnerEnd := net.Pipe()
-		c := newConn(runnerEnd)
+		c := newServiceConn(runnerEnd)
 		go c.Run() // ends when c is closed
 		defer c.close()
 		l := wire.Lease{Seq: 1, Fence: 7}

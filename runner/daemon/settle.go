@@ -25,26 +25,26 @@ func (s *server) settleAttempt(a *attempt, r *process.Result, ws *workspace) {
 			"keeping the result in memory and trying again", "job", f.Seq, "error", err)
 	}
 	if r.HasBackgroundProcesses {
-		if err := rundir.AppendBackgroundGroup(s.dir.path, r.PID, s.dir.fileMode(0o600)); err != nil {
+		if err := rundir.AppendBackgroundGroup(s.dir.dirPath, r.PID, s.dir.fileMode(0o600)); err != nil {
 			s.Log.Error("could not record which background processes a job may keep, so they will end when the runner ends",
 				"job", f.Seq, "error", err)
 		}
 	}
 	if r.EndedLeftoverCount > 0 || r.Signal != 0 {
-		wire.WakeReceiver(s.mayHaveOrphans)
+		wire.SendWakeSignal(s.orphanReapRequests)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a.recordResultLocked(result, segment)
-	if s.serviceLink.conn == nil && time.Since(s.serviceLink.lastBusyAt) > disconnectJournalSyncDelay {
+	if s.serviceLink.conn == nil && time.Since(s.serviceLink.runnerLastBusyAt) > disconnectJournalSyncDelay {
 		s.diskQueue.addOperation(s.syncJournal)
 	}
-	s.workers.busyCount--
+	s.workers.busyWorkerCount--
 	if a.phase == attemptUnjournaled {
-		s.unjournaledCount++ // the attempt keeps its slot in the running table until its result is in the journal
+		s.unjournaledAttemptCount++ // the attempt keeps its slot in the running table until its result is in the journal
 	} else {
 		s.freeSlotLocked(a)
-		if s.unjournaledCount > 0 {
+		if s.unjournaledAttemptCount > 0 {
 			s.diskQueue.addOperation(s.retryJournalWrites)
 		}
 	}
@@ -53,7 +53,7 @@ func (s *server) settleAttempt(a *attempt, r *process.Result, ws *workspace) {
 	if r.StuckPID != 0 {
 		s.addStuckAttemptLocked(a, r.StuckPID)
 	}
-	s.sendEncodedFrameLocked(a.encodedResult, a.reportsImmediately || len(s.waitingAttempts) == 0)
+	s.sendEncodedFrameLocked(a.encodedResultFrame, a.reportsImmediately || len(s.waitingAttempts) == 0)
 	s.endRunnerIfDoneLocked()
 }
 
@@ -84,11 +84,11 @@ func resultEndCause(r *process.Result) int64 {
 		return int64(queue.EndStopped)
 	case r.ExitStatusUnknown:
 		return int64(queue.EndRunnerLost)
-	case r.HungStart:
+	case r.StartHung:
 		return int64(queue.EndStartHung)
 	case r.OutOfMemory:
 		return int64(queue.EndOutOfMemory)
-	case r.CannotStart:
+	case r.StartFailedPermanently:
 		return int64(queue.EndCannotStart)
 	}
 	return 0
@@ -106,7 +106,7 @@ func (s *server) retryJournalWrites() {
 	}
 	s.mu.Unlock()
 	for _, a := range unjournaledAttempts {
-		segment, err := s.journal.AppendResult(a.encodedResult)
+		segment, err := s.journal.AppendResult(a.encodedResultFrame)
 		if err != nil {
 			return // the next round of housekeep or the next result tries again
 		}
@@ -114,7 +114,7 @@ func (s *server) retryJournalWrites() {
 		needed := a.enterPhaseLocked(attemptJournaled)
 		if needed {
 			a.resultJournalSegment = segment
-			s.unjournaledCount--
+			s.unjournaledAttemptCount--
 			s.freeSlotLocked(a)
 		}
 		s.mu.Unlock()
@@ -124,8 +124,8 @@ func (s *server) retryJournalWrites() {
 	}
 }
 
-// forgetAcknowledgedLocked forgets attempts whose results the service has stored.
-func (s *server) forgetAcknowledgedLocked(f *wire.AckResults) {
+// forgetAcknowledgedResultsLocked forgets attempts whose results the service has stored.
+func (s *server) forgetAcknowledgedResultsLocked(f *wire.AckResults) {
 	for _, l := range f.Leases {
 		a := s.attempts[l]
 		if a == nil {
@@ -137,7 +137,7 @@ func (s *server) forgetAcknowledgedLocked(f *wire.AckResults) {
 		}
 		delete(s.attempts, l)
 		if keepsSlot {
-			s.unjournaledCount--
+			s.unjournaledAttemptCount--
 			s.freeSlotLocked(a)
 		}
 		s.diskQueue.addOperation(func() {

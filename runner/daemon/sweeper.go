@@ -20,7 +20,7 @@ const dirRemovalTimeout = 10 * time.Second
 // removes a part of one at a time, so that a large directory does not delay others. Call init before use.
 // queueRemoval and queueLeftoverDirs may be called from any goroutine.
 type workDirSweeper struct {
-	diskQueue
+	diskOperationQueue
 	log *slog.Logger
 
 	mu                 sync.Mutex
@@ -29,7 +29,7 @@ type workDirSweeper struct {
 }
 
 func (s *workDirSweeper) init(log *slog.Logger) {
-	s.diskQueue.wake = make(chan struct{}, 1)
+	s.diskOperationQueue.wake = make(chan struct{}, 1)
 	s.log, s.queuedPaths, s.failureLoggedPaths = log, map[string]bool{}, map[string]bool{}
 }
 
@@ -51,14 +51,14 @@ func (s *workDirSweeper) queueRemoval(path string, owner *runas.Identity) {
 		s.removePartOfDir(path, owner, deadline)
 		return
 	}
-	s.diskQueue.addOperation(func() { s.removePartOfDir(path, owner, deadline) })
+	s.diskOperationQueue.addOperation(func() { s.removePartOfDir(path, owner, deadline) })
 }
 
 // removePartOfDir removes a part of a directory. If more is left, it queues itself again for the next part.
 func (s *workDirSweeper) removePartOfDir(path string, owner *runas.Identity, deadline time.Time) {
 	more, err := privdir.RemoveDirStep(path, owner)
 	if more && time.Now().Before(deadline) {
-		s.diskQueue.addOperation(func() { s.removePartOfDir(path, owner, deadline) })
+		s.diskOperationQueue.addOperation(func() { s.removePartOfDir(path, owner, deadline) })
 		return
 	}
 	s.mu.Lock()
@@ -82,7 +82,7 @@ func (s *workDirSweeper) queueLeftoverDirs(parentDir string) {
 	}
 	for _, e := range list {
 		path := filepath.Join(parentDir, e.Name())
-		if !e.IsDir() || !strings.Contains(e.Name(), privdir.RenamedDirInfix) {
+		if !e.IsDir() || !strings.Contains(e.Name(), privdir.RenamedDirNameInfix) {
 			continue
 		}
 		if owner, err := privdir.OwnerIdentity(path); err == nil {

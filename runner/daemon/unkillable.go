@@ -11,7 +11,7 @@ import (
 // of one of these processes. The attempt's slot in the running table stays in use. addStuckAttemptLocked then sends the
 // service the list of all attempts with such processes.
 func (s *server) addStuckAttemptLocked(a *attempt, stuckPID int) {
-	s.tableSlots.useCounts[a.tableSlot]++
+	s.tableSlots.useCountBySlot[a.tableSlot]++
 	stuck := toWireAttempt(a)
 	stuck.PID = int64(stuckPID)
 	s.stuckAttempts = append(s.stuckAttempts, stuck)

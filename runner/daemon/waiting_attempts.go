@@ -12,7 +12,7 @@ import (
 
 // addWaitingAttemptLocked adds the attempt of a Start frame to the waiting attempts.
 func (s *server) addWaitingAttemptLocked(f *wire.Start) {
-	if s.attempts[f.Lease] != nil || s.lifetime.phase != runnerServing || s.leaseExpiry.hasExpiredLocked() ||
+	if s.attempts[f.Lease] != nil || s.lifetime.phase != runnerServing || s.leaseExpiry.haveLeasesExpiredLocked() ||
 		len(f.Argv) == 0 ||
 		(s.accounts != nil) != (f.AccountUID >= 0) {
 		// Ignore the frame: each lease is started at most once. A runner of root ignores a frame that names no
@@ -21,7 +21,7 @@ func (s *server) addWaitingAttemptLocked(f *wire.Start) {
 	}
 	a := &attempt{startFrame: f}
 	a.outputLog = output.NewLog(f.OutputLimitBytes, func() (*os.File, error) {
-		return os.CreateTemp(s.dir.path, "log-*")
+		return os.CreateTemp(s.dir.dirPath, "log-*")
 	})
 	s.attempts[f.Lease] = a
 	s.insertWaitingAttemptLocked(a)
@@ -76,7 +76,7 @@ func (s *server) dropAttemptLocked(f *wire.DropStart) {
 		s.waitingAttempts = slices.Delete(s.waitingAttempts, i, i+1)
 		dropped = true
 	}
-	s.sendFrameLocked(&wire.DropStartReply{Lease: f.Lease, Dropped: dropped}, true)
+	s.sendFrameLocked(&wire.DropStartReply{Lease: f.Lease, StartDropped: dropped}, true)
 }
 
 // discardWaitingAttemptsLocked removes all attempts that no worker has taken.

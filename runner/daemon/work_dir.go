@@ -16,34 +16,34 @@ type workDir struct {
 
 // A worker normally removes the private directory when an attempt ends. But creating and removing a directory takes a
 // fifth of the time of a short job. So if the attempt did not use the directory, the worker keeps it for the next
-// attempt in two cases: the attempt started within maxDirReuseGap after the previous attempt ended, or other attempts
-// are waiting. If no next attempt comes, the worker removes the directory idleDirRemoveDelay after its last attempt
-// ended.
+// attempt in two cases: the attempt started within maxWorkDirReuseGap after the previous attempt ended, or other
+// attempts are waiting. If no next attempt comes, the worker removes the directory idleWorkDirRemoveDelay after its
+// last attempt ended.
 const (
-	maxDirReuseGap     = time.Millisecond
-	idleDirRemoveDelay = 50 * time.Millisecond
+	maxWorkDirReuseGap     = time.Millisecond
+	idleWorkDirRemoveDelay = 50 * time.Millisecond
 )
 
 // newWorkDir returns the private directory of a new worker. It gives the directory a new name, but does not create it
 // yet.
 func (s *server) newWorkDir() *workDir {
-	name := strconv.FormatInt(s.namedWorkDirCount.Add(1), 10)
+	name := strconv.FormatInt(s.workDirNameCount.Add(1), 10)
 	return &workDir{Dir: privdir.New(filepath.Join(s.dir.workspacesDir, name))}
 }
 
-// removeIdleDirLocked removes the private directory of an idle worker if the worker's last attempt ended at least
-// idleDirRemoveDelay ago. Otherwise it schedules a wake-up of the idle workers. It reports whether it has removed the
-// directory. It releases mu during the removal.
-func (s *server) removeIdleDirLocked(dir *workDir) bool {
-	if time.Since(dir.lastAttemptEndedAt) < idleDirRemoveDelay {
+// removeIdleWorkDirLocked removes the private directory of an idle worker if the worker's last attempt ended at least
+// idleWorkDirRemoveDelay ago. Otherwise it schedules a wake-up of the idle workers. It reports whether it has removed
+// the directory. It releases mu during the removal.
+func (s *server) removeIdleWorkDirLocked(dir *workDir) bool {
+	if time.Since(dir.lastAttemptEndedAt) < idleWorkDirRemoveDelay {
 		if s.idleTimer == nil {
-			s.idleTimer = time.AfterFunc(idleDirRemoveDelay, s.wakeIdleWorkers)
+			s.idleTimer = time.AfterFunc(idleWorkDirRemoveDelay, s.wakeIdleWorkers)
 		}
-		s.idleTimer.Reset(idleDirRemoveDelay)
+		s.idleTimer.Reset(idleWorkDirRemoveDelay)
 		return false
 	}
 	s.mu.Unlock()
-	dir.RemoveUnused()
+	dir.RemoveIfEmpty()
 	s.mu.Lock()
 	return true
 }

@@ -11,35 +11,36 @@ import (
 
 // workerGroup is the group of goroutines that execute attempts.
 type workerGroup struct {
-	count              int        // number of workers, busy or idle
-	targetCount        int        // number of workers that the service wants
-	busyCount          int        // number of workers that are executing an attempt
+	workerCount        int        // number of workers, busy or idle
+	targetWorkerCount  int        // number of workers that the service wants
+	busyWorkerCount    int        // number of workers that are executing an attempt
 	wakeUp             *sync.Cond // wakes workers that wait in awaitNextAttempt
-	createdThreadCount int        // number of threads that createThreads has made the Go runtime create
+	createdThreadCount int        // number of threads that createRuntimeThreads has made the Go runtime create
 }
 
 // setWorkerCountLocked sets the number of workers to target. Surplus workers end after their current attempts.
-func (s *server) setWorkerCountLocked(target int) {
+func (s *server) setWorkerCountLocked(targetCount int) {
 	w := &s.workers
-	w.targetCount = target
+	w.targetWorkerCount = targetCount
 	// A thread may keep its processor (P) of the Go scheduler during a system call, so each worker needs a P.
-	procs := min(target+1, 256)
+	procs := min(targetCount+1, 256)
 	runtime.GOMAXPROCS(procs)
 	// While the threads of all workers are in system calls, the Go runtime may need this many threads.
-	if threads := max(8, min(2*procs, 256)) + min(target, 256); threads > w.createdThreadCount {
+	if threads := max(8, min(2*procs, 256)) + min(targetCount, 256); threads > w.createdThreadCount {
 		w.createdThreadCount = threads
-		s.goroutines.Go(func() { createThreads(threads) })
+		s.goroutines.Go(func() { createRuntimeThreads(threads) })
 	}
-	for w.count < target {
-		w.count++
+	for w.workerCount < targetCount {
+		w.workerCount++
 		s.goroutines.Go(s.runWorker)
 	}
 	w.wakeUp.Broadcast()
 }
 
-// createThreads makes the Go runtime create n threads, which the runtime keeps. Otherwise the runtime might need a new
-// thread at a time when the system cannot create threads. The runtime would then end the runner and, with it, all jobs.
-func createThreads(n int) {
+// createRuntimeThreads makes the Go runtime create n threads, which the runtime keeps. Otherwise the runtime might need
+// a new thread at a time when the system cannot create threads. The runtime would then end the runner and, with it, all
+// jobs.
+func createRuntimeThreads(n int) {
 	var created sync.WaitGroup
 	created.Add(n)
 	release := make(chan struct{})
@@ -79,20 +80,20 @@ func (s *server) awaitNextAttempt(w *process.Worker, dir *workDir) *attempt {
 	for {
 		slot := s.tableSlots.firstFreeSlotLocked()
 		switch {
-		case s.workers.count > s.workers.targetCount || s.lifetime.phase != runnerServing:
-			s.workers.count--
+		case s.workers.workerCount > s.workers.targetWorkerCount || s.lifetime.phase != runnerServing:
+			s.workers.workerCount--
 			return nil
 		case len(s.waitingAttempts) == 0 || slot == 0 || s.leaseExpiry.awaitsWatchdogLocked():
 			s.tableSlots.hasWaitingWorker = s.tableSlots.hasWaitingWorker || slot == 0
-			if !dir.IsOpen() || !s.removeIdleDirLocked(dir) {
+			if !dir.IsOpen() || !s.removeIdleWorkDirLocked(dir) {
 				s.workers.wakeUp.Wait()
 			}
 			continue
 		}
 		if a := s.takeWaitingAttemptLocked(slot); a != nil {
 			a.assignWorkerLocked(w)
-			s.tableSlots.useCounts[slot]++
-			if s.workers.busyCount++; s.workers.busyCount == 1 {
+			s.tableSlots.useCountBySlot[slot]++
+			if s.workers.busyWorkerCount++; s.workers.busyWorkerCount == 1 {
 				s.watchdog.CheckHungStarts()
 			}
 			return a
@@ -113,7 +114,7 @@ func (s *server) takeWaitingAttemptLocked(slot int64) *attempt {
 	if a.isPastStartDeadline() {
 		s.runningTable.FreeSlot(slot)
 		s.discardAttemptLocked(a)
-		s.sendFrameLocked(&wire.DropStartReply{Lease: leaseOf(a), Dropped: true}, true)
+		s.sendFrameLocked(&wire.DropStartReply{Lease: leaseOf(a), StartDropped: true}, true)
 		return nil
 	}
 	return a

@@ -87,11 +87,11 @@ func (ws *workspace) openWorkDir(c *process.Command) error {
 	return nil
 }
 
-// collectAttemptReports reads the result and the progress that the command left in the private directory. If the
-// command has used the directory, collectAttemptReports renames it, and a background goroutine removes it later.
-// Otherwise collectAttemptReports removes the directory immediately, or keeps it for the worker's next attempt (see
-// maxDirReuseGap).
-func (ws *workspace) collectAttemptReports(r *process.Result) {
+// collectResultAndProgress reads the result and the progress that the command left in the private directory. If the
+// command has used the directory, collectResultAndProgress renames it, and a background goroutine removes it later.
+// Otherwise collectResultAndProgress removes the directory immediately, or keeps it for the worker's next attempt (see
+// maxWorkDirReuseGap).
+func (ws *workspace) collectResultAndProgress(r *process.Result) {
 	f := ws.dir
 	if ws.runsWithoutDir {
 		return
@@ -108,12 +108,12 @@ func (ws *workspace) collectAttemptReports(r *process.Result) {
 	case f.WasUsed() || survived:
 		ws.resultJSON, ws.resultError = readResultFile(f, ws.secretTexts)
 		owner, err := privdir.OwnerIdentity(f.Path)
-		path := f.Rename(survived)
+		path := f.RenameForRemoval(survived)
 		if err == nil {
 			ws.server.sweeper.queueRemoval(path, owner)
 		}
-	case r.StartedAt.Sub(f.lastAttemptEndedAt) > maxDirReuseGap && ws.server.hasNoWaitingAttempt():
-		f.RemoveUnused()
+	case r.StartedAt.Sub(f.lastAttemptEndedAt) > maxWorkDirReuseGap && ws.server.hasNoWaitingAttempt():
+		f.RemoveIfEmpty()
 	}
 	f.lastAttemptEndedAt = r.EndedAt
 }

@@ -65,7 +65,7 @@ func (g *AcceptedSpawnRequest) handleRequest(cgroupDelegated bool) error {
 	if err != nil {
 		return err
 	}
-	g.ServiceUID, g.ForIsolatedJob, g.JobTmpdir = int(peer.Uid), request.ForIsolatedJob, request.JobTmpdir
+	g.ServiceUID, g.ServesOneIsolatedJob, g.JobTmpdir = int(peer.Uid), request.ForIsolatedJob, request.JobTmpdir
 	if g.PolicyFile == "" {
 		return g.prepareOwnAccountRunner(request, cgroupDelegated)
 	}

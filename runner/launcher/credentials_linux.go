@@ -20,11 +20,12 @@ const (
 	maxCredentialBytes   = 64 << 10
 )
 
-// AllowedCredential returns the systemd credential credentialName for a job of the account with the given uid. It
+// ReadAllowedCredential returns the systemd credential credentialName for a job of the account with the given uid. It
 // returns an error if the policy does not allow the account to use the credential. a is nil unless the runner runs as
 // root. preloadedCredentials contains the credentials that any other runner read before it switched from root to its
 // account.
-func AllowedCredential(a *Accounts, preloadedCredentials map[string][]byte, credentialName string, uid int64) ([]byte,
+func ReadAllowedCredential(a *Accounts, preloadedCredentials map[string][]byte, credentialName string,
+	uid int64) ([]byte,
 	error) {
 	if a == nil {
 		if value, ok := preloadedCredentials[credentialName]; ok {
@@ -50,7 +51,7 @@ func AllowedCredential(a *Accounts, preloadedCredentials map[string][]byte, cred
 func readAllowedCredentials(p *accountPolicy, account *accounts.Account,
 	directory *accounts.Resolver) map[string][]byte {
 	values := map[string][]byte{}
-	for name := range p.credentialUsers {
+	for name := range p.allowedUsersByCredential {
 		if !p.allowsCredential(name, account, directory.GroupIDByName) {
 			continue
 		}

@@ -59,7 +59,7 @@ func TestRunnerReadsOnlyListedCredentials(t *testing.T) {
 		{nil, values, -1, "gone", "not allowed for jobs of this account"},
 		{nil, nil, -1, "db", "not allowed for jobs of this account"},
 	} {
-		value, err := AllowedCredential(c.a, c.values, c.name, c.uid)
+		value, err := ReadAllowedCredential(c.a, c.values, c.name, c.uid)
 		if c.wantErr == "" && (err != nil || string(value) != "p4ss\n") ||
 			c.wantErr != "" && (err == nil || !strings.Contains(err.Error(), c.wantErr)) {
 			t.Errorf("%s for uid %d: %q, %v; want %q", c.name, c.uid, value, err, c.wantErr)

@@ -9,9 +9,10 @@ import (
 
 // RunnerSettings describes a runner: where it keeps its files, and whose jobs it runs.
 type RunnerSettings struct {
-	RunnersDir     string // directory that contains the directories of all runners
-	JobTmpdir      string // setting job_tmpdir: directory for the jobs' private directories; "" means below RunnersDir
-	ForIsolatedJob bool   // the runner runs one isolated job only
+	RunnersDir string // directory that contains the directories of all runners
+	// JobTmpdir is the setting job_tmpdir: directory for the jobs' private directories; "" means below RunnersDir.
+	JobTmpdir            string
+	ServesOneIsolatedJob bool // the runner runs one isolated job only
 	// ServiceUID is the uid of the service. The runner accepts connections only from this uid and from root.
 	ServiceUID int
 	// PolicyFile is the path of the policy file, which says whose jobs the runner may run. If PolicyFile is set, the

@@ -18,7 +18,7 @@
 //     credentials that the policy gives to the account, and switches to the account permanently
 //     (switchAccount). From then on the process has no more rights than the account.
 //  5. If the request names no account, the process stays root. It starts each job under the job's account.
-//     Before that, it uses Accounts to check the account, and AllowedCredential to check each credential
+//     Before that, it uses Accounts to check the account, and ReadAllowedCredential to check each credential
 //     that the job names.
 //  6. HandleSpawnRequest returns an AcceptedSpawnRequest. The process runs the runner that it describes (package
 //     daemon), and replies to the service with ReplyReady or ReplyError.

@@ -20,8 +20,8 @@ type accountPolicy struct {
 	// allowedAccounts lists the accounts whose jobs may run. An entry is a user name, @group for all members
 	// of a group, or * for every account except root and the service's.
 	allowedAccounts []string
-	// credentialUsers lists, for each credential, the users and @groups whose jobs may use it.
-	credentialUsers map[string][]string
+	// allowedUsersByCredential lists, for each credential, the users and @groups whose jobs may use it.
+	allowedUsersByCredential map[string][]string
 }
 
 // credentialKeyPrefix begins a key that lists the users of a credential, such as credential.db.
@@ -57,10 +57,10 @@ func parsePolicy(file, text string) (accountPolicy, error) {
 				problem = "job_tmpdir must be an absolute path or \"none\", not " + value
 			}
 		case strings.HasPrefix(key, credentialKeyPrefix):
-			if p.credentialUsers == nil {
-				p.credentialUsers = map[string][]string{}
+			if p.allowedUsersByCredential == nil {
+				p.allowedUsersByCredential = map[string][]string{}
 			}
-			p.credentialUsers[strings.TrimPrefix(key, credentialKeyPrefix)] = strings.Fields(value)
+			p.allowedUsersByCredential[strings.TrimPrefix(key, credentialKeyPrefix)] = strings.Fields(value)
 		default:
 			problem = "unknown key " + key + "; use allow_root_jobs, accounts, job_tmpdir or " + credentialKeyPrefix + "NAME"
 		}
@@ -105,7 +105,7 @@ func (p *accountPolicy) refusalReason(a *accounts.Account, serviceUID int,
 // this credential, by its name or by a group.
 func (p *accountPolicy) allowsCredential(credentialName string, a *accounts.Account,
 	lookUpGroupID func(string) (uint32, bool)) bool {
-	return slices.ContainsFunc(p.credentialUsers[credentialName], func(entry string) bool {
+	return slices.ContainsFunc(p.allowedUsersByCredential[credentialName], func(entry string) bool {
 		byName, byGroup := matchPolicyEntry(entry, a, lookUpGroupID)
 		return byName || byGroup
 	})

@@ -38,8 +38,8 @@ func (a *Accounts) AllowedAccountByUID(uint32) (accounts.Account, error) {
 // RefusalReason returns "": this system has no policy.
 func (a *Accounts) RefusalReason(uint32) string { return "" }
 
-// AllowedCredential returns an error: this system has no systemd, which provides credentials.
-func AllowedCredential(*Accounts, map[string][]byte, string, int64) ([]byte, error) {
+// ReadAllowedCredential returns an error: this system has no systemd, which provides credentials.
+func ReadAllowedCredential(*Accounts, map[string][]byte, string, int64) ([]byte, error) {
 	return nil, process.UnusablePathError("systemd credentials are not available on this system; " +
 		"use a file instead")
 }

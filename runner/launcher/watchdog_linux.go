@@ -35,9 +35,9 @@ import (
 // See docs/decisions/0030.
 const hungStartCheckInterval = 50 * time.Millisecond
 
-// maxChildAgeStep limits by how much one check increases the recorded age of a child. Without this limit, all children
-// would seem to hang after the whole machine was suspended between two checks.
-const maxChildAgeStep = 2 * hungStartCheckInterval
+// maxChildAgeIncrease limits by how much one check increases the recorded age of a child. Without this limit, all
+// children would seem to hang after the whole machine was suspended between two checks.
+const maxChildAgeIncrease = 2 * hungStartCheckInterval
 
 // deadlineCheckInterval is the longest time between two checks of the runner's deadline. If the time between two checks
 // was more than twice as long, the watchdog itself was stopped. The watchdog then ignores the deadline, because the
@@ -79,7 +79,7 @@ func StartWatchdog(watchdogArgv []string, runnerDir string, checksHungStarts boo
 		started := make(chan error)
 		// Start the watchdog from a thread that is not the main thread, because package process treats children of the main
 		// thread as orphans.
-		go g.supervise(watchdogArgv[0], started)
+		go g.superviseWatchdogProcess(watchdogArgv[0], started)
 		err = <-started
 	}
 	if err != nil {
@@ -91,9 +91,9 @@ func StartWatchdog(watchdogArgv []string, runnerDir string, checksHungStarts boo
 	return g, nil
 }
 
-// supervise runs the watchdog process until End is called. If the process ends earlier, supervise starts it again.
-// supervise sends the error of the first start, or nil, to firstStartError.
-func (g *Watchdog) supervise(program string, firstStartError chan<- error) {
+// superviseWatchdogProcess runs the watchdog process until End is called. If the process ends earlier, supervise starts
+// it again. supervise sends the error of the first start, or nil, to firstStartError.
+func (g *Watchdog) superviseWatchdogProcess(program string, firstStartError chan<- error) {
 	defer close(g.done)
 	for first := true; ; first = false {
 		cmd := exec.Command(program, g.argv...)
@@ -129,7 +129,7 @@ func (g *Watchdog) CheckHungStarts() { g.sendMessage(checkHungStartsMessage) }
 
 // SetKillDeadline makes the watchdog kill the runner and end its jobs at the given time since boot. A later call
 // replaces the time of an earlier one. SetKillDeadline does not block.
-func (g *Watchdog) SetKillDeadline(sinceBoot time.Duration) { g.sendMessage(sinceBoot) }
+func (g *Watchdog) SetKillDeadline(deadlineSinceBoot time.Duration) { g.sendMessage(deadlineSinceBoot) }
 
 // checkHungStartsMessage is the message that CheckHungStarts sends to the watchdog. Any other message is a new
 // deadline, in nanoseconds since boot. A message has 8 bytes.
@@ -137,10 +137,10 @@ const checkHungStartsMessage = 0
 
 // sendMessage writes a message to the pipe, completely or not at all. If the pipe is full, it drops the message. In
 // that case the watchdog hangs, or still has many messages to read.
-func (g *Watchdog) sendMessage(message time.Duration) {
+func (g *Watchdog) sendMessage(messageNanos time.Duration) {
 	if g != nil {
 		var buf [8]byte
-		binary.LittleEndian.PutUint64(buf[:], uint64(message))
+		binary.LittleEndian.PutUint64(buf[:], uint64(messageNanos))
 		unix.Write(g.messageWriterFD, buf[:])
 	}
 }
@@ -164,16 +164,16 @@ func RunWatchdog(runnerDir string) error {
 		return fmt.Errorf("the watchdog process of the runner in %s cannot start; jobs continue, and the runner starts the "+
 			"watchdog again: %w", runnerDir, err)
 	}
-	w := watchdogState{runningTable: table, runnerPID: table.RunnerPID(), killAtSinceBoot: NoKillDeadline}
+	w := watchdogState{runningTable: table, runnerPID: table.RunnerPID(), killDeadlineSinceBoot: NoKillDeadline}
 	if w.startWatcher, err = process.NewStartWatcher(w.runnerPID); err != nil {
 		return err
 	}
 	for w.readMessages() {
-		if runner.TimeSinceBoot() >= w.killAtSinceBoot && os.Getppid() == w.runnerPID {
+		if runner.TimeSinceBoot() >= w.killDeadlineSinceBoot && os.Getppid() == w.runnerPID {
 			fmt.Fprintf(os.Stderr, "queuectl: the runner with pid %d hangs, and other nodes may take over its jobs now "+
 				"(setting node_lease); ending the runner and its jobs\n", w.runnerPID)
 			unix.Kill(w.runnerPID, unix.SIGKILL)
-			w.killAtSinceBoot = NoKillDeadline
+			w.killDeadlineSinceBoot = NoKillDeadline
 		}
 		if w.checkingHungStarts {
 			w.killHungStarts()
@@ -195,12 +195,12 @@ func RunWatchdog(runnerDir string) error {
 
 // watchdogState is the state of the watchdog process.
 type watchdogState struct {
-	runningTable       rundir.LiveRunningTable
-	runnerPID          int
-	startWatcher       *process.StartWatcher
-	checkingHungStarts bool               // the watchdog checks for hanging starts until no attempt is running
-	unforkedLeases     map[int]wire.Lease // attempts that had no process at the last check, by slot of the table
-	killAtSinceBoot    time.Duration      // time since boot at which to kill the runner
+	runningTable          rundir.LiveRunningTable
+	runnerPID             int
+	startWatcher          *process.StartWatcher
+	checkingHungStarts    bool               // the watchdog checks for hanging starts until no attempt is running
+	unforkedLeaseBySlot   map[int]wire.Lease // attempts that had no process at the last check, by slot of the table
+	killDeadlineSinceBoot time.Duration      // time since boot at which to kill the runner
 }
 
 // readMessages waits until the runner sends messages or a check is due, and reads the messages. It returns
@@ -211,8 +211,8 @@ func (w *watchdogState) readMessages() (inputOpen bool) {
 	case w.checkingHungStarts:
 		time.Sleep(hungStartCheckInterval) // messages that arrive during the sleep stay in the pipe
 		wait = 0
-	case w.killAtSinceBoot != NoKillDeadline:
-		left := max(0, min(w.killAtSinceBoot-start, deadlineCheckInterval))
+	case w.killDeadlineSinceBoot != NoKillDeadline:
+		left := max(0, min(w.killDeadlineSinceBoot-start, deadlineCheckInterval))
 		wait = (left + time.Millisecond - 1) / time.Millisecond // rounded up
 	}
 	stdin := []unix.PollFd{{Fd: 0, Events: unix.POLLIN}}
@@ -227,13 +227,13 @@ func (w *watchdogState) readMessages() (inputOpen bool) {
 			if message := time.Duration(binary.LittleEndian.Uint64(buf)); message == checkHungStartsMessage {
 				w.checkingHungStarts = true
 			} else {
-				w.killAtSinceBoot = message
+				w.killDeadlineSinceBoot = message
 			}
 		}
 	}
 	if wait >= 0 && runner.TimeSinceBoot()-start > 2*deadlineCheckInterval {
 		// this process was stopped, perhaps with the whole machine, so the deadline is outdated
-		w.killAtSinceBoot = NoKillDeadline
+		w.killDeadlineSinceBoot = NoKillDeadline
 	}
 	return true
 }
@@ -247,11 +247,11 @@ func (w *watchdogState) killHungStarts() {
 		busy = busy || l.Seq != 0
 		if l.Seq != 0 && !forked {
 			now[slot] = l
-			slow = slow || w.unforkedLeases[slot] == l
+			slow = slow || w.unforkedLeaseBySlot[slot] == l
 		}
 	}
-	if w.unforkedLeases = now; slow {
-		w.startWatcher.KillHungStarts(process.ExecTimeout, maxChildAgeStep)
+	if w.unforkedLeaseBySlot = now; slow {
+		w.startWatcher.KillHungStarts(process.ExecTimeout, maxChildAgeIncrease)
 	}
 	w.checkingHungStarts = busy && os.Getppid() == w.runnerPID
 }

@@ -20,29 +20,29 @@ import (
 // name could be neither removed nor renamed.
 const maxDirNameTries = 100
 
-// RenamedDirInfix is part of the name of every directory that Rename has renamed.
-const RenamedDirInfix = ".gone."
+// RenamedDirNameInfix is part of the name of every directory that RenameForRemoval has renamed.
+const RenamedDirNameInfix = ".gone."
 
-// pathWithEnding returns the path of the directory with ending appended. With ending "", the result is the path of the
+// pathWithSuffix returns the path of the directory with ending appended. With ending "", the result is the path of the
 // directory itself. Otherwise, the result is the path of a file or directory next to it.
-func (d *Dir) pathWithEnding(ending string) string {
+func (d *Dir) pathWithSuffix(suffix string) string {
 	if d.nameSuffix == 0 {
-		return d.pathPrefix + ending
+		return d.pathPrefix + suffix
 	}
-	return d.pathPrefix + "." + strconv.Itoa(d.nameSuffix) + ending
+	return d.pathPrefix + "." + strconv.Itoa(d.nameSuffix) + suffix
 }
 
 // IsOpen reports whether the directory exists and is open.
 func (d *Dir) IsOpen() bool { return d.isOpen }
 
-// Rename renames the directory, so that the next Open creates a new one. It returns the new path, which the caller
-// passes to RemoveDirStep. If renaming fails, Rename returns the old path, and the next Open uses another name.
-// processAlive means that a process of the command is still alive and may write progress notes. Rename then also
-// removes the FIFO or file for these notes, so that the next command gets a new one.
-func (d *Dir) Rename(processAlive bool) (renamedPath string) {
+// RenameForRemoval renames the directory, so that the next Open creates a new one. It returns the new path, which the
+// caller passes to RemoveDirStep. If renaming fails, RenameForRemoval returns the old path, and the next Open uses
+// another name. commandProcessAlive means that a process of the command is still alive and may write progress notes.
+// Rename then also removes the FIFO or file for these notes, so that the next command gets a new one.
+func (d *Dir) RenameForRemoval(commandProcessAlive bool) (renamedPath string) {
 	renamedPath = d.Path
 	for try := range maxDirNameTries {
-		newPath := d.pathWithEnding(RenamedDirInfix) + strconv.Itoa(try)
+		newPath := d.pathWithSuffix(RenamedDirNameInfix) + strconv.Itoa(try)
 		err := renameToNewPath(d.Path, newPath)
 		if err == nil {
 			renamedPath = newPath
@@ -51,18 +51,18 @@ func (d *Dir) Rename(processAlive bool) (renamedPath string) {
 			break
 		}
 	}
-	if renamedPath == d.Path || processAlive {
+	if renamedPath == d.Path || commandProcessAlive {
 		d.nameSuffix++
 	}
-	if processAlive {
-		d.removeProgressNotes()
+	if commandProcessAlive {
+		d.removeProgressFile()
 	}
-	d.RemoveUnused()
+	d.RemoveIfEmpty()
 	return renamedPath
 }
 
-// RemoveUnused removes the directory if it is empty. Call it while no command uses the directory.
-func (d *Dir) RemoveUnused() {
+// RemoveIfEmpty removes the directory if it is empty. Call it while no command uses the directory.
+func (d *Dir) RemoveIfEmpty() {
 	if !d.isOpen {
 		return
 	}
@@ -76,8 +76,8 @@ func (d *Dir) RemoveUnused() {
 // Close releases all resources. It removes the FIFO or file for progress notes and, if the directory is
 // empty, the directory.
 func (d *Dir) Close() {
-	d.RemoveUnused()
-	d.removeProgressNotes()
+	d.RemoveIfEmpty()
+	d.removeProgressFile()
 }
 
 // RemoveSiblingFile removes a file that CreateSiblingFile created.

@@ -69,7 +69,7 @@ func sameFileRights(a, b *runas.Identity) bool {
 // account.
 func (d *Dir) create() (err error) {
 	if d.fifoFD < 0 {
-		d.ProgressPath = d.pathWithEnding(".progress")
+		d.ProgressPath = d.pathWithSuffix(".progress")
 		if err := unix.Mkfifo(d.ProgressPath, 0o600); err != nil {
 			return fmt.Errorf("cannot create a FIFO: %w", err)
 		}
@@ -84,7 +84,7 @@ func (d *Dir) create() (err error) {
 	if d.isOpen {
 		return nil
 	}
-	d.Path = d.pathWithEnding("")
+	d.Path = d.pathWithSuffix("")
 	if err := os.Mkdir(d.Path, 0o700); err != nil {
 		return err
 	}
@@ -133,8 +133,8 @@ func (d *Dir) closeDir() {
 	}
 }
 
-// removeProgressNotes closes and removes the FIFO for progress notes.
-func (d *Dir) removeProgressNotes() {
+// removeProgressFile closes and removes the FIFO for progress notes.
+func (d *Dir) removeProgressFile() {
 	if d.fifoFD >= 0 {
 		go unix.Close(d.fifoFD) // in the background, because close blocks while a process has the FIFO locked
 		d.fifoFD = -1

@@ -6,16 +6,16 @@ import (
 	"testing"
 )
 
-// RemoveUnused removes an empty directory. If a file has replaced the directory, RemoveUnused keeps the
+// RemoveIfEmpty removes an empty directory. If a file has replaced the directory, RemoveIfEmpty keeps the
 // file, and the next directory gets another name.
-func TestRemoveUnusedKeepsReplacingFile(t *testing.T) {
+func TestRemoveIfEmptyKeepsReplacingFile(t *testing.T) {
 	f := New(filepath.Join(t.TempDir(), "1"))
 	defer f.Close()
 	if err := f.Open(nil); err != nil {
 		t.Fatal(err)
 	}
 	first := f.Path
-	f.RemoveUnused()
+	f.RemoveIfEmpty()
 	if _, err := os.Lstat(first); !os.IsNotExist(err) {
 		t.Errorf("the unused directory exists, or: %v", err)
 	}
@@ -28,7 +28,7 @@ func TestRemoveUnusedKeepsReplacingFile(t *testing.T) {
 	if err := os.WriteFile(first, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f.RemoveUnused()
+	f.RemoveIfEmpty()
 	if _, err := os.Lstat(first); err != nil {
 		t.Errorf("the file was removed: %v", err)
 	}

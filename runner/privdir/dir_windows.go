@@ -36,14 +36,14 @@ func New(pathPrefix string) *Dir { return &Dir{pathPrefix: pathPrefix} }
 
 // Open ensures that an empty directory exists, and that no file for progress notes exists.
 func (d *Dir) Open(*runas.Identity) error {
-	d.lastProgressFileState, d.ProgressPath = progressFileState{}, d.pathWithEnding(".progress")
+	d.lastProgressFileState, d.ProgressPath = progressFileState{}, d.pathWithSuffix(".progress")
 	if err := os.Remove(d.ProgressPath); err != nil && !errors.Is(err, os.ErrNotExist) {
 		d.nameSuffix++ // another process has the file open, so use the next name
-		d.RemoveUnused()
-		d.ProgressPath = d.pathWithEnding(".progress")
+		d.RemoveIfEmpty()
+		d.ProgressPath = d.pathWithSuffix(".progress")
 	}
 	for tries := 1; !d.isOpen; tries++ {
-		d.Path = d.pathWithEnding("")
+		d.Path = d.pathWithSuffix("")
 		switch err := os.Mkdir(d.Path, 0o700); {
 		case err == nil:
 			d.isOpen = true
@@ -73,8 +73,8 @@ func renameToNewPath(path, newPath string) error {
 // closeDir does nothing: the directory is not kept open on Windows.
 func (d *Dir) closeDir() {}
 
-// removeProgressNotes removes the file for progress notes. If another process has the file open, it stays.
-func (d *Dir) removeProgressNotes() { os.Remove(d.ProgressPath) }
+// removeProgressFile removes the file for progress notes. If another process has the file open, it stays.
+func (d *Dir) removeProgressFile() { os.Remove(d.ProgressPath) }
 
 // CreateSiblingFile creates a file for the command next to the directory. It returns the path of the file.
 func (d *Dir) CreateSiblingFile(name string, content []byte) (path string, err error) {

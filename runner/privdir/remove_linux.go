@@ -67,9 +67,9 @@ func OwnerIdentity(path string) (*runas.Identity, error) {
 
 // removalStep is the state of one step of the removal of a directory.
 type removalStep struct {
-	deadline      time.Time
-	topFD         int // descriptor of the directory to remove
-	movedDirCount int // number of directories that were nested too deeply and were therefore moved into topFD
+	deadline       time.Time
+	topFD          int // descriptor of the directory to remove
+	dirsMovedToTop int // number of directories that were nested too deeply and were therefore moved into topFD
 }
 
 // emptyNamedDir removes the content of a directory, given its name and the descriptor of its parent directory.
@@ -165,9 +165,9 @@ func (r *removalStep) removeEntry(dirFD int, name string, depth int) error {
 		return fmt.Errorf("cannot remove %q in it: %w; remove it as the user of the job", name, err)
 	}
 	if depth == maxOpenDirs {
-		r.movedDirCount++
+		r.dirsMovedToTop++
 		unix.Fchmodat(dirFD, name, 0o700, 0) // moving a directory changes its ".." entry, so the directory must be writable
-		return unix.Renameat(dirFD, name, r.topFD, fmt.Sprintf(".queuectl-%d-%d", time.Now().UnixNano(), r.movedDirCount))
+		return unix.Renameat(dirFD, name, r.topFD, fmt.Sprintf(".queuectl-%d-%d", time.Now().UnixNano(), r.dirsMovedToTop))
 	}
 	if err := r.emptyNamedDir(dirFD, name, depth+1); err != nil {
 		return err

@@ -11,8 +11,8 @@ import (
 // Dir does nothing: commands get no private directory on this system.
 type Dir struct{ Path, ProgressPath string }
 
-// RenamedDirInfix marks the names of renamed directories. On this system, no directory is renamed.
-const RenamedDirInfix = ".gone."
+// RenamedDirNameInfix marks the names of renamed directories. On this system, no directory is renamed.
+const RenamedDirNameInfix = ".gone."
 
 // New returns a Dir without a directory.
 func New(string) *Dir { return &Dir{} }
@@ -26,11 +26,11 @@ func (d *Dir) WasUsed() bool { return false }
 // IsOpen returns false.
 func (d *Dir) IsOpen() bool { return false }
 
-// Rename does nothing.
-func (d *Dir) Rename(bool) string { return "" }
+// RenameForRemoval does nothing.
+func (d *Dir) RenameForRemoval(bool) string { return "" }
 
-// RemoveUnused does nothing.
-func (d *Dir) RemoveUnused() {}
+// RemoveIfEmpty does nothing.
+func (d *Dir) RemoveIfEmpty() {}
 
 // Close does nothing.
 func (d *Dir) Close() {}

@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// programBlockers lists the security features of Windows that can stop a program from running. code is the error code
-// of a start that the feature has blocked. eventLog is the name of the event log that contains the details, below
-// "Applications and Services Logs", "Microsoft", "Windows".
-var programBlockers = []struct {
+// programBlockingFeatures lists the security features of Windows that can stop a program from running. code is the
+// error code of a start that the feature has blocked. eventLog is the name of the event log that contains the details,
+// below "Applications and Services Logs", "Microsoft", "Windows".
+var programBlockingFeatures = []struct {
 	code              syscall.Errno
 	blocker, eventLog string
 }{
@@ -23,7 +23,7 @@ var programBlockers = []struct {
 // ExplainBlockedProgram adds an explanation to err, the error of a failed start, if Windows has blocked the
 // program. Otherwise it returns err unchanged.
 func ExplainBlockedProgram(program string, err error) error {
-	for _, b := range programBlockers {
+	for _, b := range programBlockingFeatures {
 		if errors.Is(err, b.code) {
 			return fmt.Errorf("%s blocks %s (error %d: %w); an administrator can allow it; see Event Viewer: "+
 				"Microsoft > Windows > %s", b.blocker, program, int(b.code), err, b.eventLog)

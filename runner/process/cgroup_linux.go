@@ -24,9 +24,9 @@ import (
 // and nothing else. All methods may be called concurrently. See docs/decisions/0043.
 type Cgroups struct {
 	parentPath string
-	// oomCountFile is the path of a file of cgroup version 1, which counts out-of-memory kills in all subgroups together.
-	// It is "" if version 1 does not manage the memory.
-	oomCountFile string
+	// oomKillCountFile is the path of a file of cgroup version 1, which counts out-of-memory kills in all subgroups
+	// together. It is "" if version 1 does not manage the memory.
+	oomKillCountFile string
 
 	mu              sync.Mutex
 	lastGroupNumber int // number in the name of the newest subgroup; guarded by mu
@@ -70,7 +70,7 @@ func NewCgroups() (*Cgroups, error) {
 			}
 		}
 	}
-	return &Cgroups{parentPath: path, oomCountFile: oomCountFilePathV1()}, controllerErrs
+	return &Cgroups{parentPath: path, oomKillCountFile: oomCountFilePathV1()}, controllerErrs
 }
 
 // oomCountFilePathV1 returns the path of a file of the version 1 control group of this process. The file counts the
@@ -137,13 +137,15 @@ func (c *Cgroups) LimitOwnMemory(maxBytes int64) error {
 
 // cgroup is the control group of one worker.
 type cgroup struct {
-	path            string
-	dirFD           int        // descriptor of its directory
-	eventsFD        int        // descriptor of cgroup.events
-	memoryEventsFD  int        // descriptor of memory.events, or of Cgroups.oomCountFile; -1 if memory is not counted
-	countsAllGroups bool       // memoryEventsFD counts the kills in all groups together, as cgroup version 1 does
-	limits          TreeLimits // the current limits; Tasks is not 0, because setLimits replaces 0 by defaultMaxTasks
-	missingLimits   []string   // names of the current limits that no controller enforces
+	path     string
+	dirFD    int // descriptor of its directory
+	eventsFD int // descriptor of cgroup.events
+	// descriptor of memory.events, or of Cgroups.oomKillCountFile; -1 if memory is not counted
+	memoryEventsFD         int
+	countsKillsOfAllGroups bool // memoryEventsFD counts the kills in all groups together, as cgroup version 1 does
+	// the current limits; Tasks is not 0, because setLimits replaces 0 by defaultMaxTasks
+	limits               TreeLimits
+	unenforcedLimitNames []string // names of the current limits that no controller enforces
 	// The last values of three counters of the kernel. oomKillCount counts processes that were killed because memory ran
 	// out. memoryLimitHitCount counts how often this group or one of its subgroups reached its memory limit.
 	// ownMemoryLimitHitCount counts how often this group itself reached its limit.
@@ -151,9 +153,9 @@ type cgroup struct {
 	// wasKilled means that cgroup.kill has ended the processes of the group. The group is not used again,
 	// because since Linux 6.15 the kernel also kills processes that enter the group later.
 	wasKilled bool
-	// wasUsed means that an earlier command ran in the group. The file pids.peak, which cannot be reset, may then contain
-	// a peak of tasks that is higher than that of the next command.
-	wasUsed bool
+	// hasRunCommand means that an earlier command ran in the group. The file pids.peak, which cannot be reset, may then
+	// contain a peak of tasks that is higher than that of the next command.
+	hasRunCommand bool
 }
 
 // newCgroup creates a group for a worker. If newCgroup fails, the worker has no group. The worker then finds the
@@ -168,17 +170,17 @@ func (c *Cgroups) newCgroup() (*cgroup, error) {
 		b.eventsFD, err = unix.Open(path+"/cgroup.events", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	}
 	if err != nil {
-		c.abandon(b)
+		c.abandonGroup(b)
 		return nil, err
 	}
 	b.memoryEventsFD, err = unix.Open(path+"/memory.events", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if b.countsAllGroups = err != nil; b.countsAllGroups {
-		if b.memoryEventsFD, err = unix.Open(c.oomCountFile, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+	if b.countsKillsOfAllGroups = err != nil; b.countsKillsOfAllGroups {
+		if b.memoryEventsFD, err = unix.Open(c.oomKillCountFile, unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 			b.memoryEventsFD = -1
 		}
 	}
 	if _, err := b.setLimits(TreeLimits{}); err != nil {
-		c.abandon(b)
+		c.abandonGroup(b)
 		return nil, err
 	}
 	return b, nil
@@ -189,17 +191,17 @@ const cpuPeriodMicros = 100_000
 
 // setLimits sets the limits for the group's next command. It returns the names of the limits that no
 // controller enforces.
-func (c *cgroup) setLimits(l TreeLimits) (missingLimits []string, err error) {
+func (c *cgroup) setLimits(l TreeLimits) (unenforcedLimitNames []string, err error) {
 	l.Tasks = cmp.Or(l.Tasks, defaultMaxTasks)
 	if l == c.limits {
-		return c.missingLimits, nil
+		return c.unenforcedLimitNames, nil
 	}
 	set := func(name, file, value string) {
 		failed := os.WriteFile(filepath.Join(c.path, file), []byte(value), 0)
 		switch {
 		// The group has no controller for this limit.
 		case errors.Is(failed, fs.ErrNotExist), errors.Is(failed, fs.ErrPermission):
-			missingLimits = append(missingLimits, name)
+			unenforcedLimitNames = append(unenforcedLimitNames, name)
 		case failed != nil:
 			err = errors.Join(err, fmt.Errorf("cannot set the job's limit --%s; change or remove the limit: %w", name, failed))
 		}
@@ -222,8 +224,8 @@ func (c *cgroup) setLimits(l TreeLimits) (missingLimits []string, err error) {
 		c.limits = TreeLimits{-1, -1, -1}
 		return nil, err
 	}
-	c.limits, c.missingLimits = l, missingLimits
-	return missingLimits, nil
+	c.limits, c.unenforcedLimitNames = l, unenforcedLimitNames
+	return unenforcedLimitNames, nil
 }
 
 // createGroupDir creates the directory of a new group. Groups that an earlier runner has left behind may exist, so
@@ -244,15 +246,16 @@ func (c *Cgroups) createGroupDir() (path string, err error) {
 // maxGroupNameTries is how many names createGroupDir tries before it returns an error.
 const maxGroupNameTries = 100_000
 
-// abandon stops using a group and removes it. If the group still has processes, RemoveAbandonedGroups removes it later.
-func (c *Cgroups) abandon(b *cgroup) {
-	closeDescriptors(&b.dirFD, &b.eventsFD, &b.memoryEventsFD)
-	if os.Remove(b.path) == nil {
+// abandonGroup stops using a group and removes it. If the group still has processes, RemoveAbandonedGroups removes it
+// later.
+func (c *Cgroups) abandonGroup(group *cgroup) {
+	closeDescriptors(&group.dirFD, &group.eventsFD, &group.memoryEventsFD)
+	if os.Remove(group.path) == nil {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.abandonedPaths = append(c.abandonedPaths, b.path)
+	c.abandonedPaths = append(c.abandonedPaths, group.path)
 }
 
 // RemoveAbandonedGroups removes groups that are no longer used and whose processes have ended.
@@ -333,7 +336,7 @@ func (c *cgroup) takeOOMKills() (oomKillResult oomKills) {
 	if kills := parseCounter(events, "oom_kill "); kills > c.oomKillCount {
 		oomKillResult.processKilled, c.oomKillCount = true, kills
 	}
-	if reached := parseCounter(events, "oom "); reached > c.memoryLimitHitCount && !c.countsAllGroups {
+	if reached := parseCounter(events, "oom "); reached > c.memoryLimitHitCount && !c.countsKillsOfAllGroups {
 		c.memoryLimitHitCount = reached // this counter includes subgroups, so read memory.events.local too
 		raw, _ := os.ReadFile(filepath.Join(c.path, "memory.events.local"))
 		if localReached := parseCounter(raw, "oom "); localReached > c.ownMemoryLimitHitCount {

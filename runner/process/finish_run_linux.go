@@ -25,8 +25,8 @@ func (r *run) finishRun() {
 	r.leftoverGraceEndsAt = time.Now().Add(r.command.OutputGrace)
 	switch {
 	case forced || !r.hasTreeEnded():
-		r.endRemainingProcesses(forced)
-	case !r.pipesWereEmpty || r.reapedCountBefore != globalOrphanTable.reapedCount.Load():
+		r.endLeftoversIfAny(forced)
+	case !r.pipesEmptyAtLastPoll || r.reapedCountBeforePoll != globalOrphanTable.reapedCount.Load():
 		r.readRemainingOutput() // no process of the tree is alive, so no more output can follow
 	}
 	usage, ok := r.reapMainProcess()
@@ -44,15 +44,15 @@ func (r *run) finishRun() {
 		}
 	}
 	r.result.CPUTime = time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
-	if exceedsOwnPeakMemory(usage.Maxrss) {
+	if exceedsRunnerPeakMemory(usage.Maxrss) {
 		r.result.PeakRSSBytes = usage.Maxrss << 10
 	}
 }
 
-// exceedsOwnPeakMemory reports whether a command's memory peak, in KiB, is above the peak of this process. A lower peak
-// is meaningless, and the command's real peak is then unknown. The reason is that a child shares this process's memory
-// before its exec, and the kernel counts this memory for the child (setmax_mm_hiwater_rss).
-func exceedsOwnPeakMemory(peakKiB int64) bool {
+// exceedsRunnerPeakMemory reports whether a command's memory peak, in KiB, is above the peak of this process. A lower
+// peak is meaningless, and the command's real peak is then unknown. The reason is that a child shares this process's
+// memory before its exec, and the kernel counts this memory for the child (setmax_mm_hiwater_rss).
+func exceedsRunnerPeakMemory(peakKiB int64) bool {
 	var ownUsage unix.Rusage
 	unix.Getrusage(unix.RUSAGE_SELF, &ownUsage) // this call cannot fail
 	return peakKiB > ownUsage.Maxrss
@@ -64,7 +64,7 @@ func (r *run) reapMainProcess() (usage unix.Rusage, ok bool) {
 	notExecuted, executed, limit := false, r.limiter.hasExecutedProgram(r.pid), ""
 	// Most commands end with an exit code. For these commands, the system call in childExitState is enough.
 	if signal, _ := childExitState(r.pid); signal != 0 {
-		notExecuted, limit = endedBeforeExec(r.pid), limitSignalHint(r.pid, signal)
+		notExecuted, limit = endedBeforeExec(r.pid), signalLimitHint(r.pid, signal)
 	}
 	start := time.Now()
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
@@ -77,7 +77,7 @@ func (r *run) reapMainProcess() (usage unix.Rusage, ok bool) {
 		case ok && !executed:
 			r.recordLimiterFailure(status)
 		case ok && notExecuted:
-			r.result.HungStart, r.result.ExitCode, r.result.Error = true, 126, r.notStartedReason(status.Signal())
+			r.result.StartHung, r.result.ExitCode, r.result.Error = true, 126, r.notStartedReason(status.Signal())
 		case ok && status.Exited():
 			r.result.ExitCode = int64(status.ExitStatus())
 		case ok && status.Signaled():
@@ -107,12 +107,12 @@ func endedBeforeExec(pid int) bool {
 // possibly before its program began, and whether the command had reached its own memory limit.
 func (r *run) recordOutOfMemory(kills oomKills) {
 	r.result.ReachedMemoryLimit = kills.ownLimitReached
-	if !kills.processKilled || r.result.Signal != int(unix.SIGKILL) && !r.result.HungStart {
+	if !kills.processKilled || r.result.Signal != int(unix.SIGKILL) && !r.result.StartHung {
 		return
 	}
 	r.result.OutOfMemory = true
-	if r.result.HungStart {
-		r.result.HungStart, r.result.ExitCode, r.result.Signal, r.result.Error = false, -1, int(unix.SIGKILL), ""
+	if r.result.StartHung {
+		r.result.StartHung, r.result.ExitCode, r.result.Signal, r.result.Error = false, -1, int(unix.SIGKILL), ""
 	}
 }
 
@@ -139,14 +139,14 @@ func (r *run) hasTreeEnded() bool {
 		return none
 	}
 	if !none {
-		r.pipesWereEmpty = false // an orphan may have printed since the last poll
+		r.pipesEmptyAtLastPoll = false // an orphan may have printed since the last poll
 		reapOrphans()
 	}
 	return r.worker.cgroup.isEmpty()
 }
 
 func (r *run) remainingProcesses() []procfs.Process {
-	return r.worker.treeProcesses(r.pid, r.command.Cookie)
+	return r.worker.otherTreeProcesses(r.pid, r.command.Cookie)
 }
 
 // mayHaveOrphans reports whether an orphan may belong to this tree. With a control group, this is never the case.
@@ -169,7 +169,7 @@ func (r *run) readRemainingOutput() {
 	if !r.drainPipes(0) || time.Now().Before(r.leftoverGraceEndsAt) {
 		return
 	}
-	for i, unread := range r.maxUnreadBytes() {
+	for i, unread := range r.maxUnreadBytesPerPipe() {
 		for unread > 0 {
 			n := r.readPipe(i)
 			if n == 0 {
@@ -184,42 +184,42 @@ func (r *run) readRemainingOutput() {
 // KiB in the line discipline. The buffer in front of the line discipline holds 8 KiB plus one write.
 const maxUnreadTerminalBytes = 32 << 10
 
-// maxUnreadBytes returns how many unread bytes each pipe contains. For a terminal, it returns an upper
+// maxUnreadBytesPerPipe returns how many unread bytes each pipe contains. For a terminal, it returns an upper
 // bound.
-func (r *run) maxUnreadBytes() (unreadBytes [2]int) {
+func (r *run) maxUnreadBytesPerPipe() (unreadBytesByPipe [2]int) {
 	if r.command.TTY {
 		return [2]int{maxUnreadTerminalBytes, 0} // TIOCINQ counts only the bytes in the line discipline
 	}
 	for i, fd := range r.outputPipes {
 		if fd >= 0 {
-			r.callPipeOperation(func() { unreadBytes[i], _ = unix.IoctlGetInt(fd, unix.TIOCINQ) })
+			r.callPipeOperation(func() { unreadBytesByPipe[i], _ = unix.IoctlGetInt(fd, unix.TIOCINQ) })
 		}
 	}
-	return unreadBytes
+	return unreadBytesByPipe
 }
 
-// endRemainingProcesses ends the leftover processes of the tree. To save time, it searches for them only if
-// there is a hint that some exist: afterKill is true, a pipe is still open, or a process of the tree may be
+// endLeftoversIfAny ends the leftover processes of the tree. To save time, it searches for them only if
+// there is a hint that some exist: afterTreeKill is true, a pipe is still open, or a process of the tree may be
 // alive.
-func (r *run) endRemainingProcesses(afterKill bool) {
+func (r *run) endLeftoversIfAny(afterTreeKill bool) {
 	r.callPipeOperation(r.closeWriteEnds)
 	open := r.drainPipes(0)
 	// A child that this process is starting for another command may have a copy of the pipe until its exec.
-	if open && !afterKill {
+	if open && !afterTreeKill {
 		open = r.drainPipes(min(maxExecWait, r.command.OutputGrace))
 	}
-	if open || afterKill || r.worker.cgroup == nil && r.mayOwnOrphan(reapOrphans()) || r.worker.cgroup != nil &&
+	if open || afterTreeKill || r.worker.cgroup == nil && r.mayOwnAnyOrphan(reapOrphans()) || r.worker.cgroup != nil &&
 		!r.worker.cgroup.isEmpty() {
-		r.endLeftoverProcesses(afterKill)
+		r.endLeftoverProcesses(afterTreeKill)
 	}
 	if r.result.StuckPID == 0 {
 		r.readRemainingOutput()
 	}
 }
 
-// mayOwnOrphan reports whether any of the orphans may belong to this tree, because it runs under the account of this
+// mayOwnAnyOrphan reports whether any of the orphans may belong to this tree, because it runs under the account of this
 // command.
-func (r *run) mayOwnOrphan(orphanPIDs []int) bool {
+func (r *run) mayOwnAnyOrphan(orphanPIDs []int) bool {
 	return slices.ContainsFunc(orphanPIDs, func(pid int) bool { return IsOwnedBy(r.command.uid(), pid) })
 }
 
@@ -263,10 +263,10 @@ func (r *run) drainPipes(maxWait time.Duration) bool {
 	return false
 }
 
-// endLeftoverProcesses ends leftover processes. If the command allows background processes and afterKill is false, it
-// lets them live on instead. Processes that have already received SIGTERM keep the rest of their grace period.
-func (r *run) endLeftoverProcesses(afterKill bool) {
-	if r.command.AllowBackground && !afterKill {
+// endLeftoverProcesses ends leftover processes. If the command allows background processes and afterTreeKill is false,
+// it lets them live on instead. Processes that have already received SIGTERM keep the rest of their grace period.
+func (r *run) endLeftoverProcesses(afterTreeKill bool) {
+	if r.command.AllowBackground && !afterTreeKill {
 		r.waitForTreeEnd(r.arePipesClosed)
 		if r.keepTreeInBackground() {
 			return
@@ -299,7 +299,7 @@ func (r *run) endLeftoverProcesses(afterKill bool) {
 		time.Sleep(pause)
 		reapOrphans()
 	}
-	if afterKill {
+	if afterTreeKill {
 		r.result.EndedAt = time.Now() // after a kill, the command ends when the last process of its tree has ended
 	}
 }
@@ -337,7 +337,7 @@ func (r *run) waitForTreeEnd(shouldStop func() bool) {
 	// unsureSince is the time since which it is unknown whether any of the remaining processes belongs to this tree. It is
 	// zero while at least one process certainly belongs to this tree.
 	var unsureSince time.Time
-	for time.Now().Before(r.leftoverKillTime()) && !shouldStop() {
+	for time.Now().Before(r.leftoverSigkillTime()) && !shouldStop() {
 		reapOrphans()
 		remaining := r.remainingProcesses()
 		for _, p := range remaining {
@@ -369,8 +369,8 @@ func (r *run) awaitProcessEnd(p procfs.Process, shouldStop func() bool) {
 	}
 	if err != nil { // pidfds are unavailable, so check the process periodically
 		r.drainPipes(0)
-		r.executeRequests(time.Now())
-		time.Sleep(min(maxExecWait, time.Until(r.leftoverKillTime())))
+		r.executeKillAndPauseRequests(time.Now())
+		time.Sleep(min(maxExecWait, time.Until(r.leftoverSigkillTime())))
 		return
 	}
 	defer unix.Close(pidfd)
@@ -378,7 +378,7 @@ func (r *run) awaitProcessEnd(p procfs.Process, shouldStop func() bool) {
 		pipes := r.pollFds()
 		fds := [4]unix.PollFd{pipes[0], pipes[1], {Fd: int32(pidfd), Events: unix.POLLIN},
 			{Fd: int32(r.worker.wakeEventFD), Events: unix.POLLIN}}
-		wait := time.Until(r.leftoverKillTime())
+		wait := time.Until(r.leftoverSigkillTime())
 		if wait <= 0 {
 			return
 		}
@@ -389,7 +389,7 @@ func (r *run) awaitProcessEnd(p procfs.Process, shouldStop func() bool) {
 		r.readReadyPipes([2]unix.PollFd{fds[0], fds[1]})
 		if fds[3].Revents != 0 {
 			r.worker.clearWakeEvent()
-			r.executeRequests(time.Now())
+			r.executeKillAndPauseRequests(time.Now())
 		}
 	}
 }

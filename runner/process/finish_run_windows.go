@@ -40,7 +40,7 @@ func (r *run) finishRun() {
 	switch {
 	case err != nil:
 		r.result.ExitStatusUnknown, r.result.Error = true, fmt.Sprintf("the job's exit code is unknown: %v", err)
-	case windows.NTStatus(code) == windows.STATUS_DLL_INIT_FAILED && !forced && !r.hasPrinted.Load():
+	case windows.NTStatus(code) == windows.STATUS_DLL_INIT_FAILED && !forced && !r.hasPrintedOutput.Load():
 		r.result.ResourceShortage, r.result.Error = true, desktopHeapFullMessage
 	default:
 		r.result.ExitCode = int64(code)
@@ -64,7 +64,7 @@ func (r *run) drainPipes(deadline time.Time) {
 	defer timer.Stop()
 	for r.openPipeCount > 0 {
 		select {
-		case <-r.pipeEOF:
+		case <-r.pipeEOFSignals:
 			r.openPipeCount--
 		case <-timer.C:
 			return
@@ -74,7 +74,7 @@ func (r *run) drainPipes(deadline time.Time) {
 
 // keepTreeInBackground lets leftover processes live on after the run.
 func (r *run) keepTreeInBackground() {
-	if err := r.tree.keepRunning(); err != nil {
+	if err := r.tree.keepRunningAfterClose(); err != nil {
 		r.result.Error = fmt.Sprintf(
 			"allow_background: Windows could not let the job's background processes continue, so they "+
 				"were ended; this did not change the exit code: %v", err)
@@ -88,7 +88,7 @@ func (r *run) keepTreeInBackground() {
 func (r *run) waitForTreeEnd() {
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		count, _ := r.tree.countOtherProcesses()
-		wait := time.Until(r.leftoverKillTime())
+		wait := time.Until(r.leftoverSigkillTime())
 		if count == 0 || wait <= 0 {
 			break
 		}
@@ -97,14 +97,14 @@ func (r *run) waitForTreeEnd() {
 			panic("process: wait: " + err.Error()) // the handle is valid: only this goroutine closes it
 		}
 		r.tree.readJobMessages()
-		r.executeRequests(time.Now())
+		r.executeKillAndPauseRequests(time.Now())
 	}
 	r.worker.markCommandEnded()
 }
 
 // endLeftoverProcesses ends leftover processes. If the tree has already received CTRL_BREAK, leftover processes get no
 // second grace period.
-func (r *run) endLeftoverProcesses(afterKill bool) {
+func (r *run) endLeftoverProcesses(afterTreeKill bool) {
 	start := time.Now()
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		count, first := r.tree.countOtherProcesses()
@@ -119,7 +119,7 @@ func (r *run) endLeftoverProcesses(afterKill bool) {
 		r.tree.kill()
 		time.Sleep(pause)
 	}
-	if afterKill {
+	if afterTreeKill {
 		r.result.EndedAt = time.Now() // after a kill, the command ends when the last process of its tree has ended
 	}
 	if r.result.StuckPID == 0 {
@@ -224,7 +224,7 @@ func LimitEnforcements(*Cgroups) []queue.Enforcement {
 // runner. A tree survives only if another process has opened its job object. EndProcessTrees opens a tree by its
 // cookie, which is part of the name of its job object. found contains one process of each tree that exists. stuck
 // contains one process of each tree that is still alive after the timeout.
-func EndProcessTrees(deadRunner DeadRunner, timeout time.Duration) (found, stuck []Survivor) {
+func EndProcessTrees(deadRunner DeadRunner, timeout time.Duration) (survivors, stuck []SurvivingProcess) {
 	deadline := time.Now().Add(timeout)
 	for _, cookie := range deadRunner.Cookies {
 		t, err := openTreeByCookie(cookie)
@@ -237,10 +237,10 @@ func EndProcessTrees(deadRunner DeadRunner, timeout time.Duration) (found, stuck
 				break
 			}
 			if !counted {
-				found = append(found, Survivor{int(first), int(first), cookie})
+				survivors = append(survivors, SurvivingProcess{int(first), int(first), cookie})
 			}
 			if time.Now().After(deadline) {
-				stuck = append(stuck, Survivor{int(first), int(first), cookie})
+				stuck = append(stuck, SurvivingProcess{int(first), int(first), cookie})
 				break
 			}
 			t.kill()
@@ -248,7 +248,7 @@ func EndProcessTrees(deadRunner DeadRunner, timeout time.Duration) (found, stuck
 		}
 		t.close()
 	}
-	return found, stuck
+	return survivors, stuck
 }
 
 // openTreeByCookie opens the tree with a cookie. It succeeds only if another process has the job object of the tree

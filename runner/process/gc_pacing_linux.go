@@ -74,7 +74,7 @@ func (o *orphanTable) pauseForks() bool {
 		return false
 	}
 	start := time.Now()
-	for _, startedAt := range o.activeForks {
+	for _, startedAt := range o.activeForkStartTimes {
 		if start.Sub(startedAt) > maxForkWait {
 			return false
 		}
@@ -82,10 +82,10 @@ func (o *orphanTable) pauseForks() bool {
 	o.forksPaused = true
 	timer := time.AfterFunc(maxForkWait, o.forksChanged.Broadcast)
 	defer timer.Stop()
-	for len(o.activeForks) > 0 && time.Since(start) < maxForkWait {
+	for len(o.activeForkStartTimes) > 0 && time.Since(start) < maxForkWait {
 		o.forksChanged.Wait()
 	}
-	if len(o.activeForks) > 0 {
+	if len(o.activeForkStartTimes) > 0 {
 		o.forksPaused = false
 		o.forksChanged.Broadcast()
 	}

@@ -9,7 +9,7 @@ import (
 
 // Workers collect garbage between commands while no fork is in progress. While a fork takes long, no collection starts,
 // because it would stop all goroutines until the fork has returned.
-func TestGarbageCollectionSkipsLongFork(t *testing.T) {
+func TestNoGarbageCollectionStartsDuringLongFork(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	garbageCollector.enabled = true
@@ -33,7 +33,7 @@ func TestGarbageCollectionSkipsLongFork(t *testing.T) {
 	}
 	fork := globalOrphanTable.beginFork()
 	globalOrphanTable.mu.Lock()
-	globalOrphanTable.activeForks = map[int]time.Time{fork: time.Now().Add(-2 * maxForkWait)}
+	globalOrphanTable.activeForkStartTimes = map[int]time.Time{fork: time.Now().Add(-2 * maxForkWait)}
 	globalOrphanTable.mu.Unlock()
 	if n := collections(); n != 0 {
 		t.Errorf("while a fork takes long: %d collections", n)
@@ -42,7 +42,7 @@ func TestGarbageCollectionSkipsLongFork(t *testing.T) {
 		t.Error("other forks wait during a long fork")
 	}
 	globalOrphanTable.mu.Lock()
-	globalOrphanTable.activeForks = map[int]time.Time{fork: time.Now()}
+	globalOrphanTable.activeForkStartTimes = map[int]time.Time{fork: time.Now()}
 	globalOrphanTable.mu.Unlock()
 	if n := collections(); n != 0 {
 		t.Errorf("while a fork is running that has just started: %d collections", n)

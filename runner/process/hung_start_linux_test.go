@@ -157,7 +157,7 @@ func TestHungStartIsKilled(t *testing.T) {
 			return false
 		}
 	})
-	if want := "cannot start " + path + ": it did not start within 1s"; !r.HungStart || r.ExitCode != 126 ||
+	if want := "cannot start " + path + ": it did not start within 1s"; !r.StartHung || r.ExitCode != 126 ||
 		r.Signal != 0 || !strings.HasPrefix(r.Error, want) || r.EndedAt.Sub(r.StartedAt) < ExecTimeout {
 		t.Errorf("got %+v, want a hung start, and %q", r, want)
 	}
@@ -166,17 +166,17 @@ func TestHungStartIsKilled(t *testing.T) {
 	killStartingChildren(t)
 	r = <-result
 	if want := "cannot start " + path + ": signal 9 (SIGKILL) ended the new process before it could run the program; to " +
-		"see whether the kernel sent it, run: dmesg"; !r.HungStart || r.ExitCode != 126 || r.Error != want {
+		"see whether the kernel sent it, run: dmesg"; !r.StartHung || r.ExitCode != 126 || r.Error != want {
 		t.Errorf("got %+v, want a hung start, and %q", r, want)
 	}
-	if r := <-runCommandAsync(t, newTestCommand(t, "/bin/sh", "-c", "kill -KILL $$")); r.HungStart || r.Signal != 9 ||
+	if r := <-runCommandAsync(t, newTestCommand(t, "/bin/sh", "-c", "kill -KILL $$")); r.StartHung || r.Signal != 9 ||
 		r.ExitCode != -1 {
 		t.Errorf("a program that ends itself: %+v", r)
 	}
 }
 
 // If a command is killed while its start hangs, the result has the cause that was passed to Worker.Kill.
-func TestKillOfHungStartSetsCause(t *testing.T) {
+func TestKillOfHungStartSetsKillCause(t *testing.T) {
 	allowHangingStarts(t)
 	w := NewWorker(nil)
 	defer w.Close()
@@ -195,7 +195,7 @@ func TestKillOfHungStartSetsCause(t *testing.T) {
 // If the kernel kills a program for lack of memory, before or after its exec, the result has OutOfMemory set.
 // If the program ends in another way, OutOfMemory is not set.
 func TestOOMKillAroundExecIsReported(t *testing.T) {
-	hung := Result{HungStart: true, ExitCode: 126, Error: "hung"}
+	hung := Result{StartHung: true, ExitCode: 126, Error: "hung"}
 	for _, c := range []struct {
 		ranOut       bool // the kernel has killed a process of the tree for lack of memory
 		before, want Result

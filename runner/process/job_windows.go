@@ -120,7 +120,7 @@ const (
 // because this process ends, Windows ends all processes in it.
 type processTree struct {
 	systemCalls      *systemCalls
-	limits           windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION
+	jobObjectLimits  windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION
 	jobHandle        windows.Handle
 	messagePort      windows.Handle // receives messages about the memory limit; 0 without a limit
 	mainHandle       windows.Handle // handle of the main process; 0 before its start
@@ -161,7 +161,7 @@ func newTree(sys *systemCalls, cookie string, l TreeLimits) (*processTree, error
 		return nil, &jobNameTakenError{errors.New("another process already uses the name Global\\queuectl-" + cookie +
 			" of the job's Windows job object; the next try uses another name")}
 	}
-	t.limits.BasicLimitInformation.LimitFlags = windows.JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE
+	t.jobObjectLimits.BasicLimitInformation.LimitFlags = windows.JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE
 	if err = t.setJobObjectLimits(); err != nil {
 		err = fmt.Errorf("cannot configure the job's Windows job object: %w", err)
 	} else {
@@ -180,10 +180,10 @@ type jobNameTakenError struct{ error }
 
 // applyLimits sets a command's limits.
 func (t *processTree) applyLimits(l TreeLimits) (err error) {
-	basic := &t.limits.BasicLimitInformation
+	basic := &t.jobObjectLimits.BasicLimitInformation
 	if l.MemoryBytes > 0 {
 		basic.LimitFlags |= windows.JOB_OBJECT_LIMIT_JOB_MEMORY
-		t.limits.JobMemoryLimit = uintptr(min(uint64(l.MemoryBytes), uint64(^uintptr(0))))
+		t.jobObjectLimits.JobMemoryLimit = uintptr(min(uint64(l.MemoryBytes), uint64(^uintptr(0))))
 		err = limitError("memory", errors.Join(t.setJobObjectLimits(), t.watchMemoryLimit()))
 	}
 	if l.Tasks > 0 {
@@ -213,7 +213,7 @@ func (t *processTree) setNice(nice int) error {
 	case nice > -10:
 		class = windows.ABOVE_NORMAL_PRIORITY_CLASS
 	}
-	basic := &t.limits.BasicLimitInformation
+	basic := &t.jobObjectLimits.BasicLimitInformation
 	basic.LimitFlags |= windows.JOB_OBJECT_LIMIT_PRIORITY_CLASS
 	basic.PriorityClass = class
 	return limitError("nice", t.setJobObjectLimits())
@@ -221,8 +221,9 @@ func (t *processTree) setNice(nice int) error {
 
 // setJobObjectLimits applies t.limits to the job object.
 func (t *processTree) setJobObjectLimits() error {
-	return t.systemCalls.setJobInfo(t.jobHandle, windows.JobObjectExtendedLimitInformation, unsafe.Pointer(&t.limits),
-		unsafe.Sizeof(t.limits))
+	return t.systemCalls.setJobInfo(t.jobHandle, windows.JobObjectExtendedLimitInformation,
+		unsafe.Pointer(&t.jobObjectLimits),
+		unsafe.Sizeof(t.jobObjectLimits))
 }
 
 // watchMemoryLimit makes the kernel send a message when the memory limit is reached.
@@ -253,9 +254,9 @@ func (t *processTree) readJobMessages() {
 // kill ends all processes of the tree, including those that are just being started.
 func (t *processTree) kill() { t.systemCalls.terminateJob(t.jobHandle) }
 
-// keepRunning lets the processes live on when this process closes the job object or ends.
-func (t *processTree) keepRunning() error {
-	t.limits.BasicLimitInformation.LimitFlags &^= windows.JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE
+// keepRunningAfterClose lets the processes live on when this process closes the job object or ends.
+func (t *processTree) keepRunningAfterClose() error {
+	t.jobObjectLimits.BasicLimitInformation.LimitFlags &^= windows.JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE
 	return t.setJobObjectLimits()
 }
 
@@ -315,7 +316,8 @@ func (t *processTree) resourceUsage() (cpuTime time.Duration, peakMemoryBytes in
 // filetimeTicks returns a FILETIME as a number of units of 100 ns.
 func filetimeTicks(t windows.Filetime) int64 { return int64(t.HighDateTime)<<32 | int64(t.LowDateTime) }
 
-// close closes the handles of the tree. Windows then ends the remaining processes, except after a call of keepRunning.
+// close closes the handles of the tree. Windows then ends the remaining processes, except after a call of
+// keepRunningAfterClose.
 func (t *processTree) close() {
 	closeHandles(t.jobHandle, t.messagePort, t.mainHandle)
 }

@@ -127,7 +127,7 @@ func TestLimitedStartReportsSameError(t *testing.T) {
 		c.Limits.MemoryBytes, c.Nice, c.MaxOpenFiles = 1<<30, 1, 99
 		limited, stdout := runLimitedCommand(t, c)
 		if limited.ExitCode != unlimited.ExitCode || limited.Error != unlimited.Error ||
-			limited.ResourceShortage || limited.HungStart || stdout != "" {
+			limited.ResourceShortage || limited.StartHung || stdout != "" {
 			t.Errorf("%s: with limits the result is %+v, output %q\nwithout limits it is %+v",
 				argv, limited, stdout, unlimited)
 		}
@@ -163,7 +163,7 @@ func TestLimitedStartReportsSameError(t *testing.T) {
 	}
 }
 
-// If a limiter is killed or hangs before it has executed the command's program, the result has HungStart set. If its
+// If a limiter is killed or hangs before it has executed the command's program, the result has StartHung set. If its
 // exec request is damaged, the limiter refuses the request.
 func TestEndedLimiterCountsAsHungStart(t *testing.T) {
 	c := newTestCommand(t, copyWithFileLease(t, "/bin/true"))
@@ -177,7 +177,7 @@ func TestEndedLimiterCountsAsHungStart(t *testing.T) {
 			unix.Kill(pid, unix.SIGKILL)
 		}()
 	}
-	if r, _ := runLimitedCommand(t, c); !r.HungStart || r.ExitCode != 126 ||
+	if r, _ := runLimitedCommand(t, c); !r.StartHung || r.ExitCode != 126 ||
 		!strings.Contains(r.Error, "before it could run the program") {
 		t.Errorf("a killed limiter: the result is %+v, want a hung start", r)
 	}
@@ -186,7 +186,7 @@ func TestEndedLimiterCountsAsHungStart(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
 	w.limiterTimeout = 300 * time.Millisecond
-	if r := w.Run(c); !r.HungStart || r.ExitCode != 126 || !strings.Contains(r.Error, "it did not start within 300ms") {
+	if r := w.Run(c); !r.StartHung || r.ExitCode != 126 || !strings.Contains(r.Error, "it did not start within 300ms") {
 		t.Errorf("a limiter that hangs: the result is %+v, want a hung start", r)
 	}
 	if _, err := decodeExecRequest(make([]byte, 48)); !errors.Is(err, errInvalidExecRequest) {
@@ -195,7 +195,7 @@ func TestEndedLimiterCountsAsHungStart(t *testing.T) {
 }
 
 // A program may have a process name like that of a limiter. If a signal ends such a program, the result does
-// not have HungStart set.
+// not have StartHung set.
 func TestProgramNamedLikeLimiterCountsAsStarted(t *testing.T) {
 	for _, name := range []string{"queuectl:limits", "queuectl:"} {
 		path := filepath.Join(t.TempDir(), name)
@@ -208,7 +208,7 @@ func TestProgramNamedLikeLimiterCountsAsStarted(t *testing.T) {
 		}
 		c := newTestCommand(t, path, "-c", "cat /proc/$$/comm; kill -KILL $$")
 		c.Nice = 1
-		if r, stdout := runLimitedCommand(t, c); r.HungStart || r.Signal != int(unix.SIGKILL) || stdout != name {
+		if r, stdout := runLimitedCommand(t, c); r.StartHung || r.Signal != int(unix.SIGKILL) || stdout != name {
 			t.Errorf("a program named %s: the result is %+v, output %q; want signal 9 and no hung start", name, r, stdout)
 		}
 	}

@@ -37,15 +37,15 @@ type limiterProcess struct {
 	cgroupError     error          // error of setting the limits of the control group
 }
 
-// needsLimiter reports whether a command has limits that a limiter must set. missingLimits contains the names of the
-// limits that no control group enforces.
-func (c *Command) needsLimiter(missingLimits []string) bool {
-	return c.Nice != 0 || c.MaxOpenFiles != 0 || c.NoNewPrivileges || slices.Contains(missingLimits, "memory")
+// needsLimiter reports whether a command has limits that a limiter must set. unenforcedLimitNames contains the names of
+// the limits that no control group enforces.
+func (c *Command) needsLimiter(unenforcedLimitNames []string) bool {
+	return c.Nice != 0 || c.MaxOpenFiles != 0 || c.NoNewPrivileges || slices.Contains(unenforcedLimitNames, "memory")
 }
 
 // newLimiter creates the resources for a limiter. The limits of the control group must not apply to the limiter itself,
 // so newLimiter removes them from the group. readLimiterReport sets them again when the limiter is ready.
-func (r *run) newLimiter(programPath string, env, missingLimits []string) (l *limiterProcess, err error) {
+func (r *run) newLimiter(programPath string, env, unenforcedLimitNames []string) (l *limiterProcess, err error) {
 	l = &limiterProcess{socketFD: -1, execRequestFD: -1, limiterSocketFD: -1, processName: newLimiterName()}
 	defer func() {
 		if err != nil {
@@ -54,7 +54,7 @@ func (r *run) newLimiter(programPath string, env, missingLimits []string) (l *li
 	}()
 	head := execRequestHeader{nice: int64(r.command.Nice), maxOpenFiles: int64(r.command.MaxOpenFiles),
 		noNewPrivileges: r.command.NoNewPrivileges}
-	if slices.Contains(missingLimits, "memory") {
+	if slices.Contains(unenforcedLimitNames, "memory") {
 		head.addressSpaceBytes = r.command.Limits.MemoryBytes
 	}
 	order := encodeExecRequest(head, l.processName, programPath, r.command.Argv, env)
@@ -181,7 +181,7 @@ func (r *run) recordLimiterFailure(status unix.WaitStatus) {
 	case l.failureReport != nil:
 		r.recordStartFailure(r.limiterError(*l.failureReport))
 	case status.Signaled():
-		r.result.HungStart, r.result.ExitCode, r.result.Error = true, 126, r.notStartedReason(status.Signal())
+		r.result.StartHung, r.result.ExitCode, r.result.Error = true, 126, r.notStartedReason(status.Signal())
 	case l.reportedReady: // the limiter could not report why it failed
 		r.result.ExitCode = int64(status.ExitStatus())
 	case r.command.RunAs == nil: // the Go runtime of the limiter got no thread or no memory
@@ -203,7 +203,7 @@ func (r *run) limiterError(report limiterReport) error {
 	case report.step == limiterStepNice:
 		field, err = "nice", fmt.Errorf("%d is not allowed (%w): the runner has nice value %d, and the account may "+
 			"not go below it; use a higher value, or raise the runner's limit (LimitNICE=)", r.command.Nice, errno,
-			cleanstart.Nice())
+			cleanstart.NiceValue())
 	case report.step == limiterStepNoFile && errors.Is(errno, unix.EPERM):
 		field, err = "nofile", fmt.Errorf("%d is above the hard limit of %d open files (%w); use a lower value, or "+
 			"raise the runner's limit (LimitNOFILE=, ulimit -Hn)", r.command.MaxOpenFiles, hardResourceLimit(unix.RLIMIT_NOFILE),

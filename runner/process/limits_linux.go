@@ -26,73 +26,74 @@ func hardResourceLimit(resource int) uint64 {
 // inheritedLimit is a resource limit that commands inherit from this process. errno or signal shows that a
 // command has reached the limit.
 type inheritedLimit struct {
-	errno       unix.Errno  // error that the limit may cause at the start of a command; 0 if none
-	signal      unix.Signal // signal that the kernel sends to a command that reaches the limit (getrlimit(2)); 0 if none
-	atHardLimit bool        // the kernel sends the signal at the hard limit instead of the soft limit
-	resource    int         // RLIMIT constant
-	unit, name  string      // unit of the value, and name of the limit in systemd, for messages
+	errno unix.Errno // error that the limit may cause at the start of a command; 0 if none
+	// signal that the kernel sends to a command that reaches the limit (getrlimit(2)); 0 if none
+	signal             unix.Signal
+	signalsAtHardLimit bool   // the kernel sends the signal at the hard limit instead of the soft limit
+	rlimitResource     int    // RLIMIT constant
+	unit, name         string // unit of the value, and name of the limit in systemd, for messages
 }
 
-// raiseHint returns a text that names the limit, shows its value limitValue, and says how to raise it.
-func (l inheritedLimit) raiseHint(limitValue uint64) string {
+// raiseLimitHint returns a text that names the limit, shows its value limitValue, and says how to raise it.
+func (l inheritedLimit) raiseLimitHint(limitValue uint64) string {
 	return fmt.Sprintf("; the runner's limit is %d %s; raise it (Limit%s=)", limitValue, l.unit, l.name)
 }
 
-// startFailureLimits lists the limits that may cause an error at the start of a command.
-var startFailureLimits = []inheritedLimit{
-	{errno: unix.EAGAIN, resource: unix.RLIMIT_NPROC, unit: "processes", name: "NPROC"},
-	{errno: unix.EMFILE, resource: unix.RLIMIT_NOFILE, unit: "open files", name: "NOFILE"},
-	{errno: unix.ENOMEM, resource: unix.RLIMIT_AS, unit: "bytes", name: "AS"},
-	{errno: unix.ENOMEM, resource: unix.RLIMIT_DATA, unit: "bytes", name: "DATA"},
-	{errno: unix.E2BIG, resource: unix.RLIMIT_STACK, unit: "bytes", name: "STACK"},
+// limitsCausingStartErrors lists the limits that may cause an error at the start of a command.
+var limitsCausingStartErrors = []inheritedLimit{
+	{errno: unix.EAGAIN, rlimitResource: unix.RLIMIT_NPROC, unit: "processes", name: "NPROC"},
+	{errno: unix.EMFILE, rlimitResource: unix.RLIMIT_NOFILE, unit: "open files", name: "NOFILE"},
+	{errno: unix.ENOMEM, rlimitResource: unix.RLIMIT_AS, unit: "bytes", name: "AS"},
+	{errno: unix.ENOMEM, rlimitResource: unix.RLIMIT_DATA, unit: "bytes", name: "DATA"},
+	{errno: unix.E2BIG, rlimitResource: unix.RLIMIT_STACK, unit: "bytes", name: "STACK"},
 }
 
-// startLimitHint returns a text that names the limit that may have caused err, and says how to raise it. The text
+// startErrorLimitHint returns a text that names the limit that may have caused err, and says how to raise it. The text
 // begins with a semicolon. It is "" if no limit can be the cause.
-func startLimitHint(err error) string {
-	for _, l := range startFailureLimits {
-		if hard := hardResourceLimit(l.resource); errors.Is(err, l.errno) && hard != unix.RLIM_INFINITY {
-			return l.raiseHint(hard)
+func startErrorLimitHint(err error) string {
+	for _, l := range limitsCausingStartErrors {
+		if hard := hardResourceLimit(l.rlimitResource); errors.Is(err, l.errno) && hard != unix.RLIM_INFINITY {
+			return l.raiseLimitHint(hard)
 		}
 	}
 	return ""
 }
 
-// signalLimits lists the limits at which the kernel ends a command with a signal.
-var signalLimits = []inheritedLimit{
-	{signal: unix.SIGXCPU, resource: unix.RLIMIT_CPU, unit: "s of CPU time", name: "CPU"},
-	{signal: unix.SIGKILL, atHardLimit: true, resource: unix.RLIMIT_CPU, unit: "s of CPU time", name: "CPU"},
-	{signal: unix.SIGXFSZ, resource: unix.RLIMIT_FSIZE, unit: "bytes", name: "FSIZE"},
+// limitsCausingSignals lists the limits at which the kernel ends a command with a signal.
+var limitsCausingSignals = []inheritedLimit{
+	{signal: unix.SIGXCPU, rlimitResource: unix.RLIMIT_CPU, unit: "s of CPU time", name: "CPU"},
+	{signal: unix.SIGKILL, signalsAtHardLimit: true, rlimitResource: unix.RLIMIT_CPU, unit: "s of CPU time", name: "CPU"},
+	{signal: unix.SIGXFSZ, rlimitResource: unix.RLIMIT_FSIZE, unit: "bytes", name: "FSIZE"},
 }
 
-// limitSignalHint returns a text about the inherited limit for which a signal has ended a command, in the form of
-// startLimitHint. It returns "" if the command has changed this limit itself, or has used less CPU time than the limit
-// of CPU time allows. Call it before the command is reaped.
-func limitSignalHint(pid int, signal unix.Signal) string {
-	for _, s := range signalLimits {
+// signalLimitHint returns a text about the inherited limit for which a signal has ended a command, in the form of
+// startErrorLimitHint. It returns "" if the command has changed this limit itself, or has used less CPU time than the
+// limit of CPU time allows. Call it before the command is reaped.
+func signalLimitHint(pid int, signal unix.Signal) string {
+	for _, s := range limitsCausingSignals {
 		var ownLimit, commandLimit unix.Rlimit
-		if s.signal != signal || unix.Getrlimit(s.resource, &ownLimit) != nil ||
-			unix.Prlimit(pid, s.resource, nil, &commandLimit) != nil {
+		if s.signal != signal || unix.Getrlimit(s.rlimitResource, &ownLimit) != nil ||
+			unix.Prlimit(pid, s.rlimitResource, nil, &commandLimit) != nil {
 			continue
 		}
 		value, inherited := ownLimit.Cur, ownLimit.Cur == commandLimit.Cur
 		switch {
-		case s.atHardLimit:
+		case s.signalsAtHardLimit:
 			value, inherited = ownLimit.Max, ownLimit.Max == commandLimit.Max
 		// When the kernel sends SIGXCPU, it raises the soft limit by one second.
-		case s.resource == unix.RLIMIT_CPU:
+		case s.rlimitResource == unix.RLIMIT_CPU:
 			inherited = ownLimit.Cur+1 == commandLimit.Cur
 		}
-		if inherited && value != unix.RLIM_INFINITY && (s.resource != unix.RLIMIT_CPU || cpuSeconds(pid) >= value) {
-			return s.raiseHint(value)
+		if inherited && value != unix.RLIM_INFINITY && (s.rlimitResource != unix.RLIMIT_CPU || usedCPUSeconds(pid) >= value) {
+			return s.raiseLimitHint(value)
 		}
 	}
 	return ""
 }
 
-// cpuSeconds returns the CPU time of a process in seconds, as the kernel counts it for RLIMIT_CPU. It returns
+// usedCPUSeconds returns the CPU time of a process in seconds, as the kernel counts it for RLIMIT_CPU. It returns
 // 0 if the process does not exist.
-func cpuSeconds(pid int) uint64 {
+func usedCPUSeconds(pid int) uint64 {
 	// cpuClockProf is CPUCLOCK_PROF in include/linux/posix-timers.h. The expression below computes the clock id of a
 	// process as defined there.
 	const cpuClockProf = 0

@@ -40,11 +40,11 @@ func TestTooLittleAddressSpaceIsRefused(t *testing.T) {
 func TestStartErrorNamesInheritedLimit(t *testing.T) {
 	open := hardResourceLimit(unix.RLIMIT_NOFILE)
 	want := fmt.Sprintf("the runner's limit is %d open files; raise it (LimitNOFILE=)", open)
-	if got := startLimitHint(fmt.Errorf("pipe: %w", unix.EMFILE)); got != "; "+want {
+	if got := startErrorLimitHint(fmt.Errorf("pipe: %w", unix.EMFILE)); got != "; "+want {
 		t.Errorf("without a free descriptor: %q, want %q", got, want)
 	}
 	for _, err := range []error{unix.ENOENT, unix.EACCES, nil} {
-		if got := startLimitHint(err); got != "" {
+		if got := startErrorLimitHint(err); got != "" {
 			t.Errorf("limitHint(%v) returned %q, want no hint", err, got)
 		}
 	}

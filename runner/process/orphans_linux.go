@@ -31,9 +31,9 @@ import (
 var globalOrphanTable = newOrphanTable()
 
 func newOrphanTable() *orphanTable {
-	o := &orphanTable{mainProcesses: map[int]bool{}, backgroundProcesses: map[int]int64{},
-		ignoredOrphanPIDs: map[int]bool{},
-		activeForks:       map[int]time.Time{}}
+	o := &orphanTable{mainProcesses: map[int]bool{}, backgroundStartTicksByPID: map[int]int64{},
+		ignoredOrphanPIDs:    map[int]bool{},
+		activeForkStartTimes: map[int]time.Time{}}
 	o.forksChanged.L = &o.mu
 	return o
 }
@@ -43,23 +43,24 @@ func newOrphanTable() *orphanTable {
 type orphanTable struct {
 	reapedCount atomic.Int64 // number of orphans that were reaped or are just being reaped
 
-	mu                  sync.Mutex        // guards all fields below
-	mainProcesses       map[int]bool      // pids of the main processes that are not reaped yet
-	backgroundProcesses map[int]int64     // processes that may live on, by pid, with their start time in ticks
-	ignoredOrphanPIDs   map[int]bool      // pids of living orphans without a cookie, which belong to no known tree
-	nextForkNumber      int               // number of the next fork
-	activeForks         map[int]time.Time // start times of the forks that are in progress, by their number
-	forksPaused         bool              // new forks must wait
-	forksChanged        sync.Cond         // broadcast when forksPaused changes and when the last fork in progress returns
-	endedProcesses      map[int]zombie    // ended processes that may be the child of a fork in progress, by pid
+	mu                        sync.Mutex        // guards all fields below
+	mainProcesses             map[int]bool      // pids of the main processes that are not reaped yet
+	backgroundStartTicksByPID map[int]int64     // processes that may live on, by pid, with their start time in ticks
+	ignoredOrphanPIDs         map[int]bool      // pids of living orphans without a cookie, which belong to no known tree
+	nextForkNumber            int               // number of the next fork
+	activeForkStartTimes      map[int]time.Time // start times of the forks that are in progress, by their number
+	forksPaused               bool              // new forks must wait
+	// broadcast when forksPaused changes and when the last fork in progress returns
+	forksChanged sync.Cond
+	zombieByPID  map[int]zombie // ended processes that may be the child of a fork in progress, by pid
 }
 
 // zombie is a process that has ended and may be the child of a fork that is in progress.
 type zombie struct {
 	startTicks int64 // start time, in clock ticks since boot
-	// nextForkNumber is the number of the next fork at the time when the process was first seen. Neither this fork nor a
-	// later one can have created the process.
-	nextForkNumber int
+	// nextForkNumberWhenSeen is the number of the next fork at the time when the process was first seen. Neither this fork
+	// nor a later one can have created the process.
+	nextForkNumberWhenSeen int
 }
 
 // beginFork registers a fork that is about to start, and returns its number. It waits while forks are
@@ -72,7 +73,7 @@ func (o *orphanTable) beginFork() (forkNumber int) {
 	}
 	forkNumber = o.nextForkNumber
 	o.nextForkNumber++
-	o.activeForks[forkNumber] = time.Now()
+	o.activeForkStartTimes[forkNumber] = time.Now()
 	return forkNumber
 }
 
@@ -81,8 +82,8 @@ func (o *orphanTable) beginFork() (forkNumber int) {
 func (o *orphanTable) endFork(forkNumber, pid int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	delete(o.activeForks, forkNumber)
-	if o.forksPaused && len(o.activeForks) == 0 {
+	delete(o.activeForkStartTimes, forkNumber)
+	if o.forksPaused && len(o.activeForkStartTimes) == 0 {
 		o.forksChanged.Broadcast()
 	}
 	if pid != 0 {
@@ -95,7 +96,7 @@ func (o *orphanTable) endFork(forkNumber, pid int) {
 // progress. The caller holds mu.
 func (o *orphanTable) oldestForkNumber() int {
 	oldest := o.nextForkNumber
-	for fork := range o.activeForks {
+	for fork := range o.activeForkStartTimes {
 		oldest = min(oldest, fork)
 	}
 	return oldest
@@ -125,21 +126,21 @@ func (o *orphanTable) reapAndListOrphans() (livingPIDs, ignoredPIDs []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	list, _ := os.ReadFile(ownChildrenPath()) // the list has at most 32 MiB, because Linux has at most 4,194,304 processes
-	oldest, knownZombies := o.oldestForkNumber(), o.endedProcesses
-	o.endedProcesses = map[int]zombie{}
+	oldest, knownZombies := o.oldestForkNumber(), o.zombieByPID
+	o.zombieByPID = map[int]zombie{}
 	for field := range bytes.FieldsSeq(list) {
 		pid, err := strconv.Atoi(string(field))
 		if err != nil || o.mainProcesses[pid] {
 			continue
 		}
-		_, kept := o.backgroundProcesses[pid]
+		_, kept := o.backgroundStartTicksByPID[pid]
 		_, ended := childExitState(pid)
 		switch {
 		case ended:
 			if oldest == o.nextForkNumber || o.predatesActiveForks(pid, oldest, knownZombies) {
 				o.reapedCount.Add(1) // count the orphan before it disappears from the kernel's list
 				tryReapChild(pid)
-				delete(o.backgroundProcesses, pid)
+				delete(o.backgroundStartTicksByPID, pid)
 				delete(o.ignoredOrphanPIDs, pid)
 			}
 		case o.ignoredOrphanPIDs[pid]:
@@ -160,10 +161,10 @@ func (o *orphanTable) predatesActiveForks(pid, oldestForkNumber int, knownZombie
 	if !ok || !known || z.startTicks != p.StartTicks {
 		z = zombie{p.StartTicks, o.nextForkNumber}
 	}
-	if z.nextForkNumber <= oldestForkNumber {
+	if z.nextForkNumberWhenSeen <= oldestForkNumber {
 		return true
 	}
-	o.endedProcesses[pid] = z
+	o.zombieByPID[pid] = z
 	return false
 }
 
@@ -172,16 +173,16 @@ func (o *orphanTable) addBackgroundProcesses(procs []procfs.Process) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, p := range procs {
-		o.backgroundProcesses[p.PID] = p.StartTicks
+		o.backgroundStartTicksByPID[p.PID] = p.StartTicks
 	}
 }
 
-// removeEndedBackgroundProcesses removes ended processes from backgroundProcesses. It is needed for processes that are
-// reaped by their own parent: reapAndListOrphans removes only the processes that it reaps itself.
+// removeEndedBackgroundProcesses removes ended processes from backgroundStartTicksByPID. It is needed for processes
+// that are reaped by their own parent: reapAndListOrphans removes only the processes that it reaps itself.
 func (o *orphanTable) removeEndedBackgroundProcesses() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	maps.DeleteFunc(o.backgroundProcesses, func(pid int, startTicks int64) bool {
+	maps.DeleteFunc(o.backgroundStartTicksByPID, func(pid int, startTicks int64) bool {
 		return !procfs.Process{PID: pid, StartTicks: startTicks}.IsStillAlive()
 	})
 }
@@ -261,7 +262,7 @@ func ReapEndedOrphans() (callAgainSoon bool) {
 	before := globalOrphanTable.reapedCount.Load()
 	reapOrphans()
 	globalOrphanTable.mu.Lock()
-	callAgainSoon = globalOrphanTable.reapedCount.Load() != before || len(globalOrphanTable.endedProcesses) > 0
+	callAgainSoon = globalOrphanTable.reapedCount.Load() != before || len(globalOrphanTable.zombieByPID) > 0
 	globalOrphanTable.mu.Unlock()
 	globalOrphanTable.removeEndedBackgroundProcesses()
 	allBackgroundTrees.removeEndedTrees()

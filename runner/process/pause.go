@@ -14,9 +14,9 @@ const (
 
 // pauseRequest is the latest request of SetPaused, with the callbacks of all calls that have not been answered.
 type pauseRequest struct {
-	wasRequested bool // SetPaused was called
-	wantsPause   bool
-	callbacks    []func(unchangedCount int, ok bool) // callbacks of SetPaused that have not been called yet
+	wasRequested    bool // SetPaused was called
+	wantsPause      bool
+	onDoneCallbacks []func(unchangedCount int, ok bool) // callbacks of SetPaused that have not been called yet
 }
 
 // SetPaused freezes the whole tree of the running command and stops its timeouts. With paused=false, SetPaused resumes
@@ -31,7 +31,8 @@ func (w *Worker) SetPaused(paused bool, onDone func(unchangedCount int, ok bool)
 		onDone(0, false)
 		return
 	}
-	w.pause.wasRequested, w.pause.wantsPause, w.pause.callbacks = true, paused, append(w.pause.callbacks, onDone)
+	w.pause.wasRequested, w.pause.wantsPause, w.pause.onDoneCallbacks = true, paused,
+		append(w.pause.onDoneCallbacks, onDone)
 	w.wakeRun()
 }
 
@@ -61,14 +62,14 @@ func (r *run) applyPause(p pauseRequest) {
 	case ending || !p.wasRequested:
 	case p.wantsPause:
 		if retryAt := r.pause.freezeRetryAt; !r.pause.isPaused ||
-			!retryAt.IsZero() && (len(p.callbacks) > 0 || !time.Now().Before(retryAt)) {
+			!retryAt.IsZero() && (len(p.onDoneCallbacks) > 0 || !time.Now().Before(retryAt)) {
 			r.pauseTree()
 		}
 		unchanged = r.pause.unfrozenProcessCount
 	case r.pause.isPaused:
 		unchanged = r.resumeTree()
 	}
-	for _, callback := range p.callbacks {
+	for _, callback := range p.onDoneCallbacks {
 		callback(unchanged, !ending)
 	}
 }
@@ -110,7 +111,7 @@ func (r *run) isKillRequested() bool {
 // failPendingPauses calls the pending callbacks of SetPaused with ok=false, because the command has ended. The caller
 // holds w.mu.
 func (w *Worker) failPendingPauses() {
-	for _, callback := range w.pause.callbacks {
+	for _, callback := range w.pause.onDoneCallbacks {
 		callback(0, false)
 	}
 	w.pause = pauseRequest{}

@@ -11,15 +11,15 @@ import (
 )
 
 // If the kernel cannot freeze a control group of the tree, freezeTree sends SIGSTOP to every process of the tree. It
-// repeats this until requiredStoppedScans scans in a row have found no running process. A tree that forks all the time
-// can only be stopped by signals to whole process groups. A signal to a group also reaches a process that is being
-// forked, because fork(2) starts again if a signal is pending. See docs/decisions/0048.
+// repeats this until scansRequiredWithoutRunning scans in a row have found no running process. A tree that forks all
+// the time can only be stopped by signals to whole process groups. A signal to a group also reaches a process that is
+// being forked, because fork(2) starts again if a signal is pending. See docs/decisions/0048.
 const (
-	requiredStoppedScans = 2
-	// firstGroupSignalScan is the number of a scan, counted from 0. From this scan on, freezeTree also signals whole
+	scansRequiredWithoutRunning = 2
+	// firstScanSignallingGroups is the number of a scan, counted from 0. From this scan on, freezeTree also signals whole
 	// process groups. A process that still runs at that time belongs to a tree that forks faster than signals to single
 	// processes can stop it.
-	firstGroupSignalScan = 2
+	firstScanSignallingGroups = 2
 )
 
 // freezeTree freezes the tree. It returns how many processes still run at the deadline.
@@ -36,7 +36,7 @@ func (r *run) freezeTree(deadline time.Time) (runningCount int) {
 		return 0
 	}
 	stopSent, unsureSince := map[procfs.Process]bool{}, time.Time{}
-	for scan, calm := 0, 0; calm < requiredStoppedScans; scan++ {
+	for scan, calm := 0, 0; calm < scansRequiredWithoutRunning; scan++ {
 		unix.Kill(-r.pid, unix.SIGSTOP) // the main process is not reaped yet, so its group id is not reused
 		seen, tree := r.scanTree()
 		active, waiting := runningProcesses(tree, stopSent)
@@ -57,8 +57,8 @@ func (r *run) freezeTree(deadline time.Time) (runningCount int) {
 			sendSignal(p, unix.SIGSTOP, nil)
 			stopSent[procfs.Process{PID: p.PID, StartTicks: p.StartTicks}] = true
 		}
-		if scan >= firstGroupSignalScan {
-			for _, group := range exclusiveProcessGroups(active, tree, seen) {
+		if scan >= firstScanSignallingGroups {
+			for _, group := range processGroupsInsideTree(active, tree, seen) {
 				unix.Kill(-group, unix.SIGSTOP)
 			}
 		}
@@ -77,7 +77,7 @@ func (r *run) thawTree(deadline time.Time) (stoppedCount int) {
 		}
 		return 0
 	}
-	for calm := 0; calm < requiredStoppedScans; calm++ {
+	for calm := 0; calm < scansRequiredWithoutRunning; calm++ {
 		unix.Kill(-r.pid, unix.SIGCONT)
 		_, tree := r.scanTree()
 		stoppedCount = 0
@@ -117,12 +117,12 @@ func (r *run) scanTree() (allProcs, treeProcs []procfs.Process) {
 // SIGSTOP. A process that has been sent SIGSTOP, but waits in the kernel, does not count as running, because it stops
 // before it continues its program. hasKernelWaiter reports whether procs contains such a process. The process may be in
 // the middle of a fork: for example, the caller of vfork waits while its child is stopped.
-func runningProcesses(procs []procfs.Process, stopSent map[procfs.Process]bool) (
+func runningProcesses(procs []procfs.Process, sentSIGSTOP map[procfs.Process]bool) (
 	running []procfs.Process, hasKernelWaiter bool) {
 	for _, p := range procs {
 		switch {
 		case p.State == 'T' || p.State == 't':
-		case p.State == 'D' && stopSent[procfs.Process{PID: p.PID, StartTicks: p.StartTicks}]:
+		case p.State == 'D' && sentSIGSTOP[procfs.Process{PID: p.PID, StartTicks: p.StartTicks}]:
 			hasKernelWaiter = true
 		default:
 			running = append(running, p)
@@ -131,9 +131,9 @@ func runningProcesses(procs []procfs.Process, stopSent map[procfs.Process]bool) 
 	return running, hasKernelWaiter
 }
 
-// exclusiveProcessGroups returns the process groups of activeProcs that have no member outside the tree. allProcs lists
-// all processes of the machine.
-func exclusiveProcessGroups(activeProcs, treeProcs, allProcs []procfs.Process) (pgids []int) {
+// processGroupsInsideTree returns the process groups of activeProcs that have no member outside the tree. allProcs
+// lists all processes of the machine.
+func processGroupsInsideTree(activeProcs, treeProcs, allProcs []procfs.Process) (pgids []int) {
 	inTree, excludedGroups := map[int]bool{}, map[int]bool{}
 	for _, p := range treeProcs {
 		inTree[p.PID] = true

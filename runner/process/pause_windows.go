@@ -84,4 +84,4 @@ func (t *processTree) pids() (list []uint32) {
 }
 
 // elapsed returns the time since the command was started, without the time that the machine slept.
-func (r *run) elapsed() time.Duration { return r.worker.systemCalls.awakeTime() - r.startAwakeTime }
+func (r *run) elapsed() time.Duration { return r.worker.systemCalls.awakeTime() - r.awakeTimeAtStart }

@@ -20,15 +20,15 @@ const (
 // callPipeOperation calls pipeOperation, a function that reads or closes a pipe. The caller holds runLock.
 // callPipeOperation unlocks runLock while the function runs, and locks it again. See docs/decisions/0054.
 func (r *run) callPipeOperation(pipeOperation func()) {
-	if r.blockTimer == nil {
-		r.blockTimer = time.AfterFunc(blockedPipeCallDelay, r.performActionsWhileBlocked)
+	if r.blockedCallTimer == nil {
+		r.blockedCallTimer = time.AfterFunc(blockedPipeCallDelay, r.performActionsWhileBlocked)
 	} else {
-		r.blockTimer.Reset(blockedPipeCallDelay)
+		r.blockedCallTimer.Reset(blockedPipeCallDelay)
 	}
 	r.runLock.Unlock()
 	pipeOperation()
 	r.runLock.Lock()
-	r.blockTimer.Stop()
+	r.blockedCallTimer.Stop()
 }
 
 // performActionsWhileBlocked ends the command when a timeout or a kill requires this, while the function that
@@ -46,18 +46,18 @@ func (r *run) performActionsWhileBlocked() {
 	}
 	if !r.mainProcessExited {
 		r.mainProcessExited = fds[0].Revents != 0
-		r.performingWhileBlocked = true
+		r.performsActionsWhileBlocked = true
 		r.performDueActions()
-		r.performingWhileBlocked = false
-		if r.endSeenWhileBlocked = r.mainProcessExited; r.endSeenWhileBlocked {
-			r.leftoverGraceEndsAt, r.pipesWereEmpty = time.Now().Add(r.command.OutputGrace), false
+		r.performsActionsWhileBlocked = false
+		if r.mainExitSeenWhileBlocked = r.mainProcessExited; r.mainExitSeenWhileBlocked {
+			r.leftoverGraceEndsAt, r.pipesEmptyAtLastPoll = time.Now().Add(r.command.OutputGrace), false
 		}
 	} else if now := time.Now(); now.After(r.lockedPipeKillTime(now)) {
 		remaining := r.remainingProcesses() // one of these processes may have locked the pipe
 		r.result.EndedLeftoverCount = max(r.result.EndedLeftoverCount, len(remaining))
 		r.killRemaining(remaining)
 	}
-	r.blockTimer.Reset(blockedCheckInterval)
+	r.blockedCallTimer.Reset(blockedCheckInterval)
 }
 
 // lockedPipeKillTime returns the time when leftover processes that keep a pipe locked get SIGKILL. The time is later if
@@ -66,8 +66,8 @@ func (r *run) performActionsWhileBlocked() {
 func (r *run) lockedPipeKillTime(now time.Time) time.Time {
 	switch {
 	case !r.sigtermSentAt.IsZero():
-		r.executeRequests(now)
-		return r.leftoverKillTime()
+		r.executeKillAndPauseRequests(now)
+		return r.leftoverSigkillTime()
 	case r.command.AllowBackground:
 		return r.leftoverGraceEndsAt.Add(r.command.SigkillTimeout)
 	}

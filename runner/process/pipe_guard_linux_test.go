@@ -15,7 +15,7 @@ import (
 
 // A command ends in time even if one of its processes has locked the output pipe, which blocks Run's goroutine in a
 // read. The command ends at its timeout, or when the output grace period of leftover processes is over.
-func TestLockedOutputPipesDoNotDelayEnd(t *testing.T) {
+func TestLockedOutputPipesDoNotDelayCommandEnd(t *testing.T) {
 	setSubreaper(t)
 	self, err := os.Executable()
 	if err != nil {
@@ -68,7 +68,7 @@ func (discardProgressHandler) SetMaskedTexts([][]byte)    {}
 
 // If a leftover process has locked the FIFO for progress notes, the command still ends in time, and does not
 // count as timed out.
-func TestLockedProgressFIFODoesNotDelayEnd(t *testing.T) {
+func TestLockedProgressFIFODoesNotDelayCommandEnd(t *testing.T) {
 	setSubreaper(t)
 	c := commandWithProgressNotes(t, "soon", `"$0" & sleep 0.3`)
 	c.Timeout = 500 * time.Millisecond
@@ -91,7 +91,7 @@ func TestLockedProgressFIFOIsReplaced(t *testing.T) {
 	notes, ended := c.PrivateDir.ProgressPath, make(chan bool)
 	go func() {
 		c.PrivateDir.DrainProgress()
-		c.PrivateDir.Rename(true)
+		c.PrivateDir.RenameForRemoval(true)
 		close(ended)
 	}()
 	select {
@@ -156,9 +156,9 @@ func TestOutputOfUnreapedOrphanIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &run{runState: runState{worker: &Worker{cgroup: &cgroup{eventsFD: fd}}, command: &Command{}, result: &Result{}},
-		pipesWereEmpty: true, reapedCountBefore: globalOrphanTable.reapedCount.Load()}
-	if alone := r.hasTreeEnded(); !alone || r.pipesWereEmpty &&
-		r.reapedCountBefore == globalOrphanTable.reapedCount.Load() {
+		pipesEmptyAtLastPoll: true, reapedCountBeforePoll: globalOrphanTable.reapedCount.Load()}
+	if alone := r.hasTreeEnded(); !alone || r.pipesEmptyAtLastPoll &&
+		r.reapedCountBeforePoll == globalOrphanTable.reapedCount.Load() {
 		t.Errorf("alone: %v, and the pipes are not checked again", alone)
 	}
 	from.Close()

@@ -107,13 +107,13 @@ type Result struct {
 	// ResourceShortage means that the command was not started, because the system could not provide a process, memory
 	// or a descriptor.
 	ResourceShortage bool
-	// CannotStart means that the command was not started, because a file or directory that it names, such as
+	// StartFailedPermanently means that the command was not started, because a file or directory that it names, such as
 	// Dir or StdinFile, is missing or unusable. Another attempt would fail in the same way.
-	CannotStart bool
-	// HungStart means that a signal, probably from the watchdog, ended the main process before it executed the program.
+	StartFailedPermanently bool
+	// StartHung means that a signal, probably from the watchdog, ended the main process before it executed the program.
 	// ExitCode is then 126. If ResourceShortage is set too, no process was started, because earlier file look-ups for
 	// other accounts still hang.
-	HungStart         bool
+	StartHung         bool
 	ExitStatusUnknown bool   // the system does not report how the command ended
 	Error             string // what went wrong, as a text for users; "" if nothing did
 	PID               int    // pid of the main process
@@ -168,13 +168,13 @@ type DeadRunner struct {
 type AttemptTree struct {
 	MainPID   int       // pid of the main process; 0 means unknown
 	StartedAt time.Time // start time of the main process, as passed to OnForked; zero means unknown
-	// Seq and Fence identify the attempt: the cookie of the tree ends in ".SEQ.FENCE". The service of another queue may
+	// JobSeq and Fence identify the attempt: the cookie of the tree ends in ".SEQ.FENCE". The service of another queue may
 	// use the same numbers. If the caller cannot exclude this, it sets Fence to 0, which matches no process.
-	Seq, Fence int64
+	JobSeq, Fence int64
 }
 
-// Survivor is a process that a dead runner left alive.
-type Survivor struct {
+// SurvivingProcess is a process that a dead runner left alive.
+type SurvivingProcess struct {
 	PID, PGID int
 	Cookie    string // "" if the environment of the process no longer contains a cookie
 }

@@ -29,8 +29,8 @@ type scanner struct {
 	// for a scan; guarded by mu.
 	joinNextScan func() *scan
 
-	scanMu            sync.Mutex // held during a scan and the pause before it
-	earliestScanStart time.Time  // no scan begins before this time; guarded by scanMu
+	scanMu                sync.Mutex // held during a scan and the pause before it
+	earliestNextScanStart time.Time  // no scan begins before this time; guarded by scanMu
 }
 
 // scan is the result of one scan of all processes. The state of each process is from some time during the
@@ -59,12 +59,12 @@ func (s *scanner) freshScan() *scan {
 func (s *scanner) scan() *scan {
 	s.scanMu.Lock()
 	defer s.scanMu.Unlock()
-	time.Sleep(time.Until(s.earliestScanStart))
+	time.Sleep(time.Until(s.earliestNextScanStart))
 	s.mu.Lock()
 	s.joinNextScan = nil // a later call of freshScan needs another scan
 	s.mu.Unlock()
 	result := newScan()
-	s.earliestScanStart = time.Now().Add(min(scanPauseFactor*time.Since(result.startedAt), maxScanPause))
+	s.earliestNextScanStart = time.Now().Add(min(scanPauseFactor*time.Since(result.startedAt), maxScanPause))
 	return result
 }
 

@@ -11,22 +11,22 @@ func (r *run) untilNextProgressRead() time.Duration {
 	if r.command.PrivateDir == nil {
 		return -1
 	}
-	return max(0, time.Until(r.nextProgressRead))
+	return max(0, time.Until(r.nextProgressReadAt))
 }
 
 // readProgress reads the progress notes if a read is due.
 func (r *run) readProgress(now time.Time) {
-	if r.command.PrivateDir == nil || now.Before(r.nextProgressRead) {
+	if r.command.PrivateDir == nil || now.Before(r.nextProgressReadAt) {
 		return
 	}
-	if r.nextProgressRead.IsZero() { // this is the first call for this command
-		r.nextProgressRead = now.Add(MinProgressReadInterval)
+	if r.nextProgressReadAt.IsZero() { // this is the first call for this command
+		r.nextProgressReadAt = now.Add(MinProgressReadInterval)
 		return
 	}
 	data := r.command.PrivateDir.DrainProgress()
-	pending := (len(data) > 0 || r.progressPending) && r.command.ProgressHandler.HandleProgress(data)
-	r.progressPending, r.nextProgressRead = pending, now.Add(progressPollInterval)
+	pending := (len(data) > 0 || r.handleProgressAgain) && r.command.ProgressHandler.HandleProgress(data)
+	r.handleProgressAgain, r.nextProgressReadAt = pending, now.Add(progressPollInterval)
 	if pending {
-		r.nextProgressRead = now.Add(MinProgressReadInterval)
+		r.nextProgressReadAt = now.Add(MinProgressReadInterval)
 	}
 }

@@ -48,11 +48,11 @@ func init() {
 }
 
 // lockPipe makes the kernel lock a pipe, by a splice to the pipe from a socket that never has data.
-func lockPipe(pipe int) {
+func lockPipe(pipeFD int) {
 	sockets, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	for err == nil {
-		if _, err = unix.Write(pipe, []byte("x")); err == nil {
-			_, err = unix.Splice(sockets[0], nil, pipe, nil, 4096, 0)
+		if _, err = unix.Write(pipeFD, []byte("x")); err == nil {
+			_, err = unix.Splice(sockets[0], nil, pipeFD, nil, 4096, 0)
 		}
 	}
 }

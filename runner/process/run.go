@@ -19,12 +19,13 @@ type runState struct {
 	onStartedCalled   bool // OnStarted was called
 	pause             pauseState
 	mainProcessExited bool
-	nextProgressRead  time.Time // time of the next read of progress notes; on Linux, zero if poll(2) will report new notes
+	// time of the next read of progress notes; on Linux, zero if poll(2) will report new notes
+	nextProgressReadAt time.Time
 
 	// Times of the steps that end the tree. The time of a step is zero while the step is not planned.
 	sigtermSentAt       time.Time // time when SIGTERM (on Windows, CTRL_BREAK) was sent
 	sigkillDueAt        time.Time // time to send SIGKILL, or on Windows to terminate the job object
-	firstKilledAt       time.Time // time when the tree was first killed
+	treeFirstKilledAt   time.Time // time when the tree was first killed
 	leftoverGraceEndsAt time.Time // time when leftover processes get SIGKILL or, on Windows, are ended
 }
 
@@ -88,12 +89,12 @@ func (w *Worker) AwaitStuckProcesses(stop <-chan struct{}) {
 	}
 }
 
-// executeRequests carries out the latest requests of Kill and SetPaused, and returns the request of Kill. If the main
-// process has ended and the tree is not being ended, later calls of Kill have no effect.
-func (r *run) executeRequests(now time.Time) killRequest {
+// executeKillAndPauseRequests carries out the latest requests of Kill and SetAttemptPaused, and returns the request of
+// Kill. If the main process has ended and the tree is not being ended, later calls of Kill have no effect.
+func (r *run) executeKillAndPauseRequests(now time.Time) killRequest {
 	r.worker.mu.Lock()
 	killed, paused := r.worker.kill, r.worker.pause
-	r.worker.pause.callbacks = nil
+	r.worker.pause.onDoneCallbacks = nil
 	if r.mainProcessExited && r.sigtermSentAt.IsZero() && !killed.wasRequested {
 		r.worker.isRunning = false
 	}
@@ -105,11 +106,11 @@ func (r *run) executeRequests(now time.Time) killRequest {
 	return killed
 }
 
-// leftoverKillTime returns when leftover processes get SIGKILL. If the tree has been sent SIGTERM, this is
+// leftoverSigkillTime returns when leftover processes get SIGKILL. If the tree has been sent SIGTERM, this is
 // sigkillDueAt, and otherwise leftoverGraceEndsAt. If the tree has already been killed once, it is the earlier of the
 // two.
-func (r *run) leftoverKillTime() time.Time {
-	if r.sigtermSentAt.IsZero() || !r.firstKilledAt.IsZero() && r.leftoverGraceEndsAt.Before(r.sigkillDueAt) {
+func (r *run) leftoverSigkillTime() time.Time {
+	if r.sigtermSentAt.IsZero() || !r.treeFirstKilledAt.IsZero() && r.leftoverGraceEndsAt.Before(r.sigkillDueAt) {
 		return r.leftoverGraceEndsAt
 	}
 	return r.sigkillDueAt
@@ -184,7 +185,7 @@ func ceilMilliseconds(d time.Duration) time.Duration {
 // command.
 func (r *run) performDueActions() {
 	now := time.Now()
-	killed := r.executeRequests(now)
+	killed := r.executeKillAndPauseRequests(now)
 	if r.mainProcessExited {
 		r.result.EndedAt = now
 		if killed.wasRequested && !r.result.TimedOut {
@@ -210,13 +211,13 @@ func (r *run) performDueActions() {
 		r.terminateTree(now, r.command.KillAfter)
 	}
 	if !r.sigkillDueAt.IsZero() && !now.Before(r.sigkillDueAt) {
-		if r.firstKilledAt.IsZero() {
-			r.firstKilledAt = now
+		if r.treeFirstKilledAt.IsZero() {
+			r.treeFirstKilledAt = now
 		}
 		remaining := r.killTree()
 		// Kill again after this delay, because this kill may miss processes that are being forked.
 		r.sigkillDueAt = now.Add(min(time.Second, r.command.SigkillTimeout))
-		if now.Sub(r.firstKilledAt) >= r.command.SigkillTimeout {
+		if now.Sub(r.treeFirstKilledAt) >= r.command.SigkillTimeout {
 			r.recordStuckMainProcess(remaining)
 			r.mainProcessExited, r.result.EndedAt, r.result.KillCause = true, now, killed.cause
 			r.worker.markCommandEnded()

@@ -30,14 +30,14 @@ type Worker struct {
 	pid       int              // pid of the main process
 	uid       uint32           // account that the command runs as
 	kill      killRequest      // latest request of Kill
-	pause     pauseRequest     // requests of SetPaused
+	pause     pauseRequest     // requests of SetAttemptPaused
 	terminal  terminalRequests // pending requests for the running command's terminal, if it has one
 
 	stuckProcesses []procfs.Process // processes that the last Run could not end; used only by the goroutine of Run
 
-	startsNewSessions bool          // start each command in a new session
-	cgroups           *Cgroups      // nil if control groups are unavailable
-	limiterTimeout    time.Duration // how long a limiter may take to execute the command
+	startsCommandsInSessions bool          // start each command in a new session
+	cgroups                  *Cgroups      // nil if control groups are unavailable
+	limiterTimeout           time.Duration // how long a limiter may take to execute the command
 
 	cgroup *cgroup // nil if the worker has none; the goroutine of Run writes it, with mu held
 }
@@ -45,7 +45,7 @@ type Worker struct {
 // NewWorker returns a worker. If c is not nil, the worker's commands run in a control group. The
 // worker opens no resources before its first command.
 func NewWorker(c *Cgroups) *Worker {
-	return &Worker{nullDeviceFD: -1, wakeEventFD: -1, startsNewSessions: !hasAutogroups(), cgroups: c,
+	return &Worker{nullDeviceFD: -1, wakeEventFD: -1, startsCommandsInSessions: !hasAutogroups(), cgroups: c,
 		limiterTimeout: limiterTimeout}
 }
 
@@ -82,10 +82,10 @@ func (w *Worker) openResources() (err error) {
 	return nil
 }
 
-func (w *Worker) setCgroup(b *cgroup) {
+func (w *Worker) setCgroup(group *cgroup) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.cgroup = b
+	w.cgroup = group
 }
 
 // abandonCgroup stops using the worker's control group, for example because it may still contain processes.
@@ -93,12 +93,12 @@ func (w *Worker) setCgroup(b *cgroup) {
 func (w *Worker) abandonCgroup() {
 	if b := w.cgroup; b != nil {
 		w.setCgroup(nil)
-		w.cgroups.abandon(b)
+		w.cgroups.abandonGroup(b)
 	}
 }
 
-// treeProcesses lists the living processes of the running command's tree, except the main process.
-func (w *Worker) treeProcesses(mainPID int, cookie string) []procfs.Process {
+// otherTreeProcesses lists the living processes of the running command's tree, except the main process.
+func (w *Worker) otherTreeProcesses(mainPID int, cookie string) []procfs.Process {
 	w.mu.Lock()
 	b, uid := w.cgroup, w.uid
 	w.mu.Unlock()
@@ -137,7 +137,7 @@ func (w *Worker) Signal(mainPID int, cookie string, signal int) {
 			return
 		}
 		added := false
-		for _, p := range append([]procfs.Process{main}, w.treeProcesses(mainPID, cookie)...) {
+		for _, p := range append([]procfs.Process{main}, w.otherTreeProcesses(mainPID, cookie)...) {
 			key := procfs.Process{PID: p.PID, StartTicks: p.StartTicks}
 			if signalled[key] {
 				continue
@@ -175,15 +175,16 @@ type run struct {
 	limiter     *limiterProcess // nil if the command needs none
 	// pipeWriteEnds are this process's write ends of the pipes. They are open while the main process runs, so
 	// that poll(2) reports no end of file.
-	pipeWriteEnds          [2]int
-	forkedAt               time.Time   // time right before the main process was created
-	cgroupFrozen           bool        // the control group has frozen the tree
-	pipesWereEmpty         bool        // the pipes were empty at the last poll
-	reapedCountBefore      int64       // value of globalOrphanTable.reapedCount before the last poll
-	runLock                sync.Mutex  // guards the run; held by the goroutine of Run or of performActionsWhileBlocked
-	blockTimer             *time.Timer // starts performActionsWhileBlocked if a call blocks; nil before the first one
-	performingWhileBlocked bool        // performActionsWhileBlocked is performing due actions
-	endSeenWhileBlocked    bool        // performActionsWhileBlocked has seen the end of the main process
+	pipeWriteEnds         [2]int
+	forkedAt              time.Time // time right before the main process was created
+	cgroupFrozen          bool      // the control group has frozen the tree
+	pipesEmptyAtLastPoll  bool      // the pipes were empty at the last poll
+	reapedCountBeforePoll int64     // value of globalOrphanTable.reapedCount before the last poll
+	// guards the run; held by the goroutine of Run or of performActionsWhileBlocked
+	runLock                     sync.Mutex
+	blockedCallTimer            *time.Timer // starts performActionsWhileBlocked if a call blocks; nil before the first one
+	performsActionsWhileBlocked bool        // performActionsWhileBlocked is performing due actions
+	mainExitSeenWhileBlocked    bool        // performActionsWhileBlocked has seen the end of the main process
 }
 
 // wakeRun ends the poll of Run's goroutine. The caller holds mu.
@@ -214,7 +215,7 @@ func (w *Worker) markRunning(c *Command) {
 	w.kill, w.pause, w.terminal = killRequest{}, pauseRequest{}, terminalRequests{hasTerminal: c.TTY}
 }
 
-// close releases the descriptors of the run, and calls the callbacks of SetPaused that have not been called yet.
+// close releases the descriptors of the run, and calls the callbacks of SetAttemptPaused that have not been called yet.
 func (r *run) close() {
 	defer collectGarbageIfDue()
 	r.closeWriteEnds()
@@ -268,13 +269,13 @@ func (r *run) superviseMainProcess() {
 		if r.command.TTY && r.handleTerminalRequests() {
 			fds[1].Events |= unix.POLLOUT
 		}
-		r.reapedCountBefore = globalOrphanTable.reapedCount.Load()
+		r.reapedCountBeforePoll = globalOrphanTable.reapedCount.Load()
 		n, err := unix.Poll(fds[:], r.pollTimeoutMillis())
 		if err != nil && err != unix.EINTR {
 			panic("process: poll: " + err.Error()) // the descriptors are always valid
 		}
 		if n > 0 {
-			r.pipesWereEmpty = fds[1].Revents|fds[2].Revents == 0
+			r.pipesEmptyAtLastPoll = fds[1].Revents|fds[2].Revents == 0
 			r.readReadyPipes([2]unix.PollFd(fds[1:3]))
 			if fds[3].Revents != 0 {
 				r.worker.clearWakeEvent()
@@ -284,12 +285,12 @@ func (r *run) superviseMainProcess() {
 			}
 			r.mainProcessExited = r.mainProcessExited || fds[0].Revents != 0
 			if fds[5].Revents != 0 {
-				r.nextProgressRead = time.Now()
-				r.readProgress(r.nextProgressRead)
+				r.nextProgressReadAt = time.Now()
+				r.readProgress(r.nextProgressReadAt)
 			}
 		}
 		r.killSlowLimiter()
-		if !r.endSeenWhileBlocked {
+		if !r.mainExitSeenWhileBlocked {
 			r.performDueActions()
 		}
 	}
@@ -357,7 +358,7 @@ func (r *run) readPipe(pipeIndex int) (n int) {
 	now := time.Now()
 	r.lastOutputNanos.Store(int64(now.Sub(r.startedAt)))
 	if r.command.TTY {
-		r.worker.recordModeControls(r.worker.outputBuffer[:n])
+		r.worker.recordTerminalModes(r.worker.outputBuffer[:n])
 	}
 	r.command.OutputLog.Append(output.Stream(pipeIndex), now.UnixMilli(), r.worker.outputBuffer[:n])
 	return n

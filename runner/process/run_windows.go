@@ -17,10 +17,10 @@ import (
 // Worker runs one command after another. Create it with NewWorker. One goroutine calls Run; any
 // goroutine may call Kill.
 type Worker struct {
-	systemCalls  *systemCalls
-	nullDeviceFD windows.Handle // handle of NUL, which is empty input
-	wakeEventFD  windows.Handle // event that wakes the goroutine of Run
-	buffers      [2][]byte      // for reads of standard output and standard error
+	systemCalls   *systemCalls
+	nullDeviceFD  windows.Handle // handle of NUL, which is empty input
+	wakeEventFD   windows.Handle // event that wakes the goroutine of Run
+	outputBuffers [2][]byte      // for reads of standard output and standard error
 
 	mu sync.Mutex
 	// isRunning means that a call of Kill has an effect: either the main process runs, or its tree is being ended and the
@@ -28,7 +28,7 @@ type Worker struct {
 	isRunning bool
 	tree      *processTree // tree of the running command
 	kill      killRequest  // latest request of Kill
-	pause     pauseRequest // requests of SetPaused
+	pause     pauseRequest // requests of SetAttemptPaused
 
 	stuckTree *processTree // tree that the last Run could not end; used only by the goroutine of Run
 }
@@ -47,7 +47,7 @@ func (w *Worker) openResources() (err error) {
 		if w.wakeEventFD, err = windows.CreateEvent(nil, 0, 0, nil); err != nil {
 			return fmt.Errorf("cannot create an event: %w", err)
 		}
-		w.buffers = [2][]byte{make([]byte, pipeBufferBytes), make([]byte, pipeBufferBytes)}
+		w.outputBuffers = [2][]byte{make([]byte, pipeBufferBytes), make([]byte, pipeBufferBytes)}
 	}
 	return nil
 }
@@ -99,16 +99,16 @@ func (*run) isLimiterStarting() bool { return false }
 // run is the state of one command that is running.
 type run struct {
 	runState
-	tree            *processTree
-	stdinPipe       *os.File       // write end of the pipe for standard input; nil if the command has no input text
-	outputPipes     [2]*os.File    // read ends of the pipes for standard output and standard error
-	ioGoroutines    sync.WaitGroup // goroutines that read the output and write the input
-	pipeEOF         chan struct{}  // receives one value for each pipe at end of file
-	openPipeCount   int            // number of pipes not yet at end of file
-	startAwakeTime  time.Duration  // time of the start, on a clock that stops while the machine sleeps
-	hasPrinted      atomic.Bool    // the command has printed something
-	ctrlBreakFailed bool           // CTRL_BREAK could not be sent
-	progressPending bool           // HandleProgress must be called again, although there are no new notes
+	tree                *processTree
+	stdinPipe           *os.File       // write end of the pipe for standard input; nil if the command has no input text
+	outputPipes         [2]*os.File    // read ends of the pipes for standard output and standard error
+	ioGoroutines        sync.WaitGroup // goroutines that read the output and write the input
+	pipeEOFSignals      chan struct{}  // receives one value for each pipe at end of file
+	openPipeCount       int            // number of pipes not yet at end of file
+	awakeTimeAtStart    time.Duration  // time of the start, on a clock that stops while the machine sleeps
+	hasPrintedOutput    atomic.Bool    // the command has printed something
+	ctrlBreakFailed     bool           // CTRL_BREAK could not be sent
+	handleProgressAgain bool           // HandleProgress must be called again, although there are no new notes
 
 	suspendedProcesses map[uint32]windows.Handle // handles of the processes that freezeTree has suspended, by pid
 }
@@ -117,7 +117,7 @@ type run struct {
 func (w *Worker) wakeRun() { windows.SetEvent(w.wakeEventFD) }
 
 func (w *Worker) newRun(c *Command, result *Result) *run {
-	return &run{runState: runState{worker: w, command: c, result: result}, pipeEOF: make(chan struct{}, 2)}
+	return &run{runState: runState{worker: w, command: c, result: result}, pipeEOFSignals: make(chan struct{}, 2)}
 }
 
 // markRunning marks the worker as running a command.
@@ -202,17 +202,17 @@ func (r *run) terminateTree(now time.Time, grace time.Duration) {
 // readPipe reads the output pipe with this index until end of file.
 func (r *run) readPipe(pipeIndex int) {
 	for {
-		n, err := r.outputPipes[pipeIndex].Read(r.worker.buffers[pipeIndex])
+		n, err := r.outputPipes[pipeIndex].Read(r.worker.outputBuffers[pipeIndex])
 		if n > 0 {
-			r.hasPrinted.Store(true)
+			r.hasPrintedOutput.Store(true)
 			r.lastOutputNanos.Store(int64(r.elapsed()))
-			r.command.OutputLog.Append(output.Stream(pipeIndex), time.Now().UnixMilli(), r.worker.buffers[pipeIndex][:n])
+			r.command.OutputLog.Append(output.Stream(pipeIndex), time.Now().UnixMilli(), r.worker.outputBuffers[pipeIndex][:n])
 		}
 		if errors.Is(err, io.EOF) && isPipeOpen(r.outputPipes[pipeIndex]) {
 			continue // after a write of zero bytes, Read returns as at end of file, but the pipe is still open
 		}
 		if err != nil {
-			r.pipeEOF <- struct{}{}
+			r.pipeEOFSignals <- struct{}{}
 			return
 		}
 	}

@@ -118,7 +118,7 @@ func TestStartErrorNamesScriptAndInterpreter(t *testing.T) {
 			cmd := newTestCommand(t, c.program)
 			cmd.WorkingDir, cmd.Nice = c.dir, nice
 			if r, stdout := runLimitedCommand(t, cmd); r.ExitCode != c.code || r.Error != c.wantErr || stdout != "" ||
-				!r.CannotStart {
+				!r.StartFailedPermanently {
 				t.Errorf("%s, nice %d: got %+v, %q; want exit code %d and %q", name, nice, r, stdout, c.code, c.wantErr)
 			}
 		}

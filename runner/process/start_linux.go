@@ -55,7 +55,7 @@ func (r *run) start() bool {
 		Dir:   r.command.WorkingDir,
 		Env:   append(env, CookieEnvVar+"="+r.command.Cookie),
 		Files: []uintptr{uintptr(stdin), uintptr(r.pipeWriteEnds[0]), uintptr(r.pipeWriteEnds[1])},
-		Sys: &syscall.SysProcAttr{Setsid: r.worker.startsNewSessions, Setpgid: !r.worker.startsNewSessions,
+		Sys: &syscall.SysProcAttr{Setsid: r.worker.startsCommandsInSessions, Setpgid: !r.worker.startsCommandsInSessions,
 			PidFD: &r.pidfd},
 	}
 	if r.command.TTY {
@@ -103,7 +103,7 @@ const pidfdNotCreated = -2
 // startProcess starts the program, in the worker's control group if the worker has one. An error in the child
 // counts as the command's fault, because the child already has the command's account and directory.
 func (r *run) startProcess(path string, argv []string, attr *syscall.ProcAttr) (err error) {
-	if b := r.worker.cgroup; b != nil && b.wasUsed && r.command.Limits.Tasks != 0 {
+	if b := r.worker.cgroup; b != nil && b.hasRunCommand && r.command.Limits.Tasks != 0 {
 		r.worker.abandonCgroup()
 		if err := r.worker.openResources(); err != nil {
 			return err
@@ -121,8 +121,8 @@ func (r *run) startProcess(path string, argv []string, attr *syscall.ProcAttr) (
 	}
 	r.pidfd = pidfdNotCreated
 	if b := r.worker.cgroup; b != nil {
-		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD, b.wasUsed = true, b.dirFD, true
-		if b.countsAllGroups {
+		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD, b.hasRunCommand = true, b.dirFD, true
+		if b.countsKillsOfAllGroups {
 			b.takeOOMKills() // do not count OOM kills of earlier commands in this group
 		}
 	}
@@ -152,15 +152,15 @@ func (r *run) startProcess(path string, argv []string, attr *syscall.ProcAttr) (
 
 // setCgroupLimits sets the limits of the control group. It returns the names of the limits that it cannot
 // enforce.
-func (r *run) setCgroupLimits() (missingLimits []string, err error) {
+func (r *run) setCgroupLimits() (unenforcedLimitNames []string, err error) {
 	l := r.command.Limits
 	if b := r.worker.cgroup; b != nil {
-		missingLimits, err = b.setLimits(l)
+		unenforcedLimitNames, err = b.setLimits(l)
 	} else if l != (TreeLimits{}) {
-		missingLimits = []string{"memory", "cpus", "tasks"}
+		unenforcedLimitNames = []string{"memory", "cpus", "tasks"}
 	}
 	requested := map[string]bool{"memory": l.MemoryBytes != 0, "cpus": l.CPUs != 0, "tasks": l.Tasks != 0}
-	return slices.DeleteFunc(missingLimits, func(name string) bool { return !requested[name] }), err
+	return slices.DeleteFunc(unenforcedLimitNames, func(name string) bool { return !requested[name] }), err
 }
 
 // openPipes creates the output pipes, and makes the command's account their owner. Otherwise the command could not open
@@ -296,28 +296,28 @@ func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pi
 func (r *run) recordStartFailure(err error) {
 	r.result.EndedAt = time.Now()
 	if errors.As(err, new(*runas.ResourceShortageError)) {
-		r.result.ResourceShortage, r.result.HungStart = true, errors.Is(err, runas.ErrLookUpHung)
-		r.result.Error = "start: " + err.Error() + startLimitHint(err)
+		r.result.ResourceShortage, r.result.StartHung = true, errors.Is(err, runas.ErrLookUpHung)
+		r.result.Error = "start: " + err.Error() + startErrorLimitHint(err)
 		return
 	}
-	r.result.ExitCode, r.result.HungStart = 126, errors.Is(err, runas.ErrLookUpHung)
+	r.result.ExitCode, r.result.StartHung = 126, errors.Is(err, runas.ErrLookUpHung)
 	if field, ok := errors.AsType[*jobFieldError](err); ok {
-		r.result.CannotStart, r.result.Error = field.isPermanent, field.Error()
+		r.result.StartFailedPermanently, r.result.Error = field.isPermanent, field.Error()
 		return
 	}
 	_, dirErr := runas.LookUpAs(r.command.RunAs, func() (any, error) { return nil, checkWorkingDir(r.command.WorkingDir) },
 		nil)
-	if dirErr != nil && !r.result.HungStart && !errors.As(dirErr, new(*runas.ResourceShortageError)) {
-		r.result.HungStart = errors.Is(dirErr, runas.ErrLookUpHung)
-		r.result.CannotStart, r.result.Error = IsPermanentError(dirErr), fmt.Sprintf("cwd: %v", dirErr)
+	if dirErr != nil && !r.result.StartHung && !errors.As(dirErr, new(*runas.ResourceShortageError)) {
+		r.result.StartHung = errors.Is(dirErr, runas.ErrLookUpHung)
+		r.result.StartFailedPermanently, r.result.Error = IsPermanentError(dirErr), fmt.Sprintf("cwd: %v", dirErr)
 		return
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		r.result.ExitCode = 127
 	}
-	r.result.CannotStart = IsPermanentError(err)
+	r.result.StartFailedPermanently = IsPermanentError(err)
 	r.result.Error = fmt.Sprintf("cannot start %s: %v", r.command.Argv[0], r.explainInterpreterError(err)) +
-		startLimitHint(err)
+		startErrorLimitHint(err)
 }
 
 // checkWorkingDir returns the reason why a command cannot use dir as its working directory, or nil.

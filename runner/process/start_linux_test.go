@@ -107,7 +107,7 @@ func TestUnusableFileIsNotResourceShortage(t *testing.T) {
 		command := newTestCommand(t, "/bin/true")
 		c.set(command)
 		r := w.Run(command)
-		if r.ExitCode != c.code || r.ResourceShortage || r.CannotStart != c.permanent ||
+		if r.ExitCode != c.code || r.ResourceShortage || r.StartFailedPermanently != c.permanent ||
 			!strings.HasPrefix(r.Error, c.wantErr) {
 			t.Errorf("%s: got %+v, want exit code %d, %q and lasting %v", c.name, r, c.code, c.wantErr, c.permanent)
 		}

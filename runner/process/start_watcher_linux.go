@@ -41,24 +41,25 @@ func NewStartWatcher(parentPID int) (*StartWatcher, error) {
 
 // KillHungStarts checks the children that have not executed a program yet. It kills a child that is stopped by a
 // signal, is traced, or has reached maxAge. Call it periodically. Each call increases the age of a child by at most
-// maxAgeStep. Otherwise, every child would seem to hang after the machine was suspended.
-func (s *StartWatcher) KillHungStarts(maxAge, maxAgeStep time.Duration) {
+// maxAgeIncrease. Otherwise, every child would seem to hang after the machine was suspended.
+func (s *StartWatcher) KillHungStarts(maxAge, maxAgeIncrease time.Duration) {
 	children := map[int]startingChild{}
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", s.parentPID)) // the pattern is valid
 	for _, thread := range threads {
 		raw, _ := os.ReadFile(thread) // ignore an error: an ended thread has no children
 		for word := range bytes.FieldsSeq(raw) {
 			if pid, err := strconv.Atoi(string(word)); err == nil {
-				s.checkChild(pid, maxAge, maxAgeStep, children)
+				s.killOrRecordChild(pid, maxAge, maxAgeIncrease, children)
 			}
 		}
 	}
 	s.startingChildren = children
 }
 
-// checkChild checks one child, which may not have executed a program yet. It kills the child if the child hangs.
+// killOrRecordChild checks one child, which may not have executed a program yet. It kills the child if the child hangs.
 // Otherwise it records the child in children.
-func (s *StartWatcher) checkChild(pid int, maxAge, maxAgeStep time.Duration, children map[int]startingChild) {
+func (s *StartWatcher) killOrRecordChild(pid int, maxAge, maxAgeIncrease time.Duration,
+	recordedChildren map[int]startingChild) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return
@@ -79,9 +80,9 @@ func (s *StartWatcher) checkChild(pid int, maxAge, maxAgeStep time.Duration, chi
 	}
 	c := startingChild{startTicks: p.StartTicks, lastSeen: time.Now()}
 	if before, known := s.startingChildren[pid]; known && before.startTicks == p.StartTicks {
-		c.observedAge = before.observedAge + min(maxAgeStep, c.lastSeen.Sub(before.lastSeen))
+		c.observedAge = before.observedAge + min(maxAgeIncrease, c.lastSeen.Sub(before.lastSeen))
 	}
-	children[pid] = c
+	recordedChildren[pid] = c
 	if p.State == 'T' || p.State == 't' || c.observedAge >= maxAge {
 		unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 	}

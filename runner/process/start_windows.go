@@ -25,7 +25,7 @@ const pipeBufferBytes = 32 << 10
 
 // start starts the command. If it fails, the result contains the reason.
 func (r *run) start() bool {
-	r.startedAt, r.startAwakeTime = time.Now(), r.worker.systemCalls.awakeTime()
+	r.startedAt, r.awakeTimeAtStart = time.Now(), r.worker.systemCalls.awakeTime()
 	r.result.StartedAt, r.result.EndedAt = r.startedAt, r.startedAt
 	std := [3]windows.Handle{r.worker.nullDeviceFD, 0, 0}
 	defer func() { // the command has copies of these handles, so close those of this process
@@ -303,7 +303,7 @@ func (r *run) recordStartFailure(err error) {
 	}
 	r.result.ExitCode = 126
 	if field, ok := errors.AsType[*jobFieldError](err); ok {
-		r.result.CannotStart, r.result.Error = field.isPermanent, field.Error()
+		r.result.StartFailedPermanently, r.result.Error = field.isPermanent, field.Error()
 		return
 	}
 	if errors.Is(err, fs.ErrNotExist) {
@@ -312,7 +312,7 @@ func (r *run) recordStartFailure(err error) {
 	if errors.Is(err, windows.ERROR_BAD_EXE_FORMAT) {
 		err = UnusablePathError("not a program that Windows can run")
 	}
-	r.result.CannotStart, r.result.Error = IsPermanentError(err),
+	r.result.StartFailedPermanently, r.result.Error = IsPermanentError(err),
 		fmt.Sprintf("cannot start %s: %v", r.command.Argv[0], err)
 }
 

@@ -124,7 +124,7 @@ func TestFailedStartHasShellExitCode(t *testing.T) {
 		r, _, _ := runCommand(t, cmd)
 		if r.ExitCode != c.code || !strings.Contains(r.Error, c.want) || r.ResourceShortage || r.PID != 0 {
 			t.Errorf("%q in %q: the result is %+v; want exit code %d and %q", cmd.Argv, cmd.WorkingDir, r, c.code, c.want)
-		} else if c.code == 127 && !r.CannotStart {
+		} else if c.code == 127 && !r.StartFailedPermanently {
 			t.Errorf("%q in %q: CannotStart is not set: %+v", cmd.Argv, cmd.WorkingDir, r)
 		}
 	}

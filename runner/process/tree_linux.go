@@ -164,7 +164,7 @@ func sendSignal(p procfs.Process, signal unix.Signal, isAllowed func() bool) err
 // the tree if it contains the main process or a process with the tree's cookie. found lists the processes that
 // EndProcessTrees found at first. stuck lists those that are still alive after the timeout. EndProcessTrees never ends
 // this process.
-func EndProcessTrees(deadRunner DeadRunner, timeout time.Duration) (found, stuck []Survivor) {
+func EndProcessTrees(deadRunner DeadRunner, timeout time.Duration) (survivors, stuck []SurvivingProcess) {
 	ours := map[string]bool{} // cookies of deadRunner, and the endings ".SEQ.FENCE" of the cookies of its AttemptTrees
 	for _, c := range deadRunner.Cookies {
 		ours[c] = true
@@ -172,13 +172,13 @@ func EndProcessTrees(deadRunner DeadRunner, timeout time.Duration) (found, stuck
 	mains := map[int]AttemptTree{}
 	for _, t := range deadRunner.AttemptTrees {
 		if t.Fence != 0 {
-			ours[fmt.Sprintf(".%d.%d", t.Seq, t.Fence)] = true
+			ours[fmt.Sprintf(".%d.%d", t.JobSeq, t.Fence)] = true
 		}
 		if t.MainPID != 0 {
 			mains[t.MainPID] = t
 		}
 	}
-	isOurs := func(cookie string) bool { return ours[cookie] || ours[seqAndFenceOf(cookie)] }
+	isOurs := func(cookie string) bool { return ours[cookie] || ours[jobSeqAndFence(cookie)] }
 	start := time.Now()
 	for pause, first := time.Millisecond, true; ; pause, first = min(2*pause, 50*time.Millisecond), false {
 		session := deadRunner.PID
@@ -209,30 +209,30 @@ func EndProcessTrees(deadRunner DeadRunner, timeout time.Duration) (found, stuck
 			})
 		}
 		if first {
-			found = toSurvivors(remaining)
+			survivors = toSurvivingProcesses(remaining)
 		}
 		if len(remaining) == 0 {
-			return found, nil
+			return survivors, nil
 		}
 		if time.Since(start) > timeout {
-			return found, toSurvivors(remaining)
+			return survivors, toSurvivingProcesses(remaining)
 		}
 		killProcesses(remaining)
 		time.Sleep(pause)
 	}
 }
 
-// toSurvivors converts processes to the type that EndProcessTrees returns.
-func toSurvivors(procs []procfs.Process) (found []Survivor) {
+// toSurvivingProcesses converts processes to the type that EndProcessTrees returns.
+func toSurvivingProcesses(procs []procfs.Process) (found []SurvivingProcess) {
 	for _, p := range procs {
-		found = append(found, Survivor{p.PID, p.PGID, readCookie(p.PID)})
+		found = append(found, SurvivingProcess{p.PID, p.PGID, readCookie(p.PID)})
 	}
 	return found
 }
 
-// seqAndFenceOf returns the last two parts of a cookie, ".SEQ.FENCE", which identify an attempt. Each part begins with
+// jobSeqAndFence returns the last two parts of a cookie, ".SEQ.FENCE", which identify an attempt. Each part begins with
 // a dot.
-func seqAndFenceOf(cookie string) string {
+func jobSeqAndFence(cookie string) string {
 	i := strings.LastIndexByte(cookie, '.')
 	if i < 0 {
 		return ""
@@ -241,13 +241,13 @@ func seqAndFenceOf(cookie string) string {
 	return cookie[max(i, 0):]
 }
 
-// maxStartTimeBefore and maxStartTimeAfter bound the difference between the start time of a process that the kernel
+// maxStartBeforeFork and maxStartAfterFork bound the difference between the start time of a process that the kernel
 // reports and the start time that OnForked received. The two can differ because the kernel's time is in whole clock
 // ticks, and the time for OnForked was taken right before the process was created. A larger difference means that
 // another process now has the pid.
 const (
-	maxStartTimeBefore = 15 * time.Millisecond
-	maxStartTimeAfter  = 30 * time.Millisecond
+	maxStartBeforeFork = 15 * time.Millisecond
+	maxStartAfterFork  = 30 * time.Millisecond
 )
 
 // isMainProcess reports whether p is the main process of the tree, and not a later process with the same pid. It
@@ -259,7 +259,7 @@ func (t AttemptTree) isMainProcess(p procfs.Process) bool {
 	}
 	age := time.Duration(uptime.Nano()) - time.Duration(p.StartTicks)*(time.Second/clockTicksPerSecond)
 	difference := time.Since(t.StartedAt) - age
-	return -maxStartTimeBefore <= difference && difference <= maxStartTimeAfter
+	return -maxStartBeforeFork <= difference && difference <= maxStartAfterFork
 }
 
 // clockTicksPerSecond is the unit of times in /proc (USER_HZ). It is the same on every architecture that Go

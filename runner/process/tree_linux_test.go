@@ -48,7 +48,7 @@ func setOtherAccount(c *exec.Cmd) { c.SysProcAttr.Credential = &syscall.Credenti
 // The processes of a command have its cookie (a text) in their environment. A process of another account may
 // have a copy of the cookie, but does not belong to the command: it is not killed, and does not delay the end
 // of the command.
-func TestForgedCookieDoesNotDelayEnd(t *testing.T) {
+func TestForgedCookieDoesNotDelayCommandEnd(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to start processes of several users; .ci/run runs it as root")
 	setSubreaper(t)
 	w := NewWorker(nil)
@@ -72,7 +72,7 @@ func TestSignalReachesOnlyOwnAccountProcesses(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to start processes of several users; .ci/run runs it as root")
 	w := NewWorker(nil)
 	defer w.Close()
-	w.startsNewSessions = false // a process of another account can then join the command's group
+	w.startsCommandsInSessions = false // a process of another account can then join the command's group
 	c := newTestCommand(t, "/bin/sh", "-c",
 		`trap 'echo main' USR1; sh -c "trap 'echo child' USR1; echo up; while :; do sleep 0.01; done" & `+
 			`echo up; while :; do sleep 0.01; done`)
@@ -107,7 +107,7 @@ func TestSignalReachesOnlyOwnAccountProcesses(t *testing.T) {
 func TestProcessTreeIsFoundBySession(t *testing.T) {
 	for _, session := range []bool{false, true} {
 		w := NewWorker(nil)
-		w.startsNewSessions = session
+		w.startsCommandsInSessions = session
 		c := newTestCommand(t, "/bin/sh", "-c",
 			`read -r _ _ _ _ group session _ </proc/$$/stat; echo $((group - $$)) $((session - $$ == 0))`)
 		r, want := w.Run(c), fmt.Sprintf("0 %d\n", map[bool]int{true: 1}[session])
@@ -118,7 +118,7 @@ func TestProcessTreeIsFoundBySession(t *testing.T) {
 	}
 	w := NewWorker(nil)
 	defer w.Close()
-	w.startsNewSessions = true
+	w.startsCommandsInSessions = true
 	setSubreaper(t)
 	// timeout(1) starts a new process group.
 	if r := w.Run(newTestCommand(
@@ -298,20 +298,20 @@ func TestEndProcessTreesEndsOnlyKnownProcesses(t *testing.T) {
 	}
 	rows := []row{
 		{"one of the cookies", cookie("dead.runner.1.2"), unknown, AttemptTree{}, true},
-		{"the numbers of an attempt", cookie("other.name.7.99"), unknown, AttemptTree{Seq: 7, Fence: 99}, true},
+		{"the numbers of an attempt", cookie("other.name.7.99"), unknown, AttemptTree{JobSeq: 7, Fence: 99}, true},
 		{"the end of a number", cookie("other.name.17.99"), unknown, AttemptTree{}, false},
 		{"the beginning of a number", cookie("other.name.7.990"), unknown, AttemptTree{}, false},
 		{"no name before the numbers", cookie("7.99"), unknown, AttemptTree{}, false},
-		{"no fence", cookie("other.name.9.0"), unknown, AttemptTree{Seq: 9}, false},
-		{"a main process", own, maxStartTimeAfter - 5*time.Millisecond, AttemptTree{MainPID: -1, Seq: 8, Fence: 1}, true},
-		{"a main process by a clock with ticks", own, 5*time.Millisecond - maxStartTimeBefore, AttemptTree{MainPID: -1},
+		{"no fence", cookie("other.name.9.0"), unknown, AttemptTree{JobSeq: 9}, false},
+		{"a main process", own, maxStartAfterFork - 5*time.Millisecond, AttemptTree{MainPID: -1, JobSeq: 8, Fence: 1}, true},
+		{"a main process by a clock with ticks", own, 5*time.Millisecond - maxStartBeforeFork, AttemptTree{MainPID: -1},
 			true},
-		{"a process that started before", own, -maxStartTimeBefore - 5*time.Millisecond,
-			AttemptTree{MainPID: -1, Seq: 8, Fence: 2}, false},
-		{"a process that started after", own, maxStartTimeAfter + 5*time.Millisecond,
-			AttemptTree{MainPID: -1, Seq: 8, Fence: 3}, false},
-		{"a process of which nothing is known", own, unknown, AttemptTree{MainPID: -1, Seq: 8, Fence: 4}, false},
-		{"a main process with its cookie", cookie("other.name.8.5"), unknown, AttemptTree{MainPID: -1, Seq: 8, Fence: 5},
+		{"a process that started before", own, -maxStartBeforeFork - 5*time.Millisecond,
+			AttemptTree{MainPID: -1, JobSeq: 8, Fence: 2}, false},
+		{"a process that started after", own, maxStartAfterFork + 5*time.Millisecond,
+			AttemptTree{MainPID: -1, JobSeq: 8, Fence: 3}, false},
+		{"a process of which nothing is known", own, unknown, AttemptTree{MainPID: -1, JobSeq: 8, Fence: 4}, false},
+		{"a main process with its cookie", cookie("other.name.8.5"), unknown, AttemptTree{MainPID: -1, JobSeq: 8, Fence: 5},
 			true},
 		{"a stranger", plain, unknown, AttemptTree{}, false},
 	}
@@ -352,7 +352,7 @@ func TestEndProcessTreesEndsOnlyKnownProcesses(t *testing.T) {
 		if isProcessAlive(pids[i]) == r.ends {
 			t.Errorf("%s: EndTrees must end the process: %v", r.name, r.ends)
 		}
-		if slices.ContainsFunc(found, func(p Survivor) bool { return p.PID == pids[i] }) != r.ends {
+		if slices.ContainsFunc(found, func(p SurvivingProcess) bool { return p.PID == pids[i] }) != r.ends {
 			t.Errorf("%s: EndTrees returned the process: %v", r.name, !r.ends)
 		}
 	}
@@ -363,7 +363,7 @@ func TestEndProcessTreesEndsOnlyKnownProcesses(t *testing.T) {
 }
 
 // Orphans of jobs of other accounts do not delay the end of a command.
-func TestOtherAccountOrphansDoNotDelayEnd(t *testing.T) {
+func TestOtherAccountOrphansDoNotDelayCommandEnd(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to start processes of several users; .ci/run runs it as root")
 	cmd := exec.Command("/bin/sleep", "433")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 2, Gid: 2}}
@@ -374,7 +374,7 @@ func TestOtherAccountOrphansDoNotDelayEnd(t *testing.T) {
 	defer cmd.Process.Kill()
 	ownsOrphan := func(uid uint32) bool {
 		r := &run{runState: runState{command: &Command{RunAs: &runas.Identity{UID: uid}}}}
-		return r.mayOwnOrphan([]int{cmd.Process.Pid})
+		return r.mayOwnAnyOrphan([]int{cmd.Process.Pid})
 	}
 	if ownsOrphan(1) || !ownsOrphan(2) {
 		t.Errorf("the orphan may belong to another account's command: %t, to its own account's: %t; want false and true",

@@ -18,10 +18,10 @@ const maxTerminalInputBytes = 64 << 10
 // terminalRequests holds the pending requests for the terminal of the running command. Only the goroutine of Run uses
 // the terminal's descriptor, so other goroutines store their requests here.
 type terminalRequests struct {
-	hasTerminal  bool                   // the command has a terminal
-	modeControls termtext.ModeSequences // control sequences that the command has printed to change terminal modes
-	pendingInput []byte                 // input that the command has not read yet
-	newSize      *unix.Winsize          // requested size of the terminal; nil if its size does not change
+	hasTerminal          bool                   // the command has a terminal
+	printedModeSequences termtext.ModeSequences // control sequences that the command has printed to change terminal modes
+	pendingInput         []byte                 // input that the command has not read yet
+	newSize              *unix.Winsize          // requested size of the terminal; nil if its size does not change
 }
 
 // openTerminal creates a terminal. This process uses one end of the terminal (outputPipes[0]) instead of the pipe for
@@ -82,7 +82,8 @@ func (w *Worker) TypeInput(mainPID int, data []byte) (t TypeInputResult, ok bool
 	if !w.isRunning || w.pid != mainPID || !w.terminal.hasTerminal {
 		return t, false
 	}
-	t = TypeInputResult{min(len(data), maxTerminalInputBytes-len(w.terminal.pendingInput)), w.terminal.modeControls.Text()}
+	t = TypeInputResult{min(len(data), maxTerminalInputBytes-len(w.terminal.pendingInput)),
+		w.terminal.printedModeSequences.Text()}
 	if t.WrittenBytes > 0 {
 		w.terminal.pendingInput = append(w.terminal.pendingInput, data[:t.WrittenBytes]...)
 		w.wakeRun()
@@ -90,11 +91,11 @@ func (w *Worker) TypeInput(mainPID int, data []byte) (t TypeInputResult, ok bool
 	return t, true
 }
 
-// recordModeControls records the control sequences in data, output of the command, that change terminal
+// recordTerminalModes records the control sequences in data, output of the command, that change terminal
 // modes.
-func (w *Worker) recordModeControls(data []byte) {
+func (w *Worker) recordTerminalModes(outputData []byte) {
 	w.mu.Lock()
-	w.terminal.modeControls.Write(data)
+	w.terminal.printedModeSequences.Write(outputData)
 	w.mu.Unlock()
 }
 

@@ -220,7 +220,7 @@ func TestKillEndsInteractiveShell(t *testing.T) {
 		if c.shown == "up" && !strings.Contains(o.output(t), "bye") {
 			t.Errorf("%s: the output is %q, want it to contain bye", c.name, o.output(t))
 		}
-		if left := o.worker.treeProcesses(o.pid, o.Cookie); len(left) > 0 {
+		if left := o.worker.otherTreeProcesses(o.pid, o.Cookie); len(left) > 0 {
 			t.Errorf("%s: processes are left: %+v", c.name, left)
 		}
 	}

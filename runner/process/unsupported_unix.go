@@ -41,7 +41,7 @@ func (w *Worker) AwaitStuckProcesses(<-chan struct{}) {}
 func PrepareToRunCommands() error { return ErrUnsupported }
 
 // EndProcessTrees does nothing.
-func EndProcessTrees(DeadRunner, time.Duration) (found, stuck []Survivor) { return nil, nil }
+func EndProcessTrees(DeadRunner, time.Duration) (found, stuck []SurvivingProcess) { return nil, nil }
 
 // OwnStartTicks returns 0.
 func OwnStartTicks() int64 { return 0 }

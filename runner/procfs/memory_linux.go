@@ -13,7 +13,7 @@ var globalHungReads = hungMemoryReads{hungByUID: map[uint32]int{}}
 // ReadProcessMemory calls readMemory, which reads the memory of the process with this pid, and returns its result. It
 // returns ok=false if readMemory hangs, or if an earlier call for a process of the same account still hangs.
 func ReadProcessMemory(pid int, readMemory func() string) (memoryText string, ok bool) {
-	return globalHungReads.read(pid, readMemory)
+	return globalHungReads.readWithTimeout(pid, readMemory)
 }
 
 // memoryReadTimeout limits how long a read of a process's memory may take.
@@ -27,14 +27,14 @@ type hungMemoryReads struct {
 	hungByUID map[uint32]int
 }
 
-// read implements ReadProcessMemory.
-func (m *hungMemoryReads) read(pid int, read func() string) (text string, ok bool) {
+// readWithTimeout implements ReadProcessMemory.
+func (m *hungMemoryReads) readWithTimeout(pid int, readMemory func() string) (text string, ok bool) {
 	if m.isAccountBlocked(pid) {
 		return "", false
 	}
 	reply := make(chan string, 1)
 	// This goroutine ends when the read returns. If the read never returns, the goroutine lasts until this process ends.
-	go func() { reply <- read() }()
+	go func() { reply <- readMemory() }()
 	select {
 	case text = <-reply:
 		return text, true

@@ -14,18 +14,19 @@ func TestHungMemoryReadIsAbandoned(t *testing.T) {
 		m := hungMemoryReads{hungByUID: map[uint32]int{}}
 		answer := make(chan struct{})
 		began := time.Now()
-		if _, ok := m.read(os.Getpid(), func() string { <-answer; return "late" }); ok ||
+		if _, ok := m.readWithTimeout(os.Getpid(), func() string { <-answer; return "late" }); ok ||
 			time.Since(began) != memoryReadTimeout {
 			t.Errorf("a read that hangs: %t after %v", ok, time.Since(began))
 		}
-		if _, ok := m.read(os.Getpid(), func() string { t.Error("it reads although a read hangs"); return "" }); ok ||
+		if _, ok := m.readWithTimeout(os.Getpid(),
+			func() string { t.Error("it reads although a read hangs"); return "" }); ok ||
 			time.Since(began) != memoryReadTimeout {
 			t.Errorf("another read: %t after %v", ok, time.Since(began))
 		}
 		close(answer)
 		synctest.Wait()
 		for range 2 {
-			if text, ok := m.read(os.Getpid(), func() string { return "here" }); !ok || text != "here" {
+			if text, ok := m.readWithTimeout(os.Getpid(), func() string { return "here" }); !ok || text != "here" {
 				t.Errorf("after the hung read returned, the next read returned %q, %t", text, ok)
 			}
 		}

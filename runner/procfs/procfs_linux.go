@@ -90,7 +90,7 @@ func SignalSet(pid int, fieldName string) (signalBits uint64) {
 // EnvVar returns the value of an environment variable with which a process was started. It returns "" if
 // the process has no such variable or its environment cannot be read.
 func EnvVar(pid int, varName string) string {
-	value, _ := globalHungReads.read(pid, func() string { return readEnvVar(pid, varName) })
+	value, _ := globalHungReads.readWithTimeout(pid, func() string { return readEnvVar(pid, varName) })
 	return value
 }
 

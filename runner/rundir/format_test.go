@@ -11,14 +11,14 @@ import (
 )
 
 // A service must be able to read the files of runners of earlier versions, so the file formats never change.
-func TestFileFormatsAreStable(t *testing.T) {
+func TestRunnerFileFormatsNeverChange(t *testing.T) {
 	dir, table, j := newRunnerFiles(t)
 	table.setTestFileID(1, 2)
 	table.SetStartingAttempt(2, wire.Lease{Seq: 5, Fence: 6}, 7)
 	table.SetAttemptProcess(2, 8, 9)
 	table.SetLeasesExpire(true)
 	if _, err := j.AppendResult(wire.AppendFrame(nil, &wire.DropStartReply{Lease: wire.Lease{Seq: 1, Fence: 2},
-		Dropped: true})); err != nil {
+		StartDropped: true})); err != nil {
 		t.Fatal(err)
 	}
 	if err := AppendBackgroundGroup(dir, 4711, 0o600); err != nil {

@@ -51,7 +51,7 @@ type Journal struct {
 // JournalSize is the size of a journal in bytes: of the newest segment, and of all older segments together. A runner
 // stores it in its table of running attempts. A journal that is smaller than its stored size is damaged.
 type JournalSize struct {
-	newestSegment                          int // number of the newest segment; 0 before the journal exists
+	newestSegmentNumber                    int // number of the newest segment; 0 before the journal exists
 	newestSegmentBytes, olderSegmentsBytes int64
 }
 
@@ -67,7 +67,7 @@ func OpenJournal(dir string, mode os.FileMode, onResize func(JournalSize)) (*Jou
 
 // reportSizeLocked passes the size of the journal to onResize. The caller holds mu.
 func (j *Journal) reportSizeLocked() {
-	w := JournalSize{newestSegment: j.segmentNumber, newestSegmentBytes: j.segmentSize}
+	w := JournalSize{newestSegmentNumber: j.segmentNumber, newestSegmentBytes: j.segmentSize}
 	for _, size := range j.olderSegmentSizes {
 		w.olderSegmentsBytes += size
 	}
@@ -91,15 +91,15 @@ func (j *Journal) startSegmentLocked() error {
 	return nil
 }
 
-func (j *Journal) segmentPath(segment int) string { return segmentPath(j.dir, segment) }
+func (j *Journal) segmentPath(segmentNumber int) string { return segmentPath(j.dir, segmentNumber) }
 
-func segmentPath(dir string, segment int) string {
-	return filepath.Join(dir, journalFilePrefix+"."+strconv.Itoa(segment))
+func segmentPath(dir string, segmentNumber int) string {
+	return filepath.Join(dir, journalFilePrefix+"."+strconv.Itoa(segmentNumber))
 }
 
 // AppendResult writes a record with encodedResult, an encoded Result frame. It returns the number of the segment that
 // contains the record, or 0 after an error.
-func (j *Journal) AppendResult(encodedResult []byte) (segment int, err error) {
+func (j *Journal) AppendResult(encodedResult []byte) (segmentNumber int, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if failpoint.IsEnabled("nojournal") {
@@ -125,26 +125,27 @@ func (j *Journal) AppendResult(encodedResult []byte) (segment int, err error) {
 
 // AckResult records that one result in a segment was acknowledged. When all results of a segment that is not the newest
 // are acknowledged, AckResult removes the file of the segment.
-func (j *Journal) AckResult(segment int) {
-	if j.recordResultAck(segment) {
-		os.Remove(j.segmentPath(segment)) // after an error, the file stays, and the service ignores its results as outdated
+func (j *Journal) AckResult(segmentNumber int) {
+	if j.recordResultAck(segmentNumber) {
+		// after an error, the file stays, and the service ignores its results as outdated
+		os.Remove(j.segmentPath(segmentNumber))
 	}
 }
 
 // recordResultAck records that one result in a segment was acknowledged. It reports whether the caller can remove
 // the segment's file. For the newest segment, it returns false, but may truncate the file.
-func (j *Journal) recordResultAck(segment int) bool {
+func (j *Journal) recordResultAck(segmentNumber int) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.unackedCountBySegment[segment]--; j.unackedCountBySegment[segment] > 0 {
+	if j.unackedCountBySegment[segmentNumber]--; j.unackedCountBySegment[segmentNumber] > 0 {
 		return false
 	}
-	delete(j.unackedCountBySegment, segment)
-	if segment != j.segmentNumber {
-		delete(j.unsyncedSegments, segment)
-		delete(j.olderSegmentSizes, segment)
+	delete(j.unackedCountBySegment, segmentNumber)
+	if segmentNumber != j.segmentNumber {
+		delete(j.unsyncedSegments, segmentNumber)
+		delete(j.olderSegmentSizes, segmentNumber)
 		j.reportSizeLocked()
-		return segment != 0
+		return segmentNumber != 0
 	}
 	if j.segmentSize > minTruncatedSegmentBytes {
 		size := j.segmentSize

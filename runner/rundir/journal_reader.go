@@ -25,12 +25,12 @@ const maxJournalBytes = 1 << 30
 func ReadJournal(
 	dir string, minSize JournalSize, isWantedLease func(wire.Lease) bool,
 ) (results []*wire.Result, complete bool, err error) {
-	segments, err := listSegments(dir)
+	segments, err := listSegmentNumbers(dir)
 	if err != nil {
 		return nil, false, err
 	}
-	found, read := JournalSize{newestSegment: minSize.newestSegment}, 0
-	newestFound := minSize.newestSegment == 0 // true if the runner died before it created a journal
+	found, read := JournalSize{newestSegmentNumber: minSize.newestSegmentNumber}, 0
+	newestFound := minSize.newestSegmentNumber == 0 // true if the runner died before it created a journal
 	for _, n := range segments {
 		raw, err := ReadRegularFile(segmentPath(dir, n), maxSegmentBytes+2*wire.MaxFrameBytes)
 		if errors.Is(err, os.ErrNotExist) {
@@ -51,9 +51,9 @@ func ReadJournal(
 			}
 		}
 		switch {
-		case n == minSize.newestSegment:
+		case n == minSize.newestSegmentNumber:
 			found.newestSegmentBytes, newestFound = int64(validBytes), true
-		case n < minSize.newestSegment:
+		case n < minSize.newestSegmentNumber:
 			found.olderSegmentsBytes += int64(validBytes)
 		}
 	}
@@ -62,16 +62,16 @@ func ReadJournal(
 	return results, complete, nil
 }
 
-// listSegments lists the numbers of a journal's segments in ascending order.
-func listSegments(dir string) (segments []int, err error) {
+// listSegmentNumbers lists the numbers of a journal's segments in ascending order.
+func listSegmentNumbers(dir string) (segmentNumbers []int, err error) {
 	names, err := filepath.Glob(filepath.Join(dir, journalFilePrefix+".*"))
 	for _, name := range names {
 		if n, err := strconv.Atoi(name[strings.LastIndexByte(name, '.')+1:]); err == nil {
-			segments = append(segments, n)
+			segmentNumbers = append(segmentNumbers, n)
 		}
 	}
-	slices.Sort(segments)
-	return segments, err
+	slices.Sort(segmentNumbers)
+	return segmentNumbers, err
 }
 
 // parseSegment parses the records of a segment, up to the first damaged or incomplete one. validBytes is the

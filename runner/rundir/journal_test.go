@@ -81,7 +81,7 @@ func TestJournalSurvivesTruncatedSegment(t *testing.T) {
 }
 
 // If the last record is incomplete, no matter where it is cut off, the records before it are still read.
-func TestTornRecordSparesEarlierRecords(t *testing.T) {
+func TestTornJournalRecordKeepsEarlierRecords(t *testing.T) {
 	j := newJournal(t)
 	appendResults(t, j, 1, 2)
 	whole, err := os.ReadFile(j.segmentPath(1))
@@ -98,7 +98,7 @@ func TestTornRecordSparesEarlierRecords(t *testing.T) {
 }
 
 // If any bit of a record is wrong, the record is not returned. The records before it are.
-func TestDamagedRecordIsNotReturned(t *testing.T) {
+func TestDamagedJournalRecordIsNotReturned(t *testing.T) {
 	raw := []byte(nil)
 	for seq := range int64(3) {
 		frame := encodedResultFrame(seq + 1)

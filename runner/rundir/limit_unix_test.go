@@ -13,7 +13,7 @@ import (
 
 // If a record is written only in part, for example because the disk is full, the journal removes the part.
 // Readers thus find all later records.
-func TestShortWriteHidesNoLaterRecord(t *testing.T) {
+func TestJournalRemovesPartlyWrittenRecord(t *testing.T) {
 	const limit = 128 << 10 // not a multiple of the size of a record
 	j := newJournal(t)
 	var want []int64

@@ -7,7 +7,7 @@ import (
 )
 
 // If a living runner changes its table, another process sees the change immediately.
-func TestLiveTableShowsChanges(t *testing.T) {
+func TestLiveRunningTableShowsChanges(t *testing.T) {
 	dir := t.TempDir()
 	table := newRunningTable(t, dir)
 	live, err := MapLiveRunningTable(dir)

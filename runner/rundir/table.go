@@ -88,10 +88,10 @@ func (t *MappedRunningTable) writeSlot(slot int64, fields ...int64) {
 // runner may die between two writes. So SetJournalSize writes the fields in an order in which the stored size is never
 // too large, not even while the journal changes to a new segment.
 func (t *MappedRunningTable) SetJournalSize(size JournalSize) {
-	if int64(size.newestSegment) != t.tableSlots.field(0, journalSizeField) {
+	if int64(size.newestSegmentNumber) != t.tableSlots.field(0, journalSizeField) {
 		t.tableSlots.setField(0, journalSizeField+1, 0)
 	}
-	t.tableSlots.setField(0, journalSizeField, int64(size.newestSegment))
+	t.tableSlots.setField(0, journalSizeField, int64(size.newestSegmentNumber))
 	t.tableSlots.setField(0, journalSizeField+1, size.newestSegmentBytes)
 	t.tableSlots.setField(0, journalSizeField+2, size.olderSegmentsBytes)
 }
@@ -122,9 +122,9 @@ func headerChecksum(tableBytes []byte) uint32 {
 
 // SetStartingAttempt stores an attempt in its slot before the attempt's process exists. SetAttemptProcess adds the
 // process.
-func (t *MappedRunningTable) SetStartingAttempt(slot int64, l wire.Lease, startedAtMillis int64) {
-	t.writeSlot(slot, 0, l.Fence, 0, startedAtMillis)
-	t.writeSlot(slot, l.Seq)
+func (t *MappedRunningTable) SetStartingAttempt(slot int64, lease wire.Lease, startedAtMillis int64) {
+	t.writeSlot(slot, 0, lease.Fence, 0, startedAtMillis)
+	t.writeSlot(slot, lease.Seq)
 }
 
 // SetAttemptProcess stores the main process of the attempt in a slot.

@@ -56,7 +56,7 @@ func ReadRunningTable(runnerDir string) (t RunningTable, err error) {
 	}
 	field := tableSlots(raw).field
 	t.JournalSize = JournalSize{
-		newestSegment: int(field(0, journalSizeField)), newestSegmentBytes: field(0, journalSizeField+1),
+		newestSegmentNumber: int(field(0, journalSizeField)), newestSegmentBytes: field(0, journalSizeField+1),
 		olderSegmentsBytes: field(0, journalSizeField+2),
 	}
 	sumValid := uint32(uint64(field(0, leasesExpireField))>>32) == headerChecksum(raw)

@@ -66,7 +66,7 @@ func TestRunningTableIsReadBack(t *testing.T) {
 
 // A copy of a runner's table names the attempts, but not the runner's process. Otherwise the process of the
 // original runner could be killed.
-func TestCopiedTableNamesNoRunner(t *testing.T) {
+func TestCopiedRunningTableNamesNoRunner(t *testing.T) {
 	dir, clone := t.TempDir(), t.TempDir()
 	table := newRunningTable(t, dir)
 	table.SetStartingAttempt(1, wire.Lease{Seq: 5, Fence: 6}, 7)
@@ -135,7 +135,7 @@ func TestMissingTableHeaderMeansNoAttempts(t *testing.T) {
 
 // If the header of a table is damaged, the runner's pid is unknown, but the directory does not count as a copy. If it
 // did, the attempts would be taken for those of another runner, and their processes would not be ended.
-func TestDamagedHeaderIsNotACopy(t *testing.T) {
+func TestDamagedTableHeaderDoesNotMeanCopy(t *testing.T) {
 	for at := range 8 * journalSizeField {
 		dir := t.TempDir()
 		newRunningTable(t, dir)

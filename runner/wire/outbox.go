@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Outbox writes to a connection without blocking its callers. SendBytes, SendFrames and FlushNow write what the
+// Outbox writes to a connection without blocking its callers. SendBytes, SendFrames and FlushNonBlocking write what the
 // connection accepts immediately. Run, which needs a separate goroutine, writes the rest.
 type Outbox struct {
 	conn net.Conn
@@ -20,17 +20,17 @@ type Outbox struct {
 // NewOutbox returns the outbox of a connection.
 func NewOutbox(c net.Conn) *Outbox { return &Outbox{conn: c, wake: make(chan struct{}, 1)} }
 
-// AddBytes adds bytes to the outbox. The next call of SendBytes, SendFrames or FlushNow writes them.
-func (o *Outbox) AddBytes(b []byte) {
+// AddBytes adds bytes to the outbox. The next call of SendBytes, SendFrames or FlushNonBlocking writes them.
+func (o *Outbox) AddBytes(frameBytes []byte) {
 	o.mu.Lock()
-	o.unsentBytes = append(o.unsentBytes, b...)
+	o.unsentBytes = append(o.unsentBytes, frameBytes...)
 	o.mu.Unlock()
 }
 
 // SendBytes writes the bytes that are in the outbox, and then b. It does not block.
 func (o *Outbox) SendBytes(b []byte) {
 	o.AddBytes(b)
-	o.FlushNow()
+	o.FlushNonBlocking()
 }
 
 // SendFrames encodes frames, adds them to the outbox, and writes the outbox without blocking. It returns the number of
@@ -45,8 +45,8 @@ func (o *Outbox) SendFrames(frames ...Frame) (unsentBytes int) {
 	return len(o.unsentBytes)
 }
 
-// FlushNow writes the bytes that AddBytes has added. It does not block.
-func (o *Outbox) FlushNow() {
+// FlushNonBlocking writes the bytes that AddBytes has added. It does not block.
+func (o *Outbox) FlushNonBlocking() {
 	o.mu.Lock()
 	o.flushLocked(writeNonBlocking)
 	o.mu.Unlock()
@@ -65,7 +65,7 @@ func (o *Outbox) flushLocked(write func(net.Conn, []byte) int) {
 		o.isWriting = false
 		if n < len(data) {
 			o.unsentBytes = append(data[n:len(data):len(data)], o.unsentBytes...)
-			WakeReceiver(o.wake)
+			SendWakeSignal(o.wake)
 			return
 		}
 	}
@@ -98,13 +98,13 @@ func (o *Outbox) Close() bool {
 	}
 	o.isClosed = true
 	o.conn.Close()
-	WakeReceiver(o.wake)
+	SendWakeSignal(o.wake)
 	return true
 }
 
-// WakeReceiver sends a signal to the channel c of capacity 1, to wake the goroutine that receives from it. If c
-// already contains a signal, WakeReceiver does nothing.
-func WakeReceiver(c chan struct{}) {
+// SendWakeSignal sends a signal to the channel c of capacity 1, to wake the goroutine that receives from it. If c
+// already contains a signal, SendWakeSignal does nothing.
+func SendWakeSignal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default: // a signal is already in the channel

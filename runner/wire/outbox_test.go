@@ -26,7 +26,7 @@ func TestOutboxKeepsBytesBeingWritten(t *testing.T) {
 		send("first")
 		read("first")
 		synctest.Wait()
-		WakeReceiver(o.wake)
+		SendWakeSignal(o.wake)
 		synctest.Wait() // Run was woken up, although nothing was to be written
 		send("one")
 		synctest.Wait() // Run is now blocked in writing this frame

@@ -21,12 +21,12 @@ import (
 const ProtocolVersion = 1
 
 // Compare returns a negative number if p comes before other, and a positive number if p comes after other. It compares
-// Rank, then Seq. If both have the same Rank and Seq, a position with StartsBeforeJob set comes first.
+// Rank, then Seq. If both have the same Rank and Seq, a position with IsJustBeforeJob set comes first.
 func (p QueuePosition) Compare(other QueuePosition) int {
 	order := cmp.Or(cmp.Compare(p.Rank, other.Rank), cmp.Compare(p.Seq, other.Seq))
-	if order == 0 && p.StartsBeforeJob != other.StartsBeforeJob {
+	if order == 0 && p.IsJustBeforeJob != other.IsJustBeforeJob {
 		order = 1
-		if p.StartsBeforeJob {
+		if p.IsJustBeforeJob {
 			order = -1
 		}
 	}
@@ -80,10 +80,10 @@ type (
 	}
 	// QueuePosition is the position of a waiting attempt in its queue. Compare defines the order.
 	QueuePosition struct {
-		// Rank and Seq are the rank and the number of the attempt's job. If StartsBeforeJob is set, Rank and Seq belong to
+		// Rank and Seq are the rank and the number of the attempt's job. If IsJustBeforeJob is set, Rank and Seq belong to
 		// another job, and the attempt starts before that job.
 		Rank, Seq       int64
-		StartsBeforeJob bool // the attempt starts before the job with this Rank and Seq
+		IsJustBeforeJob bool // the attempt starts before the job with this Rank and Seq
 	}
 	// Start requests the start of an attempt. The runner starts each lease at most once.
 	Start struct {
@@ -154,9 +154,9 @@ type (
 		// the time that the machine slept. 0 means unknown.
 		ExpiryBootMillis int64
 	}
-	// ReportImmediately makes the runner send the start and the result of an attempt without delay. Otherwise the runner
-	// may collect reports of several attempts and send them together.
-	ReportImmediately struct{ Lease }
+	// ReportAttemptImmediately makes the runner send the start and the result of an attempt without delay. Otherwise the
+	// runner may collect reports of several attempts and send them together.
+	ReportAttemptImmediately struct{ Lease }
 	// AckResults acknowledges results that the service has stored.
 	AckResults struct{ Leases []Lease }
 	// ReadOutput requests the output of an attempt after the positions StreamCursors. The reply is ReadOutputReply. If
@@ -223,7 +223,7 @@ type (
 	// started.
 	DropStartReply struct {
 		Lease
-		Dropped bool
+		StartDropped bool
 	}
 	// StuckAttemptsReport lists all ended attempts that have processes that SIGKILL did not end. Each of these attempts
 	// keeps a worker busy. Attempt.PID is the pid of one such process. The runner sends StuckAttemptsReport whenever the
@@ -275,25 +275,25 @@ type (
 		AttemptUnknown bool // the runner does not have this attempt
 		OutputChunks   []byte
 	}
-	// RecoverReply is the reply to Recover. StartedThisBoot is false if the machine has certainly rebooted since the dead
-	// runner started. StuckProcesses lists the processes that SIGKILL did not end. LeasesWithProcesses lists the attempts
-	// in Recover.Attempts that still had processes when the runner got the request.
+	// RecoverReply is the reply to Recover. RunnerStartedThisBoot is false if the machine has certainly rebooted since the
+	// dead runner started. StuckProcesses lists the processes that SIGKILL did not end. LeasesWithProcesses lists the
+	// attempts in Recover.Attempts that still had processes when the runner got the request.
 	RecoverReply struct {
 		RequestID
-		StartedThisBoot     bool
-		StuckProcesses      []RemainingProcess
-		LeasesWithProcesses []Lease
-		Error               string // "" after success
+		RunnerStartedThisBoot bool
+		StuckProcesses        []RemainingProcess
+		LeasesWithProcesses   []Lease
+		Error                 string // "" after success
 	}
 	// PurgeOutputsReply is the reply to PurgeOutputs. Some of the files may still exist, because they could
 	// not be deleted.
 	PurgeOutputsReply struct{ RequestID }
-	// PauseReply is the reply to PauseAttempt. UnchangedProcesses is the number of processes of the tree that are not
-	// frozen or resumed yet. NotRunning means that the attempt is not running, or is being ended.
+	// PauseReply is the reply to PauseAttempt. UnchangedProcessCount is the number of processes of the tree that are not
+	// frozen or resumed yet. AttemptNotRunning means that the attempt is not running, or is being ended.
 	PauseReply struct {
 		RequestID
-		UnchangedProcesses int64
-		NotRunning         bool
+		UnchangedProcessCount int64
+		AttemptNotRunning     bool
 	}
 	// TypeInputReply is the reply to TypeInput. WrittenBytes is how many bytes the terminal accepted, from the start of
 	// the input. The terminal accepts the rest only after the program has read some input. TerminalModeControls contains
@@ -317,10 +317,10 @@ type Progress struct {
 // LimitEnforcement says how a runner enforces a limit that a job can set.
 type LimitEnforcement struct {
 	LimitName string
-	// Extent says how completely the limit is enforced: 0 means not at all, 1 only for each process of the job
+	// EnforcementExtent says how completely the limit is enforced: 0 means not at all, 1 only for each process of the job
 	// separately, and 2 for the whole job.
-	Extent    int64
-	Mechanism string // what enforces the limit, or why it is not enforced; a text for people
+	EnforcementExtent int64
+	Mechanism         string // what enforces the limit, or why it is not enforced; a text for people
 }
 
 // RemainingProcess is a process of a dead runner's attempt that SIGKILL did not end.
@@ -345,7 +345,7 @@ var frameTypes = [...]Frame{
 	3:  (*Start)(nil),
 	4:  (*DropStart)(nil),
 	5:  (*EndAttempt)(nil),
-	6:  (*ReportImmediately)(nil),
+	6:  (*ReportAttemptImmediately)(nil),
 	7:  (*AckResults)(nil),
 	8:  (*ReadOutput)(nil),
 	9:  (*PurgeOutputs)(nil),

@@ -193,9 +193,9 @@ func (r *Rights) AdviceForMissingRight(neededRight control.Right, userName strin
 	return grant
 }
 
-// CheckMayAct returns an error if the peer may not call a method for a job, for example because the job
+// CheckMayActOnJob returns an error if the peer may not call a method for a job, for example because the job
 // belongs to another user.
-func (g *Guard) CheckMayAct(p *control.Peer, method string, j *queue.Job) error {
+func (g *Guard) CheckMayActOnJob(p *control.Peer, method string, j *queue.Job) error {
 	return g.CheckMayActOnObject(p, method, "job", j)
 }
 
@@ -233,9 +233,9 @@ func (g *Guard) HidesJob(p *control.Peer, j *queue.Job) bool {
 	return j.RestrictedToUID() != nil && !p.Right.Covers(control.RightOperate) && !g.PeerOwnsJob(p, j)
 }
 
-// MayLearnOfJob reports whether a peer may learn that a job exists. If visibleOnlyToUID is nil, all users may see the
+// MaySeeJobExists reports whether a peer may learn that a job exists. If visibleOnlyToUID is nil, all users may see the
 // job. Otherwise only the user with this uid, and users with the right "operate", may see it.
-func MayLearnOfJob(p *control.Peer, visibleOnlyToUID *int) bool {
+func MaySeeJobExists(p *control.Peer, visibleOnlyToUID *int) bool {
 	return visibleOnlyToUID == nil || *visibleOnlyToUID == p.UID || p.Right.Covers(control.RightOperate)
 }
 
@@ -403,7 +403,7 @@ func (g *Guard) CheckMayEdit(p *control.Peer, e *editScope, j *queue.Job) error 
 	case e.containsHiddenPlaceholder && j.UID != p.UID:
 		return queue.InvalidField("env", "contains \"***\" instead of a hidden value; leave out the variables "+
 			"that you do not change")
-	case e.changesExecution && g.RunnerLocation.HasExternalDir() && each.JobUID(j) != p.UID &&
+	case e.changesExecution && g.RunnerLocation.HasExternalRunnersDir() && each.JobUID(j) != p.UID &&
 		!p.Right.Covers(control.RightAdmin):
 		return g.Rights.MissingRightError(p, "changing a job that runs as another user", control.RightAdmin)
 	}

@@ -28,7 +28,7 @@ func newGuard(t *testing.T, settingValues map[string]string) *Guard {
 	t.Helper()
 	k, err := settings.New(settings.Options{})
 	if err == nil {
-		err = k.ReplaceFileLayer(config.Layer{Origin: config.FromFile, Values: settingValues})
+		err = k.ReplaceFileLayer(config.Layer{Origin: config.FromFile, ValuesBySetting: settingValues})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func checkAccessError(t *testing.T, caseName string, err error, wantAllowed bool
 
 // What a peer may do with a job depends on the method, the right of the peer, and the owner of the job. Only
 // admins may act on the jobs of former accounts.
-func TestRightAndOwnerLimitJobActions(t *testing.T) {
+func TestJobActionsDependOnRightAndOwner(t *testing.T) {
 	g := newGuard(t, nil)
 	for _, c := range []struct {
 		method    string
@@ -76,9 +76,9 @@ func TestRightAndOwnerLimitJobActions(t *testing.T) {
 			what := string(right) + " of uid: " + c.method
 			switch {
 			case c.weakest != "" && right.Covers(c.weakest):
-				checkAccessError(t, what, g.CheckMayAct(p, c.method, j), true)
+				checkAccessError(t, what, g.CheckMayActOnJob(p, c.method, j), true)
 			case c.tooWeak.Covers(right):
-				checkAccessError(t, what, g.CheckMayAct(p, c.method, j), false)
+				checkAccessError(t, what, g.CheckMayActOnJob(p, c.method, j), false)
 			default:
 				t.Errorf("%s: the table has no row for %s", c.method, right)
 			}
@@ -113,7 +113,7 @@ func TestUserRightsComeFromSettings(t *testing.T) {
 func TestHiddenHookJobsLookMissing(t *testing.T) {
 	g := newGuard(t, nil)
 	hook := queue.Job{ID: "hook", UID: ownerUID, State: queue.Pending, ExitCode: -1, MaxAttempts: 1,
-		Queue: queue.HookQueue, HookEvents: queue.IsHook | queue.HookFromSettings,
+		Queue: queue.HookQueue, HookEvents: queue.IsHookJob | queue.HookDefinedBySettings,
 		Execution: queue.Execution{Command: "true"}}
 	if _, err := g.Owners.store.Enqueue(t.Context(), store.EnqueueRequest{UID: ownerUID,
 		Drafts: []queue.Job{hook}}); err != nil {
@@ -129,7 +129,7 @@ func TestHiddenHookJobsLookMissing(t *testing.T) {
 	} {
 		p := &control.Peer{UID: c.uid, Right: c.right}
 		_, err := g.GetVisibleJob(t.Context(), p, "hook")
-		if c.sees != (err == nil) || MayLearnOfJob(p, hook.RestrictedToUID()) != c.sees || g.HidesJob(p, &hook) == c.sees {
+		if c.sees != (err == nil) || MaySeeJobExists(p, hook.RestrictedToUID()) != c.sees || g.HidesJob(p, &hook) == c.sees {
 			t.Errorf("uid %d with %s: got %v, want that it sees the hook: %t", c.uid, c.right, err, c.sees)
 		}
 		if !c.sees && (!errors.Is(err, queue.ErrNotFound) || err.Error() != queue.JobNotFoundError("hook").Error()) {

@@ -42,24 +42,25 @@ const (
 	// NameLookupTimeout is how long the start of a job waits for the look-up of a uid's name.
 	NameLookupTimeout    = 200 * time.Millisecond
 	maxCachedNameLookups = 10_000 // maximum number of remembered look-ups
-	// ownerSeparationRetryDelay is how long RunOwnerSeparation waits before it checks the owners again.
+	// ownerSeparationRetryDelay is how long RunFormerOwnerSeparation waits before it checks the owners again.
 	ownerSeparationRetryDelay = time.Minute
 )
 
 // Owners caches the name of the account that owns the jobs of each uid. See docs/decisions/0078.
 type Owners struct {
-	store                store.Store
-	cluster              store.Cluster // nil if no other node can use the store
-	userDirectory        *UserDirectory
-	jobAccount           worker.Account // account that jobs run as
-	AdmittedPeerNames    sync.Map       // uid → name of each admitted peer that has a right and a name
-	ownerNameCheckSignal chan struct{}  // requests to look up the names of all uids again
+	store                 store.Store
+	cluster               store.Cluster // nil if no other node can use the store
+	userDirectory         *UserDirectory
+	jobAccount            worker.Account // account that jobs run as
+	AdmittedPeerNameByUID sync.Map       // uid → name of each admitted peer that has a right and a name
+	ownerNameCheckSignal  chan struct{}  // requests to look up the names of all uids again
 
-	mu                 sync.Mutex
-	storedNames        map[int]string      // uid → name as stored; guarded by mu
-	formerOwnerNames   map[int]string      // negative uid → name of a former owner, whose uid is reused; guarded by mu
-	uidsWithFormerJobs map[int]bool        // uids that may still have jobs of a former owner; guarded by mu
-	NameLookupByUID    map[int]*NameLookup // look-ups of names for jobs that are about to start; guarded by mu
+	mu              sync.Mutex
+	storedNameByUID map[int]string // uid → name as stored; guarded by mu
+	// negative uid → name of a former owner, whose uid is reused; guarded by mu
+	formerOwnerNameByUID    map[int]string
+	uidsWithFormerOwnerJobs map[int]bool        // uids that may still have jobs of a former owner; guarded by mu
+	NameLookupByUID         map[int]*NameLookup // look-ups of names for jobs that are about to start; guarded by mu
 
 	// uidsWithoutAccount contains uids that may have an account on other nodes, but have no account on this node; guarded
 	// by mu.
@@ -81,8 +82,8 @@ func NewOwners(s store.Store, c store.Cluster, d *UserDirectory, account worker.
 		ownerNameCheckSignal: make(chan struct{}, 1)}
 }
 
-// Load replaces the cache by the owners in the store.
-func (o *Owners) Load(ctx context.Context) error {
+// LoadOwnerNames replaces the cache by the owners in the store.
+func (o *Owners) LoadOwnerNames(ctx context.Context) error {
 	list, unfinished, err := o.store.Owners(ctx)
 	if err != nil {
 		return err
@@ -90,16 +91,16 @@ func (o *Owners) Load(ctx context.Context) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	names, former := maps.Clone(list), map[int]string{}
-	maps.Copy(names, o.storedNames) // also keep the names that CacheOwnerName has added
+	maps.Copy(names, o.storedNameByUID) // also keep the names that CacheOwnerName has added
 	for uid, name := range list {
 		if uid < 0 {
 			former[uid] = name
 			delete(names, uid)
 		}
 	}
-	o.storedNames, o.formerOwnerNames, o.uidsWithFormerJobs = names, former, map[int]bool{}
+	o.storedNameByUID, o.formerOwnerNameByUID, o.uidsWithFormerOwnerJobs = names, former, map[int]bool{}
 	for _, uid := range unfinished {
-		o.uidsWithFormerJobs[uid] = true
+		o.uidsWithFormerOwnerJobs[uid] = true
 	}
 	return nil
 }
@@ -109,13 +110,13 @@ func (o *Owners) Load(ctx context.Context) error {
 func (o *Owners) CacheOwnerName(uid int, name string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if name == "" || o.storedNames[uid] != "" {
+	if name == "" || o.storedNameByUID[uid] != "" {
 		return
 	}
-	if o.storedNames == nil {
-		o.storedNames = map[int]string{}
+	if o.storedNameByUID == nil {
+		o.storedNameByUID = map[int]string{}
 	}
-	o.storedNames[uid] = name
+	o.storedNameByUID[uid] = name
 }
 
 // storedOwnerName returns the stored name of a uid's owner, or "" if no name is stored. A negative uid means a former
@@ -124,9 +125,9 @@ func (o *Owners) storedOwnerName(uid int) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if uid < 0 {
-		return o.formerOwnerNames[uid]
+		return o.formerOwnerNameByUID[uid]
 	}
-	return o.storedNames[uid]
+	return o.storedNameByUID[uid]
 }
 
 // MayHaveFormerOwnerJobs reports whether a uid may still have jobs of a former owner. A running job keeps its uid
@@ -134,7 +135,7 @@ func (o *Owners) storedOwnerName(uid int) string {
 func (o *Owners) MayHaveFormerOwnerJobs(uid int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.uidsWithFormerJobs[uid]
+	return o.uidsWithFormerOwnerJobs[uid]
 }
 
 // UIDsWithoutAccount returns the uids whose users may have an account on other nodes, but have no account on this node.
@@ -148,17 +149,17 @@ func (o *Owners) UIDsWithoutAccount() map[int]bool {
 func (o *Owners) ownerUIDs() []int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return slices.Sorted(maps.Keys(o.storedNames))
+	return slices.Sorted(maps.Keys(o.storedNameByUID))
 }
 
 // FormerOwnerNames returns the names of the former owners of jobs, by their negative uids.
 func (o *Owners) FormerOwnerNames() map[int]string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return maps.Clone(o.formerOwnerNames)
+	return maps.Clone(o.formerOwnerNameByUID)
 }
 
-// RequestOwnerNameCheck makes RunOwnerSeparation look up the names of all uids again.
+// RequestOwnerNameCheck makes RunFormerOwnerSeparation look up the names of all uids again.
 func (o *Owners) RequestOwnerNameCheck() { queue.TrySend(o.ownerNameCheckSignal, struct{}{}) }
 
 // uidMayBeReused reports whether a uid may later belong to another account. It returns false for root and for the
@@ -175,7 +176,7 @@ func (a *Admission) AdmitConnection(ctx context.Context, p *control.Peer) error 
 	if name == "" {
 		return nil
 	}
-	a.Owners.AdmittedPeerNames.Store(p.UID, name)
+	a.Owners.AdmittedPeerNameByUID.Store(p.UID, name)
 	a.Rights.resolveAccessIfUserRenamed(p.UID, name)
 	if err := a.moveFormerOwnerJobs(ctx, p.UID, name); err != nil {
 		return queue.Errorf(queue.CodeUnavailable, "the service cannot serve you yet: your uid %d belonged to another "+
@@ -189,7 +190,7 @@ func (a *Admission) AdmitConnection(ctx context.Context, p *control.Peer) error 
 // begun.
 func (a *Admission) moveFormerOwnerJobs(ctx context.Context, uid int, name string) error {
 	a.Owners.mu.Lock()
-	former, unfinished := a.Owners.storedNames[uid], a.Owners.uidsWithFormerJobs[uid]
+	former, unfinished := a.Owners.storedNameByUID[uid], a.Owners.uidsWithFormerOwnerJobs[uid]
 	a.Owners.mu.Unlock()
 	if former == name {
 		former = "" // the owner has not changed, but an earlier service may have begun to move a former owner's jobs
@@ -208,12 +209,12 @@ func (a *Admission) moveFormerOwnerJobs(ctx context.Context, uid int, name strin
 		}
 	}
 	// Load now. After the former name is removed below, other peers with this uid are admitted without waiting.
-	if err := a.Owners.Load(ctx); err != nil || former == "" {
+	if err := a.Owners.LoadOwnerNames(ctx); err != nil || former == "" {
 		return err
 	}
 	a.Owners.mu.Lock()
-	if a.Owners.storedNames[uid] == former {
-		delete(a.Owners.storedNames, uid)
+	if a.Owners.storedNameByUID[uid] == former {
+		delete(a.Owners.storedNameByUID, uid)
 	}
 	a.Owners.mu.Unlock()
 	a.Log.Warn("a uid now belongs to another account; only admins can see and change the jobs of the former account",
@@ -227,10 +228,10 @@ func (a *Admission) moveFormerOwnerJobs(ctx context.Context, uid int, name strin
 var errOwnerOnOtherNode = errors.New("if the old account is right, give it this uid on this node; if the new one is " +
 	"right, stop all other nodes until this node logs \"a uid now belongs to another account\"")
 
-// RunOwnerSeparation calls moveFormerOwnerJobs for the owners of all jobs until ctx ends. It does this at the start and
-// after each RequestOwnerNameCheck. It also does it every ownerSeparationRetryDelay if the last call failed or other
-// nodes can use the store.
-func (a *Admission) RunOwnerSeparation(ctx context.Context) {
+// RunFormerOwnerSeparation calls moveFormerOwnerJobs for the owners of all jobs until ctx ends. It does this at the
+// start and after each RequestOwnerNameCheck. It also does it every ownerSeparationRetryDelay if the last call failed
+// or other nodes can use the store.
+func (a *Admission) RunFormerOwnerSeparation(ctx context.Context) {
 	warned := map[int]bool{}
 	for {
 		var retryTimer <-chan time.Time
@@ -267,11 +268,11 @@ func (a *Admission) RunOwnerSeparation(ctx context.Context) {
 // account on this node, but may have one on another node. See docs/decisions/0017.
 func (a *Admission) UpdateUIDsWithoutAccount(ctx context.Context) {
 	unknown := map[int]bool{}
-	err := a.Owners.Load(ctx) // load again, because users may have enqueued jobs on other nodes
+	err := a.Owners.LoadOwnerNames(ctx) // load again, because users may have enqueued jobs on other nodes
 	if err == nil && a.Owners.HasOtherNodes() {
 		for _, uid := range a.Owners.ownerUIDs() {
 			name := a.Owners.storedOwnerName(uid)
-			if a.Owners.checkUserNotRenamed(uid, name) != nil || a.Owners.lacksJobAccount(uid) {
+			if a.Owners.checkUserNotRenamed(uid, name) != nil || a.Owners.lacksJobAccountOfUID(uid) {
 				unknown[uid] = true
 			}
 		}
@@ -291,16 +292,16 @@ func (a *Admission) UpdateUIDsWithoutAccount(ctx context.Context) {
 	}
 }
 
-// lacksJobAccount reports whether jobs of a uid run as an account that this node does not have.
-func (o *Owners) lacksJobAccount(uid int) bool {
+// lacksJobAccountOfUID reports whether jobs of a uid run as an account that this node does not have.
+func (o *Owners) lacksJobAccountOfUID(uid int) bool {
 	return o.jobAccount.UsesPerJobAccount && uidMayBeReused(uid) && o.lookUpUserName(uid, false) == "" &&
 		o.lookUpUserName(uid, true) == ""
 }
 
-// CheckJobOwner returns an error if a job must not start because a uid now belongs to another account: either the uid
-// that enqueued the job, or the uid that it runs as. While other nodes are running, it also returns an error if this
-// node does not have the account that the job runs as. Each look-up takes at most NameLookupTimeout.
-func (o *Owners) CheckJobOwner(j *queue.Job) error {
+// CheckJobAccountsUnchanged returns an error if a job must not start because a uid now belongs to another account:
+// either the uid that enqueued the job, or the uid that it runs as. While other nodes are running, it also returns an
+// error if this node does not have the account that the job runs as. Each look-up takes at most NameLookupTimeout.
+func (o *Owners) CheckJobAccountsUnchanged(j *queue.Job) error {
 	name := o.storedOwnerName(j.UID)
 	if j.RunAsUID == nil {
 		name = j.RunAsUser
@@ -311,15 +312,15 @@ func (o *Owners) CheckJobOwner(j *queue.Job) error {
 	if err != nil {
 		o.RequestOwnerNameCheck()
 	}
-	if runs := o.jobAccount.JobUID(j); err == nil && o.HasOtherNodes() && o.lacksJobAccount(runs) {
+	if runs := o.jobAccount.JobUID(j); err == nil && o.HasOtherNodes() && o.lacksJobAccountOfUID(runs) {
 		err = fmt.Errorf("uid %d has no account on this node; create the account, or start a node that has it", runs)
 		o.RequestOwnerNameCheck()
 	}
 	return o.addWrongNodeError(err)
 }
 
-// addWrongNodeError wraps an error of CheckJobOwner in worker.ErrJobNeedsOtherNode if other nodes are running. The job
-// then waits, because another node may be able to start it.
+// addWrongNodeError wraps an error of CheckJobAccountsUnchanged in worker.ErrJobNeedsOtherNode if other nodes are
+// running. The job then waits, because another node may be able to start it.
 func (o *Owners) addWrongNodeError(err error) error {
 	if err == nil || !o.HasOtherNodes() {
 		return err
@@ -347,7 +348,7 @@ func (o *Owners) checkUserNotRenamed(uid int, oldName string) error {
 func (o *Owners) lookUpUserName(uid int, bypassCache bool) string {
 	o.mu.Lock()
 	n := o.NameLookupByUID[uid]
-	if n == nil || n.expired(bypassCache) {
+	if n == nil || n.isExpired(bypassCache) {
 		if len(o.NameLookupByUID) >= maxCachedNameLookups || o.NameLookupByUID == nil {
 			o.NameLookupByUID = map[int]*NameLookup{}
 		}
@@ -375,9 +376,9 @@ func (o *Owners) lookUpUserName(uid int, bypassCache bool) string {
 	return ""
 }
 
-// expired reports whether the result of the look-up must not be used again. It returns false while the
+// isExpired reports whether the result of the look-up must not be used again. It returns false while the
 // look-up is in progress. If bypassCache is set, no result may be used again.
-func (n *NameLookup) expired(bypassCache bool) bool {
+func (n *NameLookup) isExpired(bypassCache bool) bool {
 	select {
 	case <-n.Done:
 		return bypassCache || time.Since(n.DoneAt) >= cachedNameLifetime
@@ -391,7 +392,7 @@ func (n *NameLookup) expired(bypassCache bool) bool {
 func (o *Owners) FormerOwnerUID(name string) (uid int, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for id, owner := range o.formerOwnerNames {
+	for id, owner := range o.formerOwnerNameByUID {
 		// Each new former owner gets a lower uid than the former owners before, so the newest has the lowest uid.
 		if owner == name && id < uid {
 			uid, ok = id, true
@@ -402,7 +403,7 @@ func (o *Owners) FormerOwnerUID(name string) (uid int, ok bool) {
 
 // UserName returns the name of a uid. If the uid has no name, it returns the uid as text.
 func (o *Owners) UserName(uid int) string {
-	if name, ok := o.AdmittedPeerNames.Load(uid); ok {
+	if name, ok := o.AdmittedPeerNameByUID.Load(uid); ok {
 		return name.(string)
 	}
 	if name := o.storedOwnerName(uid); name != "" || uid < 0 {
@@ -410,7 +411,7 @@ func (o *Owners) UserName(uid int) string {
 	}
 	name := o.userDirectory.UserName(uid)
 	if name != strconv.Itoa(uid) { // the uid may get a name soon, so do not cache the number
-		o.AdmittedPeerNames.Store(uid, name)
+		o.AdmittedPeerNameByUID.Store(uid, name)
 	}
 	return name
 }
@@ -418,7 +419,7 @@ func (o *Owners) UserName(uid int) string {
 // CachedUserName returns the cached or stored name of a uid without asking the system, or else the uid as
 // text.
 func (o *Owners) CachedUserName(uid int) string {
-	if name, ok := o.AdmittedPeerNames.Load(uid); ok {
+	if name, ok := o.AdmittedPeerNameByUID.Load(uid); ok {
 		return name.(string)
 	}
 	return cmp.Or(o.storedOwnerName(uid), fmt.Sprint(uid))

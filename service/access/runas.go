@@ -24,7 +24,7 @@ func (g *Guard) CheckRunnerMayRunAs(uid int) error {
 // another user: what is typed takes effect with the rights of that user. The job may even be the peer's own job, if an
 // admin has chosen another user for it.
 func (g *Guard) CheckMayTypeIntoTerminal(p *control.Peer, j *queue.Job) error {
-	if jobAccount := (worker.Account{UsesPerJobAccount: true}); g.RunnerLocation.HasExternalDir() &&
+	if jobAccount := (worker.Account{UsesPerJobAccount: true}); g.RunnerLocation.HasExternalRunnersDir() &&
 		jobAccount.JobUID(j) != p.UID &&
 		!p.Right.Covers(control.RightAdmin) {
 		return g.Rights.MissingRightError(p, "typing into the terminal of job "+j.ID+", which runs as another user,",

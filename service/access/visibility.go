@@ -47,7 +47,7 @@ func HideJobParts(j *control.Job, visibility Visibility) {
 		j.Progress = &control.JobProgress{Percent: j.Progress.Percent, ReportedAt: j.Progress.ReportedAt}
 	}
 	if j.Error != nil { // the error may contain the name of the program
-		j.Error = errorWithoutCommand(j.ExitCode, j.Signal, j.Reason)
+		j.Error = attemptErrorWithoutCommand(j.ExitCode, j.Signal, j.Reason)
 	}
 }
 
@@ -63,7 +63,7 @@ func HideJobDetailParts(d *control.JobDetail, visibility Visibility) {
 		for i := range d.History {
 			h := &d.History[i]
 			if h.Error != nil {
-				h.Error = errorWithoutCommand(h.ExitCode, h.Signal, h.Reason)
+				h.Error = attemptErrorWithoutCommand(h.ExitCode, h.Signal, h.Reason)
 			}
 			h.ResultError = nil
 		}
@@ -73,8 +73,9 @@ func HideJobDetailParts(d *control.JobDetail, visibility Visibility) {
 	}
 }
 
-// errorWithoutCommand describes how an attempt ended. The description contains nothing about what the attempt executed.
-func errorWithoutCommand(exitCode *int64, signal *int, reason *string) *string {
+// attemptErrorWithoutCommand describes how an attempt ended. The description contains nothing about what the attempt
+// executed.
+func attemptErrorWithoutCommand(exitCode *int64, signal *int, reason *string) *string {
 	switch {
 	case exitCode != nil:
 		return new(fmt.Sprintf("exit code %d", *exitCode))

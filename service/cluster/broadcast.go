@@ -75,8 +75,8 @@ func (r *JobRouter) WaitNodeIdle(ctx context.Context, n *store.NodeState) error 
 	}
 	for {
 		var drainResult control.DrainResult
-		_, err := r.sendToNode(ctx, n.ID, Request{Method: "drain", Params: control.DrainParams{WaitUntilIdle: true},
-			IsSlow: true}, &drainResult)
+		_, err := r.sendToNode(ctx, n.ID, Request{APIMethod: "drain", Params: control.DrainParams{WaitUntilIdle: true},
+			MayTakeLong: true}, &drainResult)
 		switch {
 		case err != nil && ctx.Err() == nil && !r.NodeList.isNodeAlive(ctx, n.ID):
 			return nil

@@ -56,11 +56,11 @@ func (d *DrainState) beginDrainRead() (applyResult func(isDrained bool)) {
 }
 
 // EndDrainCommand returns the command that a user can enter to end the drain of this node.
-func (d *DrainState) EndDrainCommand(node string) string {
+func (d *DrainState) EndDrainCommand(nodeName string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.thisNodeDrained && !d.AllNodesDrained.Load() {
-		return "queuectl node drain " + queue.QuoteShellWord(node) + " --off"
+		return "queuectl node drain " + queue.QuoteShellWord(nodeName) + " --off"
 	}
 	return "queuectl drain --off"
 }

@@ -1,7 +1,7 @@
 // Package cluster connects the nodes that share a queue, so that a request about a job reaches the node that runs
 // the job.
 //
-// Start with JobRouter, which sends requests, and Responder, which answers them. LeaseKeeper renews this
+// Start with JobRouter, which sends requests, and Responder, which answers them. NodeLeaseKeeper renews this
 // node's right to run jobs. If the queue is not shared, all types work with this node alone.
 package cluster
 
@@ -37,11 +37,11 @@ type JobRouter struct {
 // Request is a control request to another node, in the form in which it is stored in the database. The answer
 // is stored in the form that the control socket uses.
 type Request struct {
-	Method string        `json:"method"`
-	Params any           `json:"params,omitempty"`
-	UID    int           `json:"uid"`           // uid of the peer whose request is passed on
-	PID    int           `json:"pid,omitempty"` // pid of this peer; 0 if unknown
-	Right  control.Right `json:"right"`         // right of this peer, as the sending node determined it
+	APIMethod string        `json:"method"`
+	Params    any           `json:"params,omitempty"`
+	UID       int           `json:"uid"`           // uid of the peer whose request is passed on
+	PID       int           `json:"pid,omitempty"` // pid of this peer; 0 if unknown
+	Right     control.Right `json:"right"`         // right of this peer, as the sending node determined it
 	// JobSeq is the number of the job that the request is about; 0 if the request is not about a single job. The job's id,
 	// in Params, is not sufficient. Before the request is executed, the job may be removed, and another job may get its
 	// id.
@@ -51,9 +51,9 @@ type Request struct {
 
 	// AwaitsAttemptEnd means that the answer may come only after the end of the job's current attempt.
 	AwaitsAttemptEnd bool `json:"-"`
-	// IsSlow means that the request may take seconds. Nodes read slow requests separately, so that slow
+	// MayTakeLong means that the request may take seconds. Nodes read slow requests separately, so that slow
 	// requests do not delay fast ones.
-	IsSlow bool `json:"-"`
+	MayTakeLong bool `json:"-"`
 }
 
 // Limits of requests between nodes.
@@ -72,16 +72,16 @@ const (
 // answer into result. If no other node holds the lease, ForwardJobRequest sends nothing, and leasedElsewhere is false.
 // The node may be lost during a request with AwaitsAttemptEnd. ForwardJobRequest then waits until another node holds
 // the lease or no node does, and tries again.
-func (r *JobRouter) ForwardJobRequest(ctx context.Context, seq int64, req Request, result any) (leasedElsewhere bool,
+func (r *JobRouter) ForwardJobRequest(ctx context.Context, jobSeq int64, req Request, result any) (leasedElsewhere bool,
 	err error) {
-	req.JobSeq = seq
-	for r.Cluster != nil && r.Pool.LeasedAttemptNumber(seq) == 0 {
-		node, err := r.Cluster.LeaseHolderNode(ctx, seq)
+	req.JobSeq = jobSeq
+	for r.Cluster != nil && r.Pool.LeasedAttemptNumber(jobSeq) == 0 {
+		node, err := r.Cluster.LeaseHolderNode(ctx, jobSeq)
 		if err != nil || node == 0 {
 			return false, err
 		}
 		_, err = r.sendToNode(ctx, node, req, result)
-		if !IsNodeLost(err) || !req.AwaitsAttemptEnd || !r.awaitJobTakeover(ctx, seq) {
+		if !IsNodeLost(err) || !req.AwaitsAttemptEnd || !r.awaitJobTakeover(ctx, jobSeq) {
 			return true, err
 		}
 	}
@@ -91,7 +91,8 @@ func (r *JobRouter) ForwardJobRequest(ctx context.Context, seq int64, req Reques
 // sendToNode sends a request to a node on behalf of the peer of ctx, and decodes the answer into result. It returns
 // an error when the node's lease has expired. hasAnswered is true if the node has answered, with a result or
 // an error.
-func (r *JobRouter) sendToNode(ctx context.Context, node int64, req Request, result any) (hasAnswered bool, err error) {
+func (r *JobRouter) sendToNode(ctx context.Context, nodeID int64, req Request, result any) (hasAnswered bool,
+	err error) {
 	peer := control.PeerFrom(ctx)
 	req.UID, req.PID, req.Right = peer.UID, peer.PID, peer.Right
 	text, err := json.Marshal(req)
@@ -107,8 +108,8 @@ func (r *JobRouter) sendToNode(ctx context.Context, node int64, req Request, res
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	go r.cancelWhenNodeLost(ctx, node, cancel)
-	raw, err := r.NodeRequests.SendRequest(ctx, node, text, req.IsSlow)
+	go r.cancelWhenNodeLost(ctx, nodeID, cancel)
+	raw, err := r.NodeRequests.SendRequest(ctx, nodeID, text, req.MayTakeLong)
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = cause
 	}
@@ -128,7 +129,7 @@ func NewRemoteWaitLimiter() *fair.Limiter {
 
 // cancelWhenNodeLost cancels a request to a node when the node's lease has expired, or the node was removed.
 // The cause is then a nodeLostError. cancelWhenNodeLost returns when ctx ends.
-func (r *JobRouter) cancelWhenNodeLost(ctx context.Context, node int64, cancel func(error)) {
+func (r *JobRouter) cancelWhenNodeLost(ctx context.Context, nodeID int64, cancel func(error)) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -136,7 +137,7 @@ func (r *JobRouter) cancelWhenNodeLost(ctx context.Context, node int64, cancel f
 		case <-time.After(r.Cluster.NodeLeaseDuration() / 3):
 		}
 		list, err := r.NodeList.Nodes(ctx)
-		if i := slices.IndexFunc(list, func(n store.NodeState) bool { return n.ID == node }); err == nil && i < 0 {
+		if i := slices.IndexFunc(list, func(n store.NodeState) bool { return n.ID == nodeID }); err == nil && i < 0 {
 			cancel(nodeLostError{queue.Errorf(queue.CodeUnavailable,
 				"the node that runs the job was removed; another node takes over the job soon; then repeat the command")})
 		} else if err == nil && !list[i].IsNodeLeaseValid {
@@ -158,17 +159,17 @@ func IsNodeLost(err error) bool { return errors.As(err, new(nodeLostError)) }
 
 // awaitJobTakeover waits until a live node, or no node, holds the lease of a job whose node was lost. It returns
 // false if this takes longer than the duration of a node lease, or after an error.
-func (r *JobRouter) awaitJobTakeover(ctx context.Context, seq int64) bool {
+func (r *JobRouter) awaitJobTakeover(ctx context.Context, jobSeq int64) bool {
 	ctx, cancel := context.WithTimeout(ctx, r.Cluster.NodeLeaseDuration())
 	defer cancel()
-	holder, err := r.Cluster.LeaseHolderNode(ctx, seq)
+	holder, err := r.Cluster.LeaseHolderNode(ctx, jobSeq)
 	for err == nil && holder != 0 && !r.NodeList.isNodeAlive(ctx, holder) {
 		select {
 		case <-ctx.Done():
 			return false
 		case <-time.After(ChangePollInterval):
 		}
-		holder, err = r.Cluster.LeaseHolderNode(ctx, seq)
+		holder, err = r.Cluster.LeaseHolderNode(ctx, jobSeq)
 	}
 	return err == nil
 }
@@ -189,10 +190,10 @@ func (r *JobRouter) LeasedAttemptNumber(ctx context.Context, j *queue.Job) int {
 }
 
 // LastNodeNameOfJob returns the name of the node that ran a job last, or this node's name if that node is unknown.
-func (l *NodeList) LastNodeNameOfJob(ctx context.Context, seq int64) string {
+func (l *NodeList) LastNodeNameOfJob(ctx context.Context, jobSeq int64) string {
 	if l.Cluster == nil {
 		return l.NodeName
 	}
-	names, _ := l.Cluster.LastNodeNames(ctx, []int64{seq}) // after an error, use this node's name
-	return cmp.Or(names[seq], l.NodeName)
+	names, _ := l.Cluster.LastJobNodeNames(ctx, []int64{jobSeq}) // after an error, use this node's name
+	return cmp.Or(names[jobSeq], l.NodeName)
 }

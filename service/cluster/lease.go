@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// LeaseKeeper renews the node lease (this node's right to run jobs), and takes over the jobs of lost nodes.
-type LeaseKeeper struct {
+// NodeLeaseKeeper renews the node lease (this node's right to run jobs), and takes over the jobs of lost nodes.
+type NodeLeaseKeeper struct {
 	nodes   *NodeList
 	log     *slog.Logger
 	drainer *Drainer
@@ -46,18 +46,20 @@ func (l *NodeList) IsStoreUnavailable(err error) bool {
 	return l.Cluster != nil && errors.Is(err, queue.ErrUnavailable)
 }
 
-// leaseSafetyMargin returns how long before the end of a node lease the runners must have ended their jobs.
-func leaseSafetyMargin(lease time.Duration) time.Duration { return lease / 6 }
+// nodeLeaseSafetyMargin returns how long before the end of a node lease the runners must have ended their jobs.
+func nodeLeaseSafetyMargin(nodeLeaseDuration time.Duration) time.Duration {
+	return nodeLeaseDuration / 6
+}
 
-// NewLeaseKeeper returns a LeaseKeeper. If the queue is not shared, its methods do nothing.
-func NewLeaseKeeper(log *slog.Logger, d *Drainer, l *NodeList) *LeaseKeeper {
-	return &LeaseKeeper{nodes: l, log: log, drainer: d, workersChanged: make(chan struct{}, 1),
+// NewNodeLeaseKeeper returns a NodeLeaseKeeper. If the queue is not shared, its methods do nothing.
+func NewNodeLeaseKeeper(log *slog.Logger, d *Drainer, l *NodeList) *NodeLeaseKeeper {
+	return &NodeLeaseKeeper{nodes: l, log: log, drainer: d, workersChanged: make(chan struct{}, 1),
 		takeoverSignal: make(chan struct{}, 1)}
 }
 
-// RenewLease renews the node lease. With on_partition = "stop", it also moves the deadline at which the
+// RenewNodeLease renews the node lease. With on_partition = "stop", it also moves the deadline at which the
 // runners end their jobs if no further renewal succeeds.
-func (k *LeaseKeeper) RenewLease(ctx context.Context) error {
+func (k *NodeLeaseKeeper) RenewNodeLease(ctx context.Context) error {
 	if k.nodes.Cluster == nil {
 		return nil
 	}
@@ -73,10 +75,10 @@ func (k *LeaseKeeper) RenewLease(ctx context.Context) error {
 	// With a zero deadline, runners continue their jobs even if the lease expires.
 	var deadline time.Time
 	if k.nodes.Settings.CurrentConfig().OnPartition == "stop" {
-		deadline = sent.Add(lease - leaseSafetyMargin(lease))
+		deadline = sent.Add(lease - nodeLeaseSafetyMargin(lease))
 	}
 	k.nodes.Pool.SetLeaseDeadline(deadline)
-	recordDrain(m.Drained)
+	recordDrain(m.IsNodeDrained)
 	if m.HasTakeoverLeases {
 		queue.TrySend(k.takeoverSignal, struct{}{})
 	}
@@ -84,19 +86,19 @@ func (k *LeaseKeeper) RenewLease(ctx context.Context) error {
 }
 
 // AnnounceWorkerCount triggers an early renewal of the node lease, which also stores the number of workers.
-func (k *LeaseKeeper) AnnounceWorkerCount() { queue.TrySend(k.workersChanged, struct{}{}) }
+func (k *NodeLeaseKeeper) AnnounceWorkerCount() { queue.TrySend(k.workersChanged, struct{}{}) }
 
-// RenewalFailure returns why the last renewal of the node lease failed, or nil if it succeeded.
-func (k *LeaseKeeper) RenewalFailure() *renewalFailure { return k.renewalFailure.Load() }
+// NodeLeaseRenewalFailure returns why the last renewal of the node lease failed, or nil if it succeeded.
+func (k *NodeLeaseKeeper) NodeLeaseRenewalFailure() *renewalFailure { return k.renewalFailure.Load() }
 
 // renewalFailure describes why this node could not renew its lease.
 type renewalFailure struct {
-	UserMessage   string    // message for users
-	LeaseDeadline time.Time // time from which the node may not start jobs without a renewal
+	UserMessage       string    // message for users
+	NodeLeaseDeadline time.Time // time from which the node may not start jobs without a renewal
 }
 
-// RunRenewals renews the node lease periodically until ctx ends.
-func (k *LeaseKeeper) RunRenewals(ctx context.Context) {
+// RunNodeLeaseRenewals renews the node lease periodically until ctx ends.
+func (k *NodeLeaseKeeper) RunNodeLeaseRenewals(ctx context.Context) {
 	if k.nodes.Cluster == nil {
 		return
 	}
@@ -112,7 +114,7 @@ func (k *LeaseKeeper) RunRenewals(ctx context.Context) {
 		}
 		wait = lease / 3
 		started := time.Now()
-		err := k.RenewLease(ctx)
+		err := k.RenewNodeLease(ctx)
 		switch {
 		case err == nil:
 			renewed = started
@@ -124,7 +126,7 @@ func (k *LeaseKeeper) RunRenewals(ctx context.Context) {
 			failing := k.renewalFailure.Swap(&renewalFailure{
 				UserMessage: fmt.Sprintf("this node cannot renew its right to run jobs (node lease): %s; check the database server",
 					strings.TrimSuffix(err.Error(), "; try again later")),
-				LeaseDeadline: renewed.Add(lease - leaseSafetyMargin(lease)),
+				NodeLeaseDeadline: renewed.Add(lease - nodeLeaseSafetyMargin(lease)),
 			})
 			if failing == nil {
 				k.log.Warn("cannot renew this node's right to run jobs (node lease); if the renewal does not succeed soon, the "+
@@ -141,5 +143,5 @@ const sharedSettingsReloadDelay = 500 * time.Millisecond
 
 // StoreNodeRecord stores this node's record, which determines which jobs this node may claim.
 func (l *NodeList) StoreNodeRecord(ctx context.Context) error {
-	return l.Store.SetThisNode(ctx, l.thisNodeRecord())
+	return l.Store.SetThisNodeProperties(ctx, l.thisNodeRecord())
 }

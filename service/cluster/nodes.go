@@ -41,13 +41,13 @@ func (l *NodeList) Nodes(ctx context.Context) (nodes []store.NodeState, err erro
 	n := store.NodeState{Node: l.thisNodeRecord(), IsThisNode: true, IsNodeLeaseValid: true,
 		ServiceVersion: l.ServiceVersion, JoinedAt: l.ServiceStartedAt,
 		LastHeartbeat: l.Store.Now()}
-	n.WorkerCount, n.RunningJobs, n.Drained = l.Pool.WantedWorkerCount(), l.Pool.BusyWorkerCount(), l.Pool.IsDraining()
+	n.WorkerCount, n.RunningJobs, n.IsDrained = l.Pool.WantedWorkerCount(), l.Pool.BusyWorkerCount(), l.Pool.IsDraining()
 	return []store.NodeState{n}, nil
 }
 
 // thisNodeLoad returns the number of this node's workers and its throughput. When the node lease is renewed, both are
 // stored, so that the other nodes can read them.
-func (l *NodeList) thisNodeLoad() store.Load {
+func (l *NodeList) thisNodeLoad() store.NodeLoad {
 	byQueue := l.Pool.QueueThroughputsPerMinute()
 	if len(byQueue) > store.MaxQueuesInLoad {
 		names := slices.SortedFunc(maps.Keys(byQueue),
@@ -56,32 +56,32 @@ func (l *NodeList) thisNodeLoad() store.Load {
 			delete(byQueue, name)
 		}
 	}
-	return store.Load{WorkerCount: l.Pool.WantedWorkerCount(), RecentlyEndedAttempts: l.Pool.ThroughputPerMinute(),
+	return store.NodeLoad{WorkerCount: l.Pool.WantedWorkerCount(), RecentlyEndedAttempts: l.Pool.ThroughputPerMinute(),
 		RecentlyEndedByQueue: byQueue}
 }
 
 // OtherNodesThroughput returns how many attempts ended on the other nodes in the last minute: in total and by
 // queue. If the store does not respond within BroadcastTimeout, both are zero.
-func (l *NodeList) OtherNodesThroughput(ctx context.Context) (total int, byQueue map[string]int) {
-	byQueue = map[string]int{}
+func (l *NodeList) OtherNodesThroughput(ctx context.Context) (endedAttempts int, endedByQueue map[string]int) {
+	endedByQueue = map[string]int{}
 	if l.Cluster == nil || !l.Cluster.HasOtherActiveNodes() {
-		return 0, byQueue
+		return 0, endedByQueue
 	}
 	ctx, cancel := context.WithTimeout(ctx, BroadcastTimeout)
 	defer cancel()
 	nodes, err := l.Nodes(ctx)
 	if err != nil {
-		return 0, byQueue
+		return 0, endedByQueue
 	}
 	for i := range nodes {
 		if n := &nodes[i]; n.IsNodeLeaseValid && !n.IsThisNode && n.LastHeartbeat.Add(time.Minute) > l.Store.Now() {
-			total += n.RecentlyEndedAttempts
+			endedAttempts += n.RecentlyEndedAttempts
 			for name, ended := range n.RecentlyEndedByQueue {
-				byQueue[name] += ended
+				endedByQueue[name] += ended
 			}
 		}
 	}
-	return total, byQueue
+	return endedAttempts, endedByQueue
 }
 
 // SetJobNodeNames sets in each job the name of the node that ran the job last, if several nodes share the queue. Only
@@ -97,7 +97,7 @@ func (l *NodeList) SetJobNodeNames(ctx context.Context, jobs []control.Job) {
 	if l.Cluster == nil || len(seqs) == 0 {
 		return
 	}
-	names, err := l.Cluster.LastNodeNames(ctx, seqs)
+	names, err := l.Cluster.LastJobNodeNames(ctx, seqs)
 	for i := range jobs {
 		if v := &jobs[i]; err == nil && names[v.Seq] != "" {
 			if v.Node = names[v.Seq]; v.Node != l.NodeName {

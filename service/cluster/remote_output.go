@@ -47,21 +47,21 @@ type outputPiece struct {
 var errOutputNodeUnavailable = queue.Errorf(queue.CodeUnavailable,
 	"the node that has the job's output does not answer; see: queuectl node list")
 
-// readOutputOnNode requests output from another node, and returns the node's answer.
-func (r *JobRouter) readOutputOnNode(ctx context.Context, node int64, p outputReadRequest) (piece *outputPiece,
+// requestOutputFromNode requests output from another node, and returns the node's answer.
+func (r *JobRouter) requestOutputFromNode(ctx context.Context, nodeID int64, p outputReadRequest) (piece *outputPiece,
 	err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, 2*outputReadTimeout, errOutputNodeUnavailable)
 	defer cancel()
 	piece = &outputPiece{}
-	_, err = r.sendToNode(ctx, node, Request{Method: readOutputMethod, Params: p, IsSlow: true}, piece)
+	_, err = r.sendToNode(ctx, nodeID, Request{APIMethod: readOutputMethod, Params: p, MayTakeLong: true}, piece)
 	if p.FileName != "" && IsNodeLost(err) { // do not wait: no other node takes over the files of a lost node
 		err = errOutputNodeUnavailable
 	}
 	return piece, err
 }
 
-// readOutputForNode reads output on this node, as another node has requested.
-func (r *JobRouter) readOutputForNode(ctx context.Context, p outputReadRequest) (*outputPiece, error) {
+// readOutputForOtherNode reads output on this node, as another node has requested.
+func (r *JobRouter) readOutputForOtherNode(ctx context.Context, p outputReadRequest) (*outputPiece, error) {
 	if p.FileName != "" {
 		return r.OutputFiles.readOutputPiece(p)
 	}
@@ -94,16 +94,16 @@ func (r *JobRouter) readRemoteOutput(ctx context.Context, p outputReadRequest) (
 	if err != nil || node == 0 {
 		return &outputPiece{}, err
 	}
-	return r.readOutputOnNode(ctx, node, p)
+	return r.requestOutputFromNode(ctx, node, p)
 }
 
 // ReadOutput reads the output of an attempt of a running job, which may run on any node. attempt is the number of the
 // attempt; 0 means the attempt that runs now. If waitForOutput is true, ReadOutput waits until the attempt has printed
 // something new. isRunning is false if no node runs the attempt.
-func (r *JobRouter) ReadOutput(ctx context.Context, seq int64, attempt int, cursor output.StreamCursor,
+func (r *JobRouter) ReadOutput(ctx context.Context, jobSeq int64, attemptNumber int, cursor output.StreamCursor,
 	waitForOutput bool) (
 	piece *outputPiece, isRunning bool, err error) {
-	p := outputReadRequest{JobSeq: seq, AttemptNumber: attempt, Cursor: cursor, WaitForOutput: waitForOutput}
+	p := outputReadRequest{JobSeq: jobSeq, AttemptNumber: attemptNumber, Cursor: cursor, WaitForOutput: waitForOutput}
 	piece, err = r.readLocalOutput(ctx, p)
 	for lastAnswer := time.Now(); err == nil && !piece.NodeHoldsLease; {
 		remote, failed := r.readRemoteOutput(ctx, p)
@@ -115,7 +115,7 @@ func (r *JobRouter) ReadOutput(ctx context.Context, seq int64, attempt int, curs
 		case failed == nil || !waitForOutput || !errors.Is(failed, queue.ErrUnavailable):
 			return remote, remote.NodeHoldsLease, failed
 		case IsNodeLost(failed):
-			if !r.awaitJobTakeover(ctx, seq) {
+			if !r.awaitJobTakeover(ctx, jobSeq) {
 				return nil, false, failed
 			}
 		// Stop trying. If the node had been lost, its lease would have expired by now.
@@ -169,22 +169,23 @@ func (r *JobRouter) OpenAttemptOutput(ctx context.Context, a *queue.Attempt) (ou
 // remoteOutputFile is an output file on another node. It caches the piece of the file that it read last, so that
 // several small reads need only one request.
 type remoteOutputFile struct {
-	ctx          context.Context
-	router       *JobRouter
-	nodeID       int64  // id of the node that has the file
-	fileName     string // name of the file
-	cachedOffset int64  // offset of the cached piece in the file, in bytes
-	cachedPiece  []byte
+	ctx               context.Context
+	router            *JobRouter
+	nodeID            int64  // id of the node that has the file
+	fileName          string // name of the file
+	cachedPieceOffset int64  // offset of the cached piece in the file, in bytes
+	cachedPiece       []byte
 }
 
 // fetchPieceAt reads the piece at an offset from the other node and caches it.
 func (o *remoteOutputFile) fetchPieceAt(offset int64) error {
-	piece, err := o.router.readOutputOnNode(o.ctx, o.nodeID, outputReadRequest{FileName: o.fileName, FileOffset: offset})
+	piece, err := o.router.requestOutputFromNode(o.ctx, o.nodeID,
+		outputReadRequest{FileName: o.fileName, FileOffset: offset})
 	if errors.Is(err, queue.ErrNotFound) {
 		err = os.ErrNotExist
 	}
 	if err == nil {
-		o.cachedOffset, o.cachedPiece = offset, piece.Data
+		o.cachedPieceOffset, o.cachedPiece = offset, piece.Data
 	}
 	return err
 }
@@ -193,7 +194,7 @@ func (o *remoteOutputFile) fetchPieceAt(offset int64) error {
 func (o *remoteOutputFile) ReadAt(b []byte, off int64) (n int, err error) {
 	for n < len(b) {
 		at := off + int64(n)
-		if at < o.cachedOffset || at >= o.cachedOffset+int64(len(o.cachedPiece)) {
+		if at < o.cachedPieceOffset || at >= o.cachedPieceOffset+int64(len(o.cachedPiece)) {
 			if err := o.fetchPieceAt(at); err != nil {
 				return n, err
 			}
@@ -201,7 +202,7 @@ func (o *remoteOutputFile) ReadAt(b []byte, off int64) (n int, err error) {
 				return n, io.EOF
 			}
 		}
-		n += copy(b[n:], o.cachedPiece[at-o.cachedOffset:])
+		n += copy(b[n:], o.cachedPiece[at-o.cachedPieceOffset:])
 	}
 	return n, nil
 }

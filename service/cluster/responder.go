@@ -33,10 +33,10 @@ type Responder struct {
 // uses it.
 type relayedRequestContextKey struct{}
 
-// RelayedRequest reports whether the request of ctx was sent by another node. If it was, the handler acts on this node
-// alone, even if the request is about all nodes. allowedStates lists the states in which the request may change a job;
-// an empty list means all states.
-func RelayedRequest(ctx context.Context) (allowedStates []queue.State, isRelayed bool) {
+// RelayedRequestStates reports whether the request of ctx was sent by another node. If it was, the handler acts on this
+// node alone, even if the request is about all nodes. allowedStates lists the states in which the request may change a
+// job; an empty list means all states.
+func RelayedRequestStates(ctx context.Context) (allowedStates []queue.State, isRelayed bool) {
 	req, isRelayed := ctx.Value(relayedRequestContextKey{}).(*Request)
 	if isRelayed {
 		allowedStates = req.AllowedStates
@@ -44,11 +44,11 @@ func RelayedRequest(ctx context.Context) (allowedStates []queue.State, isRelayed
 	return allowedStates, isRelayed
 }
 
-// MatchesRelayedJob reports whether the request of ctx may act on the job with the number seq. It returns
+// RequestMatchesJob reports whether the request of ctx may act on the job with the number seq. It returns
 // false only if another node sent the request for an earlier job that had the same id.
-func MatchesRelayedJob(ctx context.Context, seq int64) bool {
+func RequestMatchesJob(ctx context.Context, jobSeq int64) bool {
 	req, _ := ctx.Value(relayedRequestContextKey{}).(*Request)
-	return req == nil || req.JobSeq == 0 || req.JobSeq == seq
+	return req == nil || req.JobSeq == 0 || req.JobSeq == jobSeq
 }
 
 // ExecuteNodeRequest executes a request from another node. The other node has determined the peer's right. This node
@@ -61,28 +61,28 @@ func (r *Responder) ExecuteNodeRequest(ctx context.Context, request []byte) (res
 	defer func() {
 		if p := recover(); p != nil {
 			r.Log.Error("a request from another node failed because of a bug in queuectl; this service continues; please "+
-				"report the bug", "request", req.Method, "panic", p, "stack", string(debug.Stack()))
+				"report the bug", "request", req.APIMethod, "panic", p, "stack", string(debug.Stack()))
 			err = queue.Errorf(queue.CodeInternal, "internal error on node %[1]s: the request may have taken "+
 				"effect or not; check with queuectl list, and see the log of the service on node %[1]s", r.NodeName)
 		}
 	}()
-	if err := json.Unmarshal(request, &req); err != nil || req.Method == "" {
+	if err := json.Unmarshal(request, &req); err != nil || req.APIMethod == "" {
 		return nil, queue.Errorf(queue.CodeUnsupported,
 			"node %s cannot read the request; run the same version of queuectl on all nodes", r.NodeName)
 	}
-	if req.Method == readOutputMethod {
+	if req.APIMethod == readOutputMethod {
 		var p outputReadRequest
 		if err := json.Unmarshal(req.Params, &p); err != nil {
 			return nil, err
 		}
-		return r.Router.readOutputForNode(ctx, p)
+		return r.Router.readOutputForOtherNode(ctx, p)
 	}
 	ctx = control.WithPeer(ctx, control.Peer{UID: req.UID, GID: -1, PID: req.PID, Right: req.Right})
-	result, err = control.Dispatch(context.WithValue(ctx, relayedRequestContextKey{}, &req.Request), r.API,
-		req.Method, req.Params)
+	result, err = control.DispatchMethodCall(context.WithValue(ctx, relayedRequestContextKey{}, &req.Request), r.API,
+		req.APIMethod, req.Params)
 	if err == control.ErrNoMethod {
 		err = queue.Errorf(queue.CodeUnsupported, "node %s runs a queuectl version that does not know the request "+
-			"%q; upgrade node %[1]s", r.NodeName, queue.ClipForMessage(req.Method))
+			"%q; upgrade node %[1]s", r.NodeName, queue.ClipForMessage(req.APIMethod))
 	}
 	return result, err
 }
@@ -164,7 +164,7 @@ func (r *Responder) ServeNodeRequests(ctx context.Context) {
 			return
 		case <-r.Router.NodeRequests.RequestHints():
 			r.startNodeRequests(ctx)
-		case <-r.Router.Cluster.SharedChangeHints():
+		case <-r.Router.Cluster.SharedDataChangeHints():
 			if changedAt.IsZero() {
 				changedAt = time.Now()
 			}

@@ -40,7 +40,7 @@ func TestRelayedRequestKeepsPeerAndParams(t *testing.T) {
 	}
 	var got call
 	r := newResponder(func(ctx context.Context, p control.Selection) (control.BulkResult, error) {
-		states, relayed := RelayedRequest(ctx)
+		states, relayed := RelayedRequestStates(ctx)
 		if got = (call{control.PeerFrom(ctx), p, states}); !relayed {
 			t.Error("the request does not count as relayed")
 		}
@@ -53,7 +53,7 @@ func TestRelayedRequestKeepsPeerAndParams(t *testing.T) {
 		got.p.ID != "j" || !slices.Equal(got.states, []queue.State{1, 2}) {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	if _, relayed := RelayedRequest(t.Context()); relayed {
+	if _, relayed := RelayedRequestStates(t.Context()); relayed {
 		t.Error("a request of a client counts as relayed")
 	}
 }

@@ -9,8 +9,8 @@ import (
 )
 
 // RunTakeovers takes over the jobs of lost nodes until ctx ends. It needs a separate goroutine, because a
-// takeover must not delay RunRenewals, which renews the node lease.
-func (k *LeaseKeeper) RunTakeovers(ctx context.Context) {
+// takeover must not delay RunNodeLeaseRenewals, which renews the node lease.
+func (k *NodeLeaseKeeper) RunTakeovers(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -22,7 +22,7 @@ func (k *LeaseKeeper) RunTakeovers(ctx context.Context) {
 }
 
 // TakeOverLostJobs takes over the jobs of nodes whose leases have expired.
-func (k *LeaseKeeper) TakeOverLostJobs(ctx context.Context) {
+func (k *NodeLeaseKeeper) TakeOverLostJobs(ctx context.Context) {
 	for more := true; more; {
 		list, err := k.nodes.Cluster.TakeOverLeases(ctx)
 		if err != nil {

@@ -1,6 +1,6 @@
 // Package doctor finds problems that keep a queue from working well, and suggests how to solve them.
 //
-// Start with Examiner, which implements the method Doctor of control.API, and with HealthCheck, which finds
+// Start with Examiner, which implements the method RunDoctor of control.API, and with HealthCheck, which finds
 // the problems that "queuectl status" shows.
 package doctor
 
@@ -31,8 +31,8 @@ type Examiner struct {
 // runnerReplyTimeout limits how long Examiner waits for a reply of a runner.
 const runnerReplyTimeout = 2 * time.Second
 
-// Doctor implements control.API.
-func (x *Examiner) Doctor(ctx context.Context, p control.DoctorParams,
+// RunDoctor implements control.API.
+func (x *Examiner) RunDoctor(ctx context.Context, p control.DoctorParams,
 	reportProgress func(control.DoctorProgress) error) (
 	control.Diagnosis, error) {
 	var findings []store.Finding
@@ -53,7 +53,7 @@ func (x *Examiner) Doctor(ctx context.Context, p control.DoctorParams,
 		x.examineRunners(), x.examineLauncher(), x.examineLimitEnforcement(ctx),
 		examineResourceLimits(x.Settings.CurrentConfig()),
 		x.examineInheritedRestrictions(), x.ExamineStartAtBoot())
-	if problems, failing := x.FindProblems(ctx); len(problems) > 0 {
+	if problems, failing := x.FindQueueProblems(ctx); len(problems) > 0 {
 		level := store.LevelWarning
 		if failing {
 			level = store.LevelFailure
@@ -98,7 +98,7 @@ func SummarizeFindings(findings []store.Finding) control.Diagnosis {
 		if f.Level == store.LevelFailure || f.Level == store.LevelWarning && d.WorstLevel == string(store.LevelOK) {
 			d.WorstLevel = string(f.Level)
 		}
-		d.Findings = append(d.Findings, control.Finding{Check: f.CheckName, Level: string(f.Level), Message: f.Message,
+		d.Findings = append(d.Findings, control.Finding{CheckName: f.CheckName, Level: string(f.Level), Message: f.Message,
 			Advice: f.Advice})
 	}
 	return d
@@ -282,7 +282,7 @@ func (x *Examiner) examineUserQuotas() (findings []store.Finding) {
 	for _, u := range x.UserQuota.UsersNearQuota() {
 		findings = append(findings, store.Finding{CheckName: "users", Level: store.LevelWarning,
 			Message: fmt.Sprintf("the jobs of %s use %d of %d bytes; once all bytes are used, new jobs are refused",
-				x.Owners.UserName(u.UID), u.Bytes, most),
+				x.Owners.UserName(u.UID), u.StoredBytes, most),
 			Advice: "remove ended jobs (queuectl cleanup), or raise the setting max_bytes_per_user"})
 	}
 	return findings

@@ -30,14 +30,14 @@ import (
 type fakeStore struct {
 	store.Store
 	store.Maintainer
-	quickFindings, thoroughFindings        []store.Finding
-	verifyErr                              error
-	spaceErr, slowCommitErr, checkpointErr error
-	verifyCount                            int // number of calls of VerifyData
+	quickFindings, thoroughFindings            []store.Finding
+	verifyErr                                  error
+	diskSpaceErr, slowCommitErr, checkpointErr error
+	verifyCount                                int // number of calls of VerifyData
 }
 
 func (s *fakeStore) Examine(context.Context) []store.Finding { return s.quickFindings }
-func (s *fakeStore) DiskSpaceError() error                   { return s.spaceErr }
+func (s *fakeStore) DiskSpaceError() error                   { return s.diskSpaceErr }
 func (s *fakeStore) SlowCommitError() error                  { return s.slowCommitErr }
 func (s *fakeStore) CheckpointError() error                  { return s.checkpointErr }
 
@@ -80,7 +80,7 @@ func newExaminer(t *testing.T, s *fakeStore) *Examiner {
 			AccessParts: parts.AccessParts{Owners: owners, Rights: rights},
 			NodeParts: parts.NodeParts{
 				AllNodes: nodes, DrainState: drains,
-				LeaseKeeper: cluster.NewLeaseKeeper(log, &cluster.Drainer{Pool: pool, DrainState: drains}, nodes),
+				NodeLeaseKeeper: cluster.NewNodeLeaseKeeper(log, &cluster.Drainer{Pool: pool, DrainState: drains}, nodes),
 			},
 			ExamineStateDir: func(string) []store.Finding { return nil },
 		}},
@@ -90,12 +90,13 @@ func newExaminer(t *testing.T, s *fakeStore) *Examiner {
 // diagnose runs the Examiner, and returns the level of the diagnosis and the findings of one check.
 func diagnose(t *testing.T, d *Examiner, verifyData bool, checkName string) (level string, findings []control.Finding) {
 	t.Helper()
-	got, err := d.Doctor(t.Context(), control.DoctorParams{VerifyDatabase: verifyData},
+	got, err := d.RunDoctor(t.Context(), control.DoctorParams{VerifyDatabase: verifyData},
 		func(control.DoctorProgress) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
-	return got.WorstLevel, slices.DeleteFunc(got.Findings, func(f control.Finding) bool { return f.Check != checkName })
+	return got.WorstLevel,
+		slices.DeleteFunc(got.Findings, func(f control.Finding) bool { return f.CheckName != checkName })
 }
 
 // The level of a diagnosis is that of its worst finding. Equal findings appear once.
@@ -117,7 +118,7 @@ func TestDiagnosisLevelIsWorstFindingLevel(t *testing.T) {
 				c.count)
 		}
 	}
-	want := control.Finding{Check: "b", Level: "warning", Message: "odd", Advice: "look"}
+	want := control.Finding{CheckName: "b", Level: "warning", Message: "odd", Advice: "look"}
 	if got := SummarizeFindings([]store.Finding{warning}).Findings[0]; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -156,7 +157,7 @@ func TestDoctorReportsUnavailableStoreCheck(t *testing.T) {
 			t.Errorf("on a slow disk: got %+v after %d checks", list, s.verifyCount)
 		}
 		s.slowCommitErr, s.verifyErr = nil, errors.New("broken")
-		if _, err := d.Doctor(t.Context(), control.DoctorParams{VerifyDatabase: true},
+		if _, err := d.RunDoctor(t.Context(), control.DoctorParams{VerifyDatabase: true},
 			func(control.DoctorProgress) error { return nil }); err == nil {
 			t.Error("the check drops another error")
 		}
@@ -172,7 +173,7 @@ func TestDoctorChecksStateDirOfServerQueue(t *testing.T) {
 		if _, list := diagnose(t, d, false, "dir"); len(list) != 1 {
 			t.Errorf("got %+v, want the finding about the directory", list)
 		}
-		if _, err := d.Doctor(t.Context(), control.DoctorParams{VerifyDatabase: true}, nil); !errors.Is(err,
+		if _, err := d.RunDoctor(t.Context(), control.DoctorParams{VerifyDatabase: true}, nil); !errors.Is(err,
 			queue.ErrUnsupported) {
 			t.Errorf("a check of files that do not exist: got %v", err)
 		}
@@ -191,7 +192,7 @@ func TestDoctorReportsStatusProblemsAsOneFinding(t *testing.T) {
 			!strings.Contains(list[0].Message, "the service is draining") || list[0].Advice != "see: queuectl status" {
 			t.Errorf("got %+v, want one warning", list)
 		}
-		s.spaceErr = errors.New("no space")
+		s.diskSpaceErr = errors.New("no space")
 		if _, list = diagnose(t, d, false, "work"); len(list) != 1 || list[0].Level != "failure" ||
 			!strings.HasPrefix(list[0].Message, "no space; the log grows; ") {
 			t.Errorf("without space: got %+v, want one failure", list)

@@ -17,9 +17,9 @@ import (
 // HealthCheck finds the problems that keep the queue from running jobs. Its results appear in the status.
 type HealthCheck struct{ *parts.Dependencies }
 
-// FindProblems returns the problems that keep the queue from running jobs. queueCannotWork is true if the queue cannot
-// work at all. FindProblems sends requests to the runners.
-func (h *HealthCheck) FindProblems(ctx context.Context) (problems []string, queueCannotWork bool) {
+// FindQueueProblems returns the problems that keep the queue from running jobs. queueCannotWork is true if the queue
+// cannot work at all. FindQueueProblems sends requests to the runners.
+func (h *HealthCheck) FindQueueProblems(ctx context.Context) (problems []string, queueCannotWork bool) {
 	if h.StoreMaintainer != nil {
 		if err := h.StoreMaintainer.DiskSpaceError(); err != nil {
 			problems, queueCannotWork = append(problems, err.Error()), true
@@ -31,9 +31,9 @@ func (h *HealthCheck) FindProblems(ctx context.Context) (problems []string, queu
 			problems, queueCannotWork = append(problems, err.Error()+"; check the disk"), true
 		}
 	}
-	if trouble := h.LeaseKeeper.RenewalFailure(); trouble != nil {
+	if trouble := h.NodeLeaseKeeper.NodeLeaseRenewalFailure(); trouble != nil {
 		problems, queueCannotWork = append(problems, trouble.UserMessage), queueCannotWork ||
-			!time.Now().Before(trouble.LeaseDeadline)
+			!time.Now().Before(trouble.NodeLeaseDeadline)
 	}
 	for _, w := range h.Pool.ListWorkers(ctx) {
 		if w.Stuck {
@@ -115,9 +115,9 @@ func HealthText(problems []string, queueCannotWork bool) string {
 	return "ok"
 }
 
-// NoRunnerProblem explains why no job can start if no runner could be started. It returns the cause and the next step
-// for the user. Both are "" if there is a runner, or if the first try to start one is still in progress.
-func (h *HealthCheck) NoRunnerProblem() (cause, nextStep string) {
+// ExplainMissingRunner explains why no job can start if no runner could be started. It returns the cause and the next
+// step for the user. Both are "" if there is a runner, or if the first try to start one is still in progress.
+func (h *HealthCheck) ExplainMissingRunner() (cause, nextStep string) {
 	err := h.Pool.RunnerSpawnError()
 	var launcherErr *runner.LauncherError
 	switch {
@@ -133,7 +133,7 @@ func (h *HealthCheck) NoRunnerProblem() (cause, nextStep string) {
 // launcher (the process that starts runners as root) that cannot start runners, even if the existing runners still
 // work. It returns "" if it finds no problem.
 func (h *HealthCheck) launcherProblem() string {
-	if text, next := h.NoRunnerProblem(); text != "" {
+	if text, next := h.ExplainMissingRunner(); text != "" {
 		return text + "; " + next
 	}
 	var launcherErr *runner.LauncherError

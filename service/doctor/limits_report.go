@@ -88,7 +88,7 @@ func (x *Examiner) examineLimitEnforcement(ctx context.Context) (findings []stor
 	})
 	findings = append(findings, store.Finding{CheckName: "enforcement", Level: store.LevelOK,
 		Message: x.describeLimitEnforcement(grouped)})
-	for _, e := range queue.Enforcements(known) {
+	for _, e := range queue.EnforcementsOfAllLimits(known) {
 		findings = append(findings, limitEnforcementFinding(e))
 	}
 	return findings

@@ -159,9 +159,9 @@ func TestEditsOfOthersJobsAreRestricted(t *testing.T) {
 // changed URL that takes effect at the next start.
 func TestDatabaseURLPasswordIsHidden(t *testing.T) {
 	s := newTestAPIWithSettings(t, "store", "postgres://q:one@h/d?password=tw;o&host=/run/x&sslpass%77ord=three")
-	s.Settings.RecordStartConfig()
+	s.Settings.RecordConfigAtStart()
 	if err := s.Settings.ReplaceFileLayer(config.Layer{Origin: config.FromFile,
-		Values: map[string]string{"store": "postgres://q:three@h2/d"}}); err != nil {
+		ValuesBySetting: map[string]string{"store": "postgres://q:three@h2/d"}}); err != nil {
 		t.Fatal(err)
 	}
 	for right, want := range map[control.Right]control.ConfigValue{

@@ -1,8 +1,8 @@
 // Package handlers implements control.API. Each method checks the rights of the caller, passes the request to
 // the store, the worker pool or another node, and returns what the caller may see.
 //
-// Start with New. API embeds parts.Dependencies and FrontParts, so each method can use every part of the service. See
-// docs/decisions/0103.
+// Start with New. API embeds parts.Dependencies and FrontEndParts, so each method can use every part of the service.
+// See docs/decisions/0103.
 package handlers
 
 import (
@@ -20,12 +20,12 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// FrontParts are the parts of the service that exist once its socket is open. Only package handlers uses them. In
+// FrontEndParts are the parts of the service that exist once its socket is open. Only package handlers uses them. In
 // read-only mode, all fields except ControlSocket are nil.
-type FrontParts struct {
+type FrontEndParts struct {
 	ControlSocket ControlSocket
 	// returns a client with the identity of a peer
-	NewClientAs func(control.Peer) *control.Client
+	NewClientForPeer func(control.Peer) *control.Client
 	// listeners for the web page that the system passed to the service
 	InheritedWebListeners []net.Listener
 	// a value in this channel stops the service; true keeps the jobs running
@@ -49,7 +49,7 @@ type ControlSocket interface {
 // subject.
 type API struct {
 	*parts.Dependencies
-	FrontParts
+	FrontEndParts
 	examiner            *doctor.Examiner
 	reasonFinder        *reasons.Finder // finds the reasons why jobs wait
 	dashboardServer     *dashboard.Server
@@ -67,13 +67,13 @@ type API struct {
 var _ control.API = (*API)(nil)
 
 // New returns the implementation of control.API.
-func New(d *parts.Dependencies, f FrontParts) *API {
+func New(d *parts.Dependencies, f FrontEndParts) *API {
 	health := &doctor.HealthCheck{Dependencies: d}
 	h := &API{
-		Dependencies: d, FrontParts: f, settingsChanged: make(chan struct{}, 1),
+		Dependencies: d, FrontEndParts: f, settingsChanged: make(chan struct{}, 1),
 		lastLineReadLimiter: fair.NewLimiter(fair.Bound{MaxAmount: 1}),
 		dashboardServer: dashboard.New(dashboard.Options{ // closed until ApplyWebSettings opens it
-			NewClientFor: f.NewClientAs, AnonymousPeer: control.Peer{UID: access.AnonymousUID, GID: access.AnonymousUID},
+			NewClientFor: f.NewClientForPeer, AnonymousPeer: control.Peer{UID: access.AnonymousUID, GID: access.AnonymousUID},
 			MetricsScraperPeer: control.Peer{UID: access.MetricsScraperUID, GID: access.AnonymousUID},
 			Listeners:          f.InheritedWebListeners, Log: d.Log,
 		}),
@@ -88,5 +88,5 @@ func (h *API) RunDoctor(ctx context.Context, p control.DoctorParams,
 	reportProgress func(control.DoctorProgress) error) (
 	control.Diagnosis,
 	error) {
-	return h.examiner.Doctor(ctx, p, reportProgress)
+	return h.examiner.RunDoctor(ctx, p, reportProgress)
 }

@@ -33,23 +33,23 @@ type bulkVerb struct {
 	// in one of these states.
 	applyToJob func(ctx context.Context, j *queue.Job, allowedStates []queue.State) error
 
-	localOnly bool // call applyToJob on this node even for jobs that another node has leased
+	appliesOnThisNode bool // call applyToJob on this node even for jobs that another node has leased
 
 	// remoteMethod is the method that this node calls on the node that has leased the job; "" means method. remoteParams
 	// returns the parameters of the call. Its argument is a selection that names the job. If remoteParams is nil, the
 	// parameters are this selection.
-	remoteMethod     string
-	remoteParams     func(selection control.Selection) any
-	awaitsAttemptEnd bool // wait for the end of the job's attempt before the answer
-	oldestFirst      bool // of the jobs that match a filter, change the oldest first
+	remoteMethod           string
+	remoteParams           func(selection control.Selection) any
+	awaitsAttemptEnd       bool // wait for the end of the job's attempt before the answer
+	changesOldestJobsFirst bool // of the jobs that match a filter, change the oldest first
 
-	remoteOnlyRequeuesJob bool // the other node only returns the job to the queue; this node then calls applyToJob
+	remoteCallOnlyRequeuesJob bool // the other node only returns the job to the queue; this node then calls applyToJob
 }
 
-// applyVerbToIDs applies a verb to the jobs with these ids, in any state. If another node sent the request,
-// applyVerbToIDs skips jobs that are not in one of the states that the request lists.
-func (h *API) applyVerbToIDs(ctx context.Context, v *bulkVerb, ids []string) (control.BulkResult, error) {
-	onlyStates, _ := cluster.RelayedRequest(ctx)
+// applyVerbToJobIDs applies a verb to the jobs with these ids, in any state. If another node sent the request,
+// applyVerbToJobIDs skips jobs that are not in one of the states that the request lists.
+func (h *API) applyVerbToJobIDs(ctx context.Context, v *bulkVerb, ids []string) (control.BulkResult, error) {
+	onlyStates, _ := cluster.RelayedRequestStates(ctx)
 	b := h.newBulkOperation(ctx, v, ids, onlyStates)
 	for done := 0; done < len(ids) && ctx.Err() == nil; {
 		jobs, errs, err := h.readJobs(ctx, ids[done:min(done+jobsPerReadSlot, len(ids))])
@@ -57,7 +57,7 @@ func (h *API) applyVerbToIDs(ctx context.Context, v *bulkVerb, ids []string) (co
 			return b.awaitResults(err)
 		}
 		for i := range jobs {
-			if errs[i] == nil && !cluster.MatchesRelayedJob(ctx, jobs[i].Seq) {
+			if errs[i] == nil && !cluster.RequestMatchesJob(ctx, jobs[i].Seq) {
 				errs[i] = queue.JobNotFoundError(jobs[i].ID)
 			}
 			b.startChange(done+i, &jobs[i], errs[i])
@@ -67,9 +67,9 @@ func (h *API) applyVerbToIDs(ctx context.Context, v *bulkVerb, ids []string) (co
 	return b.awaitResults(ctx.Err())
 }
 
-// applyVerbToRefs applies a verb to jobs and returns the results in the order of the request. If allowedStates is not
-// empty, it skips jobs in other states. It stops when ctx ends, for example because the client disconnects.
-func (h *API) applyVerbToRefs(ctx context.Context, v *bulkVerb, refs []store.JobRef,
+// applyVerbToJobRefs applies a verb to jobs and returns the results in the order of the request. If allowedStates is
+// not empty, it skips jobs in other states. It stops when ctx ends, for example because the client disconnects.
+func (h *API) applyVerbToJobRefs(ctx context.Context, v *bulkVerb, refs []store.JobRef,
 	allowedStates []queue.State) (control.BulkResult, error) {
 	ids := make([]string, len(refs))
 	for i := range refs {
@@ -100,15 +100,15 @@ func (h *API) readJobs(ctx context.Context, ids []string) (jobs []queue.Job, err
 
 // bulkOperation is the state of a bulk operation on many jobs.
 type bulkOperation struct {
-	api            *API
-	ctx            context.Context
-	peer           control.Peer
-	verb           *bulkVerb
-	allowedStates  []queue.State // see bulkVerb.applyToJob
-	jobIDs         []string
-	jobErrors      []error       // results, in the order of ids
-	changeSlots    chan struct{} // limits the number of concurrent changes
-	runningChanges sync.WaitGroup
+	api                 *API
+	ctx                 context.Context
+	peer                control.Peer
+	verb                *bulkVerb
+	allowedStates       []queue.State // see bulkVerb.applyToJob
+	jobIDs              []string
+	jobErrors           []error       // results, in the order of ids
+	parallelChangeSlots chan struct{} // limits the number of concurrent changes
+	runningChanges      sync.WaitGroup
 }
 
 // newBulkOperation returns a bulk operation that applies the verb v to the jobs with these ids.
@@ -116,7 +116,7 @@ func (h *API) newBulkOperation(ctx context.Context, v *bulkVerb, ids []string,
 	allowedStates []queue.State) *bulkOperation {
 	return &bulkOperation{api: h, ctx: ctx, peer: control.PeerFrom(ctx), verb: v, allowedStates: allowedStates,
 		jobIDs:    ids,
-		jobErrors: make([]error, len(ids)), changeSlots: make(chan struct{}, maxParallelJobChanges)}
+		jobErrors: make([]error, len(ids)), parallelChangeSlots: make(chan struct{}, maxParallelJobChanges)}
 }
 
 // jobOfRef returns the job of a reference, without its large fields. It reads the job if it may belong to a former
@@ -137,18 +137,18 @@ func (b *bulkOperation) startChange(jobIndex int, j *queue.Job, readErr error) {
 		return // awaitResults returns the error of ctx
 	}
 	if readErr == nil {
-		readErr = b.api.Guard.CheckMayAct(&b.peer, b.verb.method, j)
+		readErr = b.api.Guard.CheckMayActOnJob(&b.peer, b.verb.method, j)
 	}
 	if b.jobErrors[jobIndex] = readErr; readErr != nil {
 		return
 	}
 	select {
-	case b.changeSlots <- struct{}{}:
+	case b.parallelChangeSlots <- struct{}{}:
 	case <-b.ctx.Done():
 		return
 	}
 	do := func() {
-		defer func() { <-b.changeSlots }()
+		defer func() { <-b.parallelChangeSlots }()
 		b.jobErrors[jobIndex] = b.changeJob(j)
 	}
 	end, ok := b.api.UserLimits.ReserveHelperGoroutine(b.ctx)
@@ -185,10 +185,10 @@ func (b *bulkOperation) changeJob(j *queue.Job) error {
 // if no other node has leased the job.
 func (b *bulkOperation) changeOnOtherNode(j *queue.Job) (changedRemotely bool, err error) {
 	v, one := b.verb, control.Selection{ID: control.JobID(j.ID)}
-	if v.localOnly {
+	if v.appliesOnThisNode {
 		return false, nil
 	}
-	req := cluster.Request{Method: cmp.Or(v.remoteMethod, v.method), Params: one, AllowedStates: b.allowedStates,
+	req := cluster.Request{APIMethod: cmp.Or(v.remoteMethod, v.method), Params: one, AllowedStates: b.allowedStates,
 		AwaitsAttemptEnd: v.awaitsAttemptEnd}
 	if v.remoteParams != nil {
 		req.Params = v.remoteParams(one)
@@ -203,7 +203,7 @@ func (b *bulkOperation) changeOnOtherNode(j *queue.Job) (changedRemotely bool, e
 	case len(result.ChangedJobIDs) == 0:
 		return true, store.ErrJobStateChanged
 	}
-	return !v.remoteOnlyRequeuesJob, nil
+	return !v.remoteCallOnlyRequeuesJob, nil
 }
 
 // awaitResults waits for the started changes and returns their results. startErr is the reason why some changes were

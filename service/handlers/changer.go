@@ -42,7 +42,7 @@ func (h *API) applySettingsLocally() (pendingMessage string) {
 	queue.TrySend(h.settingsChanged, struct{}{})
 	if n := h.Settings.CurrentConfig().WorkerCount(); n != h.Pool.WantedWorkerCount() {
 		h.Pool.SetWantedWorkerCount(n)
-		h.LeaseKeeper.AnnounceWorkerCount()
+		h.NodeLeaseKeeper.AnnounceWorkerCount()
 		return pendingMessage
 	}
 	h.Pool.ResendRunnerSetup()
@@ -110,7 +110,7 @@ func (h *API) reloadAllSettings(ctx context.Context) (pendingMessage string, err
 	if err := ApplyStoredSettings(stored, h.DrainState, h.PauseOfAllJobs, h.Settings); err != nil {
 		return "", err
 	}
-	h.Owners.AdmittedPeerNames.Clear()
+	h.Owners.AdmittedPeerNameByUID.Clear()
 	pendingMessage = h.applySettings(ctx)
 	if hidden := h.Settings.CurrentConfig().OverriddenSettings(config.FromFile); len(hidden) > 0 {
 		h.Log.Warn("settings in the file have no effect, because the environment, a flag of the service or a stored "+
@@ -241,7 +241,7 @@ func (h *API) applyOnAllNodes(ctx context.Context, applyLocally func() error) er
 }
 
 // reloadSettingsRequest asks another node to read and apply its stored settings and drains.
-var reloadSettingsRequest = cluster.Request{Method: "reload"}
+var reloadSettingsRequest = cluster.Request{APIMethod: "reload"}
 
 // withServiceRights returns a context with the rights of the service. A handler uses it for further requests that a
 // change needs, after it has checked the peer's right for the change.

@@ -27,7 +27,7 @@ func TestSimultaneousCleanupsKeepRequestedJobs(t *testing.T) {
 	}
 	removedBySecond := 0
 	jobStore.SetHook(func(_ context.Context, c faultstore.Call) error {
-		if c.Method == "RecordAudit" && c.HasSucceeded { // the first request has counted the jobs
+		if c.MethodName == "RecordAudit" && c.HasSucceeded { // the first request has counted the jobs
 			jobStore.SetHook(nil)
 			removedBySecond = cleanUp()
 		}

@@ -11,7 +11,7 @@ import (
 
 // If the directory of users hangs, only a reload of the settings waits for it. Requests and other changes of
 // settings do not wait.
-func TestHangingDirectoryDelaysNoRequest(t *testing.T) {
+func TestHangingUserDirectoryDelaysNoRequest(t *testing.T) {
 	s := newTestAPIWithSettings(t, "access.read", "61300")
 	called, answer := make(chan struct{}), make(chan struct{})
 	blockUserLookups(&s.UserDirectory.Resolver, func() {
@@ -20,7 +20,7 @@ func TestHangingDirectoryDelaysNoRequest(t *testing.T) {
 	})
 	change := func(readers string) {
 		if err := s.Settings.ReplaceFileLayer(config.Layer{Origin: config.FromFile,
-			Values: map[string]string{"access.read": readers}}); err != nil {
+			ValuesBySetting: map[string]string{"access.read": readers}}); err != nil {
 			t.Error(err)
 		}
 	}

@@ -27,9 +27,9 @@ import (
 // confirms only after its runners have confirmed, which takes up to worker.MaxNoJobStartsWait.
 const drainConfirmTimeout = worker.MaxNoJobStartsWait + cluster.BroadcastTimeout
 
-// SetDrain implements control.API.
-func (h *API) SetDrain(ctx context.Context, p control.DrainParams) (control.DrainResult, error) {
-	if _, relayed := cluster.RelayedRequest(ctx); relayed {
+// StartOrEndDrain implements control.API.
+func (h *API) StartOrEndDrain(ctx context.Context, p control.DrainParams) (control.DrainResult, error) {
+	if _, relayed := cluster.RelayedRequestStates(ctx); relayed {
 		return h.drainForOtherNode(ctx, p.WaitUntilIdle)
 	}
 	value := "on"
@@ -128,7 +128,7 @@ func (h *API) NodeDrain(ctx context.Context, p control.NodeDrainParams) (v contr
 	if err == nil {
 		n, err = h.AllNodes.FindNodeByName(ctx, p.Name, "")
 	}
-	if err == nil && !p.EndDrain && !n.Drained {
+	if err == nil && !p.EndDrain && !n.IsDrained {
 		err = errDrainEnded
 	}
 	if err != nil {
@@ -163,7 +163,7 @@ func (h *API) confirmDrainOfNodes(ctx context.Context, nodes []store.NodeState) 
 		localWait.Go(func() { thisNode.Err = h.awaitLocalDrain(timeoutCtx) })
 	}
 	others := cluster.SendToNodes[control.DrainResult](timeoutCtx, h.JobRouter, nodes,
-		cluster.Request{Method: "drain", Params: control.DrainParams{}})
+		cluster.Request{APIMethod: "drain", Params: control.DrainParams{}})
 	localWait.Wait()
 	var problems, unresponsiveNodes []string
 	for _, result := range append(others, thisNode) {

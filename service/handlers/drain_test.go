@@ -37,14 +37,14 @@ func (c *drainCluster) Nodes(context.Context, string) ([]store.NodeState, error)
 func (c *drainCluster) SetNodeDrained(_ context.Context, name string, drain bool) error {
 	for i := range c.nodes {
 		if c.nodes[i].Name == name {
-			c.nodes[i].Drained = drain
+			c.nodes[i].IsDrained = drain
 		}
 	}
 	return nil
 }
 
 func (c *drainCluster) IsThisNodeDrained(context.Context) (bool, error) {
-	return c.nodes[0].Drained, nil
+	return c.nodes[0].IsDrained, nil
 }
 
 // SendRequest records the method of a request and returns the answer of the node.
@@ -54,7 +54,7 @@ func (c *drainCluster) SendRequest(_ context.Context, node int64, raw []byte, _ 
 		return nil, err
 	}
 	c.mu.Lock()
-	c.requestMethods = append(c.requestMethods, req.Method)
+	c.requestMethods = append(c.requestMethods, req.APIMethod)
 	c.mu.Unlock()
 	answer, ok := c.answerByNodeID[node]
 	if !ok {
@@ -102,7 +102,7 @@ func TestDrainNeedsConfirmationOfEveryNode(t *testing.T) {
 			return err
 		},
 		"drain": func(s *testAPI) error {
-			_, err := s.SetDrain(contextAsPeer(t, ownerUID, control.RightAdmin), control.DrainParams{})
+			_, err := s.StartOrEndDrain(contextAsPeer(t, ownerUID, control.RightAdmin), control.DrainParams{})
 			return err
 		},
 	}
@@ -208,8 +208,8 @@ func TestDrainWaitsForTheSlowestAnswer(t *testing.T) {
 func TestOnlyDrainWaitsForNodeConfirmation(t *testing.T) {
 	s, c := newSharedTestAPI(t)
 	ctx := contextAsPeer(t, ownerUID, control.RightAdmin)
-	_, err := s.SetDrain(ctx, control.DrainParams{})
-	_, err2 := s.SetDrain(ctx, control.DrainParams{EndDrain: true})
+	_, err := s.StartOrEndDrain(ctx, control.DrainParams{})
+	_, err2 := s.StartOrEndDrain(ctx, control.DrainParams{EndDrain: true})
 	_, err3 := s.NodeDrain(ctx, control.NodeDrainParams{Name: "b"})
 	_, err4 := s.NodeDrain(ctx, control.NodeDrainParams{Name: "b", EndDrain: true})
 	if got, want := strings.Join(c.requestMethods, " "), "drain reload drain reload"; got != want ||
@@ -224,8 +224,8 @@ func TestWaitingDrainFailsIfDrainEnds(t *testing.T) {
 	ends := &drainEndingCluster{drainCluster: newDrainCluster()}
 	s := newTestAPIOnCluster(t, ends)
 	ctx := contextAsPeer(t, ownerUID, control.RightAdmin)
-	ends.endDrain = func() { s.SetDrain(ctx, control.DrainParams{EndDrain: true}) }
-	if _, err := s.SetDrain(ctx, control.DrainParams{}); !errors.Is(err, queue.ErrWrongState) {
+	ends.endDrain = func() { s.StartOrEndDrain(ctx, control.DrainParams{EndDrain: true}) }
+	if _, err := s.StartOrEndDrain(ctx, control.DrainParams{}); !errors.Is(err, queue.ErrWrongState) {
 		t.Errorf("drain: got %v, want the wrong state", err)
 	}
 	ends.endDrain = func() { s.NodeDrain(ctx, control.NodeDrainParams{Name: "b", EndDrain: true}) }

@@ -33,12 +33,12 @@ func (h *API) StreamEvents(ctx context.Context, p control.EventsParams,
 		return control.EventStreamEnd{}, h.Rights.MissingRightError(&peer, "reading audit events", control.RightAdmin)
 	}
 	sender := &eventSender{api: h, params: p, peer: peer, sendEvent: handleEvent, lastEventSeq: after,
-		selectedJobIDs: map[string]bool{}, unknownJobIDs: map[string]bool{}}
+		selectedJobIDs: map[string]bool{}, unmatchedJobIDs: map[string]bool{}}
 	for _, id := range p.JobIDs {
 		sender.selectedJobIDs[id] = true
 		switch _, err := h.findVisibleJob(ctx, control.JobID(id)); {
 		case errors.Is(err, queue.ErrNotFound) && !p.Follow: // ignore the error: the events of a removed job may still exist
-			sender.unknownJobIDs[id] = true
+			sender.unmatchedJobIDs[id] = true
 		case err != nil:
 			return control.EventStreamEnd{}, err
 		}
@@ -55,9 +55,9 @@ func (h *API) StreamEvents(ctx context.Context, p control.EventsParams,
 			return control.EventStreamEnd{}, err
 		case more:
 			continue
-		case !p.Follow && len(sender.unknownJobIDs) > 0:
+		case !p.Follow && len(sender.unmatchedJobIDs) > 0:
 			return control.EventStreamEnd{}, queue.Errorf(queue.CodeNotFound, "there is no job %q, and no event mentions it",
-				queue.ClipForMessage(slices.Sorted(maps.Keys(sender.unknownJobIDs))[0]))
+				queue.ClipForMessage(slices.Sorted(maps.Keys(sender.unmatchedJobIDs))[0]))
 		case !p.Follow:
 			return control.EventStreamEnd{LastEventSeq: sender.lastEventSeq}, nil
 		}
@@ -78,7 +78,7 @@ type eventSender struct {
 	lastEventSeq   int64           // number of the last event that was handled
 	selectedJobIDs map[string]bool // the ids in params.JobIDs
 
-	unknownJobIDs map[string]bool // ids in params.JobIDs for which neither a job nor an event was found
+	unmatchedJobIDs map[string]bool // ids in params.JobIDs for which neither a job nor an event was found
 }
 
 // sendNextEvents reads a bounded number of events and sends those that the request selects. newestSeq is the number of
@@ -100,10 +100,10 @@ func (t *eventSender) sendNextEvents(ctx context.Context, newestSeq int64) (more
 	for i, bytes := 0, 0; i < len(list) && bytes < maxEventBytesPerRead; i++ {
 		e := &list[i]
 		t.lastEventSeq = e.Seq
-		if !access.MayLearnOfJob(&t.peer, e.RestrictedToUID) {
+		if !access.MaySeeJobExists(&t.peer, e.RestrictedToUID) {
 			continue
 		}
-		delete(t.unknownJobIDs, e.JobID)
+		delete(t.unmatchedJobIDs, e.JobID)
 		if !t.selectsEvent(e) {
 			continue
 		}

@@ -135,7 +135,7 @@ func TestBulkOperationStopsWithItsContext(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	_, err = s.applyVerbToIDs(ctx, &bulkVerb{method: "hold", applyToJob: hold}, ids)
+	_, err = s.applyVerbToJobIDs(ctx, &bulkVerb{method: "hold", applyToJob: hold}, ids)
 	if !errors.Is(err, context.Canceled) || begun == 0 || begun > maxParallelJobChanges {
 		t.Errorf("%d were started, %v", begun, err)
 	}
@@ -175,7 +175,7 @@ func TestBulkOperationsShareGoroutinesPerUser(t *testing.T) {
 	}
 	immediately := make(chan struct{})
 	close(immediately)
-	if v, err := s.applyVerbToIDs(ctx, work(immediately), ids); err != nil || len(v.ChangedJobIDs) != len(ids) ||
+	if v, err := s.applyVerbToJobIDs(ctx, work(immediately), ids); err != nil || len(v.ChangedJobIDs) != len(ids) ||
 		most != 1 {
 		t.Errorf("without helpers: %d concurrent calls, %+v, %v", most, v, err)
 	}
@@ -184,7 +184,7 @@ func TestBulkOperationsShareGoroutinesPerUser(t *testing.T) {
 	}
 	lateCtx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	if v, err := s.applyVerbToIDs(lateCtx, work(two), ids); err != nil || len(v.ChangedJobIDs) != len(ids) || most < 2 {
+	if v, err := s.applyVerbToJobIDs(lateCtx, work(two), ids); err != nil || len(v.ChangedJobIDs) != len(ids) || most < 2 {
 		t.Errorf("with helpers: %d concurrent calls, %+v, %v", most, v, err)
 	}
 }

@@ -36,7 +36,7 @@ func newSQLiteTestAPIWith(t testing.TB, o testAPIOptions) *testAPI {
 func openStore(t testing.TB) store.Store {
 	t.Helper()
 	s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: t.TempDir(),
-		Order: queue.RankOrder{Scheduling: queue.SchedulingByPriority}})
+		RankOrder: queue.RankOrder{Scheduling: queue.SchedulingByPriority}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func (s *testAPI) enqueueJobs(t testing.TB, jobs ...queue.Job) {
 // claimJobs claims the first n waiting jobs.
 func (s *testAPI) claimJobs(t testing.TB, n int) []queue.Job {
 	t.Helper()
-	turned, err := s.Store.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: n})
+	turned, err := s.Store.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: n})
 	if err != nil || len(turned.ClaimedJobs) != n {
 		t.Fatalf("%d jobs were claimed, %v, want %d", len(turned.ClaimedJobs), err, n)
 	}
@@ -82,14 +82,14 @@ func (s *testAPI) claimJobs(t testing.TB, n int) []queue.Job {
 func (s *testAPI) endJobs(t testing.TB, jobs []queue.Job, endState queue.State, attempt queue.Attempt) {
 	t.Helper()
 	if attempt.OutputFileRef != "" && attempt.OutputBytes == 0 {
-		attempt.OutputBytes = runner.OutputSize(s.RunnerLocation.RunnersDir, attempt.OutputFileRef, 1<<40)
+		attempt.OutputBytes = runner.OutputFileBytes(s.RunnerLocation.RunnersDir, attempt.OutputFileRef, 1<<40)
 	}
 	var report store.LeaseReport
 	for i := range jobs {
 		a := attempt
 		a.Fence, a.StartedAt, a.EndedAt = jobs[i].Lease().Fence, s.Store.Now(), s.Store.Now()
 		report.Settlements = append(report.Settlements, store.Settlement{Lease: jobs[i].Lease(), Attempt: a,
-			Decision: queue.AttemptDecision{NextState: endState, CountsAttempt: true, RecordsAttempt: true}})
+			Decision: queue.AttemptDecision{NextState: endState, CountsTowardMaxAttempts: true, RecordsAttempt: true}})
 	}
 	if turned, err := s.Store.ReportAndClaim(t.Context(), report); err != nil || len(turned.StaleLeases) > 0 {
 		t.Fatalf("%+v, %v", turned, err)
@@ -97,8 +97,8 @@ func (s *testAPI) endJobs(t testing.TB, jobs []queue.Job, endState queue.State, 
 }
 
 // draftsWithPrefix returns the given number of jobs to be enqueued. Their ids consist of idPrefix and a number.
-func draftsWithPrefix(idPrefix string, n int) []queue.Job {
-	jobs := make([]queue.Job, n)
+func draftsWithPrefix(idPrefix string, jobCount int) []queue.Job {
+	jobs := make([]queue.Job, jobCount)
 	for i := range jobs {
 		jobs[i] = draftWithID(fmt.Sprint(idPrefix, i))
 	}

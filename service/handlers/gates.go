@@ -33,7 +33,7 @@ func (h *API) SetGateRule(ctx context.Context, p control.GateSetParams) (v contr
 	if err != nil {
 		return v, err
 	}
-	return h.newGateView(h.currentGateState(ctx, &store.GateState{Demand: d, OwnerUID: queue.SharedOwner,
+	return h.newGateView(h.currentGateState(ctx, &store.GateState{Demand: d, OwnerUID: queue.SharedGateOwner,
 		HasStoredRule: d.Amount > 0})), nil
 }
 
@@ -44,7 +44,7 @@ func (h *API) currentGateState(ctx context.Context, fallback *store.GateState) *
 	// the wanted key without its last byte.
 	before := store.GateState{OwnerUID: fallback.OwnerUID,
 		Demand: queue.Demand{Kind: fallback.Kind, GateKey: fallback.GateKey[:len(fallback.GateKey)-1]}}
-	list, err := h.Store.Gates(ctx, queue.SharedOwner, before)
+	list, err := h.Store.Gates(ctx, queue.SharedGateOwner, before)
 	i := slices.IndexFunc(list, func(g store.GateState) bool {
 		return g.OwnerUID == fallback.OwnerUID && g.Kind == fallback.Kind && g.GateKey == fallback.GateKey
 	})
@@ -57,7 +57,7 @@ func (h *API) currentGateState(ctx context.Context, fallback *store.GateState) *
 // GateList implements control.API.
 func (h *API) GateList(ctx context.Context, p control.GateListParams) (control.GateList, error) {
 	out := control.GateList{Gates: []control.GateView{}}
-	if _, relayed := cluster.RelayedRequest(ctx); relayed { // another node needs only the resources of this node
+	if _, relayed := cluster.RelayedRequestStates(ctx); relayed { // another node needs only the resources of this node
 		units, err := h.localResourceGates(ctx)
 		return control.GateList{Gates: units}, err
 	}
@@ -83,7 +83,7 @@ func (h *API) GateList(ctx context.Context, p control.GateListParams) (control.G
 			Key: last.GateKey})
 		return out, nil
 	}
-	others, err := cluster.Broadcast[control.GateList](ctx, h.JobRouter, cluster.Request{Method: "gate.list"})
+	others, err := cluster.Broadcast[control.GateList](ctx, h.JobRouter, cluster.Request{APIMethod: "gate.list"})
 	if err != nil {
 		return out, err
 	}
@@ -108,8 +108,8 @@ func (h *API) GateList(ctx context.Context, p control.GateListParams) (control.G
 // localResourceGates returns the resources of this node, sorted by name.
 func (h *API) localResourceGates(ctx context.Context) (gates []control.GateView, err error) {
 	used := map[string]store.GateState{}
-	first := store.GateState{OwnerUID: queue.SharedOwner, Demand: queue.Demand{Kind: queue.GateResource}}
-	err = settings.EachSharedGate(ctx, h.Store, first, func(g store.GateState) {
+	first := store.GateState{OwnerUID: queue.SharedGateOwner, Demand: queue.Demand{Kind: queue.GateResource}}
+	err = settings.VisitSharedGates(ctx, h.Store, first, func(g store.GateState) {
 		if g.Kind == queue.GateResource {
 			used[g.GateKey] = g
 		}
@@ -126,7 +126,7 @@ func (h *API) localResourceGates(ctx context.Context) (gates []control.GateView,
 	for name, r := range all {
 		if _, known := used[name]; !known { // no job uses the resource, so the store has no state for it
 			used[name] = store.GateState{Demand: queue.Demand{Kind: queue.GateResource, GateKey: name, Amount: len(r.UnitIDs)},
-				OwnerUID: queue.SharedOwner}
+				OwnerUID: queue.SharedGateOwner}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(used)) {
@@ -144,10 +144,10 @@ func (h *API) newGateView(g *store.GateState) control.GateView {
 	if g.Kind == queue.GateRate && g.Amount > 0 {
 		v.Rate = fmt.Sprintf("%d/%s", g.Amount, queue.FormatRatePeriod(g.RatePeriod))
 	}
-	if g.StatesLimit() {
+	if g.StatesItsLimit() {
 		v.UnfinishedJobs = &g.UnfinishedJobs
 	}
-	if g.OwnerUID != queue.SharedOwner {
+	if g.OwnerUID != queue.SharedGateOwner {
 		v.KeyOwner = h.Owners.UserName(g.OwnerUID)
 	}
 	return v

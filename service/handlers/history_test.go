@@ -11,7 +11,7 @@ import (
 
 // The reply about a job with many attempts contains the newest attempts. A request for older attempts names an attempt,
 // and gets the attempts before it. The total number of attempts includes a running attempt.
-func TestShowPagesAttemptHistory(t *testing.T) {
+func TestShowJobReturnsPagedAttemptHistory(t *testing.T) {
 	s := newSQLiteTestAPI(t)
 	s.enqueueJobs(t, draftWithID("a"))
 	const attempts = 250
@@ -37,7 +37,7 @@ func TestShowPagesAttemptHistory(t *testing.T) {
 
 // Retrying all dead jobs takes several requests, because one request retries a limited number. Each reply
 // contains the cursor for the next request.
-func TestDeadJobsAreRetriedInSteps(t *testing.T) {
+func TestRetryOfAllDeadJobsUsesCursor(t *testing.T) {
 	s := newSQLiteTestAPI(t)
 	const dead = 2*control.MaxJobsPerSelection + 10
 	s.enqueueJobs(t, draftsWithPrefix("j", dead)...)

@@ -17,7 +17,7 @@ func (h *API) EnqueueHookTest(ctx context.Context, p control.HookTestParams) (co
 	if err != nil {
 		return control.EnqueueResult{}, err
 	}
-	drafts := m.HookTestDrafts(p.Name, h.Store.Now())
+	drafts := m.HookTestDrafts(p.HookName, h.Store.Now())
 	if len(drafts) == 0 {
 		names := slices.Sorted(maps.Keys(m.Webhooks))
 		for _, moment := range queue.AllHookEvents {
@@ -25,13 +25,14 @@ func (h *API) EnqueueHookTest(ctx context.Context, p control.HookTestParams) (co
 				names = append(names, "on_"+moment.String())
 			}
 		}
-		return control.EnqueueResult{}, queue.Errorf(queue.CodeNotFound, "the settings have no hook or webhook %q%s", p.Name,
-			cmp.Or(queue.DidYouMean(p.Name, names), "; see: queuectl config list"))
+		return control.EnqueueResult{}, queue.Errorf(queue.CodeNotFound, "the settings have no hook or webhook %q%s",
+			p.HookName,
+			cmp.Or(queue.DidYouMean(p.HookName, names), "; see: queuectl config list"))
 	}
 	if err := h.Guard.CheckRunnerMayRunAs(h.JobAccount.JobUID(&drafts[0])); err != nil {
 		return control.EnqueueResult{}, err
 	}
-	if err := h.Guard.RecordAudit(ctx, "hook.test", p.Name, nil); err != nil {
+	if err := h.Guard.RecordAudit(ctx, "hook.test", p.HookName, nil); err != nil {
 		return control.EnqueueResult{}, err
 	}
 	receipt, err := h.Store.Enqueue(ctx, store.EnqueueRequest{Drafts: drafts, UID: m.HookAccount.UID,

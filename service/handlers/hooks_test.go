@@ -14,9 +14,9 @@ import (
 func TestSettingsHookJobsAreShownByRight(t *testing.T) {
 	s := newSQLiteTestAPI(t)
 	hook := draftWithID("hook")
-	hook.HookEvents, hook.Queue = queue.IsHook|queue.HookFromSettings, queue.HookQueue
+	hook.HookEvents, hook.Queue = queue.IsHookJob|queue.HookDefinedBySettings, queue.HookQueue
 	own := draftWithID("own")
-	own.HookEvents, own.Queue = queue.IsHook, queue.HookQueue
+	own.HookEvents, own.Queue = queue.IsHookJob, queue.HookQueue
 	s.enqueueJobs(t, hook, own)
 	for _, c := range []struct {
 		who  string

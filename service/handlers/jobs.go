@@ -31,7 +31,7 @@ func (h *API) Enqueue(ctx context.Context, p control.EnqueueParams) (control.Enq
 		found,
 		UnenforcedLimits: notes.unenforcedLimits, NewQueues: h.describeNewQueues(ctx, &receipt)}
 	if !out.AlreadyExisted {
-		out.MaxAttempts, out.Notes = notes.highestMaxAttempts, notes.notes
+		out.MaxAttempts, out.Notes = notes.highestMaxAttempts, notes.otherNotes
 	}
 	if len(p.JobSpec.DependsOn) > 0 {
 		j, err := h.findVisibleJob(ctx, control.JobID(out.JobID))
@@ -70,7 +70,7 @@ func (h *API) EnqueueBatch(ctx context.Context, p control.EnqueueBatchParams) (c
 		}
 	}
 	if !out.AlreadyExisted {
-		out.MaxAttempts, out.Notes = notes.highestMaxAttempts, notes.notes
+		out.MaxAttempts, out.Notes = notes.highestMaxAttempts, notes.otherNotes
 	}
 	return out, err
 }
@@ -177,7 +177,7 @@ func (h *API) buildStoreRequest(ctx context.Context, request enqueueRequest) (r 
 		r.Drafts[i] = j
 	}
 	h.addDraftNotes(&notes, r.Drafts)
-	notes.notes = append(notes.notes, priorityNotes...)
+	notes.otherNotes = append(notes.otherNotes, priorityNotes...)
 	if notes.unenforcedLimits, err = h.examiner.UnenforcedLimits(ctx, r.Drafts, request.requireLimits); err != nil ||
 		request.idempotencyKey == "" {
 		return r, notes, err
@@ -191,7 +191,7 @@ func (h *API) buildStoreRequest(ctx context.Context, request enqueueRequest) (r 
 func requestDigest(request *enqueueRequest) (digest [sha256.Size]byte, err error) {
 	h := sha256.New()
 	for i := range request.specs {
-		raw, err := request.specs[i].WithoutTrace().MarshalJSON()
+		raw, err := request.specs[i].WithoutTraceVariables().MarshalJSON()
 		if err != nil {
 			return digest, err
 		}
@@ -347,7 +347,7 @@ const minRebootNoteDelay = time.Hour
 type replyNotes struct {
 	unenforcedLimits   []string // limits that this machine does not enforce
 	highestMaxAttempts int      // the highest max_attempts of the jobs
-	notes              []string // other notes for the user
+	otherNotes         []string // other notes for the user
 }
 
 // addDraftNotes adds notes about jobs that are about to be enqueued.
@@ -360,6 +360,6 @@ func (h *API) addDraftNotes(m *replyNotes, drafts []queue.Job) {
 		delayed = delayed || j.Delay > minRebootNoteDelay || j.RunAt > now.Add(minRebootNoteDelay)
 	}
 	if delayed {
-		m.notes = h.examiner.StartAtBootNotes()
+		m.otherNotes = h.examiner.StartAtBootNotes()
 	}
 }

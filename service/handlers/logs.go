@@ -56,10 +56,11 @@ type logSender struct {
 	hasTTY             bool                // the job has a terminal
 	tailBytesPerStream int                 // bytes to read at the end of each stream; 0 means all
 	readCursor         output.StreamCursor // position up to which the attempt's output was read
-	// tailSearchEnd is the position in the output of a running attempt up to which seekToLastLines has searched for the
-	// last lines. Output after this position is new. It is zero if seekToLastLines has not searched this output.
-	tailSearchEnd output.StreamCursor
-	tailChunks    []output.Chunk // the last lines, kept here because the runner may discard them before they are sent
+	// tailSearchEndCursor is the position in the output of a running attempt up to which seekToLastLines has searched for
+	// the last lines. Output after this position is new. It is zero if seekToLastLines has not searched this output.
+	tailSearchEndCursor output.StreamCursor
+	// the last lines, kept here because the runner may discard them before they are sent
+	keptTailChunks []output.Chunk
 }
 
 // sendAllOutput sends the output of the current attempt from readCursor on. If the client follows the job,
@@ -86,7 +87,7 @@ func (l *logSender) sendAllOutput(ctx context.Context, j queue.Job) (control.Out
 		end := control.OutputStreamEnd{FinalJobState: j.State.String()}
 		running := l.api.JobRouter.LeasedAttemptNumber(ctx, &j)
 		switch {
-		case l.tailChunks != nil:
+		case l.keptTailChunks != nil:
 			return end, l.sendLastLines()
 		case j.StartedAttempts >= l.attemptNumber:
 			if err := l.api.readStoredOutput(ctx, j.Seq, l.attemptNumber, l.tailBytesPerStream, l.readCursor,
@@ -128,19 +129,19 @@ func (l *logSender) sendAllOutput(ctx context.Context, j queue.Job) (control.Out
 }
 
 // sendLiveOutput sends the output that a running attempt has printed until now. If seekToLastLines has searched this
-// output for the last lines, sendLiveOutput sends only the output up to l.tailSearchEnd.
+// output for the last lines, sendLiveOutput sends only the output up to l.tailSearchEndCursor.
 func (l *logSender) sendLiveOutput(ctx context.Context, j *queue.Job) (err error) {
-	if l.tailSearchEnd == (output.StreamCursor{}) {
-		if l.tailSearchEnd, err = l.api.liveOutputEnd(ctx, j.Seq, l.attemptNumber); err != nil {
+	if l.tailSearchEndCursor == (output.StreamCursor{}) {
+		if l.tailSearchEndCursor, err = l.api.liveOutputEnd(ctx, j.Seq, l.attemptNumber); err != nil {
 			return err
 		}
 	}
-	return l.api.readLiveOutputUpTo(ctx, j.Seq, l.attemptNumber, l.readCursor, l.tailSearchEnd, l.sendChunk)
+	return l.api.readLiveOutputUpTo(ctx, j.Seq, l.attemptNumber, l.readCursor, l.tailSearchEndCursor, l.sendChunk)
 }
 
-// sendLastLines sends the last lines that seekToLastLines has found and kept in tailChunks.
+// sendLastLines sends the last lines that seekToLastLines has found and kept in keptTailChunks.
 func (l *logSender) sendLastLines() error {
-	for _, c := range l.tailChunks {
+	for _, c := range l.keptTailChunks {
 		if rest, hasRest := chunkAfterCursor(c, &l.readCursor); hasRest {
 			if err := l.sendChunk(rest); err != nil {
 				return err
@@ -185,7 +186,7 @@ func (l *logSender) sendChunk(c output.Chunk) error {
 	for rest := c.Data; ; {
 		data := rest
 		if len(data) > maxOutputPieceBytes {
-			data = data[:maxOutputPieceBytes-output.TrailingPartialBytes(data[:maxOutputPieceBytes])]
+			data = data[:maxOutputPieceBytes-output.TrailingPartialCharacterBytes(data[:maxOutputPieceBytes])]
 		}
 		rest = rest[len(data):]
 		p.Text, p.NonUTF8Bytes = "", nil
@@ -218,14 +219,14 @@ func newOutputPiece(c *output.Chunk) control.OutputPiece {
 // readOutputTail reads at least tailBytes bytes at the end of each stream of an attempt's output. For a running
 // attempt, it reads all of them in one request. Otherwise the runner, which keeps only the newest output.MaxMemoryBytes
 // bytes in memory, could discard some of them between two requests.
-func (h *API) readOutputTail(ctx context.Context, j *queue.Job, attempt, tailBytes int,
+func (h *API) readOutputTail(ctx context.Context, j *queue.Job, attemptNumber, tailBytes int,
 	handleChunk func(output.Chunk) error) error {
-	if h.isAttemptRunning(ctx, j, attempt) {
+	if h.isAttemptRunning(ctx, j, attemptNumber) {
 		cursor := &output.StreamCursor{-int64(tailBytes), -int64(tailBytes)}
-		_, err := h.readLiveOutput(ctx, j.Seq, attempt, cursor, false, handleChunk)
+		_, err := h.readLiveOutput(ctx, j.Seq, attemptNumber, cursor, false, handleChunk)
 		return err
 	}
-	err := h.readStoredOutput(ctx, j.Seq, attempt, tailBytes, output.StreamCursor{}, handleChunk)
+	err := h.readStoredOutput(ctx, j.Seq, attemptNumber, tailBytes, output.StreamCursor{}, handleChunk)
 	if errors.Is(err, queue.ErrNotFound) {
 		return nil // the attempt has ended, but the store has no output yet
 	}
@@ -233,27 +234,29 @@ func (h *API) readOutputTail(ctx context.Context, j *queue.Job, attempt, tailByt
 }
 
 // isAttemptRunning reports whether an attempt of a job is running.
-func (h *API) isAttemptRunning(ctx context.Context, j *queue.Job, attempt int) bool {
-	return attempt > j.StartedAttempts && h.JobRouter.LeasedAttemptNumber(ctx, j) == attempt
+func (h *API) isAttemptRunning(ctx context.Context, j *queue.Job, attemptNumber int) bool {
+	return attemptNumber > j.StartedAttempts && h.JobRouter.LeasedAttemptNumber(ctx, j) == attemptNumber
 }
 
 // liveOutputEnd returns the position after the last byte that a running attempt has printed.
-func (h *API) liveOutputEnd(ctx context.Context, seq int64, attempt int) (end output.StreamCursor, err error) {
-	chunk, ok, err := h.JobRouter.ReadOutput(ctx, seq, attempt, output.StreamCursor{-1, -1}, false)
+func (h *API) liveOutputEnd(ctx context.Context, jobSeq int64, attemptNumber int) (endCursor output.StreamCursor,
+	err error) {
+	chunk, ok, err := h.JobRouter.ReadOutput(ctx, jobSeq, attemptNumber, output.StreamCursor{-1, -1}, false)
 	if err != nil || !ok {
-		return end, err
+		return endCursor, err
 	}
 	return chunk.NextCursor, nil
 }
 
 // readLiveOutputUpTo reads the output of a running attempt between the positions cursor and end, and passes it to
 // handleChunk. It stops at end, because the attempt may print faster than the caller reads.
-func (h *API) readLiveOutputUpTo(ctx context.Context, seq int64, attempt int, cursor, end output.StreamCursor,
+func (h *API) readLiveOutputUpTo(ctx context.Context, jobSeq int64, attemptNumber int, startCursor,
+	endCursor output.StreamCursor,
 	handleChunk func(output.Chunk) error) error {
-	start := cursor
+	start := startCursor
 	within := func(chunk output.Chunk) error {
 		length := chunk.ByteLength()
-		n := min(length, end[chunk.Stream]-start[chunk.Stream])
+		n := min(length, endCursor[chunk.Stream]-start[chunk.Stream])
 		start[chunk.Stream] += length
 		switch {
 		case n <= 0:
@@ -267,9 +270,9 @@ func (h *API) readLiveOutputUpTo(ctx context.Context, seq int64, attempt int, cu
 		}
 		return handleChunk(chunk)
 	}
-	for more := true; more && (cursor[0] < end[0] || cursor[1] < end[1]); {
+	for more := true; more && (startCursor[0] < endCursor[0] || startCursor[1] < endCursor[1]); {
 		var err error
-		if more, err = h.readLiveOutput(ctx, seq, attempt, &cursor, false, within); err != nil {
+		if more, err = h.readLiveOutput(ctx, jobSeq, attemptNumber, &startCursor, false, within); err != nil {
 			return err
 		}
 	}
@@ -279,27 +282,30 @@ func (h *API) readLiveOutputUpTo(ctx context.Context, seq int64, attempt int, cu
 // readLiveOutput reads a piece of a running attempt's output after the cursor, passes it to handleChunk, and moves the
 // cursor. attempt is the attempt's number; 0 means the attempt that runs now. If follow is true, readLiveOutput waits
 // for new output. more is false if the attempt no longer runs or all output was read.
-func (h *API) readLiveOutput(ctx context.Context, seq int64, attempt int, cursor *output.StreamCursor, follow bool,
+func (h *API) readLiveOutput(ctx context.Context, jobSeq int64, attemptNumber int, cursor *output.StreamCursor,
+	waitForOutput bool,
 	handleChunk func(output.Chunk) error) (more bool, err error) {
-	chunk, ok, err := h.JobRouter.ReadOutput(ctx, seq, attempt, *cursor, follow)
+	chunk, ok, err := h.JobRouter.ReadOutput(ctx, jobSeq, attemptNumber, *cursor, waitForOutput)
 	if err != nil || !ok {
 		return false, err
 	}
-	if err := h.forEachChunkInSlots(ctx, control.ClassManyJobsRead, decodedChunks(chunk.Data), handleChunk); err != nil {
+	if err := h.forEachChunkSharingSlots(ctx, control.ClassManyJobsRead, decodedChunks(chunk.Data),
+		handleChunk); err != nil {
 		return false, err
 	}
 	before := *cursor
 	*cursor = chunk.NextCursor
-	return !chunk.IsOutputComplete && (follow || before != *cursor), nil
+	return !chunk.IsOutputComplete && (waitForOutput || before != *cursor), nil
 }
 
 // readStoredOutput reads the stored output of an attempt after a cursor and passes it to handleChunk. If tailBytes is
 // positive, it reads only the end of each stream: at least this number of bytes. For damaged or missing output, it
 // passes a chunk that says so.
-func (h *API) readStoredOutput(ctx context.Context, seq int64, attempt, tailBytes int, cursor output.StreamCursor,
+func (h *API) readStoredOutput(ctx context.Context, jobSeq int64, attemptNumber, tailBytes int,
+	cursor output.StreamCursor,
 	handleChunk func(output.Chunk) error) error {
 	a, err := withReadSlot(ctx, h.UserLimits, control.ClassOneJobRead,
-		func() (queue.Attempt, error) { return h.Store.Attempt(ctx, seq, attempt) })
+		func() (queue.Attempt, error) { return h.Store.Attempt(ctx, jobSeq, attemptNumber) })
 	if err != nil {
 		return err
 	}
@@ -319,7 +325,7 @@ func (h *API) readStoredOutput(ctx context.Context, seq int64, attempt, tailByte
 	}
 	if a.OutputFileRef == "" {
 		// A small output is stored in the attempt's row instead of a file.
-		return h.forEachChunkInSlots(ctx, control.ClassOneJobRead, decodedChunks(a.Output), sendRest)
+		return h.forEachChunkSharingSlots(ctx, control.ClassOneJobRead, decodedChunks(a.Output), sendRest)
 	}
 	f, err := h.JobRouter.OpenAttemptOutput(ctx, &a)
 	if errors.Is(err, os.ErrNotExist) {
@@ -343,22 +349,22 @@ func (h *API) readStoredOutput(ctx context.Context, seq int64, attempt, tailByte
 			return output.DecodeTail(f, size, tailBytes,
 				each)
 		})
-		err = h.forEachChunkInSlots(ctx, class, last, sendRest)
+		err = h.forEachChunkSharingSlots(ctx, class, last, sendRest)
 		if !errors.Is(err, output.ErrOutputDamaged) {
 			return err
 		}
 	}
 	all := chunksFromDecoder(func(each func(output.Chunk) error) error { return output.DecodeFile(f, size, each) })
-	return h.forEachChunkInSlots(ctx, control.ClassManyJobsRead, all, sendRest)
+	return h.forEachChunkSharingSlots(ctx, control.ClassManyJobsRead, all, sendRest)
 }
 
 // chunkAfterCursor returns the part of a chunk after a cursor. hasRest is false if the whole chunk is before the
 // cursor. chunkAfterCursor subtracts the skipped bytes from the cursor. So the caller can use the same cursor for the
 // next chunk.
-func chunkAfterCursor(chunk output.Chunk, c *output.StreamCursor) (rest output.Chunk, hasRest bool) {
+func chunkAfterCursor(chunk output.Chunk, cursor *output.StreamCursor) (rest output.Chunk, hasRest bool) {
 	length := chunk.ByteLength()
-	skip := min(c[chunk.Stream], length)
-	c[chunk.Stream] -= skip
+	skip := min(cursor[chunk.Stream], length)
+	cursor[chunk.Stream] -= skip
 	return chunk.WithoutFirstBytes(skip), skip < length
 }
 
@@ -389,9 +395,9 @@ func chunksFromDecoder(decode func(handleChunk func(output.Chunk) error) error) 
 // chunkMemoryOverheadBytes is the memory that a chunk needs in addition to its data, in bytes.
 const chunkMemoryOverheadBytes = 64
 
-// forEachChunkInSlots passes every chunk to handleChunk. After a bounded number of chunks, it releases its read slot
-// and waits for a new one, so that other requests can read in between.
-func (h *API) forEachChunkInSlots(ctx context.Context, slotClass control.HeavyWorkClass,
+// forEachChunkSharingSlots passes every chunk to handleChunk. After a bounded number of chunks, it releases its read
+// slot and waits for a new one, so that other requests can read in between.
+func (h *API) forEachChunkSharingSlots(ctx context.Context, slotClass control.HeavyWorkClass,
 	chunks iter.Seq2[output.Chunk, error],
 	handleChunk func(output.Chunk) error) error {
 	next, stop := iter.Pull2(chunks)

@@ -38,10 +38,10 @@ func readLogs(t *testing.T, s *testAPI, p control.LogsParams) string {
 
 // lastLinesOf returns the last n lines of the chunks that the callback accepts. The implementation is simple, so that
 // the test can compare its result with the lines that the service sends.
-func lastLinesOf(chunks []output.Chunk, n int, wanted func(output.Chunk) bool) string {
+func lastLinesOf(chunks []output.Chunk, lineCount int, isWantedChunk func(output.Chunk) bool) string {
 	var text []byte
 	for _, c := range chunks {
-		if wanted(c) {
+		if isWantedChunk(c) {
 			p := control.OutputPiece{Stream: "stdout", Text: string(c.Data), DroppedBytes: c.DroppedBytes}
 			if c.Stream == output.Stderr {
 				p.Stream = "stderr"
@@ -53,13 +53,13 @@ func lastLinesOf(chunks []output.Chunk, n int, wanted func(output.Chunk) bool) s
 	if len(lines[len(lines)-1]) == 0 {
 		lines = lines[:len(lines)-1]
 	}
-	return string(bytes.Join(lines[max(0, len(lines)-n):], nil))
+	return string(bytes.Join(lines[max(0, len(lines)-lineCount):], nil))
 }
 
 // The method "logs" sends exactly the last n lines of an output. It makes no difference to which streams the
 // lines belong, and how the output was split into chunks. A gap in the output counts as one line, because it is shown
 // as one line.
-func TestLogsSendsTheLastLines(t *testing.T) {
+func TestStreamOutputSendsLastLines(t *testing.T) {
 	words := []string{"a", "bc\n", "\n", "d\ne\n", "é\n", strings.Repeat("long ", 9000), strings.Repeat("x\n", 500),
 		"\xff\n"}
 	for seed := range uint64(40) {
@@ -328,7 +328,7 @@ func TestTruncatedOutputFileIsReported(t *testing.T) {
 }
 
 // If a job's account appends to an output file after the attempt, the added bytes are not read.
-func TestBytesAppendedToOutputAreIgnored(t *testing.T) {
+func TestBytesAppendedToOutputFileAreIgnored(t *testing.T) {
 	s := newSQLiteTestAPI(t)
 	s.writeOutputFile(t, "1-1", func(write func(output.Chunk)) {
 		write(output.Chunk{ReadTimeMillis: 1,

@@ -19,9 +19,9 @@ func newNodeView(n *store.NodeState) control.NodeView {
 		v.State = "stopped"
 	case !n.IsNodeLeaseValid:
 		v.State = "away"
-	case n.Drained && n.RunningJobs > 0:
+	case n.IsDrained && n.RunningJobs > 0:
 		v.State = "draining"
-	case n.Drained:
+	case n.IsDrained:
 		v.State = "drained"
 	}
 	return v
@@ -58,6 +58,6 @@ func (h *API) NodeRemove(ctx context.Context, p control.NodeRemoveParams) (v con
 	if err := h.Cluster.RemoveNode(ctx, p.Name); err != nil {
 		return v, err
 	}
-	h.LeaseKeeper.TakeOverLostJobs(context.WithoutCancel(ctx))
+	h.NodeLeaseKeeper.TakeOverLostJobs(context.WithoutCancel(ctx))
 	return newNodeView(&n), nil
 }

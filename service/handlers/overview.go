@@ -52,7 +52,7 @@ func (h *API) Status(ctx context.Context, _ control.NoParams) (control.Status, e
 	if err == nil {
 		ended, _ := h.AllNodes.OtherNodesThroughput(ctx)
 		st.ThroughputPerMinute += ended
-		st.Health = doctor.HealthText(h.examiner.FindProblems(ctx))
+		st.Health = doctor.HealthText(h.examiner.FindQueueProblems(ctx))
 	} else {
 		st.StoreError = err.Error()
 		st.Health = doctor.HealthText([]string{st.StoreError + "; the job counts may be outdated"}, true)
@@ -97,13 +97,13 @@ const maxListedUsersNearQuota = 20
 // adds the users whose jobs have used most of their quota.
 func (h *API) addQuotaUsage(ctx context.Context, status *control.Status) {
 	p := control.PeerFrom(ctx)
-	status.UserBytes, status.MaxBytesPerUser = h.Store.UserBytes(p.UID), h.UserQuota.MaxBytesPerUser()
+	status.CallerStoredBytes, status.MaxBytesPerUser = h.Store.StoredBytesOfUser(p.UID), h.UserQuota.MaxBytesPerUser()
 	if !p.Right.Covers(control.RightAdmin) {
 		return
 	}
-	near := slices.DeleteFunc(h.UserQuota.UsersNearQuota(), func(u store.UserBytes) bool { return u.UID == p.UID })
+	near := slices.DeleteFunc(h.UserQuota.UsersNearQuota(), func(u store.UserStoredBytes) bool { return u.UID == p.UID })
 	for _, u := range near[:min(len(near), maxListedUsersNearQuota)] {
 		status.UsersNearQuota = append(status.UsersNearQuota, control.UserBytes{UID: u.UID, User: h.Owners.UserName(u.UID),
-			Bytes: u.Bytes})
+			StoredBytes: u.StoredBytes})
 	}
 }

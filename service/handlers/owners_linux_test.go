@@ -70,7 +70,7 @@ func newOwnersTestAPIWith(t *testing.T, o testAPIOptions) *testAPI {
 				queue.Attempt{Output: []byte{0, 0, 6, 'c', 'a', 'n', 'a', 'r', 'y'}})
 		}
 	}
-	if err := s.Owners.Load(t.Context()); err != nil {
+	if err := s.Owners.LoadOwnerNames(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -125,7 +125,7 @@ func (s *testAPI) describeJobState(t *testing.T, id string) string {
 // A new account does not get the jobs of an earlier account with the same uid. Before the first reply to the new
 // account, these jobs are moved to a negative uid. After that, only admins see the jobs, and the waiting ones among
 // them are held. If the name of a uid has not changed, or is unknown, its jobs are not moved.
-func TestReusedUIDGetsNoFormerJobs(t *testing.T) {
+func TestReusedUIDGetsNoFormerOwnersJobs(t *testing.T) {
 	s := newOwnersTestAPI(t)
 	var spec queue.Spec
 	if err := spec.UnmarshalJSON([]byte(`{"command":"true"}`)); err != nil {
@@ -195,7 +195,7 @@ func TestReusedUIDGetsNoFormerJobs(t *testing.T) {
 // A uid's jobs are separated from the uid before its new owner gets a reply, even if the service was restarted in
 // between. After that, admitting the new owner again, or a peer without jobs, writes nothing to the store. To check
 // this, the test closes the store, so that any write would fail.
-func TestFormerOwnerIsSeparatedOnce(t *testing.T) {
+func TestFormerOwnersJobsAreSeparatedOnce(t *testing.T) {
 	s := newOwnersTestAPI(t)
 	drafts := draftsWithPrefix("more", 600)
 	for i := range drafts {
@@ -210,7 +210,7 @@ func TestFormerOwnerIsSeparatedOnce(t *testing.T) {
 	}
 	// Load the owners from the store, as after a restart.
 	s = newTestAPI(t, testAPIOptions{store: s.Store, runnerLocation: s.RunnerLocation, userDirectory: s.UserDirectory})
-	if err := s.Owners.Load(t.Context()); err != nil {
+	if err := s.Owners.LoadOwnerNames(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.admission.AdmitConnection(t.Context(), newPeer(reusedUID, control.RightSubmit)); err != nil {
@@ -250,7 +250,7 @@ func TestReusedUIDCannotAccessRunningJob(t *testing.T) {
 		starts = append(starts, store.AttemptStart{Lease: leased[i].Lease(), StartedAt: s.Store.Now(), WorkerID: "w1",
 			PID: 1})
 	}
-	if _, err := s.Store.ReportAndClaim(t.Context(), store.LeaseReport{Starts: starts}); err != nil {
+	if _, err := s.Store.ReportAndClaim(t.Context(), store.LeaseReport{AttemptStarts: starts}); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // two connections of the new account
@@ -328,7 +328,7 @@ func (s *testAPI) checkAccessDenied(t *testing.T, uid int, id control.JobID) {
 
 // A right that [access] gives to a user by name does not go to the next account with this user's uid, even if
 // the user has never enqueued a job.
-func TestReusedUIDGetsNoFormerRight(t *testing.T) {
+func TestReusedUIDGetsNoFormerOwnersRight(t *testing.T) {
 	d := &access.UserDirectory{}
 	uidBelongsTo := func(name string) {
 		d.GetentFunc = func(database, key string) (string, error) {
@@ -360,13 +360,13 @@ func TestReusedUIDGetsNoFormerRight(t *testing.T) {
 
 // The service checks the names of all uids when it starts and when a check is requested. The check does not
 // depend on a user connecting.
-func TestServiceChecksNamesOfAllUIDs(t *testing.T) {
+func TestServiceChecksOwnerNamesOfAllUIDs(t *testing.T) {
 	s := newOwnersTestAPI(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		s.admission.RunOwnerSeparation(ctx)
+		s.admission.RunFormerOwnerSeparation(ctx)
 	}()
 	defer func() { cancel(); <-ended }()
 	until := func(id, want string) {
@@ -410,7 +410,7 @@ func TestJobsOfReusedUIDDoNotStart(t *testing.T) {
 		{existingUID, "alice", new(reusedUID), false}, {existingUID, "mallory", new(reusedUID), true},
 		{reusedUID, "bob", new(existingUID), false}, {0, "alice", new(reusedUID), false}, {-1, "bob", new(existingUID), true},
 	} {
-		if err := s.Owners.CheckJobOwner(&queue.Job{UID: c.uid,
+		if err := s.Owners.CheckJobAccountsUnchanged(&queue.Job{UID: c.uid,
 			Execution: queue.Execution{RunAsUser: c.user, RunAsUID: c.as}}); (err == nil) != c.may {
 			t.Errorf("of %d, who was %q, as %v: %v, want it started: %t", c.uid, c.user, c.as, err, c.may)
 		}
@@ -418,7 +418,7 @@ func TestJobsOfReusedUIDDoNotStart(t *testing.T) {
 	s.Owners.NameLookupByUID[existingUID] = &access.NameLookup{Done: closedChannel(),
 		AccountName: "who was bob a moment ago",
 		DoneAt:      time.Now()}
-	if err := s.Owners.CheckJobOwner(&queue.Job{UID: existingUID,
+	if err := s.Owners.CheckJobAccountsUnchanged(&queue.Job{UID: existingUID,
 		Execution: queue.Execution{RunAsUser: "bob"}}); err != nil {
 		t.Errorf("by a name that has just changed: %v", err)
 	}
@@ -426,7 +426,8 @@ func TestJobsOfReusedUIDDoNotStart(t *testing.T) {
 	s.UserDirectory.GetentFunc = func(string, string) (string, error) { <-unblock; return "", nil }
 	began := time.Now()
 	for range 100 {
-		if err := s.Owners.CheckJobOwner(&queue.Job{UID: 61499, Execution: queue.Execution{RunAsUser: "eve"}}); err != nil {
+		if err := s.Owners.CheckJobAccountsUnchanged(&queue.Job{UID: 61499,
+			Execution: queue.Execution{RunAsUser: "eve"}}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -445,7 +446,7 @@ func closedChannel() chan struct{} {
 
 // Lists and events get the names of submitters from a cache. A list holds a read slot, so waiting for a slow directory
 // of users would also delay the reads of other requests.
-func TestListsUseCachedOwnerNames(t *testing.T) {
+func TestJobListsUseCachedOwnerNames(t *testing.T) {
 	s := newOwnersTestAPI(t)
 	s.UserDirectory.GetentFunc = func(_, key string) (string, error) {
 		t.Errorf("the system was queried for %s", key)

@@ -77,7 +77,7 @@ func (h *API) setAllJobsPaused(ctx context.Context, method string, p control.Sel
 	if !peer.Right.Covers(control.RightOperate) {
 		return v, h.Rights.MissingRightError(&peer, method+" of all jobs", control.RightOperate)
 	}
-	if _, relayed := cluster.RelayedRequest(ctx); relayed {
+	if _, relayed := cluster.RelayedRequestStates(ctx); relayed {
 		if err := h.ReloadSharedSettings(ctx); err != nil {
 			return v, err
 		}
@@ -108,7 +108,7 @@ func (h *API) setAllJobsPaused(ctx context.Context, method string, p control.Sel
 	}
 	done, err := awaitPause(ctx)
 	v.ChangedJobIDs = append(v.ChangedJobIDs, done...)
-	request := cluster.Request{Method: method, Params: control.Selection{AllJobs: true}}
+	request := cluster.Request{APIMethod: method, Params: control.Selection{AllJobs: true}}
 	for _, other := range notifyNodes[control.BulkResult](ctx, h, request) {
 		v.ChangedJobIDs = append(v.ChangedJobIDs, other.Result.ChangedJobIDs...)
 		for _, r := range other.Result.Refusals {

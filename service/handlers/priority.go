@@ -53,13 +53,13 @@ func (h *API) bestWaitingPriority(
 	ctx context.Context, uid int, batch string, jobCount int,
 ) (bestWaiting store.WaitingPriority, earlierJobCount int, err error) {
 	name, now := batchKey{uid, batch}, h.Store.Now()
-	if b, known := h.runNextBatches.recordRequest(name, now, jobCount); known {
+	if b, known := h.runNextBatches.recordBatchRequest(name, now, jobCount); known {
 		return b.bestWaiting, b.earlierJobCount, nil
 	}
 	bestWaiting, err = withReadSlot(ctx, h.UserLimits, control.ClassOneJobRead,
 		func() (store.WaitingPriority, error) { return h.Store.BestWaitingPriority(ctx, uid) })
 	if err == nil && batch != "" {
-		h.runNextBatches.rememberFirstRequest(name, runNextBatch{bestWaiting, now, jobCount})
+		h.runNextBatches.rememberFirstBatchRequest(name, runNextBatch{bestWaiting, now, jobCount})
 	}
 	return bestWaiting, 0, err
 }
@@ -84,22 +84,24 @@ type runNextBatch struct {
 	earlierJobCount int              // number of jobs in the batch's earlier requests
 }
 
-// recordRequest returns what is remembered about a batch from its earlier requests. It then adds jobCount, the number
-// of jobs in this request, to the remembered number of jobs. isKnown is false if nothing is remembered about the batch.
-func (n *runNextBatches) recordRequest(key batchKey, now queue.UnixMillis, jobCount int) (b runNextBatch,
+// recordBatchRequest returns what is remembered about a batch from its earlier requests. It then adds jobCount, the
+// number of jobs in this request, to the remembered number of jobs. isKnown is false if nothing is remembered about the
+// batch.
+func (n *runNextBatches) recordBatchRequest(key batchKey, now queue.UnixMillis,
+	jobCount int) (earlierRequests runNextBatch,
 	isKnown bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	b, isKnown = n.byBatch[key]
+	earlierRequests, isKnown = n.byBatch[key]
 	if isKnown {
-		n.byBatch[key] = runNextBatch{b.bestWaiting, now, b.earlierJobCount + jobCount}
+		n.byBatch[key] = runNextBatch{earlierRequests.bestWaiting, now, earlierRequests.earlierJobCount + jobCount}
 	}
-	return b, isKnown
+	return earlierRequests, isKnown
 }
 
-// rememberFirstRequest records the first request of a batch, and removes abandoned batches. If the user has as many
-// batches as the store allows, it removes the batch whose last request is the oldest.
-func (n *runNextBatches) rememberFirstRequest(key batchKey, firstRequest runNextBatch) {
+// rememberFirstBatchRequest records the first request of a batch, and removes abandoned batches. If the user has as
+// many batches as the store allows, it removes the batch whose last request is the oldest.
+func (n *runNextBatches) rememberFirstBatchRequest(key batchKey, firstRequest runNextBatch) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.byBatch == nil {

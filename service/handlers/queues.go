@@ -362,7 +362,7 @@ func (h *API) resumeJobsOfFrozenQueue(ctx context.Context, q *store.QueueState) 
 		}
 		// Use the rights of the service, because a user with the right to resume the queue needs no right on
 		// its jobs.
-		v, err := h.applyVerbToRefs(withServiceRights(ctx), h.newPauseVerb(false), refs, f.States)
+		v, err := h.applyVerbToJobRefs(withServiceRights(ctx), h.newPauseVerb(false), refs, f.States)
 		if err = firstUnexpectedError(&v, err); err != nil || page.NextBeforeSeq == 0 {
 			return err
 		}

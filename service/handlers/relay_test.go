@@ -112,7 +112,7 @@ func TestEditOfRemoteJobIsAppliedLocally(t *testing.T) {
 			j.Shell, j.OnLost = "/bin/sh", queue.OnLostRetry // the edit below is valid only with these values
 			s.enqueueJobs(t, j)
 			for _, verb := range c.verbs {
-				if err := s.Store.ChangeJob(t.Context(), 1, store.Change{Verb: verb, UID: ownerUID}); err != nil {
+				if err := s.Store.ChangeJob(t.Context(), 1, store.JobChange{Verb: verb, UID: ownerUID}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -176,7 +176,7 @@ func TestRelayedRequestsCheckCallerRight(t *testing.T) {
 func TestRelayedRequestIgnoresNewJobWithSameID(t *testing.T) {
 	s, c := newRelayTestAPI(t)
 	s.enqueueJobs(t, draftWithID("j"))
-	if err := s.Store.ChangeJob(t.Context(), 1, store.Change{Verb: queue.VerbRemove, UID: ownerUID}); err != nil {
+	if err := s.Store.ChangeJob(t.Context(), 1, store.JobChange{Verb: queue.VerbRemove, UID: ownerUID}); err != nil {
 		t.Fatal(err)
 	}
 	s.enqueueJobs(t, draftWithID("j"))
@@ -210,10 +210,10 @@ func TestFrozenQueueResumeResumesAllUsersJobs(t *testing.T) {
 	s, c := newRelayTestAPI(t)
 	s.enqueueJobs(t, draftWithID("j"))
 	lease := s.claimJobs(t, 1)[0].Lease()
-	_, err := s.Store.ReportAndClaim(t.Context(), store.LeaseReport{Starts: []store.AttemptStart{{Lease: lease,
+	_, err := s.Store.ReportAndClaim(t.Context(), store.LeaseReport{AttemptStarts: []store.AttemptStart{{Lease: lease,
 		StartedAt: s.Store.Now()}}})
 	if err == nil {
-		err = s.Store.RecordPause(t.Context(), store.PauseRequest{Lease: lease, Paused: true})
+		err = s.Store.RecordJobPause(t.Context(), store.JobPauseRequest{Lease: lease, Paused: true})
 	}
 	if err != nil {
 		t.Fatal(err)

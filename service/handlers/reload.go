@@ -10,7 +10,8 @@ import (
 
 // ReloadSettingsFile implements control.API.
 func (h *API) ReloadSettingsFile(ctx context.Context, _ control.NoParams) (control.ReloadResult, error) {
-	if _, relayed := cluster.RelayedRequest(ctx); relayed { // for another node, read only the shared settings and drains
+	// for another node, read only the shared settings and drains
+	if _, relayed := cluster.RelayedRequestStates(ctx); relayed {
 		return control.ReloadResult{}, h.ReloadSharedSettings(ctx)
 	}
 	if err := h.Guard.RecordAudit(ctx, "reload", h.Paths.SettingsFile, nil); err != nil {

@@ -14,7 +14,7 @@ import (
 
 // If the service does not start at boot, replies about some schedules and jobs contain a note that warns of this. These
 // are replies about schedules, and about jobs that are due in more than an hour.
-func TestReceiptNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
+func TestEnqueueReplyNotesMissingStartAtBoot(t *testing.T) {
 	s := newSQLiteTestAPI(t)
 	advice := ""
 	s.StartAtBootAdvice = func() string { return advice }
@@ -61,7 +61,7 @@ func TestReceiptNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 
 // If the service does not start at boot, the reply to an edit has a note if the edit delays a job by more than
 // an hour.
-func TestEditNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
+func TestEditReplyNotesMissingStartAtBoot(t *testing.T) {
 	s := newSQLiteTestAPI(t)
 	s.StartAtBootAdvice = func() string { return "do" }
 	ctx := contextAsPeer(t, ownerUID, control.RightSubmit)

@@ -23,7 +23,7 @@ import (
 )
 
 // sixfoldJSONText returns a text of n bytes that takes 6*n bytes in JSON.
-func sixfoldJSONText(n int) string { return strings.Repeat("\x01", n) }
+func sixfoldJSONText(textBytes int) string { return strings.Repeat("\x01", textBytes) }
 
 // newLargestJob returns a job that takes the maximum space in a reply.
 func newLargestJob(id string) queue.Job {
@@ -39,7 +39,7 @@ func newLargestJob(id string) queue.Job {
 			sixfoldJSONText(queue.MaxCommandBytes)},
 		Stdin: sixfoldJSONText(queue.MaxStdinBytes), Cwd: sixfoldJSONText(4096), RunAsUser: sixfoldJSONText(256),
 		Shell:            sixfoldJSONText(4096),
-		OutputLimitBytes: queue.MaxOutputLimit, RunAsUID: new(61377),
+		OutputLimitBytes: queue.MaxOutputLimitBytes, RunAsUID: new(61377),
 		SpecialExitCodes: queue.SpecialExitCodes{OkCodes: codes, NoRetryCodes: codes, DeferCodes: codes},
 		OnLost:           queue.OnLostRetry,
 		Labels:           map[string]string{},
@@ -70,9 +70,9 @@ func (s *testAPI) putLargestSchedules(t *testing.T, ctx context.Context, jobs ..
 			}
 			for range maxShownPastOccurrences {
 				f := store.OccurrenceRequest{ScheduleName: sched.Name, Generation: sched.Generation,
-					Occurrences:    []queue.UnixMillis{1},
-					MaxPendingJobs: 1,
-					CandidateJobID: func(queue.UnixMillis, int) string { return strings.Repeat("x", 128) }}
+					OccurrencesToRun: []queue.UnixMillis{1},
+					MaxPendingJobs:   1,
+					CandidateJobID:   func(queue.UnixMillis, int) string { return strings.Repeat("x", 128) }}
 				if _, err := s.Store.RunOccurrences(ctx, f); err != nil {
 					t.Fatal(err)
 				}
@@ -162,8 +162,9 @@ func TestRepliesFitInOneProtocolLine(t *testing.T) {
 	schedules := func() (all []any) {
 		for _, j := range []queue.Job{largestJob, env} {
 			all = append(all, s.newScheduleView(&store.Schedule{Name: sixfoldJSONText(store.MaxScheduleNameBytes),
-				CronLine: sixfoldJSONText(1024), TimeZone: sixfoldJSONText(256), Note: sixfoldJSONText(queue.MaxErrorBytes),
-				JobDraft: j}))
+				CronLine: sixfoldJSONText(1024), TimeZone: sixfoldJSONText(256),
+				PauseOrDamageNote: sixfoldJSONText(queue.MaxErrorBytes),
+				JobDraft:          j}))
 		}
 		return all
 	}
@@ -279,7 +280,7 @@ func TestRepliesFitInOneProtocolLine(t *testing.T) {
 			for i := range list {
 				list[i] = sixfoldJSONText(500)
 			}
-			near := slices.Repeat([]control.UserBytes{{UID: 1 << 31, User: sixfoldJSONText(256), Bytes: 1 << 62}},
+			near := slices.Repeat([]control.UserBytes{{UID: 1 << 31, User: sixfoldJSONText(256), StoredBytes: 1 << 62}},
 				maxListedUsersNearQuota)
 			return []any{control.Status{QuotaUse: control.QuotaUse{UsersNearQuota: near}, Health: doctor.HealthText(list, true),
 				Storage: control.Storage{StateDir: sixfoldJSONText(4096)}, SocketPath: sixfoldJSONText(4096),
@@ -350,7 +351,7 @@ func TestRepliesFitInOneProtocolLine(t *testing.T) {
 		"doctor": func() []any {
 			var d control.Diagnosis
 			for range 100 { // each check reports at most ten findings
-				d.Findings = append(d.Findings, control.Finding{Check: "integrity", Level: "failure",
+				d.Findings = append(d.Findings, control.Finding{CheckName: "integrity", Level: "failure",
 					Message: sixfoldJSONText(8192),
 					Advice:  sixfoldJSONText(1024)})
 			}

@@ -83,13 +83,13 @@ func requestLine(method, params string) string {
 	return `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":` + params + `}`
 }
 
-// batchRequest returns a request that adds n jobs to a batch and does not commit the batch. If n jobs do not fit, the
-// request has as many as fit.
-func batchRequest(n int, job func(i int) string) string {
+// batchRequestLine returns a request that adds n jobs to a batch and does not commit the batch. If n jobs do not fit,
+// the request has as many as fit.
+func batchRequestLine(maxJobs int, jobJSON func(i int) string) string {
 	var b strings.Builder
 	b.WriteString(`{"batch":"b","jobs":[`)
-	for i := range n {
-		j := job(i)
+	for i := range maxJobs {
+		j := jobJSON(i)
 		if b.Len()+len(j) > maxInputBytes {
 			break
 		}
@@ -117,45 +117,45 @@ var expensiveRequestLines = map[string]func() string{
 	"a text without end":   func() string { return `{"id":"` + strings.Repeat(`\u0001`, maxInputBytes/6) },
 	"too deep":             func() string { return strings.Repeat("[", maxInputBytes) },
 	"not UTF-8 at the end": func() string { return `{"id":"` + strings.Repeat("é", maxInputBytes/2) + "\xff\"}" },
-	"jobs of nothing":      func() string { return batchRequest(1<<30, func(int) string { return "{}" }) },
+	"jobs of nothing":      func() string { return batchRequestLine(1<<30, func(int) string { return "{}" }) },
 	"jobs, all there may be": func() string {
-		return batchRequest(queue.MaxJobsPerRequest,
+		return batchRequestLine(queue.MaxJobsPerRequest,
 			func(int) string { return `{"command":"true"}` })
 	},
 	"jobs with much to be set": func() string {
 		env := `{"command":"true","env":{"A":"` + strings.Repeat("x", maxInputBytes/queue.MaxJobsPerRequest-50) + `"}}`
-		return batchRequest(queue.MaxJobsPerRequest, func(int) string { return env })
+		return batchRequestLine(queue.MaxJobsPerRequest, func(int) string { return env })
 	},
 	"jobs with many variables": func() string {
 		env := `{"command":"true","env":` + objectWithMembers(maxInputBytes/queue.MaxJobsPerRequest/13, `"1"`) + `}`
-		return batchRequest(queue.MaxJobsPerRequest, func(int) string { return env })
+		return batchRequestLine(queue.MaxJobsPerRequest, func(int) string { return env })
 	},
 	"jobs with labels": func() string {
 		job := `{"command":"true","labels":` +
 			objectWithMembers(queue.MaxLabels-1, `"`+strings.Repeat(`\u0001`, 30)+`"`) + `}`
-		return batchRequest(queue.MaxJobsPerRequest, func(int) string { return job })
+		return batchRequestLine(queue.MaxJobsPerRequest, func(int) string { return job })
 	},
 	"jobs with long arguments": func() string {
 		job := `{"argv":["` + strings.Repeat(`x","`, 1900) + `"]}`
-		return batchRequest(queue.MaxJobsPerRequest, func(int) string { return job })
+		return batchRequestLine(queue.MaxJobsPerRequest, func(int) string { return job })
 	},
 	"jobs with all arguments there may be": func() string {
 		job := `{"argv":["` + strings.Repeat(`x","`, control.MaxArgsAndEnvPerRequest/queue.MaxJobsPerRequest-2) + `"]}`
-		return batchRequest(queue.MaxJobsPerRequest, func(int) string { return job })
+		return batchRequestLine(queue.MaxJobsPerRequest, func(int) string { return job })
 	},
 	"the largest jobs": func() string {
 		job := `{"argv":["` + strings.Repeat("x", 131_000) + `"],"env":{"A":"` + strings.Repeat("y", 131_000) + `","B":"` +
 			strings.Repeat("z", 131_000) + `"},"stdin":"` + strings.Repeat("z", 256<<10) + `"}`
-		return batchRequest(queue.MaxJobsPerRequest, func(int) string { return job })
+		return batchRequestLine(queue.MaxJobsPerRequest, func(int) string { return job })
 	},
 	"the largest jobs of escapes": func() string {
 		e := func(n int) string { return strings.Repeat(`\u0001`, n) }
 		job := `{"argv":["` + e(131_000) + `"],"env":{"A":"` + e(131_000) + `","B":"` + e(131_000) + `"},"stdin":"` +
 			e(256<<10) + `"}`
-		return batchRequest(queue.MaxJobsPerRequest, func(int) string { return job })
+		return batchRequestLine(queue.MaxJobsPerRequest, func(int) string { return job })
 	},
 	"jobs with faults, the last of them": func() string {
-		return batchRequest(queue.MaxJobsPerRequest, func(i int) string {
+		return batchRequestLine(queue.MaxJobsPerRequest, func(i int) string {
 			if i == queue.MaxJobsPerRequest-1 {
 				return objectWithMembers(10_000, "1")
 			}
@@ -163,7 +163,7 @@ var expensiveRequestLines = map[string]func() string{
 		})
 	},
 	"jobs with the same id": func() string {
-		return batchRequest(queue.MaxJobsPerRequest, func(int) string { return `{"command":"true","id":"same"}` })
+		return batchRequestLine(queue.MaxJobsPerRequest, func(int) string { return `{"command":"true","id":"same"}` })
 	},
 	"names that are not there": func() string {
 		var b strings.Builder
@@ -178,9 +178,9 @@ var expensiveRequestLines = map[string]func() string{
 	},
 }
 
-// commonExpensiveShapes lists the shapes (values that are expensive to parse) that the test uses for every kind of
+// commonExpensiveShapeNames lists the shapes (values that are expensive to parse) that the test uses for every kind of
 // parameter. The other shapes are used only for parameters with a special parser.
-var commonExpensiveShapes = []string{"nested", "text of escapes", "a text of digits", "digits"}
+var commonExpensiveShapeNames = []string{"nested", "text of escapes", "a text of digits", "digits"}
 
 // requestLineGenerators returns functions that generate all inputs of the test, by name. For each shape, an input
 // has that shape as a known parameter, as an unknown parameter, or as a field of a job.
@@ -210,22 +210,22 @@ func requestLineGenerators() map[string]func() string {
 			kind, _ := properties[name].(map[string]any)
 			delete(kind, "description")
 			raw, _ := json.Marshal(kind)
-			add(string(raw), m.Method, `{"`+name+`":`, "}", commonExpensiveShapes...)
+			add(string(raw), m.Method, `{"`+name+`":`, "}", commonExpensiveShapeNames...)
 		}
 	}
 	for _, f := range queue.SpecFields() {
 		add(fmt.Sprint("field ", f.Kind, f.Name == "id", f.Name == "umask", f.Name == "labels"), "enqueue", `{"`+f.Name+`":`,
-			"}", commonExpensiveShapes...)
+			"}", commonExpensiveShapeNames...)
 	}
 	add("unknown", "list", `{"nosuch":`, "}", every...)
 	add("ids", "cancel", `{"ids":`, "}", every...)
-	add("argv", "enqueue", `{"argv":`, "}", commonExpensiveShapes...)
+	add("argv", "enqueue", `{"argv":`, "}", commonExpensiveShapeNames...)
 	add("env", "enqueue", `{"command":"true","env":`, "}", every...)
 	add("schedule", "schedule.add", `{"name":"a","cron":"@hourly","command":"true","env":`, "}", every...)
-	add("cron", "schedule.add", `{"name":"a","command":"true","cron":`, "}", commonExpensiveShapes...)
+	add("cron", "schedule.add", `{"name":"a","command":"true","cron":`, "}", commonExpensiveShapeNames...)
 	add("jobs", "enqueue.batch", `{"jobs":`, "}", every...)
-	add("set", "edit", `{"id":"a","set":{"env":`, "}}", commonExpensiveShapes...)
-	add("params", "show", "", "", commonExpensiveShapes...)
+	add("set", "edit", `{"id":"a","set":{"env":`, "}}", commonExpensiveShapeNames...)
+	add("params", "show", "", "", commonExpensiveShapeNames...)
 	return all
 }
 

@@ -18,7 +18,7 @@ func (h *API) checkDemandsCanBeMet(j *queue.Job, loadNodes func() ([]store.NodeS
 	var nodes []store.NodeState
 	for i := range j.Demands {
 		d := &j.Demands[i]
-		if d.StatesLimit() && d.GateOwner(j.UID) == queue.SharedOwner {
+		if d.StatesItsLimit() && d.GateOwner(j.UID) == queue.SharedGateOwner {
 			if err := h.GateRules.ApplyGateRule(d); err != nil {
 				return err
 			}
@@ -33,7 +33,7 @@ func (h *API) checkDemandsCanBeMet(j *queue.Job, loadNodes func() ([]store.NodeS
 		demands = append(demands, d)
 		check := checkSomeNodeHasResource
 		if d.Kind == queue.GateNode {
-			check = checkSomeNodeMatches
+			check = checkNodeDemandMatches
 		}
 		if err := check(d, nodes); err != nil {
 			return err
@@ -89,8 +89,8 @@ func checkSomeNodeHasResource(d *queue.Demand, nodes []store.NodeState) error {
 	return nil
 }
 
-// checkSomeNodeMatches returns an error if no node has the name or label that the demand requires.
-func checkSomeNodeMatches(d *queue.Demand, nodes []store.NodeState) error {
+// checkNodeDemandMatches returns an error if no node has the name or label that the demand requires.
+func checkNodeDemandMatches(d *queue.Demand, nodes []store.NodeState) error {
 	var names []string
 	for i := range nodes {
 		if nodes[i].MatchesSelector(d.GateKey) {

@@ -92,9 +92,9 @@ func newTestAPI(t testing.TB, o testAPIOptions) *testAPI {
 	d.OutputFiles = &cluster.OutputFiles{RunnerLocation: d.RunnerLocation, Paths: d.Paths}
 	d.Pool = worker.New(d.Store, worker.Config{
 		RunnerLocation: d.RunnerLocation, Account: d.JobAccount, Log: d.Log, StoreTime: d.Store.Now,
-		CheckMayStart:   d.Owners.CheckJobOwner,
-		ResourceUnitEnv: d.Settings.ResourceUnitVariables,
-		UserQuotaBytes:  d.UserQuota.MaxBytesPerUser, RunningJobsPaused: d.QueueRules.RunningJobsPaused,
+		CheckJobMayStart: d.Owners.CheckJobAccountsUnchanged,
+		ResourceUnitEnv:  d.Settings.ResourceUnitVariables,
+		UserQuotaBytes:   d.UserQuota.MaxBytesPerUser, AreRunningJobsPaused: d.QueueRules.RunningJobsPaused,
 		HungRunnerAdvice: doctor.HungRunnerAdvice, NodeName: d.NodeName,
 		RetryPolicy:      func() queue.RetryPolicy { return d.Settings.CurrentConfig().RetryPolicy() },
 		StopTimeout:      func() time.Duration { return d.Settings.CurrentConfig().StopTimeout },
@@ -108,8 +108,8 @@ func newTestAPI(t testing.TB, o testAPIOptions) *testAPI {
 		RemoteWaitLimiter: cluster.NewRemoteWaitLimiter(),
 	}
 	d.Drainer = &cluster.Drainer{Cluster: d.Cluster, Pool: d.Pool, DrainState: d.DrainState}
-	d.LeaseKeeper = cluster.NewLeaseKeeper(d.Log, d.Drainer, d.AllNodes)
-	api := New(d, FrontParts{
+	d.NodeLeaseKeeper = cluster.NewNodeLeaseKeeper(d.Log, d.Drainer, d.AllNodes)
+	api := New(d, FrontEndParts{
 		ControlSocket: noControlSocket{}, StopServiceRequests: make(chan bool, 1),
 		BeforeSettingsReload: func() {}, AfterSettingsReload: func() {},
 	})
@@ -144,7 +144,7 @@ func newSettingsKeeper(t testing.TB, values map[string]string, workerCount strin
 	flags := map[string]string{"workers": cmp.Or(workerCount, "0")}
 	k, err := settings.New(settings.Options{FlagValues: flags})
 	if err == nil {
-		err = k.ReplaceFileLayer(config.Layer{Origin: config.FromFile, Values: values})
+		err = k.ReplaceFileLayer(config.Layer{Origin: config.FromFile, ValuesBySetting: values})
 	}
 	if err != nil {
 		t.Fatal(err)

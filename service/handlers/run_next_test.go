@@ -14,7 +14,7 @@ import (
 // A job that is enqueued with the option "next" gets a priority above the effective priorities of its owner's waiting
 // jobs. If the owner may not set such a high priority, the job gets the highest priority that the owner may set, and
 // the reply has a note. The request is not rejected, because the user did not choose that priority.
-func TestNextJobPriorityExceedsOwnersWaitingJobs(t *testing.T) {
+func TestRunNextPriorityExceedsOwnersWaitingJobs(t *testing.T) {
 	s := newSQLiteTestAPI(t)
 	order := queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByEnqueues}
 	if err := s.Store.SetRankOrder(t.Context(), order); err != nil {
@@ -67,7 +67,7 @@ func TestNextJobPriorityExceedsOwnersWaitingJobs(t *testing.T) {
 }
 
 // A job that is enqueued with the option "next" never gets a priority below its queue's default.
-func TestNextNeverLowersDefaultPriority(t *testing.T) {
+func TestRunNextNeverLowersDefaultPriority(t *testing.T) {
 	s := newSQLiteTestAPI(t)
 	ctx := contextAsPeer(t, ownerUID, control.RightSubmit)
 	low := control.EnqueueParams{JobSpec: queue.Spec{Command: new("true"), Priority: new(int64(-5))}}
@@ -89,7 +89,7 @@ func TestNextNeverLowersDefaultPriority(t *testing.T) {
 
 // A job that is enqueued with the option "next" gets a priority above that of its owner's failed job that
 // waits for its retry, even if another job of the owner could start now.
-func TestNextJobPriorityExceedsRetryingJob(t *testing.T) {
+func TestRunNextPriorityExceedsRetryingJob(t *testing.T) {
 	s := newSQLiteTestAPI(t)
 	ctx := contextAsPeer(t, ownerUID, control.RightSubmit)
 	put := func(p control.EnqueueParams) int64 {
@@ -106,15 +106,14 @@ func TestNextJobPriorityExceedsRetryingJob(t *testing.T) {
 		return j.Priority
 	}
 	put(control.EnqueueParams{JobSpec: queue.Spec{Priority: new(int64(9))}})
-	claimed, err := s.Store.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: 1})
+	claimed, err := s.Store.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 1})
 	if err != nil || len(claimed.ClaimedJobs) != 1 {
 		t.Fatalf("claimed %d jobs, %v", len(claimed.ClaimedJobs), err)
 	}
-	failed := queue.AttemptDecision{NextState: queue.Failed, CountsAttempt: true, RecordsAttempt: true,
+	failed := queue.AttemptDecision{NextState: queue.Failed, CountsTowardMaxAttempts: true, RecordsAttempt: true,
 		StartDelay: time.Minute}
 	settlement := store.Settlement{Lease: claimed.ClaimedJobs[0].Lease(), Decision: failed}
-	if _,
-		err := s.Store.ReportAndClaim(t.Context(),
+	if _, err := s.Store.ReportAndClaim(t.Context(),
 		store.LeaseReport{Settlements: []store.Settlement{settlement}}); err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +125,7 @@ func TestNextJobPriorityExceedsRetryingJob(t *testing.T) {
 
 // All requests of a batch with the option "next" use the priority that was computed for the first one. For a
 // later batch with the same name, the priority is computed again.
-func TestNextPriorityIsEqualAcrossBatch(t *testing.T) {
+func TestRunNextPriorityIsEqualAcrossBatch(t *testing.T) {
 	s := newSQLiteTestAPI(t)
 	ctx := contextAsPeer(t, ownerUID, control.RightSubmit)
 	send := func(commit bool) []string {
@@ -169,27 +168,27 @@ func TestNextPriorityIsEqualAcrossBatch(t *testing.T) {
 // arrive.
 func TestRunNextForgetsAbandonedBatches(t *testing.T) {
 	var n runNextBatches
-	n.rememberFirstRequest(batchKey{1, "other user"}, runNextBatch{earlierJobCount: 1})
+	n.rememberFirstBatchRequest(batchKey{1, "other user"}, runNextBatch{earlierJobCount: 1})
 	for i := range store.MaxStagedBatchesPerUser + 1 {
-		n.rememberFirstRequest(batchKey{2, strconv.Itoa(i)}, runNextBatch{store.WaitingPriority{Priority: int64(i),
+		n.rememberFirstBatchRequest(batchKey{2, strconv.Itoa(i)}, runNextBatch{store.WaitingPriority{Priority: int64(i),
 			JobFound: true},
 			queue.UnixMillis(i), 1})
 	}
-	_, first := n.recordRequest(batchKey{2, "0"}, 20, 1)
-	b, second := n.recordRequest(batchKey{2, "1"}, 20, 3)
+	_, first := n.recordBatchRequest(batchKey{2, "0"}, 20, 1)
+	b, second := n.recordBatchRequest(batchKey{2, "1"}, 20, 3)
 	if first || !second || b.bestWaiting.Priority != 1 || b.earlierJobCount != 1 ||
 		len(n.byBatch) != store.MaxStagedBatchesPerUser+1 {
 		t.Errorf("first %t, second %t with %d; %d batches are remembered", first, second, b.bestWaiting.Priority,
 			len(n.byBatch))
 	}
-	n.rememberFirstRequest(batchKey{1, "later"},
+	n.rememberFirstBatchRequest(batchKey{1, "later"},
 		runNextBatch{lastRequestAt: queue.UnixMillis(20).Add(store.BatchStagingTimeout),
 			earlierJobCount: 1})
-	if b, known := n.recordRequest(batchKey{2, "1"}, 21, 1); !known || b.earlierJobCount != 4 || len(n.byBatch) != 2 {
+	if b, known := n.recordBatchRequest(batchKey{2, "1"}, 21, 1); !known || b.earlierJobCount != 4 || len(n.byBatch) != 2 {
 		t.Errorf("batch with a recent request known: %t; %d batches are remembered, want 2", known, len(n.byBatch))
 	}
 	n.forgetBatch(2, "1")
-	if _, known := n.recordRequest(batchKey{2, "1"}, 21, 1); known {
+	if _, known := n.recordBatchRequest(batchKey{2, "1"}, 21, 1); known {
 		t.Error("a removed batch is remembered")
 	}
 }
@@ -197,7 +196,7 @@ func TestRunNextForgetsAbandonedBatches(t *testing.T) {
 // A job that is enqueued with the option "next" starts before its owner's waiting jobs, even with the setting
 // aging = enqueue, where each new job raises the priority of all waiting jobs. The jobs of a batch start in
 // the order of the batch.
-func TestNextJobStartsFirstWithEnqueueAging(t *testing.T) {
+func TestRunNextJobStartsFirstWithEnqueueAging(t *testing.T) {
 	s := newSQLiteTestAPI(t)
 	if err := s.Store.SetRankOrder(t.Context(), queue.RankOrder{Scheduling: queue.SchedulingByAging,
 		AgingUnit: queue.AgingByEnqueues}); err != nil {

@@ -23,9 +23,9 @@ import (
 )
 
 const (
-	// nextOccurrencesShown is how many future occurrences (planned starts) of a schedule the method schedule.show
+	// shownFutureOccurrences is how many future occurrences (planned starts) of a schedule the method schedule.show
 	// returns. maxShownPastOccurrences is the maximum number of past occurrences that it returns.
-	nextOccurrencesShown    = 5
+	shownFutureOccurrences  = 5
 	maxShownPastOccurrences = 20
 	// maxScheduleChangeTries is the maximum number of tries to change a schedule while other requests keep changing it.
 	maxScheduleChangeTries = 10
@@ -41,7 +41,7 @@ type requestedSchedule struct {
 
 // ScheduleAdd implements control.API.
 func (h *API) ScheduleAdd(ctx context.Context, p control.ScheduleAddParams) (control.ScheduleDetail, error) {
-	p.JobSpec = *p.JobSpec.WithoutTrace() // the caller's trace ends long before a job starts
+	p.JobSpec = *p.JobSpec.WithoutTraceVariables() // the caller's trace ends long before a job starts
 	want, err := h.checkScheduleRequest(ctx, &p)
 	if err != nil {
 		return control.ScheduleDetail{}, err
@@ -59,8 +59,9 @@ func (h *API) ScheduleAdd(ctx context.Context, p control.ScheduleAddParams) (con
 		}
 		put := want.Schedule
 		if sched.PausedAt != 0 { // keep the pause when a schedule is replaced
-			put.PausedAt, put.PausedByUID, put.Note, put.NextOccurrenceAt, put.NextDueAt = sched.PausedAt, sched.PausedByUID,
-				sched.Note, 0, 0
+			put.PausedAt, put.PausedByUID, put.PauseOrDamageNote, put.NextOccurrenceAt, put.NextDueAt = sched.PausedAt,
+				sched.PausedByUID,
+				sched.PauseOrDamageNote, 0, 0
 		}
 		return h.UserQuota.RunWithinQuota(ctx, put.OwnerUID, func() error {
 			_, err := h.Store.PutSchedule(ctx, store.SchedulePutRequest{
@@ -143,9 +144,10 @@ func (s *requestedSchedule) fillDefaultsAndCheck() (err error) {
 // nextOccurrence returns the next occurrence of a schedule after the given time. The job of the occurrence is
 // due at dueAt, which is plannedAt plus a delay of at most s.Jitter. Both times are 0 if no occurrence
 // follows.
-func nextOccurrence(s *store.Schedule, cronLine *schedule.CronLine, location *time.Location, after queue.UnixMillis) (
+func nextOccurrence(s *store.Schedule, cronLine *schedule.CronLine, location *time.Location,
+	afterTime queue.UnixMillis) (
 	plannedAt, dueAt queue.UnixMillis) {
-	next := cronLine.NextOccurrence(after.Time(), s.CreatedAt.Time(), location)
+	next := cronLine.NextOccurrence(afterTime.Time(), s.CreatedAt.Time(), location)
 	if next.IsZero() {
 		return 0, 0
 	}
@@ -249,7 +251,7 @@ func (h *API) newScheduleView(sched *store.Schedule) control.Schedule {
 	v := control.Schedule{
 		Name: sched.Name, Cron: sched.CronLine, TimeZone: sched.TimeZone, Jitter: control.Duration(sched.MaxJitter),
 		CatchUp: string(sched.CatchUp), Overlap: string(sched.Overlap),
-		Paused: sched.PausedAt != 0, PausedAt: control.Time(sched.PausedAt), PauseReason: sched.Note,
+		Paused: sched.PausedAt != 0, PausedAt: control.Time(sched.PausedAt), PauseReason: sched.PauseOrDamageNote,
 		NextAt: control.Time(sched.NextOccurrenceAt), User: user, CreatedAt: control.Time(sched.CreatedAt),
 		Command: queue.CommandText(sched.JobDraft.Command, sched.JobDraft.Argv), Argv: sched.JobDraft.Argv,
 	}
@@ -303,7 +305,7 @@ func (h *API) nextOccurrenceTimes(sched *store.Schedule) []control.Time {
 	if sched.PausedAt != 0 || err != nil || err2 != nil {
 		return list
 	}
-	for at := sched.NextOccurrenceAt; at != 0 && len(list) < nextOccurrencesShown; at,
+	for at := sched.NextOccurrenceAt; at != 0 && len(list) < shownFutureOccurrences; at,
 		_ = nextOccurrence(sched, &line, zone, at) {
 		list = append(list, control.Time(at))
 	}
@@ -391,7 +393,7 @@ func (h *API) ScheduleResume(ctx context.Context, p control.ScheduleNameParams) 
 		}
 		if err = errors.Join(err, err2); err != nil || sched.OwnerUID < 0 || sched.IsDamaged {
 			return queue.Errorf(queue.CodeWrongState, "schedule %s cannot resume: %s", sched.Name,
-				cmp.Or(sched.Note, fmt.Sprintf("%v; add the schedule again with --replace", err)))
+				cmp.Or(sched.PauseOrDamageNote, fmt.Sprintf("%v; add the schedule again with --replace", err)))
 		}
 		resume := store.SchedulePauseRequest{ScheduleName: sched.Name, Generation: sched.Generation, RequestedByUID: &uid,
 			LastOccurrenceAt: max(sched.LastOccurrenceAt, h.Store.Now()), LastBootID: currentBootID()}
@@ -400,23 +402,24 @@ func (h *API) ScheduleResume(ctx context.Context, p control.ScheduleNameParams) 
 	})
 }
 
-// ScheduleRun implements control.API.
-func (h *API) ScheduleRun(ctx context.Context, p control.ScheduleNameParams) (control.EnqueueResult, error) {
+// RunScheduleNow implements control.API.
+func (h *API) RunScheduleNow(ctx context.Context, p control.ScheduleNameParams) (control.EnqueueResult, error) {
 	var result control.EnqueueResult
 	_, err := h.changeSchedule(ctx, "schedule.run", p.Name, func(sched *store.Schedule, uid int) error {
 		c := h.Settings.CurrentConfig()
 		now := h.Store.Now()
 		f := store.OccurrenceRequest{
-			ScheduleName: sched.Name, Generation: sched.Generation, RequestedByUID: &uid, Occurrences: []queue.UnixMillis{now},
-			OwnerName:      h.Owners.UserNameOrEmpty(sched.OwnerUID),
-			MaxPendingJobs: c.MaxPending, MaxPendingJobsPerUser: c.MaxPendingPerUser,
+			ScheduleName: sched.Name, Generation: sched.Generation, RequestedByUID: &uid,
+			OccurrencesToRun: []queue.UnixMillis{now},
+			OwnerName:        h.Owners.UserNameOrEmpty(sched.OwnerUID),
+			MaxPendingJobs:   c.MaxPending, MaxPendingJobsPerUser: c.MaxPendingPerUser,
 			MaxBytesPerUser: h.UserQuota.MaxBytesPerUser(),
 			CandidateJobID: func(occurrence queue.UnixMillis, n int) string {
 				return schedule.CandidateJobID(sched.Name, occurrence.Time(), n)
 			},
 		}
 		if sched.OwnerUID < 0 || sched.IsDamaged {
-			return queue.Errorf(queue.CodeWrongState, "schedule %s cannot run: %s", sched.Name, sched.Note)
+			return queue.Errorf(queue.CodeWrongState, "schedule %s cannot run: %s", sched.Name, sched.PauseOrDamageNote)
 		}
 		for {
 			var runResult store.OccurrenceResult
@@ -427,13 +430,13 @@ func (h *API) ScheduleRun(ctx context.Context, p control.ScheduleNameParams) (co
 			switch {
 			case err != nil:
 				return err
-			case runResult.WasCarriedOut:
+			case runResult.RequestCarriedOut:
 				result = control.EnqueueResult{JobID: runResult.Records[0].JobID, JobSeq: runResult.Records[0].JobSeq}
 				return nil
-			case len(runResult.LeasedJobSeqs) == 0:
+			case len(runResult.JobSeqsToCancel) == 0:
 				return store.ErrScheduleChanged
 			}
-			for _, seq := range runResult.LeasedJobSeqs {
+			for _, seq := range runResult.JobSeqsToCancel {
 				if err := h.cancelLeasedJob(ctx, seq, uid); err != nil {
 					return err
 				}
@@ -477,7 +480,7 @@ func (h *API) cancelLeasedJob(ctx context.Context, seq int64, uid int) error {
 	if err != nil || len(found.Refs) == 0 || found.Refs[0].Seq != seq {
 		return err
 	}
-	request := cluster.Request{Method: "cancel", Params: control.Selection{ID: control.JobID(found.Refs[0].ID)},
+	request := cluster.Request{APIMethod: "cancel", Params: control.Selection{ID: control.JobID(found.Refs[0].ID)},
 		AllowedStates: []queue.State{queue.Processing}, AwaitsAttemptEnd: true}
 	ctx = withServiceRights(control.WithPeer(ctx, control.Peer{UID: uid}))
 	var v control.BulkResult

@@ -86,7 +86,7 @@ func TestRightsLimitScheduleAccess(t *testing.T) {
 		want(c.who+" pauses", err, c.may)
 		_, err = s.ScheduleResume(c.ctx, name)
 		want(c.who+" resumes", err, c.may)
-		run, err := s.ScheduleRun(c.ctx, name)
+		run, err := s.RunScheduleNow(c.ctx, name)
 		want(c.who+" runs", err, c.may)
 		if err == nil {
 			j, err := s.Store.Get(t.Context(), run.JobID)

@@ -15,7 +15,7 @@ func (h *API) ServiceStop(ctx context.Context, p control.ServiceStopParams) (con
 	}
 	queue.TrySend(h.StopServiceRequests, p.KeepJobs) // if the service is already stopping, this has no effect
 	stopping := control.ServiceStopResult{ServicePID: os.Getpid(), StateDir: h.Paths.StateDir}
-	if h.RunnerLocation.HasExternalDir() {
+	if h.RunnerLocation.HasExternalRunnersDir() {
 		stopping.RunnerDir = h.RunnerLocation.RunnersDir
 	}
 	return stopping, nil

@@ -20,15 +20,16 @@ const (
 	maxShownTailBytes = 4 << 10
 	// maxShownAttempts is the maximum number of attempts that ShowJob returns.
 	maxShownAttempts = 100
-	// maxOutputReads limits how often ShowJob reads the output. If the job's state has changed during the read, ShowJob
-	// reads the output again, so that the shown output belongs to the shown state.
-	maxOutputReads = 4
+	// maxOutputReadTries limits how often ShowJob reads the output. If the job's state has changed during the read,
+	// ShowJob reads the output again, so that the shown output belongs to the shown state.
+	maxOutputReadTries = 4
 )
 
 // ShowJob implements control.API.
 func (h *API) ShowJob(ctx context.Context, p control.ShowParams) (control.JobDetail, error) {
-	req := &showRequest{api: h, peer: control.PeerFrom(ctx), jobID: string(p.ID), beforeAttempt: p.AttemptsBelowNumber,
-		maxVisibility: access.VisibleAll}
+	req := &showRequest{api: h, peer: control.PeerFrom(ctx), jobID: string(p.ID),
+		beforeAttemptNumber: p.AttemptsBelowNumber,
+		maxVisibility:       access.VisibleAll}
 	if p.HideEnv {
 		req.maxVisibility = access.VisibleWithoutEnv
 	}
@@ -45,7 +46,7 @@ func (h *API) ShowJob(ctx context.Context, p control.ShowParams) (control.JobDet
 			if req.job.State == queue.Processing && errors.Is(err, queue.ErrUnavailable) {
 				err = nil // the runner does not answer, so show the job without output
 			}
-			req.tailsUpToDate = true
+			req.tailsMatchJobState = true
 			req.outputReadCount++
 		case errors.Is(err, errAccessNotAudited):
 			req.maxVisibility = h.auditEnvironmentRead(ctx, &req.job)
@@ -69,19 +70,19 @@ var (
 
 // showRequest is the state of one show request.
 type showRequest struct {
-	api           *API
-	peer          control.Peer
-	jobID         string // id of the requested job
-	beforeAttempt int    // show only attempts with a lower number; 0 means the newest attempts
+	api                 *API
+	peer                control.Peer
+	jobID               string // id of the requested job
+	beforeAttemptNumber int    // show only attempts with a lower number; 0 means the newest attempts
 	// maxVisibility limits what the reply shows, even if the peer may see more.
 	maxVisibility access.Visibility
 
-	job             queue.Job // the job as last read, without its large fields
-	tails           outputTails
-	resultJSON      []byte // result of the last attempt
-	tailsUpToDate   bool   // the tails belong to the current state of the job
-	outputReadCount int    // how often the output was read without a read slot
-	isAccessAudited bool   // the audit log records that the peer sees the environment
+	job                queue.Job // the job as last read, without its large fields
+	tails              outputTails
+	resultJSON         []byte // result of the last attempt
+	tailsMatchJobState bool   // the tails belong to the current state of the job
+	outputReadCount    int    // how often the output was read without a read slot
+	isAccessAudited    bool   // the audit log records that the peer sees the environment
 }
 
 // readJobDetail reads the job for the reply. It returns errOutputNotInStore or errAccessNotAudited if the caller must
@@ -99,8 +100,8 @@ func (w *showRequest) readJobDetail(ctx context.Context) (control.JobDetail, err
 			return control.JobDetail{}, err
 		}
 	}
-	if (j.State != w.job.State || j.StartedAttempts != w.job.StartedAttempts) && w.outputReadCount < maxOutputReads {
-		w.tailsUpToDate = false
+	if (j.State != w.job.State || j.StartedAttempts != w.job.StartedAttempts) && w.outputReadCount < maxOutputReadTries {
+		w.tailsMatchJobState = false
 	}
 	w.job = withoutLargeFields(&j)
 	isOwner := w.api.Guard.PeerOwnsJob(&w.peer, &j)
@@ -108,12 +109,12 @@ func (w *showRequest) readJobDetail(ctx context.Context) (control.JobDetail, err
 	if sees == access.VisibleAll && !isOwner && len(j.Env) > 0 && !w.isAccessAudited {
 		return control.JobDetail{}, errAccessNotAudited
 	}
-	if sees >= access.VisibleWithoutEnv && !w.tailsUpToDate { // with less visibility, the output is not shown
+	if sees >= access.VisibleWithoutEnv && !w.tailsMatchJobState { // with less visibility, the output is not shown
 		if err := w.readOutputTails(ctx); err != nil {
 			return control.JobDetail{}, err
 		}
 	}
-	d, err := w.api.buildJobDetail(ctx, &j, w.beforeAttempt)
+	d, err := w.api.buildJobDetail(ctx, &j, w.beforeAttemptNumber)
 	d.StdoutTail, d.StderrTail = validUTF8Text(w.tails.tailByStream[output.Stdout]),
 		validUTF8Text(w.tails.tailByStream[output.Stderr])
 	// While an attempt runs, this total may be wrong, because only the end of the output was read.
@@ -224,20 +225,20 @@ func (h *API) findVisibleJob(ctx context.Context, id control.JobID) (queue.Job, 
 func (h *API) findJobForMethod(ctx context.Context, method string, id control.JobID) (queue.Job, error) {
 	j, err := h.findVisibleJob(ctx, id)
 	if err == nil {
-		err = h.Guard.CheckMayAct(new(control.PeerFrom(ctx)), method, &j)
+		err = h.Guard.CheckMayActOnJob(new(control.PeerFrom(ctx)), method, &j)
 	}
 	return j, err
 }
 
-// buildJobDetail returns a job with its newest attempts. If beforeAttempt is not 0, it returns only attempts with a
-// lower number.
-func (h *API) buildJobDetail(ctx context.Context, j *queue.Job, beforeAttempt int) (control.JobDetail, error) {
+// buildJobDetail returns a job with its newest attempts. If beforeAttemptNumber is not 0, it returns only attempts with
+// a lower number.
+func (h *API) buildJobDetail(ctx context.Context, j *queue.Job, beforeAttemptNumber int) (control.JobDetail, error) {
 	views := []control.Job{h.newJobView(j)}
 	h.AllNodes.SetJobNodeNames(ctx, views)
 	h.reasonFinder.SetWaitReasons(ctx, []queue.Job{*j}, views)
 	d := control.JobDetail{Job: views[0], Spec: queue.SpecOfJob(j).GivenFields(), History: []control.Attempt{},
 		TotalAttempts: j.StartedAttempts}
-	history, err := h.Store.AttemptHistory(ctx, j.Seq, beforeAttempt, maxShownAttempts)
+	history, err := h.Store.AttemptHistory(ctx, j.Seq, beforeAttemptNumber, maxShownAttempts)
 	if err != nil {
 		return d, err
 	}
@@ -255,7 +256,7 @@ func (h *API) buildJobDetail(ctx context.Context, j *queue.Job, beforeAttempt in
 		return d, nil
 	}
 	d.TotalAttempts++
-	if beforeAttempt == 0 || beforeAttempt > j.StartedAttempts+1 {
+	if beforeAttemptNumber == 0 || beforeAttemptNumber > j.StartedAttempts+1 {
 		d.History = append(d.History, control.NewAttemptView(&queue.Attempt{
 			Number: j.StartedAttempts + 1, Worker: j.WorkerID, Node: cmp.Or(d.Node, h.NodeName),
 			PID: j.PID, StartedAt: j.StartedAt, ExitCode: -1,

@@ -24,14 +24,14 @@ func TestShowReadsOutputOnlyForPermittedUsers(t *testing.T) {
 			Execution: queue.Execution{Command: "true"}}}}); err != nil {
 		t.Fatal(err)
 	}
-	turned, err := s.Store.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: 1})
+	turned, err := s.Store.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	l := turned.ClaimedJobs[0].Lease()
 	if _, err := s.Store.ReportAndClaim(t.Context(), store.LeaseReport{Settlements: []store.Settlement{{
 		Lease: l, Attempt: queue.Attempt{Fence: l.Fence, OutputFileRef: "1-1", OutputBytes: 17},
-		Decision: queue.AttemptDecision{NextState: queue.Completed, CountsAttempt: true, RecordsAttempt: true},
+		Decision: queue.AttemptDecision{NextState: queue.Completed, CountsTowardMaxAttempts: true, RecordsAttempt: true},
 	}}}); err != nil {
 		t.Fatal(err)
 	}

@@ -81,22 +81,23 @@ func (l *logSender) seekToLiveLastLines(ctx context.Context, j *queue.Job, lineC
 	if found && l.params.Follow {
 		l.readCursor = output.StreamCursor{l.readCursor[0] + begin[0], l.readCursor[1] + begin[1]}
 	} else if found {
-		l.tailChunks = lastChunks
+		l.keptTailChunks = lastChunks
 	}
 	if err != nil || found {
 		return err
 	}
-	if l.tailSearchEnd, err = l.api.liveOutputEnd(ctx, j.Seq, l.attemptNumber); err != nil {
+	if l.tailSearchEndCursor, err = l.api.liveOutputEnd(ctx, j.Seq, l.attemptNumber); err != nil {
 		return err
 	}
 	for tail := initialTailBytes; ; tail *= tailGrowthFactor {
-		begin := output.StreamCursor{max(0, l.tailSearchEnd[0]-int64(tail)), max(0, l.tailSearchEnd[1]-int64(tail))}
+		begin := output.StreamCursor{max(0, l.tailSearchEndCursor[0]-int64(tail)),
+			max(0, l.tailSearchEndCursor[1]-int64(tail))}
 		if int64(tail) >= j.OutputLimitBytes { // at most j.OutputLimitBytes bytes are kept, so read everything
 			begin = output.StreamCursor{}
 		}
 		earlier := [2]bool{begin[0] > 0, begin[1] > 0}
 		found, err := l.searchLastLines(ctx, lineCount, begin, earlier, func(handleChunk func(output.Chunk) error) error {
-			return l.api.readLiveOutputUpTo(ctx, j.Seq, l.attemptNumber, begin, l.tailSearchEnd, handleChunk)
+			return l.api.readLiveOutputUpTo(ctx, j.Seq, l.attemptNumber, begin, l.tailSearchEndCursor, handleChunk)
 		})
 		if err != nil || found {
 			return err

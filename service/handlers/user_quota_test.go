@@ -22,7 +22,7 @@ func TestStatusShowsUserQuotaUsage(t *testing.T) {
 	draft := draftWithID("large")
 	draft.Stdin = strings.Repeat("x", 10_000)
 	s.enqueueJobs(t, draft)
-	used := s.Store.UserBytes(ownerUID)
+	used := s.Store.StoredBytesOfUser(ownerUID)
 	limit := func(n int64) { s.setUserQuota(t, n) }
 	status := func(uid int, right control.Right) control.Status {
 		t.Helper()
@@ -33,14 +33,14 @@ func TestStatusShowsUserQuotaUsage(t *testing.T) {
 		return st
 	}
 	limit(100_000)
-	if st := status(ownerUID, control.RightSubmit); st.UserBytes != used || used < 10_000 ||
+	if st := status(ownerUID, control.RightSubmit); st.CallerStoredBytes != used || used < 10_000 ||
 		st.MaxBytesPerUser != 100_000 {
-		t.Errorf("the owner sees %d of %d bytes, want %d of 100000", st.UserBytes, st.MaxBytesPerUser, used)
+		t.Errorf("the owner sees %d of %d bytes, want %d of 100000", st.CallerStoredBytes, st.MaxBytesPerUser, used)
 	}
-	if st := status(ownerUID+1, control.RightAdmin); st.UserBytes != 0 || st.UsersNearQuota != nil {
-		t.Errorf("another user sees %d bytes, and %v near the quota; want none", st.UserBytes, st.UsersNearQuota)
+	if st := status(ownerUID+1, control.RightAdmin); st.CallerStoredBytes != 0 || st.UsersNearQuota != nil {
+		t.Errorf("another user sees %d bytes, and %v near the quota; want none", st.CallerStoredBytes, st.UsersNearQuota)
 	}
-	near := []control.UserBytes{{UID: ownerUID, User: s.Owners.UserName(ownerUID), Bytes: used}}
+	near := []control.UserBytes{{UID: ownerUID, User: s.Owners.UserName(ownerUID), StoredBytes: used}}
 	for _, c := range []struct {
 		most int64
 		want []control.UserBytes
@@ -88,7 +88,7 @@ func fillQuota(t *testing.T, s *testAPI, stdin string) {
 		drafts[i].Stdin = stdin
 	}
 	s.enqueueJobs(t, drafts...)
-	s.setUserQuota(t, s.Store.UserBytes(ownerUID)+100)
+	s.setUserQuota(t, s.Store.StoredBytesOfUser(ownerUID)+100)
 }
 
 // If a new schedule exceeds the user's quota, the service removes inputs of the user's ended jobs, as for a new job. If
@@ -105,7 +105,7 @@ func TestScheduleAddFreesQuotaSpace(t *testing.T) {
 	if !errors.As(err, &e) || e.Code != queue.CodeQueueFull || e.Field != store.QuotaErrorField {
 		t.Fatalf("while all jobs wait: %v, want %s refused as full", err, store.QuotaErrorField)
 	}
-	before := s.Store.UserBytes(ownerUID)
+	before := s.Store.StoredBytesOfUser(ownerUID)
 	all := control.JobIDs{"old0", "old1", "old2", "old3", "old4", "old5", "old6", "old7"}
 	if got, err := s.CancelJobs(ownerCtx, control.Selection{IDs: all}); err != nil || len(got.Refusals) > 0 {
 		t.Fatal(got, err)
@@ -113,7 +113,7 @@ func TestScheduleAddFreesQuotaSpace(t *testing.T) {
 	if _, err := s.ScheduleAdd(ownerCtx, add); err != nil {
 		t.Fatalf("after all jobs were cancelled: %v", err)
 	}
-	if now := s.Store.UserBytes(ownerUID); now > s.UserQuota.MaxBytesPerUser() || now < before-30_000 {
+	if now := s.Store.StoredBytesOfUser(ownerUID); now > s.UserQuota.MaxBytesPerUser() || now < before-30_000 {
 		t.Errorf("%d bytes are used, before: %d, allowed: %d", now, before, s.UserQuota.MaxBytesPerUser())
 	}
 }
@@ -136,7 +136,7 @@ func TestEachBatchRequestFreesQuotaSpace(t *testing.T) {
 			control.EnqueueBatchParams{BatchName: "b", Jobs: frame, Commit: last}); err != nil {
 			t.Fatalf("frame %d: %v", n, err)
 		}
-		if used := s.Store.UserBytes(ownerUID); used > s.UserQuota.MaxBytesPerUser() {
+		if used := s.Store.StoredBytesOfUser(ownerUID); used > s.UserQuota.MaxBytesPerUser() {
 			t.Errorf("after frame %d %d bytes are used, %d allowed", n, used, s.UserQuota.MaxBytesPerUser())
 		}
 	}
@@ -210,14 +210,14 @@ func TestOversizedRequestKeepsInputsAndOutputs(t *testing.T) {
 	fillQuota(t, s, large)
 	ownerCtx := contextAsPeer(t, ownerUID, control.RightSubmit)
 	cancelAllJobs(t, s)
-	before := s.Store.UserBytes(ownerUID)
+	before := s.Store.StoredBytesOfUser(ownerUID)
 	refused := func(size int) {
 		t.Helper()
 		spec := queue.Spec{Command: new("cat"), Stdin: new(strings.Repeat("x", size))}
 		if _, err := s.Enqueue(ownerCtx, control.EnqueueParams{JobSpec: spec}); !errors.Is(err, queue.ErrQueueFull) {
 			t.Errorf("a job of %d bytes: %v, want it refused as full", size, err)
 		}
-		if now := s.Store.UserBytes(ownerUID); now != before {
+		if now := s.Store.StoredBytesOfUser(ownerUID); now != before {
 			t.Errorf("a job of %d bytes was refused, and %d of %d bytes are left", size, now, before)
 		}
 	}
@@ -237,13 +237,13 @@ func TestOperatorEditRemovesNoOwnerData(t *testing.T) {
 	}
 	fillQuota(t, s, strings.Repeat("x", 10_000))
 	cancelAllJobs(t, s)
-	before := s.Store.UserBytes(ownerUID)
+	before := s.Store.StoredBytesOfUser(ownerUID)
 	edit := control.EditParams{
 		Selection:   control.Selection{ID: "waiting"},
 		FieldsToSet: []byte(`{"stdin":"` + strings.Repeat("y", 5000) + `"}`),
 	}
 	got, err := s.EditJobs(contextAsPeer(t, ownerUID+1, control.RightOperate), edit)
-	if now := s.Store.UserBytes(ownerUID); !strings.Contains(fmt.Sprint(got, err), store.QuotaErrorField) ||
+	if now := s.Store.StoredBytesOfUser(ownerUID); !strings.Contains(fmt.Sprint(got, err), store.QuotaErrorField) ||
 		now != before {
 		t.Errorf("an edit by an operator: %+v, %v, and %d of %d bytes are left; want it refused as full", got, err, now,
 			before)
@@ -261,7 +261,7 @@ func TestEnqueueFreesInputsOfManyJobs(t *testing.T) {
 		drafts[i].Stdin = strings.Repeat("x", 2000)
 	}
 	s.enqueueJobs(t, drafts...)
-	s.setUserQuota(t, s.Store.UserBytes(ownerUID)+100)
+	s.setUserQuota(t, s.Store.StoredBytesOfUser(ownerUID)+100)
 	ownerCtx := contextAsPeer(t, ownerUID, control.RightSubmit)
 	for i := range drafts {
 		if got, err := s.CancelJobs(ownerCtx, control.Selection{ID: control.JobID(drafts[i].ID)}); err != nil ||

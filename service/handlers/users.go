@@ -24,8 +24,9 @@ func (h *API) Whoami(ctx context.Context, _ control.NoParams) (w control.Whoami,
 	if p.Right.Covers(control.RightSubmit) {
 		w.JobsRunAs = h.Guard.JobUserNameOfPeer(&p)
 		c := h.Settings.CurrentConfig()
-		w.MaxPending, w.MaxRunning, w.MaxBytes = c.MaxPendingPerUser, c.MaxRunningPerUser, h.UserQuota.MaxBytesPerUser()
-		w.StoredBytes = h.Store.UserBytes(p.UID)
+		w.MaxPendingJobs, w.MaxRunningJobs, w.MaxStoredBytes = c.MaxPendingPerUser, c.MaxRunningPerUser,
+			h.UserQuota.MaxBytesPerUser()
+		w.StoredBytes = h.Store.StoredBytesOfUser(p.UID)
 	}
 	if p.Right == control.RightNone {
 		w.Advice = h.Rights.AdviceForMissingRight(control.RightSubmit, w.User)

@@ -29,12 +29,12 @@ func (h *API) CancelJobs(ctx context.Context, p control.Selection) (control.Bulk
 // allows running jobs, cancelJob also ends a running attempt.
 func (h *API) cancelJob(ctx context.Context, j *queue.Job, allowedStates []queue.State) (err error) {
 	if len(allowedStates) > 0 && !slices.Contains(allowedStates, queue.Processing) {
-		return h.changeUnleasedJob(ctx, j, store.Change{Verb: queue.VerbCancel, AllowedStates: allowedStates})
+		return h.changeUnleasedJob(ctx, j, store.JobChange{Verb: queue.VerbCancel, AllowedStates: allowedStates})
 	}
 	if allowedStates, err = h.endRunningAttempt(ctx, j, allowedStates); err != nil {
 		return err
 	}
-	return h.Store.ChangeJob(ctx, j.Seq, store.Change{Verb: queue.VerbCancel, UID: control.PeerFrom(ctx).UID,
+	return h.Store.ChangeJob(ctx, j.Seq, store.JobChange{Verb: queue.VerbCancel, UID: control.PeerFrom(ctx).UID,
 		AllowedStates: allowedStates})
 }
 
@@ -50,26 +50,26 @@ func (h *API) endRunningAttempt(ctx context.Context, j *queue.Job, allowedStates
 }
 
 // changeUnleasedJob applies a change to a job that is not leased.
-func (h *API) changeUnleasedJob(ctx context.Context, j *queue.Job, c store.Change) error {
+func (h *API) changeUnleasedJob(ctx context.Context, j *queue.Job, c store.JobChange) error {
 	c.UID = control.PeerFrom(ctx).UID
 	set := h.Settings.CurrentConfig()
 	c.MaxPendingJobs, c.MaxPendingJobsPerUser, c.MaxBytesPerUser = set.MaxPending, set.MaxPendingPerUser,
 		h.UserQuota.MaxBytesPerUser()
 	done, err := h.Pool.ChangeUnstartedJob(ctx, j.Seq, c)
 	if done || err != nil {
-		return explainStartedError(err, j, c.Verb, c.AllowedStates)
+		return explainAttemptStartedError(err, j, c.Verb, c.AllowedStates)
 	}
 	return h.UserQuota.RunWithinQuota(ctx, j.UID, func() error { return h.Store.ChangeJob(ctx, j.Seq, c) })
 }
 
 // returnUnstartedJob puts a job that this node has claimed but not started back into the queue.
 func (h *API) returnUnstartedJob(ctx context.Context, j *queue.Job, allowedStates []queue.State) error {
-	return explainStartedError(h.Pool.ReturnUnstartedJob(ctx, j.Seq), j, queue.VerbEdit, allowedStates)
+	return explainAttemptStartedError(h.Pool.ReturnUnstartedJob(ctx, j.Seq), j, queue.VerbEdit, allowedStates)
 }
 
-// explainStartedError replaces worker.ErrAttemptStarted by an error for users. It returns other errors
+// explainAttemptStartedError replaces worker.ErrAttemptStarted by an error for users. It returns other errors
 // unchanged.
-func explainStartedError(err error, j *queue.Job, v queue.Verb, allowedStates []queue.State) error {
+func explainAttemptStartedError(err error, j *queue.Job, v queue.Verb, allowedStates []queue.State) error {
 	switch {
 	case !errors.Is(err, worker.ErrAttemptStarted):
 		return err
@@ -83,8 +83,8 @@ func explainStartedError(err error, j *queue.Job, v queue.Verb, allowedStates []
 	return queue.Errorf(queue.CodeWrongState, "job %s is running; %s", j.ID, next)
 }
 
-// newChangeFunc returns a function that applies a change to a job. It is used for bulkVerb.applyToJob.
-func (h *API) newChangeFunc(c store.Change) func(context.Context, *queue.Job, []queue.State) error {
+// newJobChangeFunc returns a function that applies a change to a job. It is used for bulkVerb.applyToJob.
+func (h *API) newJobChangeFunc(c store.JobChange) func(context.Context, *queue.Job, []queue.State) error {
 	return func(ctx context.Context, j *queue.Job, allowedStates []queue.State) error {
 		c := c
 		c.AllowedStates = allowedStates
@@ -95,13 +95,13 @@ func (h *API) newChangeFunc(c store.Change) func(context.Context, *queue.Job, []
 // HoldJobs implements control.API.
 func (h *API) HoldJobs(ctx context.Context, p control.Selection) (control.BulkResult, error) {
 	return h.applyVerbToSelection(ctx, p, queue.VerbHold.AffectedStates(),
-		&bulkVerb{method: "hold", applyToJob: h.newChangeFunc(store.Change{Verb: queue.VerbHold})})
+		&bulkVerb{method: "hold", applyToJob: h.newJobChangeFunc(store.JobChange{Verb: queue.VerbHold})})
 }
 
 // ReleaseJobs implements control.API.
 func (h *API) ReleaseJobs(ctx context.Context, p control.Selection) (control.BulkResult, error) {
 	return h.applyVerbToSelection(ctx, p, queue.VerbRelease.AffectedStates(),
-		&bulkVerb{method: "release", applyToJob: h.newChangeFunc(store.Change{Verb: queue.VerbRelease})})
+		&bulkVerb{method: "release", applyToJob: h.newJobChangeFunc(store.JobChange{Verb: queue.VerbRelease})})
 }
 
 // RetryJobs implements control.API. If the caller selects jobs by a filter, completed jobs are retried only if the
@@ -116,7 +116,7 @@ func (h *API) RetryJobs(ctx context.Context, p control.RetryParams) (control.Bul
 		remoteParams: func(selection control.Selection) any {
 			return control.RetryParams{Selection: selection, WithoutDependants: p.WithoutDependants}
 		},
-		applyToJob: h.newChangeFunc(store.Change{Verb: queue.VerbRetry, KeepDependants: p.WithoutDependants}),
+		applyToJob: h.newJobChangeFunc(store.JobChange{Verb: queue.VerbRetry, KeepDependantsCancelled: p.WithoutDependants}),
 	})
 }
 
@@ -125,8 +125,8 @@ const maxBulkEditPatchBytes = 64 << 10
 
 // EditJobs implements control.API.
 func (h *API) EditJobs(ctx context.Context, p control.EditParams) (control.BulkResult, error) {
-	if _, relayed := cluster.RelayedRequest(ctx); relayed {
-		return h.applyVerbToSelection(ctx, p.Selection, nil, &bulkVerb{method: "edit", localOnly: true,
+	if _, relayed := cluster.RelayedRequestStates(ctx); relayed {
+		return h.applyVerbToSelection(ctx, p.Selection, nil, &bulkVerb{method: "edit", appliesOnThisNode: true,
 			applyToJob: h.returnUnstartedJob})
 	}
 	if len(p.FieldsToSet) > maxBulkEditPatchBytes && (p.UsesFilters() || len(p.AllIDs()) > 1) {
@@ -175,13 +175,13 @@ func (h *API) EditJobs(ctx context.Context, p control.EditParams) (control.BulkR
 		remoteParams: func(selection control.Selection) any {
 			return control.EditParams{Selection: selection, FieldsToSet: json.RawMessage(`{}`)}
 		},
-		remoteOnlyRequeuesJob: true,
-		applyToJob:            h.newChangeFunc(store.Change{Verb: queue.VerbEdit, EditJob: edit}),
+		remoteCallOnlyRequeuesJob: true,
+		applyToJob:                h.newJobChangeFunc(store.JobChange{Verb: queue.VerbEdit, EditJob: edit}),
 	})
 	if err == nil && len(v.ChangedJobIDs) > 0 {
 		var notes replyNotes
 		h.addDraftNotes(&notes, []queue.Job{sample})
-		v.Notes = notes.notes
+		v.Notes = notes.otherNotes
 		v.UnenforcedLimits, err = h.examiner.UnenforcedLimits(ctx, []queue.Job{sample}, false)
 	}
 	return v, err
@@ -205,7 +205,7 @@ func (h *API) RemoveJobs(ctx context.Context, p control.RemoveParams) (control.B
 					return err
 				}
 			}
-			return h.changeUnleasedJob(ctx, j, store.Change{Verb: queue.VerbRemove, AllowedStates: allowedStates})
+			return h.changeUnleasedJob(ctx, j, store.JobChange{Verb: queue.VerbRemove, AllowedStates: allowedStates})
 		},
 	})
 }
@@ -232,7 +232,7 @@ func (h *API) removeAllInStates(ctx context.Context, method string, p control.Cl
 		return removedCount, err
 	}
 	remove := &bulkVerb{method: method, remoteMethod: "rm",
-		applyToJob: h.newChangeFunc(store.Change{Verb: queue.VerbRemove})}
+		applyToJob: h.newJobChangeFunc(store.JobChange{Verb: queue.VerbRemove})}
 	for {
 		page, err := h.listJobRefs(ctx, f)
 		if err != nil {
@@ -244,7 +244,7 @@ func (h *API) removeAllInStates(ctx context.Context, method string, p control.Cl
 			}
 			continue
 		}
-		verdict, err := h.applyVerbToRefs(ctx, remove, page.Refs, states)
+		verdict, err := h.applyVerbToJobRefs(ctx, remove, page.Refs, states)
 		removedCount.RemovedJobs += len(verdict.ChangedJobIDs)
 		if err != nil || f.BeforeSeq == 0 {
 			return removedCount, err
@@ -324,8 +324,9 @@ func (h *API) RetryDeadJobs(ctx context.Context, p control.DeadJobRetryParams) (
 		remoteParams: func(selection control.Selection) any {
 			return control.DeadJobRetryParams{ID: selection.ID, NewTimeout: p.NewTimeout}
 		},
-		applyToJob:  h.newChangeFunc(store.Change{Verb: queue.VerbRetryDead, NewTimeout: (*time.Duration)(p.NewTimeout)}),
-		oldestFirst: true,
+		applyToJob: h.newJobChangeFunc(store.JobChange{Verb: queue.VerbRetryDead,
+			NewTimeout: (*time.Duration)(p.NewTimeout)}),
+		changesOldestJobsFirst: true,
 	})
 }
 
@@ -337,7 +338,7 @@ func (h *API) RemoveDeadJobs(ctx context.Context, p control.ClearParams) (contro
 // newDryRunVerb returns the verb for a dry run on named jobs. The verb succeeds for jobs in one of the given states and
 // fails for jobs in other states, but changes no job.
 func newDryRunVerb(method string, states []queue.State) *bulkVerb {
-	return &bulkVerb{method: method, localOnly: true, applyToJob: func(_ context.Context, j *queue.Job,
+	return &bulkVerb{method: method, appliesOnThisNode: true, applyToJob: func(_ context.Context, j *queue.Job,
 		_ []queue.State) error {
 		if !slices.Contains(states, j.State) {
 			return store.ErrJobStateChanged
@@ -353,20 +354,20 @@ func (h *API) applyVerbToSelection(ctx context.Context, p control.Selection, def
 	verb *bulkVerb) (control.BulkResult, error) {
 	switch {
 	case p.UsesFilters():
-		return h.applyVerbToMatches(ctx, p, defaultStates, verb)
+		return h.applyVerbToMatchingJobs(ctx, p, defaultStates, verb)
 	case p.DryRun:
 		verb = newDryRunVerb(verb.method, defaultStates)
 	}
-	v, err := h.applyVerbToIDs(ctx, verb, p.AllIDs())
+	v, err := h.applyVerbToJobIDs(ctx, verb, p.AllIDs())
 	if p.DryRun {
 		v.SelectedCount, v.ChangedJobIDs = new(len(v.ChangedJobIDs)), []string{}
 	}
 	return v, err
 }
 
-// applyVerbToMatches applies a verb to the jobs that match a filter, up to a limit per request. If the caller may
+// applyVerbToMatchingJobs applies a verb to the jobs that match a filter, up to a limit per request. If the caller may
 // use the verb only on the caller's own jobs, it skips the jobs of other users.
-func (h *API) applyVerbToMatches(ctx context.Context, p control.Selection, defaultStates []queue.State,
+func (h *API) applyVerbToMatchingJobs(ctx context.Context, p control.Selection, defaultStates []queue.State,
 	verb *bulkVerb) (control.BulkResult, error) {
 	method := verb.method
 	v := control.BulkResult{ChangedJobIDs: []string{}, Refusals: []control.Refusal{}}
@@ -398,10 +399,10 @@ func (h *API) applyVerbToMatches(ctx context.Context, p control.Selection, defau
 			return !slices.Contains(defaultStates, r.State)
 		})))
 	} else {
-		if verb.oldestFirst {
+		if verb.changesOldestJobsFirst {
 			slices.Reverse(page.Refs)
 		}
-		v, err = h.applyVerbToRefs(ctx, verb, page.Refs, f.States)
+		v, err = h.applyVerbToJobRefs(ctx, verb, page.Refs, f.States)
 		if err != nil {
 			return v, err
 		}
@@ -419,9 +420,9 @@ func (h *API) listJobRefs(ctx context.Context, f store.Filter) (store.JobRefPage
 }
 
 // nextPageCursor returns the cursor of the next page, or nil after the last page.
-func nextPageCursor(next int64) *string {
-	if next == 0 {
+func nextPageCursor(nextBeforeSeq int64) *string {
+	if nextBeforeSeq == 0 {
 		return nil
 	}
-	return new(strconv.FormatInt(next, 10))
+	return new(strconv.FormatInt(nextBeforeSeq, 10))
 }

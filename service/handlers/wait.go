@@ -23,7 +23,8 @@ func (h *API) WaitForJobs(ctx context.Context, p control.WaitParams, handleNotic
 		return control.WaitResult{}, queue.InvalidField("ids", "too many jobs (%d); the maximum is %d", len(ids),
 			control.MaxWaitOrFollowJobIDs)
 	}
-	req := &waitRequest{api: h, peer: control.PeerFrom(ctx), sendNotice: handleNotice, endsAtFirstJob: p.ReturnAfterFirst}
+	req := &waitRequest{api: h, peer: control.PeerFrom(ctx), sendNotice: handleNotice,
+		endsWithFirstEndedJob: p.ReturnAfterFirst}
 	if err := req.findJobs(ctx, ids); err != nil {
 		return control.WaitResult{}, err
 	}
@@ -65,12 +66,12 @@ func (h *API) WaitForJobs(ctx context.Context, p control.WaitParams, handleNotic
 // waitRequest is the state of a request that waits for jobs to end. A held job has not ended, so the request
 // waits for it.
 type waitRequest struct {
-	api            *API
-	peer           control.Peer
-	unreportedJobs []store.JobRef // jobs whose end has not been reported yet, in the order of the request
-	anyReported    bool
-	endsAtFirstJob bool // the request ends when the first job has ended
-	sendNotice     func(control.JobEndNotice) error
+	api                   *API
+	peer                  control.Peer
+	unreportedJobs        []store.JobRef // jobs whose end has not been reported yet, in the order of the request
+	hasReportedJob        bool
+	endsWithFirstEndedJob bool // the request ends when the first job has ended
+	sendNotice            func(control.JobEndNotice) error
 }
 
 // findJobs reads references to the jobs with these ids into w.unreportedJobs. It returns an error if an id does not
@@ -116,11 +117,11 @@ func (w *waitRequest) reportEndedJobs(ctx context.Context, changedSeqs []int64) 
 					i++
 					continue
 				}
-				bytes += store.JobTextSize(&j)
+				bytes += store.JobTextBytes(&j)
 				if err := w.sendNotice(control.JobEndNotice{Job: w.api.newJobViewFor(&w.peer, &j)}); err != nil {
 					return err
 				}
-				w.unreportedJobs, w.anyReported = slices.Delete(w.unreportedJobs, i, i+1), true
+				w.unreportedJobs, w.hasReportedJob = slices.Delete(w.unreportedJobs, i, i+1), true
 			}
 			return nil
 		})
@@ -133,7 +134,7 @@ func (w *waitRequest) reportEndedJobs(ctx context.Context, changedSeqs []int64) 
 
 // isDone reports whether the request need not wait any longer.
 func (w *waitRequest) isDone() bool {
-	return len(w.unreportedJobs) == 0 || w.endsAtFirstJob && w.anyReported
+	return len(w.unreportedJobs) == 0 || w.endsWithFirstEndedJob && w.hasReportedJob
 }
 
 // rereadCompactJob takes a read slot, reads a job again and returns it without its large fields.

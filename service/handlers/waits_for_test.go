@@ -30,12 +30,12 @@ func (s *testAPI) listedReasonKinds(t *testing.T) map[string]string {
 
 // A list does not wait long for the store's writer (the goroutine that makes all changes). If a slow disk or server
 // delays the writer, the list shows only the reasons that can be found without the writer.
-func TestListsDoNotWaitForStoreWriter(t *testing.T) {
+func TestJobListsDoNotWaitForStoreWriter(t *testing.T) {
 	queueStore := openStore(t)
 	newTestAPI(t, testAPIOptions{store: queueStore}).enqueueJobs(t, draftWithID("one"))
 	hung := faultstore.New(queueStore)
 	hung.SetHook(func(ctx context.Context, c faultstore.Call) error {
-		if c.Method == "WaitReasons" {
+		if c.MethodName == "WaitReasons" {
 			<-ctx.Done()
 		}
 		return ctx.Err()

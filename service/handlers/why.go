@@ -20,12 +20,12 @@ func (h *API) ExplainWaiting(ctx context.Context, p control.ExplainWaitingParams
 		return control.WaitingExplanation{}, err
 	}
 	w := control.WaitingExplanation{ID: j.ID, State: j.State.String(), Reasons: []control.WaitReason{}}
-	if _, relayed := cluster.RelayedRequest(ctx); relayed {
+	if _, relayed := cluster.RelayedRequestStates(ctx); relayed {
 		w.Reasons, err = h.reasonFinder.LocalWaitReasons(ctx, &j)
 		return w, err
 	}
 	now := h.Store.Now()
-	reason, waits := h.reasonFinder.JobReason(&j, now)
+	reason, waits := h.reasonFinder.ReasonFoundInJob(&j, now)
 	if j.State == queue.Blocked {
 		list, err := h.reasonFinder.UnresolvedDependencyReasons(ctx, &j)
 		w.Reasons = append(w.Reasons, list...)
@@ -43,7 +43,7 @@ func (h *API) ExplainWaiting(ctx context.Context, p control.ExplainWaitingParams
 		return w, err
 	}
 	if h.ReadOnly { // no other nodes exist in read-only mode, and no job starts
-		w.Reasons = append(w.Reasons, h.reasonFinder.NodeWaitReasons(&j, nil)...)
+		w.Reasons = append(w.Reasons, h.reasonFinder.WaitReasonsFromObstacles(&j, nil)...)
 		return w, nil
 	}
 	local, err := h.reasonFinder.LocalWaitReasons(ctx, &j)
@@ -52,13 +52,13 @@ func (h *API) ExplainWaiting(ctx context.Context, p control.ExplainWaitingParams
 	}
 	var nodeResults []cluster.NodeResult[control.WaitingExplanation]
 	if len(local) > 0 { // if this node can start the job, the other nodes' reasons are irrelevant
-		request := cluster.Request{Method: "why", Params: control.ExplainWaitingParams{ID: control.JobID(j.ID)}}
+		request := cluster.Request{APIMethod: "why", Params: control.ExplainWaitingParams{ID: control.JobID(j.ID)}}
 		if nodeResults, err = cluster.Broadcast[control.WaitingExplanation](ctx, h.JobRouter, request); err != nil {
 			return w, err
 		}
 	}
 	w.Reasons = append(w.Reasons, reasons.MergeNodeReasons(h.NodeName, local, nodeResults)...)
-	h.markUnavailableNode(ctx, w.Reasons)
+	h.explainUnavailableNode(ctx, w.Reasons)
 	switch {
 	case len(w.Reasons) == 0:
 		w.Earliest = control.Time(now)
@@ -75,9 +75,9 @@ func (h *API) ExplainWaiting(ctx context.Context, p control.ExplainWaitingParams
 	return w, err
 }
 
-// markUnavailableNode changes the text of the reason that a job may run only on one named node. If no service
+// explainUnavailableNode changes the text of the reason that a job may run only on one named node. If no service
 // runs on that node, the text then says so.
-func (h *API) markUnavailableNode(ctx context.Context, jobReasons []control.WaitReason) {
+func (h *API) explainUnavailableNode(ctx context.Context, jobReasons []control.WaitReason) {
 	for i := range jobReasons {
 		r := &jobReasons[i]
 		if h.Cluster == nil || r.Kind != reasons.GateReasonKind(queue.GateNode) {
@@ -88,7 +88,7 @@ func (h *API) markUnavailableNode(ctx context.Context, jobReasons []control.Wait
 			return n.Name == r.CauseKey &&
 				!n.IsNodeLeaseValid
 		}); i >= 0 {
-			reasons.SetNodeStateText(r, "a node that is "+newNodeView(&nodes[i]).State)
+			reasons.ReplaceNodeStateText(r, "a node that is "+newNodeView(&nodes[i]).State)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // If other jobs start before a job, API.ExplainWaiting returns how many, of which users, and the reasons.
-func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
+func TestExplainWaitingListsEarlierStartingJobs(t *testing.T) {
 	const other, third = ownerUID + 1, ownerUID + 2
 	s := newSQLiteTestAPI(t) // this service orders jobs by priority
 	put := func(uid, n int, priority int64) {
@@ -81,7 +81,7 @@ func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 
 // If a job of the same priority starts first because it was enqueued earlier, API.ExplainWaiting returns the reason
 // "longer waiting". If jobs are ordered by priority alone, it does not return this reason.
-func TestWhyReportsLongerWaitingJobs(t *testing.T) {
+func TestExplainWaitingReportsLongerWaitingJobs(t *testing.T) {
 	const other = ownerUID + 1
 	for _, order := range []queue.RankOrder{{Scheduling: queue.SchedulingByArrival}, {Scheduling: queue.SchedulingByAging,
 		AgingInterval: time.Minute},

@@ -18,7 +18,7 @@ func (h *API) WorkerStart(ctx context.Context, p control.WorkerStartParams) (con
 		switch {
 		case p.WorkersToAdd == nil:
 			return current + 1
-		case h.StartedOnDemand && h.Settings.CurrentConfig().Origin("workers") == config.FromDefault:
+		case h.StartedOnDemand && h.Settings.CurrentConfig().OriginInEffect("workers") == config.FromDefault:
 			return *p.WorkersToAdd
 		}
 		return current + *p.WorkersToAdd
@@ -72,7 +72,7 @@ func newWorkerListView(workers []worker.WorkerStatus, nodeName string, p *contro
 		if w.JobID != "" {
 			view.State, view.Job, view.PID, view.StartedAt = "busy", &w.JobID, &w.PID, control.Time(w.StartedAt)
 		}
-		if !access.MayLearnOfJob(p, w.RestrictedToUID) {
+		if !access.MaySeeJobExists(p, w.RestrictedToUID) {
 			view.Job, view.PID, view.StartedAt = nil, nil, 0
 		}
 		if w.Surplus {

@@ -194,7 +194,7 @@ func (m *hookMaker) draftBaseHook(j *queue.Job, event queue.HookEvents, jobJSON 
 	return queue.Job{
 		Queue: queue.HookQueue, Priority: m.defaults.Priority, MaxAttempts: maxHookAttempts, State: queue.Pending,
 		ExitCode:   -1,
-		HookEvents: queue.IsHook,
+		HookEvents: queue.IsHookJob,
 		Execution: queue.Execution{
 			Umask: 0o022, Stdin: jobJSON, Timeout: hookTimeout, KillAfter: m.defaults.KillAfter, OnLost: queue.OnLostRetry,
 			OutputLimitBytes: m.defaults.OutputLimit,
@@ -208,7 +208,7 @@ func (m *hookMaker) draftBaseHook(j *queue.Job, event queue.HookEvents, jobJSON 
 // setHookAccount makes a hook job that the settings define run as the account for such hooks.
 func (m *hookMaker) setHookAccount(hookJob *queue.Job) {
 	hookJob.UID, hookJob.RunAsUser, hookJob.HookEvents = m.HookAccount.UID, m.HookAccount.UserName,
-		hookJob.HookEvents|queue.HookFromSettings
+		hookJob.HookEvents|queue.HookDefinedBySettings
 	if m.runAsSubmitter {
 		hookJob.RunAsUID = new(m.HookAccount.UID)
 	}

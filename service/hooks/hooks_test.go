@@ -27,7 +27,7 @@ func newHooks(t *testing.T, values map[string]string) *Hooks {
 	t.Helper()
 	k, err := settings.New(settings.Options{})
 	if err == nil {
-		err = k.ReplaceFileLayer(config.Layer{Origin: config.FromFile, Values: values})
+		err = k.ReplaceFileLayer(config.Layer{Origin: config.FromFile, ValuesBySetting: values})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -166,7 +166,7 @@ func TestWebhookMessagesHaveDifferentIDs(t *testing.T) {
 		for _, verb := range []queue.Verb{queue.VerbRetry, queue.VerbCancel} {
 			time.Sleep(time.Millisecond)
 			if err == nil {
-				err = h.Store.ChangeJob(t.Context(), j.Seq, store.Change{Verb: verb})
+				err = h.Store.ChangeJob(t.Context(), j.Seq, store.JobChange{Verb: verb})
 			}
 		}
 		if err != nil {
@@ -238,7 +238,7 @@ func TestHookTestCreatesOneHookJob(t *testing.T) {
 func TestJobHooksWorkWithoutHooksAccount(t *testing.T) {
 	h := newHooks(t, map[string]string{"hooks.on_ended": "never"})
 	h.JobAccount.UsesPerJobAccount = true
-	if err := h.Settings.ReplaceFileLayer(config.Layer{Origin: config.FromFile, Values: map[string]string{
+	if err := h.Settings.ReplaceFileLayer(config.Layer{Origin: config.FromFile, ValuesBySetting: map[string]string{
 		"hooks.on_ended": "never", "hooks_user": "no-such-user", "run_as": "submitter"}}); err != nil {
 		t.Fatal(err)
 	}

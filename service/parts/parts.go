@@ -94,9 +94,9 @@ type AccessParts struct {
 
 // NodeParts are the parts of the service that deal with the nodes that share the queue.
 type NodeParts struct {
-	AllNodes    *cluster.NodeList
-	JobRouter   *cluster.JobRouter
-	DrainState  *cluster.DrainState
-	Drainer     *cluster.Drainer
-	LeaseKeeper *cluster.LeaseKeeper
+	AllNodes        *cluster.NodeList
+	JobRouter       *cluster.JobRouter
+	DrainState      *cluster.DrainState
+	Drainer         *cluster.Drainer
+	NodeLeaseKeeper *cluster.NodeLeaseKeeper
 }

@@ -25,8 +25,8 @@ var gateReasonTexts = map[queue.GateKind]struct {
 	describe func(o *store.WaitReason, j *queue.Job, r *control.WaitReason)
 }{
 	0: {"queue", func(o *store.WaitReason, _ *queue.Job, r *control.WaitReason) {
-		r.Text, r.Advice = fmt.Sprintf("queue %s: %d of %d jobs running", o.GateKeyOrQueue, o.UsedUnits, o.MaxUnits),
-			fmt.Sprintf("queuectl queue set %s --concurrency N", o.GateKeyOrQueue)
+		r.Text, r.Advice = fmt.Sprintf("queue %s: %d of %d jobs running", o.GateKeyOrQueueName, o.UsedUnits, o.MaxUnits),
+			fmt.Sprintf("queuectl queue set %s --concurrency N", o.GateKeyOrQueueName)
 	}},
 	queue.GateUser: {"user", func(o *store.WaitReason, j *queue.Job, r *control.WaitReason) {
 		if o.MaxUnits == 0 {
@@ -40,29 +40,29 @@ var gateReasonTexts = map[queue.GateKind]struct {
 	}},
 	queue.GateNode: {"node", func(o *store.WaitReason, _ *queue.Job, r *control.WaitReason) {
 		r.LimitUsage, r.Limit = nil, nil
-		r.Text, r.Advice = fmt.Sprintf("the job runs only on %s, %s", o.GateKeyOrQueue, nodeMismatchText),
+		r.Text, r.Advice = fmt.Sprintf("the job runs only on %s, %s", o.GateKeyOrQueueName, nodeMismatchText),
 			"queuectl node list"
 	}},
 	queue.GateLock: {"lock", func(o *store.WaitReason, _ *queue.Job, r *control.WaitReason) {
-		r.Text = fmt.Sprintf("lock %s: %d of %d jobs running", o.GateKeyOrQueue, o.UsedUnits, o.MaxUnits)
+		r.Text = fmt.Sprintf("lock %s: %d of %d jobs running", o.GateKeyOrQueueName, o.UsedUnits, o.MaxUnits)
 	}},
 	queue.GateRate: {"rate", func(o *store.WaitReason, _ *queue.Job, r *control.WaitReason) {
-		r.Text, r.Advice = fmt.Sprintf("rate limit %s: %d of %d starts used", o.GateKeyOrQueue, o.UsedUnits, o.MaxUnits),
+		r.Text, r.Advice = fmt.Sprintf("rate limit %s: %d of %d starts used", o.GateKeyOrQueueName, o.UsedUnits, o.MaxUnits),
 			"queuectl gate list"
 		r.EndsAt = control.Time(o.RateOpensAt)
 	}},
 	queue.GateResource: {"resource", func(o *store.WaitReason, j *queue.Job, r *control.WaitReason) {
 		switch {
 		case o.NeededUnits > o.MaxUnits:
-			r.Text, r.Advice = fmt.Sprintf("resource %s: the job needs %d units, but only %d exist", o.GateKeyOrQueue,
+			r.Text, r.Advice = fmt.Sprintf("resource %s: the job needs %d units, but only %d exist", o.GateKeyOrQueueName,
 				o.NeededUnits,
 				o.MaxUnits),
-				fmt.Sprintf("queuectl edit %s --resource %s=N, or add units in the settings", j.ID, o.GateKeyOrQueue)
+				fmt.Sprintf("queuectl edit %s --resource %s=N, or add units in the settings", j.ID, o.GateKeyOrQueueName)
 		case o.UnitsKeptForOtherJob:
 			r.Text = fmt.Sprintf("resource %s: %d of %d units in use, and an earlier job of the queue waits for more units",
-				o.GateKeyOrQueue, o.UsedUnits, o.MaxUnits)
+				o.GateKeyOrQueueName, o.UsedUnits, o.MaxUnits)
 		default:
-			r.Text = fmt.Sprintf("resource %s: %d of %d units in use, but the job needs %d", o.GateKeyOrQueue, o.UsedUnits,
+			r.Text = fmt.Sprintf("resource %s: %d of %d units in use, but the job needs %d", o.GateKeyOrQueueName, o.UsedUnits,
 				o.MaxUnits,
 				o.NeededUnits)
 		}
@@ -72,8 +72,9 @@ var gateReasonTexts = map[queue.GateKind]struct {
 // GateReasonKind returns the value of control.WaitReason.Kind for a kind of gate.
 func GateReasonKind(g queue.GateKind) string { return gateReasonTexts[g].kind }
 
-// SetNodeStateText changes the text of r, the reason that a job may run only on one node. It replaces the end of the
-// text by a description of that node's state.
-func SetNodeStateText(r *control.WaitReason, state string) {
-	r.Text = strings.NewReplacer(nodeMismatchText, state, noNodeMatchesText, state).Replace(r.Text)
+// ReplaceNodeStateText changes the text of r, the reason that a job may run only on one node. It replaces the end of
+// the text by a description of that node's state.
+func ReplaceNodeStateText(nodeReason *control.WaitReason, nodeStateText string) {
+	nodeReason.Text = strings.NewReplacer(nodeMismatchText, nodeStateText, noNodeMatchesText,
+		nodeStateText).Replace(nodeReason.Text)
 }

@@ -12,7 +12,7 @@ import (
 
 // If several nodes share a queue, MergeNodeReasons combines the reasons of all nodes. The result is the same, whichever
 // node the user asks.
-func TestMergeCombinesReasonsOfAllNodes(t *testing.T) {
+func TestMergeNodeReasonsCombinesAllNodes(t *testing.T) {
 	const busy, drains, barred = "all workers are busy", "the service is draining",
 		"the job runs only on x, not here"
 	says := func(texts ...string) (list []control.WaitReason) {

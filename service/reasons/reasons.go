@@ -22,8 +22,8 @@ type Finder struct {
 	ReadQueueRule func(ctx context.Context, queue string) (store.QueueRule, error)
 }
 
-// This file decides why a job does not run. JobReason returns what the job itself waits for: a user's action,
-// other jobs or its start time. NodeWaitReasons returns what keeps this node from starting a job that is due,
+// This file decides why a job does not run. ReasonFoundInJob returns what the job itself waits for: a user's action,
+// other jobs or its start time. WaitReasonsFromObstacles returns what keeps this node from starting a job that is due,
 // with the most helpful reason first.
 //
 // "queuectl why" shows all reasons. The web page and the commands "list", "show", "status" and "top" show
@@ -41,14 +41,14 @@ func (f *Finder) SetWaitReasons(ctx context.Context, jobs []queue.Job, jobViews 
 	var dueJobs []*queue.Job
 	for i := range jobs {
 		j := &jobs[i]
-		if r, found := f.JobReason(j, now); found {
+		if r, found := f.ReasonFoundInJob(j, now); found {
 			reasons[j.Seq] = r
 		} else if j.State.IsRunnable() {
 			dueJobs = append(dueJobs, j)
 		}
 	}
 	if len(dueJobs) > 0 {
-		f.addNodeReasons(ctx, dueJobs, reasons)
+		f.addThisNodeReasons(ctx, dueJobs, reasons)
 	}
 	for i := range jobViews {
 		if r, found := reasons[jobViews[i].Seq]; found {
@@ -57,10 +57,10 @@ func (f *Finder) SetWaitReasons(ctx context.Context, jobs []queue.Job, jobViews 
 	}
 }
 
-// addNodeReasons adds to reasonByJobSeq, for each of dueJobs, why this node does not start the job. Jobs of one queue
-// and user that need the same locks and other limits have the same reasons. So addNodeReasons queries the store for
-// only one job of each such group.
-func (f *Finder) addNodeReasons(ctx context.Context, dueJobs []*queue.Job,
+// addThisNodeReasons adds to reasonByJobSeq, for each of dueJobs, why this node does not start the job. Jobs of one
+// queue and user that need the same locks and other limits have the same reasons. So addThisNodeReasons queries the
+// store for only one job of each such group.
+func (f *Finder) addThisNodeReasons(ctx context.Context, dueJobs []*queue.Job,
 	reasonByJobSeq map[int64]control.WaitReason) {
 	if list := f.noJobStartsReasons(); len(list) > 0 {
 		for _, j := range dueJobs {
@@ -73,7 +73,7 @@ func (f *Finder) addNodeReasons(ctx context.Context, dueJobs []*queue.Job,
 	for _, j := range dueJobs {
 		key := gateGroupKey{queue: j.Queue, uid: j.UID, demandSignature: queue.DemandsSignature(j.Demands)}
 		if slices.ContainsFunc(j.Demands, func(d queue.Demand) bool { return d.Kind == queue.GateResource }) {
-			key.ownGroupJobSeq = j.Seq
+			key.seqOfUngroupedJob = j.Seq
 		}
 		if groups[key] == nil {
 			seqs = append(seqs, j.Seq)
@@ -88,7 +88,7 @@ func (f *Finder) addNodeReasons(ctx context.Context, dueJobs []*queue.Job,
 	}
 	for _, group := range groups {
 		for _, j := range group {
-			if list := f.NodeWaitReasons(j, obstacles[group[0].Seq]); len(list) > 0 {
+			if list := f.WaitReasonsFromObstacles(j, obstacles[group[0].Seq]); len(list) > 0 {
 				reasonByJobSeq[j.Seq] = list[0]
 			}
 		}
@@ -99,15 +99,15 @@ func (f *Finder) addNodeReasons(ctx context.Context, dueJobs []*queue.Job,
 // same locks, rates and so on. A job that needs a resource forms its own group, because free units of the resource may
 // be kept for a job of a higher rank.
 type gateGroupKey struct {
-	queue           string
-	uid             int
-	demandSignature string // see queue.DemandsSignature
-	ownGroupJobSeq  int64  // number of the job if the job forms its own group, otherwise 0
+	queue             string
+	uid               int
+	demandSignature   string // see queue.DemandsSignature
+	seqOfUngroupedJob int64  // number of the job if the job forms its own group, otherwise 0
 }
 
-// JobReason returns why a job does not run, if the reason is in the job itself, such as its start time. found is
+// ReasonFoundInJob returns why a job does not run, if the reason is in the job itself, such as its start time. found is
 // false for a job that is due, running or ended.
-func (f *Finder) JobReason(j *queue.Job, now queue.UnixMillis) (r control.WaitReason, found bool) {
+func (f *Finder) ReasonFoundInJob(j *queue.Job, now queue.UnixMillis) (r control.WaitReason, found bool) {
 	due := control.Time(j.DueAt)
 	switch {
 	case j.State == queue.Held:
@@ -177,16 +177,16 @@ func (f *Finder) noJobStartsReasons() (reasons []control.WaitReason) {
 			Text:   "there are no workers",
 			Advice: "queuectl worker start"})
 	}
-	if text, next := f.NoRunnerProblem(); text != "" {
+	if text, next := f.ExplainMissingRunner(); text != "" {
 		reasons = append(reasons, control.WaitReason{Kind: "runner", Text: text, Advice: next})
 	}
 	return reasons
 }
 
-// NodeWaitReasons returns all reasons why this node does not start a job that is due. obstacles are the reasons that
-// the store has found. The reason "all workers are busy" comes last, because more workers do not help while another
-// reason exists.
-func (f *Finder) NodeWaitReasons(j *queue.Job, obstacles []store.WaitReason) []control.WaitReason {
+// WaitReasonsFromObstacles returns all reasons why this node does not start a job that is due. obstacles are the
+// reasons that the store has found. The reason "all workers are busy" comes last, because more workers do not help
+// while another reason exists.
+func (f *Finder) WaitReasonsFromObstacles(j *queue.Job, obstacles []store.WaitReason) []control.WaitReason {
 	list := f.noJobStartsReasons()
 	stopped := len(list) > 0
 	for i := range obstacles {
@@ -206,13 +206,13 @@ func (f *Finder) NodeWaitReasons(j *queue.Job, obstacles []store.WaitReason) []c
 // gateReason returns the reason that describes an obstacle. The store has found that the obstacle, for example a lock
 // that another job holds, keeps the job from starting.
 func gateReason(j *queue.Job, obstacle *store.WaitReason) control.WaitReason {
-	r := control.WaitReason{Kind: gateReasonTexts[obstacle.GateKind].kind, CauseKey: obstacle.GateKeyOrQueue,
+	r := control.WaitReason{Kind: gateReasonTexts[obstacle.GateKind].kind, CauseKey: obstacle.GateKeyOrQueueName,
 		LimitUsage: new(obstacle.UsedUnits),
 		Limit:      new(obstacle.MaxUnits), Advice: "queuectl list -s processing"}
 	if obstacle.QueuePaused {
 		r.LimitUsage, r.Limit = nil, nil
-		r.Text, r.Advice = fmt.Sprintf("queue %s is paused", obstacle.GateKeyOrQueue),
-			"queuectl queue resume "+queue.QuoteShellWord(obstacle.GateKeyOrQueue)
+		r.Text, r.Advice = fmt.Sprintf("queue %s is paused", obstacle.GateKeyOrQueueName),
+			"queuectl queue resume "+queue.QuoteShellWord(obstacle.GateKeyOrQueueName)
 		return r
 	}
 	gateReasonTexts[obstacle.GateKind].describe(obstacle, j, &r)
@@ -226,14 +226,14 @@ func (f *Finder) LocalWaitReasons(ctx context.Context, j *queue.Job) ([]control.
 	if err != nil {
 		return nil, err
 	}
-	list := f.NodeWaitReasons(j, all[j.Seq])
+	list := f.WaitReasonsFromObstacles(j, all[j.Seq])
 	for i, o := range all[j.Seq] {
 		if !o.QueuePaused {
 			continue
 		}
 		pos := slices.IndexFunc(list, func(r control.WaitReason) bool {
 			return r.Kind == "queue" &&
-				r.CauseKey == o.GateKeyOrQueue
+				r.CauseKey == o.GateKeyOrQueueName
 		})
 		f.addQueuePauseDetails(ctx, &list[pos], &all[j.Seq][i])
 	}
@@ -242,7 +242,7 @@ func (f *Finder) LocalWaitReasons(ctx context.Context, j *queue.Job) ([]control.
 
 // addQueuePauseDetails adds to the reason "the queue is paused" who paused the queue, why, and until when.
 func (f *Finder) addQueuePauseDetails(ctx context.Context, r *control.WaitReason, obstacle *store.WaitReason) {
-	rule, err := f.ReadQueueRule(ctx, obstacle.GateKeyOrQueue)
+	rule, err := f.ReadQueueRule(ctx, obstacle.GateKeyOrQueueName)
 	if err != nil || !rule.Paused {
 		return // add nothing: the queue is no longer paused, or its details are unavailable
 	}

@@ -22,7 +22,7 @@ type GateRules struct {
 // LoadGateRules reads the rules of all shared keys from the store.
 func (r *GateRules) LoadGateRules(ctx context.Context) error {
 	rules := map[queue.Demand]queue.Demand{}
-	err := EachSharedGate(ctx, r.Store, store.GateState{}, func(g store.GateState) {
+	err := VisitSharedGates(ctx, r.Store, store.GateState{}, func(g store.GateState) {
 		if g.HasStoredRule {
 			rules[queue.Demand{Kind: g.Kind, GateKey: g.GateKey}] = g.Demand
 		}
@@ -33,11 +33,12 @@ func (r *GateRules) LoadGateRules(ctx context.Context) error {
 	return err
 }
 
-// EachSharedGate calls visit for every lock, rate and resource that all users share, in the store's order. It begins
+// VisitSharedGates calls visit for every lock, rate and resource that all users share, in the store's order. It begins
 // with the gate after afterGate.
-func EachSharedGate(ctx context.Context, s store.Gates, afterGate store.GateState, visit func(store.GateState)) error {
+func VisitSharedGates(ctx context.Context, s store.Gates, afterGate store.GateState,
+	visit func(store.GateState)) error {
 	for {
-		page, err := s.Gates(ctx, queue.SharedOwner, afterGate)
+		page, err := s.Gates(ctx, queue.SharedGateOwner, afterGate)
 		if err != nil {
 			return err
 		}

@@ -45,9 +45,9 @@ type Keeper struct {
 
 	mu     sync.Mutex
 	layers []config.Layer // in the order of the layer constants; guarded by mu
-	// startConfig holds the settings with which the service started. It is needed for the settings that take
-	// effect only at a start. It is nil before RecordStartConfig; guarded by mu.
-	startConfig *config.Config
+	// configAtStart holds the settings with which the service started. It is needed for the settings that take
+	// effect only at a start. It is nil before RecordConfigAtStart; guarded by mu.
+	configAtStart *config.Config
 }
 
 // Options say where a Keeper finds settings.
@@ -70,12 +70,12 @@ func New(o Options) (*Keeper, error) {
 		return nil, err
 	}
 	s.layers = []config.Layer{
-		layerDefault: {Origin: config.FromDefault, Values: o.DefaultValues},
+		layerDefault: {Origin: config.FromDefault, ValuesBySetting: o.DefaultValues},
 		layerFile:    file,
-		layerStored:  {Origin: config.FromQueueStore, Values: map[string]string{}},
+		layerStored:  {Origin: config.FromQueueStore, ValuesBySetting: map[string]string{}},
 		layerEnv:     env,
-		layerFlag:    {Origin: config.FromFlag, Values: o.FlagValues},
-		layerRunning: {Origin: config.FromRunningService, Values: map[string]string{}},
+		layerFlag:    {Origin: config.FromFlag, ValuesBySetting: o.FlagValues},
+		layerRunning: {Origin: config.FromRunningService, ValuesBySetting: map[string]string{}},
 	}
 	return s, s.updateLayers(func([]config.Layer) {})
 }
@@ -84,7 +84,7 @@ func New(o Options) (*Keeper, error) {
 func (k *Keeper) changedLayersLocked(change func(layers []config.Layer)) []config.Layer {
 	layers := slices.Clone(k.layers)
 	for i := range layers {
-		layers[i].Values = maps.Clone(layers[i].Values)
+		layers[i].ValuesBySetting = maps.Clone(layers[i].ValuesBySetting)
 	}
 	change(layers)
 	return layers
@@ -100,8 +100,8 @@ func (k *Keeper) updateLayers(change func(layers []config.Layer)) error {
 	if err != nil {
 		return err
 	}
-	if k.startConfig != nil {
-		c.KeepUntilRestart(k.startConfig)
+	if k.configAtStart != nil {
+		c.KeepRestartOnlySettings(k.configAtStart)
 	}
 	k.LogLevel.Set(map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn,
 		"error": slog.LevelError}[c.LogLevel])
@@ -114,12 +114,12 @@ func (k *Keeper) updateLayers(change func(layers []config.Layer)) error {
 // CurrentConfig returns the settings in effect.
 func (k *Keeper) CurrentConfig() *config.Config { return k.currentConfig.Load() }
 
-// RecordStartConfig records the current settings as the settings with which the service has started. From then on,
+// RecordConfigAtStart records the current settings as the settings with which the service has started. From then on,
 // settings that take effect only at a start keep their recorded values.
-func (k *Keeper) RecordStartConfig() {
+func (k *Keeper) RecordConfigAtStart() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.startConfig = k.currentConfig.Load()
+	k.configAtStart = k.currentConfig.Load()
 }
 
 // ReadFileLayer reads the settings file and returns its content as a layer.
@@ -139,8 +139,8 @@ func (k *Keeper) LayersWithStoredValue(name, value string) []config.Layer {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.changedLayersLocked(func(layers []config.Layer) {
-		layers[layerStored].Values[name] = value
-		delete(layers[layerRunning].Values, name) // ReplaceSettingValue also removes this value
+		layers[layerStored].ValuesBySetting[name] = value
+		delete(layers[layerRunning].ValuesBySetting, name) // ReplaceSettingValue also removes this value
 	})
 }
 
@@ -150,11 +150,11 @@ func (k *Keeper) MergeLayers(layers []config.Layer) (c config.Config, needsResta
 	c, err = config.Merge(layers...)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if err != nil || k.startConfig == nil {
+	if err != nil || k.configAtStart == nil {
 		return c, false, err
 	}
 	held := c
-	held.KeepUntilRestart(k.startConfig)
+	held.KeepRestartOnlySettings(k.configAtStart)
 	return c, len(held.SettingsPendingRestart()) > 0, nil
 }
 
@@ -166,7 +166,7 @@ func (k *Keeper) ReplaceFileLayer(file config.Layer) error {
 
 // ReplaceStoredLayer replaces the layer of the settings in the store.
 func (k *Keeper) ReplaceStoredLayer(values map[string]string) error {
-	return k.updateLayers(func(layers []config.Layer) { layers[layerStored].Values = values })
+	return k.updateLayers(func(layers []config.Layer) { layers[layerStored].ValuesBySetting = values })
 }
 
 // ReplaceSettingValue replaces the value of a setting in two layers: the stored layer, and the running layer, whose
@@ -174,8 +174,8 @@ func (k *Keeper) ReplaceStoredLayer(values map[string]string) error {
 func (k *Keeper) ReplaceSettingValue(name, storedValue, runningValue string) error {
 	return k.updateLayers(func(layers []config.Layer) {
 		for layer, text := range map[int]string{layerStored: storedValue, layerRunning: runningValue} {
-			if layers[layer].Values[name] = text; text == "" {
-				delete(layers[layer].Values, name)
+			if layers[layer].ValuesBySetting[name] = text; text == "" {
+				delete(layers[layer].ValuesBySetting, name)
 			}
 		}
 	})
@@ -186,7 +186,7 @@ func (k *Keeper) ReplaceSettingValue(name, storedValue, runningValue string) err
 // layer had no value. The caller has checked the new value.
 func (k *Keeper) SetRunningValue(name, value string, hasValue bool) (previous string, existed bool) {
 	err := k.updateLayers(func(layers []config.Layer) {
-		values := layers[layerRunning].Values
+		values := layers[layerRunning].ValuesBySetting
 		previous, existed = values[name]
 		if values[name] = value; !hasValue {
 			delete(values, name)
@@ -211,7 +211,7 @@ func (k *Keeper) VisibleValue(ctx context.Context, key *config.Setting) control.
 	}
 	c := k.currentConfig.Load()
 	v := control.ConfigValue{
-		SettingName: key.Name, Value: shown(key.ValueText(&c.Settings)), Origin: string(c.Origin(key.Name)),
+		SettingName: key.Name, Value: shown(key.ValueText(&c.Settings)), Origin: string(c.OriginInEffect(key.Name)),
 	}
 	for _, w := range c.SettingsPendingRestart() {
 		if w.Name == key.Name {

@@ -12,7 +12,7 @@ func newKeeper(t *testing.T, fileSettings map[string]string) *Keeper {
 	t.Helper()
 	k, err := New(Options{FlagValues: map[string]string{"workers": "3"}})
 	if err == nil {
-		err = k.ReplaceFileLayer(config.Layer{Origin: config.FromFile, Values: fileSettings})
+		err = k.ReplaceFileLayer(config.Layer{Origin: config.FromFile, ValuesBySetting: fileSettings})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -25,7 +25,7 @@ func newKeeper(t *testing.T, fileSettings map[string]string) *Keeper {
 func TestInvalidSettingsFileChangesNothing(t *testing.T) {
 	k := newKeeper(t, map[string]string{"priority": "7"})
 	if err := k.ReplaceFileLayer(config.Layer{Origin: config.FromFile,
-		Values: map[string]string{"priority": "high"}}); err == nil {
+		ValuesBySetting: map[string]string{"priority": "high"}}); err == nil {
 		t.Fatal("an invalid file was accepted")
 	}
 	if err := k.ReplaceSettingValue("max_pending", "9", ""); err != nil {
@@ -56,7 +56,7 @@ func TestRunningValueOverridesFlags(t *testing.T) {
 // change.
 func TestLayersWithMethodsChangeNothing(t *testing.T) {
 	k := newKeeper(t, map[string]string{"priority": "1"})
-	k.RecordStartConfig()
+	k.RecordConfigAtStart()
 	if c, waiting, err := k.MergeLayers(k.LayersWithStoredValue("priority", "2")); err != nil || waiting ||
 		c.DefaultPriority != 2 {
 		t.Errorf("with a stored priority: %d, waiting %v, %v", c.DefaultPriority, waiting, err)

@@ -84,13 +84,13 @@ func (q *UserQuota) MakeRoomInQuota(ctx context.Context, uid int, quotaErr *stor
 			return false
 		}
 	}
-	return q.Store.UserBytes(uid) <= keep
+	return q.Store.StoredBytesOfUser(uid) <= keep
 }
 
 // UsersNearQuota returns the users whose jobs use 90 % of their quota or more, sorted by used bytes, highest first.
-func (q *UserQuota) UsersNearQuota() []store.UserBytes {
+func (q *UserQuota) UsersNearQuota() []store.UserStoredBytes {
 	if q.MaxBytesPerUser() == 0 {
 		return nil
 	}
-	return q.Store.UsersOverBytes(q.NearQuotaThresholdBytes())
+	return q.Store.UsersOverStoredBytes(q.NearQuotaThresholdBytes())
 }

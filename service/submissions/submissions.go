@@ -51,7 +51,7 @@ func Run(ctx context.Context, d *parts.Dependencies, server *control.Server) {
 		set := d.Settings.CurrentConfig()
 		err := error(nil)
 		if !rolesSent || set.StoreRoleUsers != roles {
-			if err = inbox.SetAcceptedRoles(ctx, slices.Sorted(maps.Keys(set.UsersByStoreRole()))); err == nil {
+			if err = inbox.SetAcceptedDatabaseRoles(ctx, slices.Sorted(maps.Keys(set.UsersByStoreRole()))); err == nil {
 				roles, rolesSent = set.StoreRoleUsers, true
 			}
 		}
@@ -63,7 +63,7 @@ func Run(ctx context.Context, d *parts.Dependencies, server *control.Server) {
 			lastError = err.Error()
 			d.Log.Warn("jobs enqueued through the database cannot be accepted yet; trying again", "error", err)
 		}
-		if err != nil || t.anyRoleDelayed() {
+		if err != nil || t.isAnyRoleDelayed() {
 			wait = failedPollRetryDelay
 		}
 		select {
@@ -96,8 +96,8 @@ type roleState struct {
 	delayCause  string // the error that delays the role; "" if it is not delayed
 }
 
-// anyRoleDelayed reports whether at least one role is delayed. If a role is delayed, Run polls again soon.
-func (p *submissionPoller) anyRoleDelayed() bool {
+// isAnyRoleDelayed reports whether at least one role is delayed. If a role is delayed, Run polls again soon.
+func (p *submissionPoller) isAnyRoleDelayed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, r := range p.stateByRole {
@@ -138,14 +138,16 @@ func (p *submissionPoller) poll(ctx context.Context, userByRole map[string]strin
 		delayCause := p.stateByRole[role].delayCause
 		p.stateByRole[role] = roleState{isEnqueuing: true, delayCause: delayCause}
 		p.mu.Unlock()
-		p.runningEnqueues.Go(func() { p.enqueueInOrder(ctx, role, delayCause, jobs, userByRole) })
+		p.runningEnqueues.Go(func() { p.enqueueSubmissionsInOrder(ctx, role, delayCause, jobs, userByRole) })
 	}
 	return nil
 }
 
-// enqueueInOrder enqueues jobs of a role. It stops at the first job that cannot be enqueued now. lastDelayCause is the
-// error that delayed the role at the previous poll, or "". If the error is the same again, it is not logged.
-func (p *submissionPoller) enqueueInOrder(ctx context.Context, role, lastDelayCause string, jobs []store.Submission,
+// enqueueSubmissionsInOrder enqueues jobs of a role. It stops at the first job that cannot be enqueued now.
+// lastDelayCause is the error that delayed the role at the previous poll, or "". If the error is the same again, it is
+// not logged.
+func (p *submissionPoller) enqueueSubmissionsInOrder(ctx context.Context, role, lastDelayCause string,
+	jobs []store.Submission,
 	userByRole map[string]string) {
 	enqueued, delay := 0, error(nil)
 	for i := range jobs {

@@ -29,16 +29,16 @@ type Statements interface {
 	QueryAll(queries []Query) error
 	// QueryNumber returns the integer in the first row, or 0 if there is no row.
 	QueryNumber(sql string, args ...any) (int64, error)
-	// InNumbersSQL returns an SQL condition: the column equals one of several numbers. The argument of the condition is a
-	// text that contains these numbers, separated by spaces.
-	InNumbersSQL(column string) string
-	// InWordsSQL returns an SQL condition: the column equals one of several words. The argument of the
+	// ColumnInNumbersSQL returns an SQL condition: the column equals one of several numbers. The argument of the condition
+	// is a text that contains these numbers, separated by spaces.
+	ColumnInNumbersSQL(column string) string
+	// ColumnInWordsSQL returns an SQL condition: the column equals one of several words. The argument of the
 	// condition is a text that contains these words, separated by spaces. The words must not contain quotes.
-	InWordsSQL(column string) string
-	// RowLimit returns the number for the LIMIT of a query. wantedRows is the number of rows that the caller will probably
-	// read, and rowBytes is the typical size of a row. The limit is needed because a database server also sends the rows
-	// that the caller does not read.
-	RowLimit(wantedRows, rowBytes int) int
+	ColumnInWordsSQL(column string) string
+	// QueryRowLimit returns the number for the LIMIT of a query. wantedRows is the number of rows that the caller will
+	// probably read, and rowBytes is the typical size of a row. The limit is needed because a database server also sends
+	// the rows that the caller does not read.
+	QueryRowLimit(wantedRows, rowBytes int) int
 	Close() error
 }
 
@@ -107,8 +107,8 @@ func (r *QueryBatch) Add(handleRow func(r Row) (more bool, err error), sql strin
 	r.Queries = append(r.Queries, Query{handleRow, sql, args})
 }
 
-// AddEach adds a query whose rows are passed to readRow, one by one.
-func (r *QueryBatch) AddEach(readRow func(r Row), sql string, args ...any) {
+// AddForEachRow adds a query whose rows are passed to readRow, one by one.
+func (r *QueryBatch) AddForEachRow(readRow func(r Row), sql string, args ...any) {
 	r.Add(func(row Row) (bool, error) {
 		readRow(row)
 		return true, nil

@@ -8,7 +8,7 @@ import (
 )
 
 // JoinNumbers joins numbers into a text, separated by spaces. This text is the argument of a condition from
-// Statements.InNumbersSQL.
+// Statements.ColumnInNumbersSQL.
 func JoinNumbers[N int | int64](numbers iter.Seq[N]) string {
 	var text []byte
 	for n := range numbers {
@@ -23,30 +23,30 @@ type LeaseReservation struct {
 	NodeID int64 // node that claimed the job; 0 in a database that only one process uses
 }
 
-// ParseReservations parses a list of reservations, such as the column "reserved" of the table "meta". The keys of the
-// result are the seqs of the jobs.
-func ParseReservations(list string) (map[int64]LeaseReservation, error) {
+// ParseLeaseReservations parses a list of reservations, such as the column "reserved" of the table "meta". The keys of
+// the result are the seqs of the jobs.
+func ParseLeaseReservations(list string) (map[int64]LeaseReservation, error) {
 	return parseList(list, func(n [4]int64) (int64, LeaseReservation) {
 		return n[0],
 			LeaseReservation{Fence: n[1], NodeID: n[2]}
 	})
 }
 
-// ReadReservations reads and parses the column "reserved" of the table "meta".
-func ReadReservations(c Querier) (map[int64]LeaseReservation, error) {
+// ReadLeaseReservations reads and parses the column "reserved" of the table "meta".
+func ReadLeaseReservations(c Querier) (map[int64]LeaseReservation, error) {
 	list, err := QueryText(c, `SELECT reserved FROM meta`)
 	if err != nil {
 		return nil, err
 	}
-	return ParseReservations(list)
+	return ParseLeaseReservations(list)
 }
 
-// AppendReservation appends a reservation to a list in the form that ParseReservations reads.
-func AppendReservation(list []byte, seq, fence, node int64) []byte {
-	list = append(strconv.AppendInt(list, seq, 10), '/')
+// AppendLeaseReservation appends a reservation to a list in the form that ParseLeaseReservations reads.
+func AppendLeaseReservation(list []byte, jobSeq, fence, nodeID int64) []byte {
+	list = append(strconv.AppendInt(list, jobSeq, 10), '/')
 	list = strconv.AppendInt(list, fence, 10)
-	if node != 0 {
-		list = strconv.AppendInt(append(list, '/'), node, 10)
+	if nodeID != 0 {
+		list = strconv.AppendInt(append(list, '/'), nodeID, 10)
 	}
 	return append(list, ' ')
 }

@@ -20,11 +20,11 @@ const (
 
 // RunnerDirsNoteKey returns the key of the row in the table "notes" that lists the directories of a node's
 // runners. Without a cluster, the node is 0.
-func RunnerDirsNoteKey(node int64) string {
-	if node == 0 {
+func RunnerDirsNoteKey(nodeID int64) string {
+	if nodeID == 0 {
 		return noteKeyRunnerDirs
 	}
-	return noteKeyRunnerDirs + "/" + strconv.FormatInt(node, 10)
+	return noteKeyRunnerDirs + "/" + strconv.FormatInt(nodeID, 10)
 }
 
 // ReadNote reads the note with a key. It returns "" if there is no such note.

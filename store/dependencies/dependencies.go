@@ -15,16 +15,16 @@ import (
 // most transactions need not read the tables. Only the goroutine that may change the database uses State. If a
 // transaction is rolled back, the caller restores State.
 type State struct {
-	HasAnyEdges          bool  `json:"k"` // true if any job waits, or once waited, for another job
-	PendingParentChanges int64 `json:"d"` // number of notes about parents whose children must still be checked
-	// uid of the user whose note NextParentChange returned last; not stored, so each node has its own value
-	LastChangeUID int64 `json:"-"`
+	HasAnyEdges               bool  `json:"k"` // true if any job waits, or once waited, for another job
+	PendingParentStateChanges int64 `json:"d"` // number of notes about parents whose children must still be checked
+	// uid of the user whose note NextParentStateChange returned last; not stored, so each node has its own value
+	LastProcessedChangeUID int64 `json:"-"`
 }
 
 // AddReadQueries adds the statements that fill State from the tables to the batch.
 func (s *State) AddReadQueries(batch *database.QueryBatch) {
-	batch.AddEach(func(database.Row) { s.HasAnyEdges = true }, `SELECT 1 FROM edges LIMIT 1`)
-	batch.AddEach(func(r database.Row) { s.PendingParentChanges = r.Int64(0) }, `SELECT count(*) FROM ended`)
+	batch.AddForEachRow(func(database.Row) { s.HasAnyEdges = true }, `SELECT 1 FROM edges LIMIT 1`)
+	batch.AddForEachRow(func(r database.Row) { s.PendingParentStateChanges = r.Int64(0) }, `SELECT count(*) FROM ended`)
 }
 
 // Tables implements rules.Dependencies on the table "edges" (dependencies between jobs) and the table "ended" (notes
@@ -43,127 +43,134 @@ func New(tx database.Statements, s *State) Tables { return Tables{tx, s} }
 func (t Tables) HasEdges() bool { return t.state.HasAnyEdges }
 
 // AddEdge implements rules.Dependencies. It stores an edge, the dependency of a child on a parent, with its status.
-func (t Tables) AddEdge(child int64, d queue.Dependency, onFailure queue.OnDependencyFailure,
+func (t Tables) AddEdge(childSeq int64, d queue.Dependency, onFailure queue.OnDependencyFailure,
 	status store.DependencyStatus) error {
 	t.state.HasAnyEdges = true
-	return t.conn.Exec(`INSERT INTO edges (parent, child, how, otherwise, met) VALUES (?, ?, ?, ?, ?)`, d.ParentSeq, child,
+	return t.conn.Exec(`INSERT INTO edges (parent, child, how, otherwise, met) VALUES (?, ?, ?, ?, ?)`, d.ParentSeq,
+		childSeq,
 		int64(d.Condition), int64(onFailure), int64(status))
 }
 
 // HasEdgeWithStatus implements rules.Dependencies. It reports whether a child has an edge (a dependency) with the given
 // status.
-func (t Tables) HasEdgeWithStatus(child int64, status store.DependencyStatus) (bool, error) {
+func (t Tables) HasEdgeWithStatus(childSeq int64, status store.DependencyStatus) (bool, error) {
 	n, err := t.conn.QueryNumber(`SELECT 1 FROM edges INDEXED BY edges_child WHERE child = ? AND met = ? LIMIT 1`,
-		child, int64(status))
+		childSeq, int64(status))
 	return n != 0, err
 }
 
 // UnresolvedParentSeqs implements rules.Dependencies. It returns up to n jobs that a job waits for.
-func (t Tables) UnresolvedParentSeqs(child int64, n int) ([]int64, error) {
+func (t Tables) UnresolvedParentSeqs(childSeq int64, limit int) ([]int64, error) {
 	return database.ReadRows(t.conn, database.FirstColumnInt64,
-		`SELECT parent FROM edges INDEXED BY edges_child WHERE child = ? AND met = 0 ORDER BY id LIMIT ?`, child, int64(n))
+		`SELECT parent FROM edges INDEXED BY edges_child WHERE child = ? AND met = 0 ORDER BY id LIMIT ?`, childSeq,
+		int64(limit))
 }
 
 // DeleteEdges implements rules.Dependencies. It deletes all edges (dependencies) of a child.
-func (t Tables) DeleteEdges(child int64) error {
+func (t Tables) DeleteEdges(childSeq int64) error {
 	if !t.HasEdges() {
 		return nil
 	}
 	return t.conn.Exec(`DELETE FROM edges WHERE id IN (SELECT id FROM edges INDEXED BY edges_child WHERE child = ?)`,
-		child)
+		childSeq)
 }
 
-// CountParentChanges implements rules.Dependencies. It returns the number of notes about a parent, and the
+// CountParentStateChanges implements rules.Dependencies. It returns the number of notes about a parent, and the
 // newest of these notes. A note says that the parent has ended, was removed or runs again.
-func (t Tables) CountParentChanges(parent int64) (n int64, newest rules.ParentChange, err error) {
-	if t.state.PendingParentChanges == 0 {
-		return 0, newest, nil
+func (t Tables) CountParentStateChanges(parentSeq int64) (changeCount int64, newestChange rules.ParentStateChange,
+	err error) {
+	if t.state.PendingParentStateChanges == 0 {
+		return 0, newestChange, nil
 	}
 	_, err = database.ReadFirstRow(t.conn, func(r database.Row) {
-		n, newest = r.Int64(0), rules.ParentChange{ID: r.Int64(1), ParentSeq: parent, ParentState: queue.State(r.Int64(2)),
-			LastEdgeID: r.Int64(3)}
+		changeCount, newestChange = r.Int64(0), rules.ParentStateChange{ID: r.Int64(1), ParentSeq: parentSeq,
+			ParentState: queue.State(r.Int64(2)),
+			LastEdgeID:  r.Int64(3)}
 	}, `SELECT (SELECT count(*) FROM ended AS n WHERE n.parent = ended.parent), id, state, upto
-		FROM ended INDEXED BY ended_parent WHERE parent = ? ORDER BY id DESC LIMIT 1`, parent)
-	return n, newest, err
+		FROM ended INDEXED BY ended_parent WHERE parent = ? ORDER BY id DESC LIMIT 1`, parentSeq)
+	return changeCount, newestChange, err
 }
 
-// AddParentChange implements rules.Dependencies. It adds a note that a parent has ended, was removed or runs again. A
-// parent's notes all get the uid of its oldest note, even if the parent was given to another user in between. With
-// different uids, the notes might be processed in the wrong order, since users take turns.
-func (t Tables) AddParentChange(parent int64, uid int, state queue.State, afterEdge int64) error {
+// AddParentStateChange implements rules.Dependencies. It adds a note that a parent has ended, was removed or runs
+// again. A parent's notes all get the uid of its oldest note, even if the parent was given to another user in between.
+// With different uids, the notes might be processed in the wrong order, since users take turns.
+func (t Tables) AddParentStateChange(parentSeq int64, parentUID int, parentState queue.State, afterEdgeID int64) error {
 	n, err := t.conn.ExecCount(`INSERT INTO ended (parent, uid, state, upto)
 		SELECT CAST(? AS BIGINT), coalesce((SELECT uid FROM ended INDEXED BY ended_parent WHERE parent = ? LIMIT 1),
 			CAST(? AS BIGINT)), CAST(? AS BIGINT), max(id)
-		FROM edges INDEXED BY edges_parent WHERE parent = ? AND met <> 1 HAVING max(id) > ?`, parent, parent, int64(uid),
-		int64(state), parent, afterEdge)
-	t.state.PendingParentChanges += n
+		FROM edges INDEXED BY edges_parent WHERE parent = ? AND met <> 1 HAVING max(id) > ?`, parentSeq, parentSeq,
+		int64(parentUID),
+		int64(parentState), parentSeq, afterEdgeID)
+	t.state.PendingParentStateChanges += n
 	return err
 }
 
-// ExtendRerunChange implements rules.Dependencies. A Rerun note says that a parent runs again.
-// ExtendRerunChange makes the newest Rerun note of a parent apply to all edges that the parent has now, and
+// ExtendParentRerunChange implements rules.Dependencies. A Rerun note says that a parent runs again.
+// ExtendParentRerunChange makes the newest Rerun note of a parent apply to all edges that the parent has now, and
 // deletes newer notes.
-func (t Tables) ExtendRerunChange(parent int64) (found bool, err error) {
+func (t Tables) ExtendParentRerunChange(parentSeq int64) (found bool, err error) {
 	last, err := t.conn.QueryNumber(`SELECT max(id) FROM ended INDEXED BY ended_parent WHERE parent = ? AND state = ?`,
-		parent,
+		parentSeq,
 		int64(rules.ParentRerunState))
 	if err != nil || last == 0 {
 		return false, err
 	}
-	n, _ := t.conn.ExecCount(`DELETE FROM ended INDEXED BY ended_parent WHERE parent = ? AND id > ?`, parent, last)
-	t.state.PendingParentChanges -= n
+	n, _ := t.conn.ExecCount(`DELETE FROM ended INDEXED BY ended_parent WHERE parent = ? AND id > ?`, parentSeq, last)
+	t.state.PendingParentStateChanges -= n
 	return true, t.conn.Exec(`UPDATE ended SET upto = (SELECT coalesce(max(edges.id), 0) FROM edges
 		INDEXED BY edges_parent WHERE edges.parent = ended.parent AND met <> 1) WHERE id = ?`, last)
 }
 
-// NextParentChange implements rules.Dependencies. It returns the oldest note of one user. (A note says that a parent
-// has ended, was removed or runs again.) Successive calls serve the users in turn.
-func (t Tables) NextParentChange() (e rules.ParentChange, found bool, err error) {
-	if t.state.PendingParentChanges == 0 {
-		return e, false, nil
+// NextParentStateChange implements rules.Dependencies. It returns the oldest note of one user. (A note says that a
+// parent has ended, was removed or runs again.) Successive calls serve the users in turn.
+func (t Tables) NextParentStateChange() (change rules.ParentStateChange, found bool, err error) {
+	if t.state.PendingParentStateChanges == 0 {
+		return change, false, nil
 	}
-	last, uid := t.state.LastChangeUID, int64(0)
+	last, uid := t.state.LastProcessedChangeUID, int64(0)
 	err = database.ForEachRow(t.conn, func(r database.Row) {
 		if !found || uid <= last {
-			e, uid, found = rules.ParentChange{ID: r.Int64(0), ParentSeq: r.Int64(1), ParentState: queue.State(r.Int64(2)),
-				LastEdgeID: r.Int64(3)}, r.Int64(4), true
+			change, uid, found = rules.ParentStateChange{ID: r.Int64(0), ParentSeq: r.Int64(1),
+				ParentState: queue.State(r.Int64(2)),
+				LastEdgeID:  r.Int64(3)}, r.Int64(4), true
 		}
 	}, `SELECT id, parent, state, upto, uid
 		FROM (SELECT * FROM ended INDEXED BY ended_uid WHERE uid > ? ORDER BY uid, id LIMIT 1) n
 		UNION ALL SELECT id, parent, state, upto, uid
 		FROM (SELECT * FROM ended INDEXED BY ended_uid ORDER BY uid, id LIMIT 1) f`, last)
-	t.state.LastChangeUID = uid
-	return e, found, err
+	t.state.LastProcessedChangeUID = uid
+	return change, found, err
 }
 
 // EdgesToResolve implements rules.Dependencies. It returns up to n edges (dependencies on a parent) to which the note e
 // applies. The note says that the parent has ended, was removed or runs again.
-func (t Tables) EdgesToResolve(e rules.ParentChange, n int) ([]rules.DependencyEdge, error) {
+func (t Tables) EdgesToResolve(change rules.ParentStateChange, maxEdges int) ([]rules.DependencyEdge, error) {
 	met := store.Unresolved
-	if e.ParentState == rules.ParentRerunState {
+	if change.ParentState == rules.ParentRerunState {
 		met = store.Broken
 	}
 	return database.ReadRows(t.conn, func(r database.Row) rules.DependencyEdge {
 		return rules.DependencyEdge{ID: r.Int64(0), ChildSeq: r.Int64(1), Condition: queue.DependencyCondition(r.Int64(2)),
 			OnFailure: queue.OnDependencyFailure(r.Int64(3))}
 	}, `SELECT id, child, how, otherwise FROM edges INDEXED BY edges_parent
-		WHERE parent = ? AND met = ? AND id <= ? ORDER BY id LIMIT ?`, e.ParentSeq, int64(met), e.LastEdgeID, int64(n))
+		WHERE parent = ? AND met = ? AND id <= ? ORDER BY id LIMIT ?`, change.ParentSeq, int64(met), change.LastEdgeID,
+		int64(maxEdges))
 }
 
-// DeleteParentChange implements rules.Dependencies. It deletes the note with the given id. A note says that a parent
-// has ended, was removed or runs again.
-func (t Tables) DeleteParentChange(id int64) error {
-	t.state.PendingParentChanges--
-	return t.conn.Exec(`DELETE FROM ended WHERE id = ?`, id)
+// DeleteParentStateChange implements rules.Dependencies. It deletes the note with the given id. A note says that a
+// parent has ended, was removed or runs again.
+func (t Tables) DeleteParentStateChange(changeID int64) error {
+	t.state.PendingParentStateChanges--
+	return t.conn.Exec(`DELETE FROM ended WHERE id = ?`, changeID)
 }
 
-// PostponeParentChanges implements rules.Dependencies. It moves all notes about a parent behind the other notes of the
-// same user, and keeps their order.
-func (t Tables) PostponeParentChanges(parent int64) error {
+// PostponeParentStateChanges implements rules.Dependencies. It moves all notes about a parent behind the other notes of
+// the same user, and keeps their order.
+func (t Tables) PostponeParentStateChanges(parentSeq int64) error {
 	last, _ := t.conn.QueryNumber(`SELECT max(id) FROM ended`)
 	t.conn.Exec(`INSERT INTO ended (parent, uid, state, upto)
-		SELECT parent, uid, state, upto FROM ended INDEXED BY ended_parent WHERE parent = ? ORDER BY id`, parent)
-	return t.conn.Exec(`DELETE FROM ended INDEXED BY ended_parent WHERE parent = ? AND id <= ?`, parent, last)
+		SELECT parent, uid, state, upto FROM ended INDEXED BY ended_parent WHERE parent = ? ORDER BY id`, parentSeq)
+	return t.conn.Exec(`DELETE FROM ended INDEXED BY ended_parent WHERE parent = ? AND id <= ?`, parentSeq, last)
 }
 
 // SetEdgeStatus implements rules.Dependencies. It writes the status of an edge, which is the dependency of one job on
@@ -174,12 +181,12 @@ func (t Tables) SetEdgeStatus(e *rules.DependencyEdge, status store.DependencySt
 
 // DeleteSomeEdges deletes up to limit dependencies of a job that is being removed. It returns how many it deleted, and
 // whether none is left.
-func (t Tables) DeleteSomeEdges(child int64, limit int) (n int, noneLeft bool, err error) {
+func (t Tables) DeleteSomeEdges(childSeq int64, limit int) (deletedCount int, noneLeft bool, err error) {
 	if !t.HasEdges() || limit <= 0 {
 		return 0, !t.HasEdges(), nil
 	}
 	dropped, err := t.conn.ExecCount(
-		`DELETE FROM edges WHERE id IN (SELECT id FROM edges INDEXED BY edges_child WHERE child = ? LIMIT ?)`, child,
+		`DELETE FROM edges WHERE id IN (SELECT id FROM edges INDEXED BY edges_child WHERE child = ? LIMIT ?)`, childSeq,
 		int64(limit))
 	return int(dropped), dropped < int64(limit), err
 }

@@ -12,23 +12,22 @@ import (
 
 // If the last attempt of a completed job has no output and no error, it is stored in the job's row. The store
 // returns it like any other attempt. When the job runs again, the attempt gets its own row.
-func TestPlainLastAttemptIsStoredInJobRow(t *testing.T) {
+func TestAttemptWithoutOutputIsStoredInJobRow(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	seq := enqueue(t, s, 1).Seqs[0]
 	attempt := queue.Attempt{Worker: "1/2", Node: "a machine", PID: 77, StartedAt: s.clock(), EndedAt: s.clock() + 5,
 		CountsTowardMaxAttempts: true, CPUTime: 1500 * time.Microsecond, PeakRSSBytes: 1 << 20}
 	run := func(with queue.Attempt) (as queue.Attempt) {
 		t.Helper()
-		g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: 1})
+		g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 1})
 		if err != nil || len(g.ClaimedJobs) != 1 {
 			t.Fatal(len(g.ClaimedJobs), err)
 		}
 		with.Fence = g.ClaimedJobs[0].Fence
-		_,
-			err = s.ReportAndClaim(t.Context(),
+		_, err = s.ReportAndClaim(t.Context(),
 			store.LeaseReport{Settlements: []store.Settlement{{Lease: g.ClaimedJobs[0].Lease(),
 				Attempt:  with,
-				Decision: queue.AttemptDecision{NextState: queue.Completed, RecordsAttempt: true, CountsAttempt: true}}}})
+				Decision: queue.AttemptDecision{NextState: queue.Completed, RecordsAttempt: true, CountsTowardMaxAttempts: true}}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +71,7 @@ func TestPlainLastAttemptIsStoredInJobRow(t *testing.T) {
 	}
 	again := func() {
 		t.Helper()
-		err := s.Do(t.Context(), Urgent, func(t *Tx) error {
+		err := s.Do(t.Context(), UrgentClass, func(t *Tx) error {
 			j, err := t.Job(seq, 0)
 			if err == nil {
 				t.rules.MoveToState(&j, queue.Pending, "", nil)

@@ -25,16 +25,16 @@ type Backend interface {
 	BeginTx(t *Tx) error
 	// A lease is reserved while its attempt is not known to have started. ReadReservations adds to the batch a query for
 	// reserved leases that are stored outside of the table meta. WriteReservations stores the reserved leases. If the list
-	// of reserved leases in the table meta must change, metaChanged is true and metaText is the new list. Both methods are
-	// called inside a transaction, or while the writer loads its cache.
+	// of reserved leases in the table meta must change, metaListChanged is true and metaListText is the new list. Both
+	// methods are called inside a transaction, or while the writer loads its cache.
 	ReadReservations(batch *database.QueryBatch, readRow func(database.Row))
-	WriteReservations(t *Tx) (metaText string, metaChanged bool, err error)
-	// AfterCommit is called after each commit. metaChanged reports whether the commit changed the row of the
+	WriteReservations(t *Tx) (metaListText string, metaListChanged bool, err error)
+	// AfterCommit is called after each commit. metaRowChanged reports whether the commit changed the row of the
 	// table meta.
-	AfterCommit(metaChanged bool)
-	// RefusalError returns the error for callers whose requests fail because the disk is full or the database
+	AfterCommit(metaRowChanged bool)
+	// RefusedRequestError returns the error for callers whose requests fail because the disk is full or the database
 	// is busy.
-	RefusalError(kind database.ErrorKind, err error) error
+	RefusedRequestError(kind database.ErrorKind, err error) error
 	// MayStemFromEarlierStatement reports whether err, which a statement has returned, may have been caused by an
 	// earlier statement of the transaction. It is called after the transaction was rolled back.
 	MayStemFromEarlierStatement(err error) bool
@@ -71,14 +71,14 @@ type DiskSpace interface {
 // decides what happens next. A call may take a round trip to the server, so the engine makes no separate call
 // for each job.
 type SharedDatabase interface {
-	// StartLaneQuery sends a query for the next jobs of a lane before the rows are needed. (A lane holds the
-	// jobs of one queue and user that need the same locks and other limits.) If readNow is true, it also
+	// SendLaneQuery sends a query for the next jobs of a lane before the rows are needed. (A lane holds the
+	// jobs of one queue and user that need the same locks and other limits.) If readRowsNow is true, it also
 	// reads the rows immediately, because later statements would delay them.
-	StartLaneQuery(query string, args []any, expectedRows int, readNow bool) (PrefetchedRows, error)
-	// ReadLanes reads the next jobs of several lanes in one round trip. (A lane holds the jobs of one queue and user that
-	// need the same locks and other limits.) For each element of starts, it returns up to jobsPerLane jobs with the
+	SendLaneQuery(query string, args []any, expectedRows int, readRowsNow bool) (PrefetchedRows, error)
+	// ReadLaneJobs reads the next jobs of several lanes in one round trip. (A lane holds the jobs of one queue and user
+	// that need the same locks and other limits.) For each element of starts, it returns up to jobsPerLane jobs with the
 	// columns records.AllJobColumns, and the position of the job after these.
-	ReadLanes(t *Tx, starts []readahead.LaneStart, jobsPerLane int) ([]readahead.LaneJobs, error)
+	ReadLaneJobs(t *Tx, laneStarts []readahead.LaneStart, jobsPerLane int) ([]readahead.LaneJobs, error)
 	// ReadOpenLanes reads, in one query, the lanes of a queue whose jobs need locks or other limits and can
 	// start now. It passes the first lanesPerUser lanes of each user to the callback, and skips the lanes in
 	// closedLaneIDs. If uids is nil, it reads the lanes of all users.
@@ -93,7 +93,7 @@ type SharedDatabase interface {
 	// for it and deletes the submission. If another node has already enqueued the submission,
 	// EnqueueSubmission reports a duplicate.
 	EnqueueSubmission(t *Tx, r *store.EnqueueRequest, enqueue func() (store.Receipt, error)) (store.Receipt, error)
-	// OwnDeletableOutputs returns up to limit output files that this node must delete: its own, and those of
+	// DeletableOutputsOfThisNode returns up to limit output files that this node must delete: its own, and those of
 	// nodes that were removed.
-	OwnDeletableOutputs(t *Tx, limit int) (refs []string, err error)
+	DeletableOutputsOfThisNode(t *Tx, limit int) (refs []string, err error)
 }

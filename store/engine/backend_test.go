@@ -44,7 +44,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, err
 	}
 	s.Engine = New(Config{Backend: fileBackend{s}, DiskSpace: fileBackend{s}, RankOrder: o.RankOrder, Log: o.Log})
-	if err = sqlitedb.CheckUsable(s.conn, o.Dir); err == nil {
+	if err = sqlitedb.CheckDatabaseUsable(s.conn, o.Dir); err == nil {
 		err = sqlitedb.Migrate(s.conn, database.SchemaMigrations)
 	}
 	if err == nil {
@@ -92,17 +92,17 @@ func (s fileBackend) BeginTx(*Tx) error { return nil }
 
 func (s fileBackend) ReadReservations(*database.QueryBatch, func(database.Row)) {}
 
-func (s fileBackend) WriteReservations(t *Tx) (metaText string, metaChanged bool, err error) {
+func (s fileBackend) WriteReservations(t *Tx) (metaListText string, metaListChanged bool, err error) {
 	return t.EncodedReservations(), true, nil
 }
 
-func (s fileBackend) AfterCommit(metaChanged bool) {
-	if metaChanged {
+func (s fileBackend) AfterCommit(metaRowChanged bool) {
+	if metaRowChanged {
 		s.highWater.Write(sqlitedb.HighWaterMark(s.Counters()))
 	}
 }
 
-func (s fileBackend) RefusalError(kind database.ErrorKind, err error) error {
+func (s fileBackend) RefusedRequestError(kind database.ErrorKind, err error) error {
 	if kind == database.DiskFull {
 		return queue.Errorf(queue.CodeNoSpace, "%v", err)
 	}
@@ -138,7 +138,7 @@ func (s fileBackend) OnSpaceFreed() {}
 // inTransaction calls a function within a write transaction.
 func inTransaction(t *testing.T, s *Store, operation func() error) {
 	t.Helper()
-	err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
+	err := s.Do(t.Context(), UrgentClass, func(tx *Tx) error {
 		if err := tx.EnsureBegun(); err != nil {
 			return err
 		}

@@ -39,7 +39,7 @@ func addUnstartableJobs(t testing.TB, s *Store, scale int) {
 	claim := func(n int) (jobs []queue.Job) {
 		t.Helper()
 		for len(jobs) < n {
-			g, err := s.ReportAndClaim(ctx, store.LeaseReport{WantedJobs: n - len(jobs)})
+			g, err := s.ReportAndClaim(ctx, store.LeaseReport{WantedJobCount: n - len(jobs)})
 			must(err)
 			jobs = append(jobs, g.ClaimedJobs...)
 		}
@@ -72,7 +72,7 @@ func addUnstartableJobs(t testing.TB, s *Store, scale int) {
 		left -= len(jobs)
 		var r store.LeaseReport
 		for i := range jobs {
-			e := completionOf(&jobs[i])
+			e := completedSettlement(&jobs[i])
 			e.Attempt.StartedAt = s.clock()
 			r.Settlements = append(r.Settlements, e)
 		}
@@ -86,7 +86,7 @@ func addUnstartableJobs(t testing.TB, s *Store, scale int) {
 		next, err = s.ApplyDueChanges(ctx)
 		must(err)
 	}
-	if g, err := s.ReportAndClaim(ctx, store.LeaseReport{WantedJobs: 9}); err != nil || len(g.ClaimedJobs) > 0 {
+	if g, err := s.ReportAndClaim(ctx, store.LeaseReport{WantedJobCount: 9}); err != nil || len(g.ClaimedJobs) > 0 {
 		t.Fatalf("claimed %d jobs that cannot start, %v", len(g.ClaimedJobs), err)
 	}
 }
@@ -101,13 +101,13 @@ func enqueueAndEndJobs(t testing.TB, s *Store, n int) {
 		if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: drafts}); err != nil {
 			t.Fatal(err)
 		}
-		g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: 8})
+		g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 8})
 		if err != nil || len(g.ClaimedJobs) != 8 {
 			t.Fatalf("claimed %d jobs, %v", len(g.ClaimedJobs), err)
 		}
 		var r store.LeaseReport
 		for i := range g.ClaimedJobs {
-			r.Settlements = append(r.Settlements, completionOf(&g.ClaimedJobs[i]))
+			r.Settlements = append(r.Settlements, completedSettlement(&g.ClaimedJobs[i]))
 		}
 		if _, err := s.ReportAndClaim(t.Context(), r); err != nil {
 			t.Fatal(err)
@@ -159,7 +159,8 @@ func addJobsOverQuota(t testing.TB, s *Store, n int) {
 			t.Fatal(err)
 		}
 	}
-	if g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: 20}); err != nil || len(g.ClaimedJobs) != 8 {
+	if g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 20}); err != nil ||
+		len(g.ClaimedJobs) != 8 {
 		t.Fatalf("claimed %d, %v", len(g.ClaimedJobs), err)
 	}
 }
@@ -212,11 +213,11 @@ func BenchmarkEnqueueDuringDependencyResolution(b *testing.B) {
 			for n := 0; n < children; n += 1000 {
 				enqueue(1000, queue.Dependency{ParentSeq: parent, Condition: queue.ParentCompleted})
 			}
-			g, err := s.ReportAndClaim(b.Context(), store.LeaseReport{WantedJobs: 1})
+			g, err := s.ReportAndClaim(b.Context(), store.LeaseReport{WantedJobCount: 1})
 			if err != nil || len(g.ClaimedJobs) != 1 {
 				b.Fatal(len(g.ClaimedJobs), err)
 			}
-			report := store.LeaseReport{Settlements: []store.Settlement{completionOf(&g.ClaimedJobs[0])}}
+			report := store.LeaseReport{Settlements: []store.Settlement{completedSettlement(&g.ClaimedJobs[0])}}
 			if _, err := s.ReportAndClaim(b.Context(), report); err != nil {
 				b.Fatal(err)
 			}

@@ -20,28 +20,29 @@ import (
 // batch is a batch whose jobs are not all in the queue yet. The client sends the batch in several requests.
 // The jobs of each request are stored together, as one frame. See docs/decisions/0009.
 type batch struct {
-	number        int64
-	uid           int
-	name          string
-	lastFrameAt   queue.UnixMillis // time when the last frame was stored
-	receivingNode int64            // number of the node that receives the frames
-	jobCount      int64            // number of jobs that are not in the queue yet
-	// chosenIDCount is how many of the jobCount jobs have an id that the user chose. It counts only jobs that were added
-	// since the engine was opened.
-	chosenIDCount  int64
-	jobBytes       int64            // size in bytes of the jobs that are not in the queue yet
-	jobsPerQueue   map[string]int64 // number of jobs by queue, counted since the engine was opened; the map never changes
-	isCommitted    bool
-	isBeingRemoved bool // the batch is being removed, one frame per transaction
+	number           int64
+	uid              int
+	name             string
+	lastFrameAt      queue.UnixMillis // time when the last frame was stored
+	receivingNodeID  int64            // number of the node that receives the frames
+	unqueuedJobCount int64            // number of jobs that are not in the queue yet
+	// userChosenIDCount is how many of the jobCount jobs have an id that the user chose. It counts only jobs that were
+	// added since the engine was opened.
+	userChosenIDCount int64
+	unqueuedJobBytes  int64 // size in bytes of the jobs that are not in the queue yet
+	// number of jobs by queue, counted since the engine was opened; the map never changes
+	jobCountByQueue map[string]int64
+	isCommitted     bool
+	isBeingRemoved  bool // the batch is being removed, one frame per transaction
 }
 
 // acceptsFrames reports whether a batch accepts frames, which are further lists of its jobs. A batch accepts none once
 // it is committed or being removed.
 func (b *batch) acceptsFrames() bool { return !b.isCommitted && !b.isBeingRemoved }
 
-// acceptsFramesHere reports whether a batch accepts frames (further lists of its jobs) from this node's clients.
-func (e *Engine) acceptsFramesHere(b *batch) bool {
-	return b.acceptsFrames() && b.receivingNode == e.nodeID
+// thisNodeAcceptsFrames reports whether a batch accepts frames (further lists of its jobs) from this node's clients.
+func (e *Engine) thisNodeAcceptsFrames(b *batch) bool {
+	return b.acceptsFrames() && b.receivingNodeID == e.nodeID
 }
 
 // StageBatch implements store.Batches. It stores one frame, which is a part of the jobs of a batch.
@@ -50,7 +51,7 @@ func (e *Engine) StageBatch(ctx context.Context, r store.EnqueueRequest) (store.
 	if err != nil {
 		return store.Receipt{}, err
 	}
-	return doWithResult(ctx, e, &queuedOperation{priorityClass: Normal},
+	return doWithResult(ctx, e, &queuedOperation{priorityClass: NormalClass},
 		func(t *Tx) (store.Receipt, error) { return t.stageFrame(r, list) })
 }
 
@@ -67,12 +68,12 @@ func (t *Tx) cacheBatch(batchNumber int64, b batch) {
 		}
 	})
 	if had {
-		t.saveUserCounts(old.uid)
+		t.saveUserCountsForRollback(old.uid)
 		m.addBatchToTotals(&old, -1)
 		delete(m.batches, batchNumber)
 	}
 	if b.number != 0 {
-		t.saveUserCounts(b.uid)
+		t.saveUserCountsForRollback(b.uid)
 		m.addBatchToTotals(&b, 1)
 		m.batches[batchNumber] = b
 	}
@@ -81,14 +82,14 @@ func (t *Tx) cacheBatch(batchNumber int64, b batch) {
 // addBatchToTotals adds the jobs and bytes of a batch to the totals of its user, or subtracts them if sign is -1.
 func (m *memory) addBatchToTotals(b *batch, sign int64) {
 	if b.isCommitted {
-		m.committedBatchJobs += sign * b.jobCount
+		m.unqueuedCommittedJobs += sign * b.unqueuedJobCount
 	}
 	m.changeUserCounts(b.uid, func(u *userCounts) {
-		u.stagedJobs += sign * b.jobCount
-		u.stagedBytes += sign * b.jobBytes
+		u.stagedJobs += sign * b.unqueuedJobCount
+		u.stagedBytes += sign * b.unqueuedJobBytes
 		if !b.isCommitted {
 			u.openBatches += int(sign)
-			u.chosenIDCount += sign * b.chosenIDCount
+			u.userChosenIDCount += sign * b.userChosenIDCount
 		}
 	})
 }
@@ -129,14 +130,14 @@ func (t *Tx) stageFrame(r store.EnqueueRequest, texts []records.EncodedTexts) (r
 	if err := t.checkFrameAllowed(&r, texts, &b, chosenIDs); err != nil {
 		return receipt, err
 	}
-	b.jobsPerQueue = maps.Clone(b.jobsPerQueue)
-	if b.jobsPerQueue == nil {
-		b.jobsPerQueue = map[string]int64{}
+	b.jobCountByQueue = maps.Clone(b.jobCountByQueue)
+	if b.jobCountByQueue == nil {
+		b.jobCountByQueue = map[string]int64{}
 	}
 	for name, n := range rules.CountJobsByQueue(r.Drafts) {
-		b.jobsPerQueue[name] += n
+		b.jobCountByQueue[name] += n
 	}
-	if err := t.checkQueueLimits(r.UID, b.jobsPerQueue); err != nil {
+	if err := t.checkQueueLimits(r.UID, b.jobCountByQueue); err != nil {
 		return receipt, err
 	}
 	t.stagedBatchNumber = b.number
@@ -146,20 +147,20 @@ func (t *Tx) stageFrame(r store.EnqueueRequest, texts []records.EncodedTexts) (r
 	}
 	switch {
 	case !open:
-		b.receivingNode = t.engine.nodeID
+		b.receivingNodeID = t.engine.nodeID
 		b.number = t.queryInt(`INSERT INTO batches (uid, name, stage, at, node) VALUES (?, ?, 0, ?, ?) RETURNING n`,
-			int64(b.uid), b.name, int64(t.startTime), b.receivingNode)
+			int64(b.uid), b.name, int64(t.startTime), b.receivingNodeID)
 		t.auditBatch(&b, "begun", int64(len(r.Drafts)))
-	case b.receivingNode != t.engine.nodeID: // the client sent earlier frames of this batch to another node
+	case b.receivingNodeID != t.engine.nodeID: // the client sent earlier frames of this batch to another node
 		t.takeOverBatch(&b)
 	}
 	t.recordOwnerName(r.UID, r.OwnerName)
 	if err := t.addFrame(b.number, r.Drafts, texts, &receipt); err != nil {
 		return receipt, err
 	}
-	b.jobCount += int64(len(r.Drafts))
-	b.chosenIDCount += chosenIDs
-	b.jobBytes += records.StoredSizeOfDrafts(r.Drafts, texts)
+	b.unqueuedJobCount += int64(len(r.Drafts))
+	b.userChosenIDCount += chosenIDs
+	b.unqueuedJobBytes += records.StoredSizeOfDrafts(r.Drafts, texts)
 	b.lastFrameAt = t.startTime
 	t.cacheBatch(b.number, b)
 	return receipt, nil
@@ -167,15 +168,16 @@ func (t *Tx) stageFrame(r store.EnqueueRequest, texts []records.EncodedTexts) (r
 
 // checkFrameAllowed returns an error if the jobs of a request may not be added to a batch. chosenIDs is the number
 // of these jobs whose ids the user chose.
-func (t *Tx) checkFrameAllowed(r *store.EnqueueRequest, texts []records.EncodedTexts, b *batch, chosenIDs int64) error {
+func (t *Tx) checkFrameAllowed(r *store.EnqueueRequest, texts []records.EncodedTexts, b *batch,
+	userChosenIDCount int64) error {
 	u := t.engine.memory.users[r.UID]
 	switch {
 	case len(r.Drafts) == 0 || len(r.Drafts) > queue.MaxJobsPerRequest:
 		return draftCountError(len(r.Drafts))
-	case b.jobCount+int64(len(r.Drafts)) > store.MaxStagedJobsPerBatch:
+	case b.unqueuedJobCount+int64(len(r.Drafts)) > store.MaxStagedJobsPerBatch:
 		return queue.Errorf(queue.CodeTooLarge, "the batch has more than %d jobs; send several batches",
 			store.MaxStagedJobsPerBatch)
-	case u.chosenIDCount+chosenIDs > store.MaxStagedChosenIDs:
+	case u.userChosenIDCount+userChosenIDCount > store.MaxStagedChosenIDs:
 		return store.ErrTooManyChosenIDs
 	}
 	if err := cmp.Or(rules.CheckUserWaitingLimit(t, r.UID, int64(len(r.Drafts)), r.MaxPendingJobsPerUser),
@@ -219,8 +221,8 @@ func (t *Tx) continuesDiscardedBatch(r store.EnqueueRequest) bool {
 
 // auditBatch records an event about an uncommitted batch. The jobs of such a batch are not in the queue, so they have
 // no events.
-func (t *Tx) auditBatch(b *batch, action string, jobs int64) {
-	target := store.BatchAuditTarget(b.name, action, jobs)
+func (t *Tx) auditBatch(b *batch, action string, jobCount int64) {
+	target := store.BatchAuditTarget(b.name, action, jobCount)
 	t.recordEvent(queue.EventAudit, nil, queue.EventDetail{CausedByUID: &b.uid, Verb: store.BatchAuditVerb,
 		ActionTarget: target})
 }
@@ -230,8 +232,8 @@ func (t *Tx) auditBatch(b *batch, action string, jobs int64) {
 func (t *Tx) commitBatch(r store.EnqueueRequest, texts []records.EncodedTexts) (receipt store.Receipt, err error) {
 	m := &t.engine.memory
 	b, _ := m.findOpenBatch(r.UID, r.BatchName)
-	if err := cmp.Or(t.checkQueueLimits(r.UID, b.jobsPerQueue),
-		rules.CheckTotalWaitingLimit(t, b.jobCount+int64(len(r.Drafts)), r.MaxPendingJobs)); err != nil {
+	if err := cmp.Or(t.checkQueueLimits(r.UID, b.jobCountByQueue),
+		rules.CheckTotalWaitingLimit(t, b.unqueuedJobCount+int64(len(r.Drafts)), r.MaxPendingJobs)); err != nil {
 		return receipt, err
 	}
 	if len(r.Drafts) > 0 {
@@ -252,7 +254,7 @@ func (t *Tx) commitBatch(r store.EnqueueRequest, texts []records.EncodedTexts) (
 // ApplyBatch moves the next frame (the jobs of one request) of a committed batch into the queue. more reports
 // whether there may be more frames.
 func (e *Engine) ApplyBatch(ctx context.Context, batchNumber int64) (more bool, err error) {
-	return doWithResult(ctx, e, &queuedOperation{priorityClass: Normal}, func(t *Tx) (more bool, err error) {
+	return doWithResult(ctx, e, &queuedOperation{priorityClass: NormalClass}, func(t *Tx) (more bool, err error) {
 		if b := e.memory.batches[batchNumber]; b.isCommitted {
 			return t.enqueueFirstFrame(b)
 		}
@@ -280,7 +282,7 @@ func (t *Tx) enqueueFirstFrame(b batch) (more bool, err error) {
 			return false, err
 		}
 		if b.uid < 0 { // the batch's owner lost the uid after the batch was committed
-			stored, err := t.Job(j.Seq, rules.ReadSummary)
+			stored, err := t.Job(j.Seq, rules.ReadJobSummary)
 			if err == nil {
 				err = t.rules.DisownJob(&stored, b.uid)
 			}
@@ -289,8 +291,8 @@ func (t *Tx) enqueueFirstFrame(b batch) (more bool, err error) {
 			}
 		}
 	}
-	b.jobCount -= f.jobCount // the frame's jobs are counted as jobs of the queue now
-	b.jobBytes -= f.jobBytes
+	b.unqueuedJobCount -= f.jobCount // the frame's jobs are counted as jobs of the queue now
+	b.unqueuedJobBytes -= f.jobBytes
 	t.cacheBatch(b.number, b)
 	if f.allJobsReadable {
 		t.removeFrame(&f)
@@ -304,16 +306,16 @@ func (t *Tx) enqueueFirstFrame(b batch) (more bool, err error) {
 // queue yet.
 func (e *Engine) addBatchQueries(queries *database.QueryBatch) {
 	m := &e.memory
-	queries.AddEach(func(r database.Row) {
+	queries.AddForEachRow(func(r database.Row) {
 		if stage := r.Int64(3); stage != 2 {
-			m.batches[r.Int64(0)] = batch{number: r.Int64(0), uid: int(r.Int64(1)), name: r.Text(2), receivingNode: r.Int64(4),
+			m.batches[r.Int64(0)] = batch{number: r.Int64(0), uid: int(r.Int64(1)), name: r.Text(2), receivingNodeID: r.Int64(4),
 				isCommitted:    stage == 1,
 				isBeingRemoved: stage == 3}
 		}
 	}, `SELECT n, uid, name, stage, node FROM batches`)
-	queries.AddEach(func(r database.Row) {
+	queries.AddForEachRow(func(r database.Row) {
 		if b, there := m.batches[r.Int64(0)]; there && !b.isBeingRemoved {
-			b.jobCount, b.jobBytes = r.Int64(1), r.Int64(2)
+			b.unqueuedJobCount, b.unqueuedJobBytes = r.Int64(1), r.Int64(2)
 			m.batches[b.number] = b
 		}
 	}, `SELECT batch, sum(count), sum(bytes) FROM frames INDEXED BY frames_batch WHERE batch > 0 GROUP BY batch`)
@@ -323,8 +325,8 @@ func (e *Engine) addBatchQueries(queries *database.QueryBatch) {
 // discards uncommitted ones. If the disk is full, it stops without an error.
 func (e *Engine) finishStoredBatches(ctx context.Context) error {
 	for {
-		more, err := doWithResult(ctx, e, &queuedOperation{priorityClass: Prompt}, func(t *Tx) (more bool, err error) {
-			return t.continueBatchWork(e.acceptsFramesHere)
+		more, err := doWithResult(ctx, e, &queuedOperation{priorityClass: PromptClass}, func(t *Tx) (more bool, err error) {
+			return t.advanceOneBatch(e.thisNodeAcceptsFrames)
 		})
 		if errors.Is(err, queue.ErrNoSpace) { // a statement or the commit has filled the disk
 			return nil // the periodic upkeep continues later; until then, the jobs in the queue can run
@@ -335,10 +337,10 @@ func (e *Engine) finishStoredBatches(ctx context.Context) error {
 	}
 }
 
-// chosenIDsSQL returns a query for the ids of jobs that meet a condition on the column id; InWordsSQL returns such
-// conditions. The query leaves out jobs whose id is their number (seq).
-func chosenIDsSQL(condition string) string {
-	return `SELECT id FROM jobs INDEXED BY jobs_id WHERE ` + condition + ` AND id <> CAST(seq AS TEXT)`
+// userChosenIDsSQL returns a query for the ids of jobs that meet a condition on the column id; ColumnInWordsSQL returns
+// such conditions. The query leaves out jobs whose id is their number (seq).
+func userChosenIDsSQL(idCondition string) string {
+	return `SELECT id FROM jobs INDEXED BY jobs_id WHERE ` + idCondition + ` AND id <> CAST(seq AS TEXT)`
 }
 
 // takenIDs reports which of the ids already belong to jobs: in the queue, in a batch, or submitted with the
@@ -351,9 +353,9 @@ func (t *Tx) takenIDs(ids []string) (map[string]bool, error) {
 	}
 	condition, list := `id = ?`, strings.Join(ids, " ")
 	if len(ids) > 1 {
-		condition = t.InWordsSQL("id")
+		condition = t.ColumnInWordsSQL("id")
 	}
-	query, args := chosenIDsSQL(condition), append(make([]any, 0, 5), list)
+	query, args := userChosenIDsSQL(condition), append(make([]any, 0, 5), list)
 	var earlierSeqs []int64 // ids that are the seq of a job created earlier
 	for _, id := range ids {
 		if n := reads.SeqOfNumericID(id); n > 0 && n < m.nextJobSeq {
@@ -361,7 +363,7 @@ func (t *Tx) takenIDs(ids []string) (map[string]bool, error) {
 		}
 	}
 	if len(earlierSeqs) > 0 {
-		query, args = query+` UNION ALL SELECT id FROM jobs WHERE `+t.InNumbersSQL("seq")+` AND id = CAST(seq AS TEXT)`,
+		query, args = query+` UNION ALL SELECT id FROM jobs WHERE `+t.ColumnInNumbersSQL("seq")+` AND id = CAST(seq AS TEXT)`,
 			append(args, database.JoinNumbers(slices.Values(earlierSeqs)))
 	}
 	if len(m.batches) > 0 {

@@ -11,13 +11,13 @@ import (
 // AbortBatch removes a batch that was not committed.
 func (e *Engine) AbortBatch(ctx context.Context, uid int, name string) error {
 	var batchNumber int64
-	err := e.Do(ctx, Prompt, func(t *Tx) error {
+	err := e.Do(ctx, PromptClass, func(t *Tx) error {
 		b, open := t.engine.memory.findOpenBatch(uid, name)
 		if batchNumber = b.number; !open {
 			return nil
 		}
 		t.markBatchRemoved(b)
-		t.auditBatch(&b, "aborted", b.jobCount)
+		t.auditBatch(&b, "aborted", b.unqueuedJobCount)
 		return t.statementErr
 	})
 	if err != nil || batchNumber == 0 {
@@ -31,7 +31,7 @@ func (e *Engine) AbortBatch(ctx context.Context, uid int, name string) error {
 // that batch.
 func (e *Engine) finishBatchRemoval(ctx context.Context, batchNumber int64) (err error) {
 	for more := true; more && err == nil; {
-		err = e.Do(ctx, Normal, func(t *Tx) error {
+		err = e.Do(ctx, NormalClass, func(t *Tx) error {
 			more = t.engine.memory.batches[batchNumber].isBeingRemoved && t.removeNextBatchFrame(batchNumber)
 			return t.statementErr
 		})
@@ -44,14 +44,14 @@ func (e *Engine) finishBatchRemoval(ctx context.Context, batchNumber int64) (err
 func (t *Tx) discardBatch(b batch) {
 	t.Exec(`INSERT INTO batches (uid, name, stage, at) VALUES (?, ?, 2, ?)`, int64(b.uid), b.name, int64(t.startTime))
 	t.markBatchRemoved(b)
-	t.auditBatch(&b, "forgotten", b.jobCount)
+	t.auditBatch(&b, "forgotten", b.unqueuedJobCount)
 }
 
 // markBatchRemoved marks a batch for removal. removeNextBatchFrame then removes its frames, the jobs of each
 // request, one by one.
 func (t *Tx) markBatchRemoved(b batch) {
 	t.Exec(`UPDATE batches SET stage = 3 WHERE n = ?`, b.number)
-	b.isBeingRemoved, b.jobCount, b.jobBytes = true, 0, 0
+	b.isBeingRemoved, b.unqueuedJobCount, b.unqueuedJobBytes = true, 0, 0
 	t.cacheBatch(b.number, b)
 	t.WakeServiceAt(t.startTime)
 }
@@ -85,16 +85,16 @@ func (t *Tx) removeEmptyBatch(batchNumber int64) {
 // stopped sending. more is true if there is more to do.
 func (t *Tx) cleanUpBatches() (more bool, err error) {
 	t.Exec(`DELETE FROM batches WHERE stage = 2 AND at < ?`, int64(t.startTime.Add(-store.DiscardedBatchNameRetention)))
-	return t.continueBatchWork(func(b *batch) bool {
-		return t.engine.acceptsFramesHere(b) && b.lastFrameAt.Add(store.BatchStagingTimeout) < t.startTime
+	return t.advanceOneBatch(func(b *batch) bool {
+		return t.engine.thisNodeAcceptsFrames(b) && b.lastFrameAt.Add(store.BatchStagingTimeout) < t.startTime
 	})
 }
 
-// continueBatchWork does one step of work on batches. It discards a batch for which isAbandoned returns true,
+// advanceOneBatch does one step of work on batches. It discards a batch for which isAbandoned returns true,
 // removes the jobs of one request from a batch that is marked for removal, or moves the jobs of one request
 // from a committed batch into the queue. more is true if there is more to do. While the disk is full, it
 // moves no jobs; the next upkeep tries again.
-func (t *Tx) continueBatchWork(isAbandoned func(*batch) bool) (more bool, err error) {
+func (t *Tx) advanceOneBatch(isAbandoned func(*batch) bool) (more bool, err error) {
 	m := &t.engine.memory
 	if b, found := m.firstBatch(isAbandoned); found {
 		t.discardBatch(b)

@@ -12,7 +12,7 @@ import (
 // The rest of the batch is moved later.
 func TestStoreOpensOnFullDisk(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	stageJobs(t, s, "a", 1000, false)
+	stageBatchJobs(t, s, "a", 1000, false)
 	committed, err := s.Enqueue(t.Context(), store.EnqueueRequest{BatchName: "a"})
 	if err != nil {
 		t.Fatal(err)
@@ -42,11 +42,11 @@ func TestStoreOpensOnFullDisk(t *testing.T) {
 
 // If ApplyDueChanges removes an aborted batch before AbortBatch does, a new batch may get the same number. AbortBatch
 // then removes no job of the new batch.
-func TestAbortKeepsNewBatchWithSameNumber(t *testing.T) {
+func TestAbortBatchKeepsNewBatchWithSameNumber(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	stageJobs(t, s, "aborted", 3, false)
+	stageBatchJobs(t, s, "aborted", 3, false)
 	number := int64(0)
-	if err := s.Do(t.Context(), Prompt, func(tx *Tx) error {
+	if err := s.Do(t.Context(), PromptClass, func(tx *Tx) error {
 		b, _ := s.memory.findOpenBatch(0, "aborted")
 		number = b.number
 		tx.markBatchRemoved(b)
@@ -57,7 +57,7 @@ func TestAbortKeepsNewBatchWithSameNumber(t *testing.T) {
 	if err := s.finishStoredBatches(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	stageJobs(t, s, "new", 3, false)
+	stageBatchJobs(t, s, "new", 3, false)
 	if b, open := s.memory.findOpenBatch(0, "new"); !open || b.number != number {
 		t.Fatalf("the new batch is %+v, want one with the number %d", b, number)
 	}

@@ -54,7 +54,7 @@ func TestBestWaitingPriorityReadsConstantRows(t *testing.T) {
 		t.Errorf("%d steps with %d jobs, and %d with %d", took, some+2*many, few, some)
 	}
 	for _, seq := range enqueueForUser(t, s, idle, 3) { // these jobs are held, so they cannot start
-		if err := s.ChangeJob(t.Context(), seq, store.Change{Verb: queue.VerbHold, UID: idle}); err != nil {
+		if err := s.ChangeJob(t.Context(), seq, store.JobChange{Verb: queue.VerbHold, UID: idle}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -80,7 +80,7 @@ func TestBestWaitingPriorityIsUpperBoundAtLimit(t *testing.T) {
 			s.clock = func() queue.UnixMillis { return clock }
 			enqueueForLocks(t, s, 1, c.many)
 			lower := order.Rank(-5, 0, 0) - order.Rank(15, 0, 0)
-			err := s.Do(t.Context(), Urgent, func(t *Tx) error {
+			err := s.Do(t.Context(), UrgentClass, func(t *Tx) error {
 				return t.Exec(`UPDATE jobs SET priority = -5, rank = rank + ? WHERE priority = 15`, lower)
 			})
 			if err != nil {

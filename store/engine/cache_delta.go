@@ -34,37 +34,37 @@ import (
 // cacheDelta holds the changes that one transaction made to the data that every node caches. A field without
 // a comment holds the new value of the field with the same or a similar name in the struct memory.
 type cacheDelta struct {
-	FormatVersion   int                        `json:"b"` // deltaVersion of the node that wrote the delta
-	NextJobSeq      int64                      `json:"s"`
-	NextEventNumber int64                      `json:"e"`
-	EnqueuedTotal   int64                      `json:"q"`
-	JobsByState     [queue.Cancelled + 1]int64 `json:"c"` // number of jobs by state
-	OutputBytes     int64                      `json:"o"`
+	FormatVersion    int                        `json:"b"` // deltaFormatVersion of the node that wrote the delta
+	NextJobSeq       int64                      `json:"s"`
+	NextEventNumber  int64                      `json:"e"`
+	EnqueuedTotal    int64                      `json:"q"`
+	JobsByState      [queue.Cancelled + 1]int64 `json:"c"` // number of jobs by state
+	TotalOutputBytes int64                      `json:"o"`
 	dependencies.State
-	EmptyLanes     int64            `json:"m"`
-	HasGates       bool             `json:"y"`
-	ReservedInMeta bool             `json:"r,omitempty"`
-	OverQuota      map[int64]int    `json:"v,omitempty"`
-	MetaUsersText  string           `json:"ul"` // the text of meta.users
-	MetaQueuesText string           `json:"ql"` // the text of meta.queues
-	Users          []deltaUser      `json:"u,omitempty"`
-	Queues         []deltaQueue     `json:"w,omitempty"`
-	Lanes          []deltaLane      `json:"l,omitempty"`
-	Leases         []deltaLeases    `json:"h,omitempty"`
-	EndedLeaseSeqs []int64          `json:"x,omitempty"` // jobs whose leases ended
-	ChangedJobSeqs []int64          `json:"t,omitempty"` // jobs that changed and are in no other list
-	EarliestTimer  queue.UnixMillis `json:"a,omitempty"` // earliest timer that was set; 0 if none
+	EmptyLaneCount          int64            `json:"m"`
+	HasGates                bool             `json:"y"`
+	MetaListsReservedLeases bool             `json:"r,omitempty"`
+	OverQuotaLaneCounts     map[int64]int    `json:"v,omitempty"`
+	MetaUsersText           string           `json:"ul"` // the text of meta.users
+	MetaQueuesText          string           `json:"ql"` // the text of meta.queues
+	Users                   []deltaUser      `json:"u,omitempty"`
+	Queues                  []deltaQueue     `json:"w,omitempty"`
+	Lanes                   []deltaLane      `json:"l,omitempty"`
+	Leases                  []deltaLeases    `json:"h,omitempty"`
+	EndedLeaseJobSeqs       []int64          `json:"x,omitempty"` // jobs whose leases ended
+	ChangedJobSeqs          []int64          `json:"t,omitempty"` // jobs that changed and are in no other list
+	EarliestTimerAt         queue.UnixMillis `json:"a,omitempty"` // earliest timer that was set; 0 if none
 	statistics.MinuteDelta
 }
 
 // deltaUser holds the counts of one user. The number of leased jobs is missing, because each node counts the
 // leases itself.
 type deltaUser struct {
-	UID          int   `json:"u"`
-	WaitingJobs  int64 `json:"w"`
-	WaitingHooks int64 `json:"h,omitempty"`
-	StoredBytes  int64 `json:"y,omitempty"` // bytes that the user's jobs hold
-	OutputBytes  int64 `json:"o,omitempty"` // the part of StoredBytes that belongs to outputs
+	UID              int   `json:"u"`
+	WaitingJobs      int64 `json:"w"`
+	WaitingHooks     int64 `json:"h,omitempty"`
+	TotalStoredBytes int64 `json:"y,omitempty"` // bytes that the user's jobs hold
+	TotalOutputBytes int64 `json:"o,omitempty"` // the part of StoredBytes that belongs to outputs
 }
 
 // deltaQueue holds the counts of one queue.
@@ -90,29 +90,31 @@ type deltaLane struct {
 // deltaLeases holds leases that differ only in their jobs and fences. JobSeqs and Fences have one element for each
 // lease.
 type deltaLeases struct {
-	LaneID  int64            `json:"l"`
-	Queue   string           `json:"q"`
-	UID     int              `json:"u"`
-	NodeID  int64            `json:"n"`
-	Running bool             `json:"r,omitempty"`
-	Needs   []rules.GateNeed `json:"d,omitempty"`
-	JobSeqs []int64          `json:"s"`
-	Fences  []int64          `json:"f"`
+	LaneID          int64            `json:"l"`
+	Queue           string           `json:"q"`
+	UID             int              `json:"u"`
+	NodeID          int64            `json:"n"`
+	AttemptsStarted bool             `json:"r,omitempty"`
+	GateNeeds       []rules.GateNeed `json:"d,omitempty"`
+	JobSeqs         []int64          `json:"s"`
+	Fences          []int64          `json:"f"`
 }
 
 // pendingDelta collects what is needed to build the cache delta of a transaction. It is nil if no other node
 // is active.
 type pendingDelta struct {
-	mustReload         bool                          // no delta can express the changes, so the other nodes must reload
-	changedLanes       []lanes.LaneName              // lanes without demands that have changed
-	staleUsersByQueue  map[*lanes.Queue]map[int]bool // for each queue, the users whose lanes with demands have changed
-	queuesWithNewStats []string                      // the queues whose statistics for the current minute changed
+	// no delta can express the changes, so the other nodes must reload
+	otherNodesMustReload bool
+	changedLanes         []lanes.LaneName // lanes without demands that have changed
+	// for each queue, the users whose lanes with demands have changed
+	staleUsersByQueue           map[*lanes.Queue]map[int]bool
+	queuesWithChangedStatistics []string // the queues whose statistics for the current minute changed
 }
 
 // requireCacheReload makes the other nodes reload their caches instead of applying a delta.
 func (t *Tx) requireCacheReload() {
 	if t.delta != nil {
-		t.delta.mustReload = true
+		t.delta.otherNodesMustReload = true
 	}
 }
 
@@ -139,13 +141,13 @@ func (t *Tx) addStaleUserToDelta(q *lanes.Queue, uid int) {
 	}
 }
 
-// deltaVersion is the version of the format of cache deltas. A node that gets another version reloads its
+// deltaFormatVersion is the version of the format of cache deltas. A node that gets another version reloads its
 // caches. While nodes are upgraded one by one, several versions may be in use.
-const deltaVersion = 5
+const deltaFormatVersion = 5
 
-// maxForeignChangeNotices is the maximum number of jobs changed by other nodes, and of their users, whose watchers
+// maxOtherNodeChangesNotified is the maximum number of jobs changed by other nodes, and of their users, whose watchers
 // this node notifies one by one. If there are more, it notifies all watchers once.
-const maxForeignChangeNotices = 10_000
+const maxOtherNodeChangesNotified = 10_000
 
 // maxDeltaBytes is the maximum size of a cache delta in bytes. If a delta is larger, the other nodes reload
 // their caches.
@@ -155,18 +157,21 @@ const maxDeltaBytes = 64 << 10
 // caches.
 func (t *Tx) buildDelta() ([]byte, error) {
 	m, b := &t.engine.memory, &t.memoryAtStart
-	if t.delta.mustReload || m.statistics.SummedUpToByGrain != b.statistics.SummedUpToByGrain ||
+	if t.delta.otherNodesMustReload || m.statistics.RolledUpUntilByGrain != b.statistics.RolledUpUntilByGrain ||
 		m.rankOrder != b.rankOrder ||
-		m.committedBatchJobs != b.committedBatchJobs || !slices.Equal(m.gates.ResourceGateIDs, b.gates.ResourceGateIDs) {
+		m.unqueuedCommittedJobs != b.unqueuedCommittedJobs || !slices.Equal(m.gates.ResourceGateIDs,
+		b.gates.ResourceGateIDs) {
 		return nil, nil
 	}
-	n := cacheDelta{FormatVersion: deltaVersion, NextJobSeq: m.nextJobSeq, NextEventNumber: m.nextEventNumber,
+	n := cacheDelta{FormatVersion: deltaFormatVersion, NextJobSeq: m.nextJobSeq, NextEventNumber: m.nextEventNumber,
 		EnqueuedTotal: m.enqueuedTotal,
-		JobsByState:   m.jobCounts, OutputBytes: m.outputBytes, State: m.dependencies, EmptyLanes: m.emptyLanes,
-		HasGates:       m.gates.HasGates,
-		ReservedInMeta: m.metaListsReservedLeases, EarliestTimer: t.earliestTimer, OverQuota: m.lanes.OverQuotaLaneCounts,
-		MetaUsersText: m.metaUsersText, MetaQueuesText: m.metaQueuesText}
-	for uid := range t.usersBefore {
+		JobsByState:   m.jobCountByState, TotalOutputBytes: m.outputBytes, State: m.dependencies,
+		EmptyLaneCount:          m.emptyLaneCount,
+		HasGates:                m.gates.HasGates,
+		MetaListsReservedLeases: m.metaListsReservedLeases, EarliestTimerAt: t.earliestTimerAt,
+		OverQuotaLaneCounts: m.lanes.OverQuotaLaneCounts,
+		MetaUsersText:       m.metaUsersText, MetaQueuesText: m.metaQueuesText}
+	for uid := range t.userCountsBefore {
 		u := m.users[uid]
 		n.Users = append(n.Users, deltaUser{uid, u.waitingJobs, u.waitingHooks, u.storedBytes, u.outputBytes})
 	}
@@ -183,14 +188,14 @@ func (t *Tx) buildDelta() ([]byte, error) {
 		lane := deltaLane{Queue: name.Queue, UID: name.UID}
 		if l := m.lanes.DemandFreeLanes[name]; l != nil {
 			lane.LaneID, lane.HeadPosition, lane.HeadPriority, lane.ClosedByGate = l.ID, l.Head, l.Priority, l.ClosedBy
-			if m.closedForUnknownUser(l) {
+			if m.isClosedForUnknownUser(l) {
 				lane.ClosedByGate = rules.Open
 			}
 		}
 		n.Lanes = append(n.Lanes, lane)
 	}
 	n.addChangedLeases(t)
-	n.MinuteDelta = t.engine.minuteStats.DeltaOfRows(t.delta.queuesWithNewStats)
+	n.MinuteDelta = t.engine.minuteStats.DeltaOfRows(t.delta.queuesWithChangedStatistics)
 	text, err := json.Marshal(n)
 	if len(text) > maxDeltaBytes {
 		return nil, nil
@@ -201,24 +206,24 @@ func (t *Tx) buildDelta() ([]byte, error) {
 // addChangedLeases adds to the delta the leases that the transaction changed or ended, and the other jobs that it
 // changed.
 func (d *cacheDelta) addChangedLeases(t *Tx) {
-	seqs := slices.Clone(t.changedLeaseSeqs)
+	seqs := slices.Clone(t.changedLeaseJobSeqs)
 	slices.Sort(seqs)
 	seqs = slices.Compact(seqs)
 	groupOf := map[leaseGroupKey]int{}
 	for _, seq := range seqs {
 		l := t.engine.memory.leases[seq]
 		if l == nil {
-			d.EndedLeaseSeqs = append(d.EndedLeaseSeqs, seq)
+			d.EndedLeaseJobSeqs = append(d.EndedLeaseJobSeqs, seq)
 			continue
 		}
-		kind := leaseGroupKey{l.Job.LaneID, l.Job.LastNode, l.AttemptStarted}
+		kind := leaseGroupKey{l.Job.LaneID, l.Job.LastLeasingNodeID, l.AttemptStarted}
 		i, known := groupOf[kind]
 		if !known {
 			i = len(d.Leases)
 			groupOf[kind] = i
 			d.Leases = append(d.Leases, deltaLeases{LaneID: l.Job.LaneID, Queue: l.Job.Queue, UID: l.Job.UID,
-				NodeID:  l.Job.LastNode,
-				Running: l.AttemptStarted, Needs: l.HeldGateUnits})
+				NodeID:          l.Job.LastLeasingNodeID,
+				AttemptsStarted: l.AttemptStarted, GateNeeds: l.HeldGateUnits})
 		}
 		group := &d.Leases[i]
 		group.JobSeqs, group.Fences = append(group.JobSeqs, seq), append(group.Fences, l.Job.Fence)
@@ -232,12 +237,12 @@ func (d *cacheDelta) addChangedLeases(t *Tx) {
 
 // leaseGroupKey holds the values that all leases in one deltaLeases share.
 type leaseGroupKey struct {
-	lane, node int64
-	running    bool
+	laneID, nodeID  int64
+	attemptsStarted bool
 }
 
-// errDeltaVersion is the error for a cache delta in the format of another version.
-var errDeltaVersion = errors.New("another version of the service wrote the change")
+// errUnknownDeltaVersion is the error for a cache delta in the format of another version.
+var errUnknownDeltaVersion = errors.New("another version of the service wrote the change")
 
 // applyDelta applies the cache delta that another node stored with a commit. commitNumber is the number of that commit.
 func (t *Tx) applyDelta(commitNumber int64, deltaJSON []byte) error {
@@ -246,8 +251,8 @@ func (t *Tx) applyDelta(commitNumber int64, deltaJSON []byte) error {
 	if err := quick.Unmarshal(deltaJSON, &delta); err != nil {
 		return err
 	}
-	if delta.FormatVersion != deltaVersion {
-		return errDeltaVersion
+	if delta.FormatVersion != deltaFormatVersion {
+		return errUnknownDeltaVersion
 	}
 	usersListed, err := database.ParseUserCounts(delta.MetaUsersText)
 	if err != nil {
@@ -259,54 +264,55 @@ func (t *Tx) applyDelta(commitNumber int64, deltaJSON []byte) error {
 	}
 	s, m := t.engine, &t.engine.memory
 	ls := m.lanes
-	m.commitCount, m.nextJobSeq, m.nextEventNumber, m.enqueuedTotal, m.jobCounts, m.outputBytes = commitNumber,
+	m.commitCount, m.nextJobSeq, m.nextEventNumber, m.enqueuedTotal, m.jobCountByState, m.outputBytes = commitNumber,
 		delta.NextJobSeq,
-		delta.NextEventNumber, delta.EnqueuedTotal, delta.JobsByState, delta.OutputBytes
-	delta.LastChangeUID = m.dependencies.LastChangeUID
+		delta.NextEventNumber, delta.EnqueuedTotal, delta.JobsByState, delta.TotalOutputBytes
+	delta.LastProcessedChangeUID = m.dependencies.LastProcessedChangeUID
 	m.dependencies = delta.State
 	m.metaUsersText, m.metaUserUIDs = delta.MetaUsersText, slices.Collect(maps.Keys(usersListed))
 	m.metaQueuesText, m.metaQueueNames = delta.MetaQueuesText, slices.Collect(maps.Keys(queuesListed))
-	s.applyDeltaCounts(&delta)
+	s.applyUserAndQueueCounts(&delta)
 	for i := range delta.Lanes {
 		applyDeltaLane(ls, &delta.Lanes[i])
 	}
 	for i := range delta.Leases {
 		t.applyDeltaLeases(&delta.Leases[i])
 	}
-	hadNeeds := t.applyDeltaEndedLeases(delta.EndedLeaseSeqs)
-	s.foreignChanges.jobSeqs = append(append(s.foreignChanges.jobSeqs, delta.EndedLeaseSeqs...), delta.ChangedJobSeqs...)
-	m.metaListsReservedLeases, m.emptyLanes = delta.ReservedInMeta, delta.EmptyLanes
-	m.gates.HasGates, ls.OverQuotaLaneCounts = delta.HasGates, delta.OverQuota
+	hadNeeds := t.applyDeltaEndedLeases(delta.EndedLeaseJobSeqs)
+	s.changesByOtherNodes.jobSeqs = append(append(s.changesByOtherNodes.jobSeqs, delta.EndedLeaseJobSeqs...),
+		delta.ChangedJobSeqs...)
+	m.metaListsReservedLeases, m.emptyLaneCount = delta.MetaListsReservedLeases, delta.EmptyLaneCount
+	m.gates.HasGates, ls.OverQuotaLaneCounts = delta.HasGates, delta.OverQuotaLaneCounts
 	if ls.OverQuotaLaneCounts == nil {
 		ls.OverQuotaLaneCounts = map[int64]int{}
 	}
 	if slices.ContainsFunc(delta.Queues, func(q deltaQueue) bool { return len(q.StaleUserUIDs) > 0 }) ||
-		slices.ContainsFunc(delta.Leases, func(l deltaLeases) bool { return len(l.Needs) > 0 }) || hadNeeds {
+		slices.ContainsFunc(delta.Leases, func(l deltaLeases) bool { return len(l.GateNeeds) > 0 }) || hadNeeds {
 		// The other node may have freed a lock or resource. Check again the lanes that are closed only on this node.
-		s.closedHereStale = true
-		s.watchForeignTimer(t.startTime, t.startTime)
+		s.locallyClosedLanesStale = true
+		s.checkOtherNodeTimerLater(t.startTime, t.startTime)
 	}
-	s.watchForeignTimer(t.startTime, delta.EarliestTimer)
+	s.checkOtherNodeTimerLater(t.startTime, delta.EarliestTimerAt)
 	s.minuteStats.ApplyDelta(&delta.MinuteDelta)
-	if max(len(s.foreignChanges.jobSeqs), len(s.foreignChanges.userUIDs)) > maxForeignChangeNotices {
-		s.foreignChanges = foreignChanges{anyJobMayHaveChanged: true}
+	if max(len(s.changesByOtherNodes.jobSeqs), len(s.changesByOtherNodes.userUIDs)) > maxOtherNodeChangesNotified {
+		s.changesByOtherNodes = changesByOtherNodes{anyJobMayHaveChanged: true}
 	}
 	return nil
 }
 
-// applyDeltaCounts sets the counts of users and queues to the values that another node reported.
-func (e *Engine) applyDeltaCounts(delta *cacheDelta) {
+// applyUserAndQueueCounts sets the counts of users and queues to the values that another node reported.
+func (e *Engine) applyUserAndQueueCounts(delta *cacheDelta) {
 	m := &e.memory
 	for _, changed := range delta.Users {
 		m.changeUserCounts(changed.UID, func(u *userCounts) {
 			u.waitingJobs, u.waitingHooks, u.storedBytes, u.outputBytes =
-				changed.WaitingJobs, changed.WaitingHooks, changed.StoredBytes, changed.OutputBytes
+				changed.WaitingJobs, changed.WaitingHooks, changed.TotalStoredBytes, changed.TotalOutputBytes
 		})
-		e.foreignChanges.userUIDs = append(e.foreignChanges.userUIDs, changed.UID)
+		e.changesByOtherNodes.userUIDs = append(e.changesByOtherNodes.userUIDs, changed.UID)
 	}
 	for _, changed := range delta.Queues {
 		q := m.lanes.FindOrAddQueue(changed.Name)
-		m.jobsUnderOwnRetention += changed.RetainedJobs - q.RetainedJobs
+		m.ownRetentionJobCount += changed.RetainedJobs - q.RetainedJobs
 		q.SetStoredCounts(changed.QueueCounts)
 		q.LaneCount = changed.LaneCount
 		for _, uid := range changed.StaleUserUIDs {
@@ -317,36 +323,36 @@ func (e *Engine) applyDeltaCounts(delta *cacheDelta) {
 
 // applyDeltaEndedLeases removes leases that another node has ended. It reports whether any of these jobs held a
 // lock, a resource or another limit.
-func (t *Tx) applyDeltaEndedLeases(seqs []int64) (hadNeeds bool) {
+func (t *Tx) applyDeltaEndedLeases(jobSeqs []int64) (anyHeldGateUnits bool) {
 	m := &t.engine.memory
-	for _, seq := range seqs {
+	for _, seq := range jobSeqs {
 		if l := m.leases[seq]; l != nil {
-			hadNeeds = hadNeeds || len(l.HeldGateUnits) > 0
-			t.adjustUsedUnits(l, -1)
-			m.addToLeaseCount(l.Job.UID, l.Job.Queue, -1)
+			anyHeldGateUnits = anyHeldGateUnits || len(l.HeldGateUnits) > 0
+			t.adjustUsedGateUnits(l, -1)
+			m.adjustLeasedJobCounts(l.Job.UID, l.Job.Queue, -1)
 			delete(m.leases, seq)
 			if m.maxLeasedPerUser > 0 {
 				t.rules.MarkGateDirty(rules.UserQuotaGate(l.Job.UID))
 			}
 		}
 	}
-	return hadNeeds
+	return anyHeldGateUnits
 }
 
-// watchForeignTimer makes this node check later whether another node has acted on one of its timers. The check takes
-// place foreignTimerGrace after the timer is due, but at the latest in about an hour. If the other node has not acted
-// on the timer by then, this node does.
-func (e *Engine) watchForeignTimer(now, timerAt queue.UnixMillis) {
-	if timerAt == 0 || e.foreignTimerAt > now && e.foreignTimerAt <= timerAt.Add(foreignTimerGrace) {
+// checkOtherNodeTimerLater makes this node check later whether another node has acted on one of its timers. The check
+// takes place otherNodeTimerGrace after the timer is due, but at the latest in about an hour. If the other node has not
+// acted on the timer by then, this node does.
+func (e *Engine) checkOtherNodeTimerLater(now, timerAt queue.UnixMillis) {
+	if timerAt == 0 || e.otherNodeTimerCheckAt > now && e.otherNodeTimerCheckAt <= timerAt.Add(otherNodeTimerGrace) {
 		return
 	}
-	e.foreignTimerAt = min(timerAt, now.Add(time.Hour)).Add(foreignTimerGrace)
-	wait := time.Duration(e.foreignTimerAt-now) * time.Millisecond
+	e.otherNodeTimerCheckAt = min(timerAt, now.Add(time.Hour)).Add(otherNodeTimerGrace)
+	wait := time.Duration(e.otherNodeTimerCheckAt-now) * time.Millisecond
 	time.AfterFunc(wait, func() { queue.TrySend(e.dueChangeHints, struct{}{}) })
 }
 
-// foreignTimerGrace is how late a node may act on its own timers. After this time, another node acts on them.
-const foreignTimerGrace = time.Second
+// otherNodeTimerGrace is how late a node may act on its own timers. After this time, another node acts on them.
+const otherNodeTimerGrace = time.Second
 
 // applyDeltaLeases adds leases of another node to the cache, with only those fields of the jobs that are usually
 // needed. loadFullLease reads the other fields.
@@ -362,19 +368,19 @@ func (t *Tx) applyDeltaLeases(leases *deltaLeases) {
 		}
 		l := &block[0]
 		block = block[1:]
-		l.AttemptStarted, l.HeldGateUnits = leases.Running, leases.Needs
-		l.Job.Seq, l.Job.Queue, l.Job.UID, l.Job.LaneID, l.Job.LastNode, l.Job.Fence = seq, leases.Queue, leases.UID,
+		l.AttemptStarted, l.HeldGateUnits = leases.AttemptsStarted, leases.GateNeeds
+		l.Job.Seq, l.Job.Queue, l.Job.UID, l.Job.LaneID, l.Job.LastLeasingNodeID, l.Job.Fence = seq, leases.Queue, leases.UID,
 			leases.LaneID,
 			leases.NodeID, leases.Fences[k]
 		m.leases[seq] = l
-		t.adjustUsedUnits(old, -1)
-		t.adjustUsedUnits(l, 1)
+		t.adjustUsedGateUnits(old, -1)
+		t.adjustUsedGateUnits(l, 1)
 		if old == nil {
 			newLeases++
 		}
 	}
-	m.addToLeaseCount(leases.UID, leases.Queue, newLeases)
-	t.engine.foreignChanges.jobSeqs = append(t.engine.foreignChanges.jobSeqs, leases.JobSeqs...)
+	m.adjustLeasedJobCounts(leases.UID, leases.Queue, newLeases)
+	t.engine.changesByOtherNodes.jobSeqs = append(t.engine.changesByOtherNodes.jobSeqs, leases.JobSeqs...)
 }
 
 // applyDeltaLane sets a lane to the state that another node has reported. The jobs of the lane need no lock or
@@ -407,14 +413,14 @@ func (t *Tx) loadFullLease(l *rules.Lease) (*rules.Lease, error) {
 	if t.prewrite.hasUnconfirmedJob(l.Job.Seq) {
 		return l, errPrewriteMismatch
 	}
-	j, err := t.Job(l.Job.Seq, rules.ReadSummary)
+	j, err := t.Job(l.Job.Seq, rules.ReadJobSummary)
 	if errors.Is(err, queue.ErrNotFound) { // the job's row is lost, so only the cached part is known
 		return l, nil
 	}
 	if err != nil {
 		return l, err
 	}
-	j.Fence, j.LastNode = l.Job.Fence, l.Job.LastNode
+	j.Fence, j.LastLeasingNodeID = l.Job.Fence, l.Job.LastLeasingNodeID
 	l = &rules.Lease{Job: j, AttemptStarted: l.AttemptStarted, HeldGateUnits: l.HeldGateUnits, UserTurn: l.UserTurn}
 	t.engine.memory.leases[j.Seq] = l
 	return l, nil

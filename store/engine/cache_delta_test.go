@@ -21,9 +21,10 @@ import (
 type mirroredNode struct {
 	Backend
 	*Engine
-	mirror                 *Engine
-	firstDifference        error // the first difference between the caches that was found
-	appliedDeltas, reloads int   // how often the second node applied a delta, and how often it reloaded its caches
+	mirror          *Engine
+	firstDifference error // the first difference between the caches that was found
+	// how often the second node applied a delta, and how often it reloaded its caches
+	appliedDeltaCount, cacheReloadCount int
 }
 
 func (m *mirroredNode) AfterCommit(metaChanged bool) {
@@ -32,10 +33,10 @@ func (m *mirroredNode) AfterCommit(metaChanged bool) {
 		return
 	}
 	m.firstDifference = m.runInMirrorTx(func(t *Tx) error {
-		if m.mirror.foreignChanges.anyJobMayHaveChanged {
-			m.reloads++
+		if m.mirror.changesByOtherNodes.anyJobMayHaveChanged {
+			m.cacheReloadCount++
 		} else {
-			m.appliedDeltas++
+			m.appliedDeltaCount++
 		}
 		return compareMemories(&m.memory, &m.mirror.memory)
 	})
@@ -46,11 +47,11 @@ func (m *mirroredNode) AfterCommit(metaChanged bool) {
 func (m *mirroredNode) runInMirrorTx(f func(t *Tx) error) (callErr error) {
 	errUndo := errors.New("looked")
 	m.copyUserLimit()
-	err := m.mirror.Do(context.Background(), Urgent, func(t *Tx) error {
+	err := m.mirror.Do(context.Background(), UrgentClass, func(t *Tx) error {
 		callErr = f(t)
 		return errUndo
 	})
-	m.mirror.foreignChanges = foreignChanges{}
+	m.mirror.changesByOtherNodes = changesByOtherNodes{}
 	if !errors.Is(err, queue.ErrInternal) {
 		return errors.Join(callErr, err)
 	}
@@ -73,8 +74,8 @@ func (m *mirroredNode) copyUserLimit() {
 	}
 }
 
-// checkLeases returns an error if the mirror's copy of a leased job has other values than the first node's.
-func (m *mirroredNode) checkLeases(t *Tx) (mismatch error) {
+// checkMirroredLeases returns an error if the mirror's copy of a leased job has other values than the first node's.
+func (m *mirroredNode) checkMirroredLeases(t *Tx) (mismatch error) {
 	of := func(j *rules.Job) string {
 		return fmt.Sprint(j.State, j.Slot, j.UID, j.Queue, j.Priority, j.Attempts, j.StartedAttempts, j.Deferrals,
 			j.Shortages, j.RunnerCrashes, j.PausedAt, j.PausedBy, j.OutputBytes, j.StartedAt, j.WorkerID, j.PID, j.Demands)
@@ -101,25 +102,25 @@ func compareMemories(a, b *memory) (mismatch error) {
 		}
 	}
 	same("numbers", [...]int64{a.commitCount, a.nextJobSeq, a.nextEventNumber, a.enqueuedTotal, a.outputBytes,
-		a.dependencies.PendingParentChanges, a.committedBatchJobs},
+		a.dependencies.PendingParentStateChanges, a.unqueuedCommittedJobs},
 		[...]int64{b.commitCount, b.nextJobSeq, b.nextEventNumber, b.enqueuedTotal, b.outputBytes,
-			b.dependencies.PendingParentChanges,
-			b.committedBatchJobs})
-	same("counts", a.jobCounts, b.jobCounts)
-	same("marks", []any{a.metaListsReservedLeases, a.statistics.SummedUpToByGrain, formatRankOrder(a.order),
-		a.storedRanksOrder, a.lanes.WeightedQueueCount},
-		[]any{b.metaListsReservedLeases, b.statistics.SummedUpToByGrain, formatRankOrder(b.order), b.storedRanksOrder,
+			b.dependencies.PendingParentStateChanges,
+			b.unqueuedCommittedJobs})
+	same("counts", a.jobCountByState, b.jobCountByState)
+	same("marks", []any{a.metaListsReservedLeases, a.statistics.RolledUpUntilByGrain, formatRankOrder(a.order),
+		a.storedRanksOrderText, a.lanes.WeightedQueueCount},
+		[]any{b.metaListsReservedLeases, b.statistics.RolledUpUntilByGrain, formatRankOrder(b.order), b.storedRanksOrderText,
 			b.lanes.WeightedQueueCount})
 	same("lists", [...]string{a.metaUsersText, a.metaQueuesText}, [...]string{b.metaUsersText, b.metaQueuesText})
 	same("listed", [...]int{len(a.metaUserUIDs), len(a.metaQueueNames)},
 		[...]int{len(b.metaUserUIDs), len(b.metaQueueNames)})
-	same("owners", a.owners, b.owners)
+	same("owners", a.ownerNames, b.ownerNames)
 	same("over", a.lanes.OverQuotaLaneCounts, b.lanes.OverQuotaLaneCounts)
 	same("leases", describeLeases(a), describeLeases(b))
 	same("users", sharedUserCounts(a), sharedUserCounts(b))
 	same("batches", describeBatches(a), describeBatches(b))
 	same("queues", describeQueues(a), describeQueues(b))
-	same("lanes", plainLaneIDs(a), plainLaneIDs(b))
+	same("lanes", demandFreeLaneIDs(a), demandFreeLaneIDs(b))
 	resources := slices.Sorted(slices.Values(a.gates.ResourceGateIDs))
 	same("resources", resources, slices.Sorted(slices.Values(b.gates.ResourceGateIDs)))
 	used := map[int64]int{}
@@ -136,7 +137,7 @@ func compareMemories(a, b *memory) (mismatch error) {
 func describeLeases(m *memory) map[int64]string {
 	list := map[int64]string{}
 	for seq, l := range m.leases {
-		list[seq] = fmt.Sprint(l.Job.Fence, l.Job.LastNode, l.AttemptStarted, l.Job.UID, l.Job.Queue, l.Job.LaneID,
+		list[seq] = fmt.Sprint(l.Job.Fence, l.Job.LastLeasingNodeID, l.AttemptStarted, l.Job.UID, l.Job.Queue, l.Job.LaneID,
 			l.HeldGateUnits)
 	}
 	return list
@@ -146,7 +147,7 @@ func describeLeases(m *memory) map[int64]string {
 func sharedUserCounts(m *memory) map[int]userCounts {
 	list := maps.Clone(m.users)
 	for uid, u := range list { // skip the numbers and bytes of batches, which only the receiving node counts
-		u.chosenIDCount, u.stagedBytes = 0, 0
+		u.userChosenIDCount, u.stagedBytes = 0, 0
 		if list[uid] = u; u == (userCounts{}) {
 			delete(list, uid)
 		}
@@ -158,7 +159,7 @@ func sharedUserCounts(m *memory) map[int]userCounts {
 func describeBatches(m *memory) map[int64]string {
 	list := map[int64]string{}
 	for n, b := range m.batches {
-		list[n] = fmt.Sprint(b.uid, b.name, b.jobCount, b.isCommitted, b.isBeingRemoved, b.receivingNode)
+		list[n] = fmt.Sprint(b.uid, b.name, b.unqueuedJobCount, b.isCommitted, b.isBeingRemoved, b.receivingNodeID)
 	}
 	return list
 }
@@ -177,9 +178,9 @@ func describeQueues(m *memory) map[string]string {
 	return list
 }
 
-// plainLaneIDs returns the ids of the lanes whose jobs need no lock or other limit, by queue and user. It leaves
+// demandFreeLaneIDs returns the ids of the lanes whose jobs need no lock or other limit, by queue and user. It leaves
 // out the position of each lane's first job, which each node updates separately.
-func plainLaneIDs(m *memory) map[lanes.LaneName]int64 {
+func demandFreeLaneIDs(m *memory) map[lanes.LaneName]int64 {
 	list := map[lanes.LaneName]int64{}
 	for name, l := range m.lanes.DemandFreeLanes {
 		list[name] = l.ID
@@ -196,24 +197,26 @@ func runMirroredRandomWalks(t *testing.T, walkCount int,
 		at := open(t)
 		var m *mirroredNode
 		t.Cleanup(func() {
-			if t.Logf("%d deltas applied, %d reloads", m.appliedDeltas, m.reloads); m.appliedDeltas < 10*m.reloads {
+			if t.Logf("%d deltas applied, %d reloads", m.appliedDeltaCount,
+				m.cacheReloadCount); m.appliedDeltaCount < 10*m.cacheReloadCount {
 				t.Error("the second node reloads too often; want at least 10 applied deltas per reload")
 			}
 		})
 		deltas, reloads := 0, 0
 		return func(order queue.RankOrder) (store.Store, *Engine) {
 			if m != nil {
-				deltas, reloads = m.appliedDeltas, m.reloads
+				deltas, reloads = m.appliedDeltaCount, m.cacheReloadCount
 			}
 			s, first, second := at(order)
-			m = &mirroredNode{Backend: first.backend, Engine: first, mirror: second, appliedDeltas: deltas, reloads: reloads}
+			m = &mirroredNode{Backend: first.backend, Engine: first, mirror: second, appliedDeltaCount: deltas,
+				cacheReloadCount: reloads}
 			first.backend = m
 			return s, first
 		}
 	}, func(engine *Engine) error {
 		m := engine.backend.(*mirroredNode)
 		return errors.Join(m.firstDifference, m.runInMirrorTx(func(t *Tx) error {
-			m.mirror.gateRechecks.MaxOpenLanesSteps = 40 * rules.MaxLaneStepsPerTx // the same limit as on the first node
+			m.mirror.gateRecheckState.MaxOpenLanesSteps = 40 * rules.MaxLaneStepsPerTx // the same limit as on the first node
 			if err := t.rules.OpenLanes(); err != nil {
 				return err
 			}
@@ -221,7 +224,7 @@ func runMirroredRandomWalks(t *testing.T, walkCount int,
 			if err != nil {
 				return err
 			}
-			return errors.Join(m.checkLeases(t), t.checkJobLanes(lanes, demands), t.checkClosedLanes(lanes),
+			return errors.Join(m.checkMirroredLeases(t), t.checkJobsMatchTheirLanes(lanes, demands), t.checkClosedLanes(lanes),
 				t.checkQueuesMatchLanes(lanes))
 		}))
 	})

@@ -22,7 +22,7 @@ func (t *Tx) reloadCache() error {
 	s, old := t.engine, t.engine.memory
 	err := s.loadMemory()
 	if err == nil && s.memory.gates.HasGates {
-		err = t.computeLeaseNeeds(old.leases)
+		err = t.computeLeaseGateNeeds(old.leases)
 	}
 	if err != nil {
 		s.memory = old
@@ -35,15 +35,15 @@ func (t *Tx) reloadCache() error {
 				UserTurn: old.UserTurn}
 		}
 	}
-	m.statistics.LastRollUpHour, m.dependencies.LastChangeUID = old.statistics.LastRollUpHour,
-		old.dependencies.LastChangeUID
-	m.lanes.LocallyClosedBy = old.lanes.LocallyClosedBy
+	m.statistics.LastRollUpHour, m.dependencies.LastProcessedChangeUID = old.statistics.LastRollUpHour,
+		old.dependencies.LastProcessedChangeUID
+	m.lanes.LocalClosingGateByLaneID = old.lanes.LocalClosingGateByLaneID
 	for name, q := range old.lanes.Queues {
 		if q.NextTurn > old.lastServedQueueTurn { // a queue whose next turn has passed is treated like a new one
 			m.lanes.FindOrAddQueue(name).NextTurn = q.NextTurn
 		}
 		if reloaded := m.lanes.Queues[name]; reloaded != nil {
-			reloaded.LastTurnByUID, reloaded.LastFinalTurn = q.LastTurnByUID, q.LastFinalTurn
+			reloaded.LastTurnByUID, reloaded.LastPermanentTurn = q.LastTurnByUID, q.LastPermanentTurn
 		}
 	}
 	s.UpdatePublishedState(func(state *reads.ReaderState) {
@@ -53,35 +53,36 @@ func (t *Tx) reloadCache() error {
 		})
 	})
 	switch {
-	case m.storedRanksOrder == formatRankOrder(m.order):
-	case old.rerankProgress.currentState != 0 && old.order == m.order:
+	case m.storedRanksOrderText == formatRankOrder(m.order):
+	case old.rerankProgress.stateBeingReranked != 0 && old.order == m.order:
 		m.rerankProgress = old.rerankProgress
 	default:
-		m.rerankProgress = rerankingProgress{currentState: queue.Blocked}
+		m.rerankProgress = rerankingProgress{stateBeingReranked: queue.Blocked}
 	}
 	for n, b := range m.batches {
 		if known, found := old.batches[n]; found {
-			b.lastFrameAt, b.jobsPerQueue = known.lastFrameAt, known.jobsPerQueue
+			b.lastFrameAt, b.jobCountByQueue = known.lastFrameAt, known.jobCountByQueue
 			if !b.isCommitted {
-				m.changeUserCounts(b.uid, func(u *userCounts) { u.chosenIDCount += known.chosenIDCount - b.chosenIDCount })
+				m.changeUserCounts(b.uid,
+					func(u *userCounts) { u.userChosenIDCount += known.userChosenIDCount - b.userChosenIDCount })
 			}
-			b.chosenIDCount = known.chosenIDCount
+			b.userChosenIDCount = known.userChosenIDCount
 			m.batches[n] = b
 		}
 	}
 	s.minuteStats = statistics.MinuteCache{}
-	t.undoFuncs, t.usersBefore, t.queueCountsBefore, t.reservationsChanged, t.changedLeaseSeqs,
+	t.undoFuncs, t.userCountsBefore, t.queueCountsBefore, t.reservationsChanged, t.changedLeaseJobSeqs,
 		t.nodesWithChangedReservations =
 		nil, nil, nil, false, nil, nil
-	s.closedHereStale = true
-	t.memoryAtStart, s.foreignChanges.anyJobMayHaveChanged, s.mayHaveReadiedJobs = *m, true, true
+	s.locallyClosedLanesStale = true
+	t.memoryAtStart, s.changesByOtherNodes.anyJobMayHaveChanged, s.otherNodesMayHaveReadiedJobs = *m, true, true
 	// Before the reload, the cached position of a lane's first job may have been too early, and other lanes of the user
 	// may have been closed in favour of this lane. Those other lanes may be able to open now, so check the users' limits
 	// again.
 	for gate := range m.lanes.OverQuotaLaneCounts {
 		t.rules.MarkGateDirty(gate)
 	}
-	s.watchForeignTimer(t.startTime, t.startTime) // watch for timers of other nodes that the tables may now contain
+	s.checkOtherNodeTimerLater(t.startTime, t.startTime) // watch for timers of other nodes that the tables may now contain
 	return nil
 }
 
@@ -95,7 +96,7 @@ func (t *Tx) CatchUpCache(lastCommitNumber int64, deltas [][]byte, hasKnownCommi
 		return err
 	}
 	s := t.engine
-	t.rules.JobsMayBeClaimable = s.mayHaveReadiedJobs
+	t.rules.JobsMayBeClaimable = s.otherNodesMayHaveReadiedJobs
 	t.readAhead = &readahead.ReadAheadJobs{}
 	if s.HasOtherNodes() {
 		t.delta = &pendingDelta{staleUsersByQueue: map[*lanes.Queue]map[int]bool{}}
@@ -117,7 +118,7 @@ func (t *Tx) applyMissedDeltas(lastCommitNumber int64, deltas [][]byte, hasKnown
 	}
 	for i, text := range deltas {
 		if err := t.applyDelta(lastCommitNumber-int64(len(deltas)-i-1), text); err != nil {
-			if !errors.Is(err, errDeltaVersion) {
+			if !errors.Is(err, errUnknownDeltaVersion) {
 				s.log.Warn("cannot read a change by another node, so this node reads the queue again; no job is lost; if "+
 					"this happens again, run: queuectl doctor --verify", "error", err)
 			}
@@ -125,10 +126,10 @@ func (t *Tx) applyMissedDeltas(lastCommitNumber int64, deltas [][]byte, hasKnown
 		}
 		t.undoFuncs = nil // the other node's changes are committed, so an error of this transaction must not undo them
 	}
-	t.undoFuncs, t.usersBefore, t.queueCountsBefore, t.reservationsChanged, t.changedLeaseSeqs,
+	t.undoFuncs, t.userCountsBefore, t.queueCountsBefore, t.reservationsChanged, t.changedLeaseJobSeqs,
 		t.nodesWithChangedReservations =
 		nil, nil, nil, false, nil, nil
 	t.memoryAtStart = *m
-	s.mayHaveReadiedJobs = true
+	s.otherNodesMayHaveReadiedJobs = true
 	return nil
 }

@@ -15,7 +15,7 @@ func TestClaimBufferIsEmptyAfterClaim(t *testing.T) {
 	for uid, jobCount := range map[int]int{1001: 3, 1002: 1, 1003: 2} {
 		enqueueForUser(t, s, uid, jobCount, func(j *queue.Job) { j.Stdin = "input" })
 	}
-	seqs, jobs := claimJobs(t, s, store.LeaseReport{WantedJobs: 10})
+	seqs, jobs := claimJobs(t, s, store.LeaseReport{WantedJobCount: 10})
 	if len(seqs) != 6 {
 		t.Fatalf("the claim took the jobs %v, want 6 jobs", seqs)
 	}
@@ -42,7 +42,7 @@ func TestClaimBufferOfLargeClaimIsFreed(t *testing.T) {
 		for left := jobCount; left > 0; left -= 1000 {
 			enqueueForUser(t, s, 1001, min(left, 1000))
 		}
-		if seqs, _ := claimJobs(t, s, store.LeaseReport{WantedJobs: jobCount}); len(seqs) != jobCount {
+		if seqs, _ := claimJobs(t, s, store.LeaseReport{WantedJobCount: jobCount}); len(seqs) != jobCount {
 			t.Fatalf("the claim took %d jobs, want %d", len(seqs), jobCount)
 		}
 		got, kept := cap(s.claimBuffer), jobCount <= maxClaimBufferJobs

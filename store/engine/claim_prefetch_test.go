@@ -30,8 +30,8 @@ func TestTransactionWritesDiscardClaimPrefetch(t *testing.T) {
 		"an end":    {ended: []int{2}, want: []int64{1, 4}, taken: true},
 		"a new job": {want: []int64{1, 7}, do: func(t *engine.Tx) error { return engine.EnqueueInTx(t, important) }},
 		"a cancellation": {want: []int64{1, 5}, do: func(t *engine.Tx) error {
-			return t.Rules().Change(4,
-				store.Change{Verb: queue.VerbCancel})
+			return t.Rules().ChangeJob(4,
+				store.JobChange{Verb: queue.VerbCancel})
 		}},
 		"a statement": {want: []int64{1, 5}, do: func(t *engine.Tx) error {
 			return t.Exec(`UPDATE jobs SET rank = rank + 1 WHERE seq = 4`)
@@ -42,7 +42,7 @@ func TestTransactionWritesDiscardClaimPrefetch(t *testing.T) {
 		c, early := cases[name], n%2 == 0
 		t.Run(fmt.Sprintf("%s, read early: %v", name, early), func(t *testing.T) {
 			s, err := postgres.Open(t.Context(), server.CreateDatabase(t),
-				postgres.Options{Order: queue.RankOrder{Scheduling: queue.SchedulingByPriority, AgingInterval: time.Minute},
+				postgres.Options{RankOrder: queue.RankOrder{Scheduling: queue.SchedulingByPriority, AgingInterval: time.Minute},
 					Node: postgres.NodeConfig{NodeName: "a", StateDirID: "a", LeaseDuration: time.Hour}})
 			if err != nil {
 				t.Fatal(err)
@@ -51,7 +51,7 @@ func TestTransactionWritesDiscardClaimPrefetch(t *testing.T) {
 			enqueueOnNode(t, s, important, engine.Draft(), engine.Draft(), engine.Draft(), engine.Draft(), engine.Draft())
 			jobs := claimOnNode(t, s, 3)
 			if _, err := s.ReportAndClaim(t.Context(), store.LeaseReport{ReleasedLeases: []queue.Lease{jobs[0].Lease()},
-				Settlements: []store.Settlement{completionOnNode(s, &jobs[1])}}); err != nil {
+				Settlements: []store.Settlement{completedSettlementOnNode(s, &jobs[1])}}); err != nil {
 				t.Fatal(err)
 			}
 			s.SetPrefetchThreshold(1)
@@ -61,13 +61,13 @@ func TestTransactionWritesDiscardClaimPrefetch(t *testing.T) {
 			// query are then not read immediately.
 			var ends []store.Settlement
 			if early {
-				ends = []store.Settlement{completionOnNode(s, &jobs[2])}
+				ends = []store.Settlement{completedSettlementOnNode(s, &jobs[2])}
 			}
 			err = s.DoWithForecast(t.Context(), ends, 2, func(t *engine.Tx) (err error) {
 				expected = t.HasPrefetch()
 				for _, i := range c.ended {
-					if _, err := t.Rules().Exchange(&store.LeaseReport{Settlements: []store.Settlement{completionOnNode(s,
-						&jobs[i])}}); err != nil {
+					if _, err := t.Rules().ReportAndClaim(&store.LeaseReport{
+						Settlements: []store.Settlement{completedSettlementOnNode(s, &jobs[i])}}); err != nil {
 						return err
 					}
 				}
@@ -80,8 +80,8 @@ func TestTransactionWritesDiscardClaimPrefetch(t *testing.T) {
 				got, _, err = t.Rules().Claim(2)
 				return err
 			})
-			if err != nil || !slices.Equal(seqs(got), c.want) {
-				t.Errorf("got %v, %v; want %v", seqs(got), err, c.want)
+			if err != nil || !slices.Equal(seqsOfJobs(got), c.want) {
+				t.Errorf("got %v, %v; want %v", seqsOfJobs(got), err, c.want)
 			}
 			if !expected || taken != c.taken {
 				t.Errorf("prefetch sent: %v, want true; its result was used: %v, want %v", expected, taken, c.taken)

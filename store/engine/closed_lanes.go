@@ -30,14 +30,14 @@ func (t *Tx) cacheClosedLanes(search closedLaneSearch, closedLanes []rules.Lane)
 
 // BestClosedLaneInQueue implements rules.Lanes. Of the lanes (lists of jobs) in a queue that a gate (a lock or other
 // limit) has closed, it returns the one with the best first job.
-func (t *Tx) BestClosedLaneInQueue(gate int64, queueName string) (l rules.Lane, found bool, err error) {
-	return t.firstClosedLane(closedLaneSearch{gateNumber: gate, queue: queueName, allUsers: true})
+func (t *Tx) BestClosedLaneInQueue(gateID int64, queueName string) (l rules.Lane, found bool, err error) {
+	return t.firstClosedLane(closedLaneSearch{gateNumber: gateID, queue: queueName, allUsers: true})
 }
 
 // BestClosedLaneInList implements rules.Lanes. Of the lanes (lists of jobs) of one user in one queue that a gate (a
 // lock or other limit) has closed, it returns the one with the best first job.
-func (t *Tx) BestClosedLaneInList(gate int64, key rules.ClosedLaneListKey) (l rules.Lane, found bool, err error) {
-	return t.firstClosedLane(closedLaneSearch{gateNumber: gate, queue: key.Queue, uid: key.UID})
+func (t *Tx) BestClosedLaneInList(gateID int64, key rules.ClosedLaneListKey) (l rules.Lane, found bool, err error) {
+	return t.firstClosedLane(closedLaneSearch{gateNumber: gateID, queue: key.Queue, uid: key.UID})
 }
 
 // firstClosedLane returns the best lane that matches a search in which bestOfEachList is not set. It also considers
@@ -45,7 +45,7 @@ func (t *Tx) BestClosedLaneInList(gate int64, key rules.ClosedLaneListKey) (l ru
 func (t *Tx) firstClosedLane(search closedLaneSearch) (l rules.Lane, found bool, err error) {
 	gate, ls := search.gateNumber, t.engine.memory.lanes
 	if gate < 0 {
-		plain := ls.DemandFreeLanes[lanes.LaneName{Queue: search.queue, UID: uidOfUserGate(gate)}]
+		plain := ls.DemandFreeLanes[lanes.LaneName{Queue: search.queue, UID: uidOfUserQuotaGate(gate)}]
 		if plain != nil && plain.ClosedBy == gate {
 			l, found = *plain, true
 		}
@@ -68,14 +68,14 @@ func (t *Tx) firstClosedLane(search closedLaneSearch) (l rules.Lane, found bool,
 	return l, found, t.statementErr
 }
 
-// findClosedLanes returns lanes that a gate has closed, of jobs with demands such as locks. If closedHereIDs
-// is empty, it returns only the best lane that matches the search. Otherwise closedHereIDs lists the ids of
+// findClosedLanes returns lanes that a gate has closed, of jobs with demands such as locks. If locallyClosedIDs
+// is empty, it returns only the best lane that matches the search. Otherwise locallyClosedIDs lists the ids of
 // lanes that are closed only on this node, and findClosedLanes returns those of them that are in
 // search.queue.
-func (t *Tx) findClosedLanes(search closedLaneSearch, closedHereIDs string) []rules.Lane {
+func (t *Tx) findClosedLanes(search closedLaneSearch, locallyClosedIDs string) []rules.Lane {
 	switch {
-	case closedHereIDs != "":
-		return t.storedLanes(`WHERE `+t.InNumbersSQL("id")+` AND queue = ?`, closedHereIDs, search.queue)
+	case locallyClosedIDs != "":
+		return t.storedLanes(`WHERE `+t.ColumnInNumbersSQL("id")+` AND queue = ?`, locallyClosedIDs, search.queue)
 	case search.allUsers:
 		return t.storedLanes(`INDEXED BY lanes_shut
 			WHERE demands <> '' AND shut <> 0 AND shut = ? AND queue = ? ORDER BY head_rank, head_seq LIMIT 1`,
@@ -86,8 +86,9 @@ func (t *Tx) findClosedLanes(search closedLaneSearch, closedHereIDs string) []ru
 		search.gateNumber, search.queue, int64(search.uid))
 }
 
-// uidOfUserGate returns the uid of the user whose limit of running jobs the gate represents; see rules.UserQuotaGate.
-func uidOfUserGate(gate int64) int {
+// uidOfUserQuotaGate returns the uid of the user whose limit of running jobs the gate represents; see
+// rules.UserQuotaGate.
+func uidOfUserQuotaGate(gate int64) int {
 	if gate%2 != 0 {
 		return int((gate + 1) / 2)
 	}
@@ -109,7 +110,7 @@ func (t *Tx) EachClosedLaneList(gate int64, afterList rules.ClosedLaneListKey,
 		}
 	}
 	if gate < 0 {
-		for _, l := range ls.DemandFreeLanesByUID[uidOfUserGate(gate)] {
+		for _, l := range ls.DemandFreeLanesByUID[uidOfUserQuotaGate(gate)] {
 			if l.ClosedBy == gate {
 				take(*l)
 			}
@@ -134,18 +135,18 @@ func (t *Tx) EachClosedLaneList(gate int64, afterList rules.ClosedLaneListKey,
 	return t.statementErr
 }
 
-// closedListLanes returns lanes that a gate has closed, of jobs with demands such as locks. If closedHereIDs
+// closedListLanes returns lanes that a gate has closed, of jobs with demands such as locks. If locallyClosedIDs
 // is empty, it returns the best lane of each list after afterList, and more is true if there may be further
-// lists. Otherwise closedHereIDs lists the ids of lanes that are closed only on this node, and
+// lists. Otherwise locallyClosedIDs lists the ids of lanes that are closed only on this node, and
 // closedListLanes returns exactly these lanes.
-func (t *Tx) closedListLanes(gate int64, afterList rules.ClosedLaneListKey, closedHereIDs string) (
+func (t *Tx) closedListLanes(gate int64, afterList rules.ClosedLaneListKey, locallyClosedIDs string) (
 	closedLanes []rules.Lane, more bool) {
 	search := closedLaneSearch{gateNumber: gate, allUsers: true, bestOfEachList: true}
 	if known, found := t.closedLanesBySearch[search]; found && afterList == (rules.ClosedLaneListKey{}) {
-		return known, len(known) == maxClosedListsPerCall && closedHereIDs == ""
+		return known, len(known) == maxClosedListsPerCall && locallyClosedIDs == ""
 	}
-	if closedHereIDs != "" {
-		closedLanes = t.storedLanes(`WHERE `+t.InNumbersSQL("id"), closedHereIDs)
+	if locallyClosedIDs != "" {
+		closedLanes = t.storedLanes(`WHERE `+t.ColumnInNumbersSQL("id"), locallyClosedIDs)
 	} else {
 		for last := afterList; len(closedLanes) < maxClosedListsPerCall; {
 			l, found := t.firstLaneOfNextList(gate, last)
@@ -158,7 +159,7 @@ func (t *Tx) closedListLanes(gate int64, afterList rules.ClosedLaneListKey, clos
 	if afterList == (rules.ClosedLaneListKey{}) {
 		t.cacheClosedLanes(search, closedLanes)
 	}
-	return closedLanes, len(closedLanes) == maxClosedListsPerCall && closedHereIDs == ""
+	return closedLanes, len(closedLanes) == maxClosedListsPerCall && locallyClosedIDs == ""
 }
 
 // firstLaneOfNextList returns the best lane of the gate's next list after the given one. (A list holds the

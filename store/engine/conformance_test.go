@@ -12,7 +12,7 @@ import (
 // The engine on an SQLite file does everything that store.Store promises.
 func TestSQLiteEngineMeetsStoreContract(t *testing.T) {
 	storetest.RunContractTests(t, func(t *testing.T, order queue.RankOrder) storetest.Fixture {
-		s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: t.TempDir(), Order: order})
+		s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: t.TempDir(), RankOrder: order})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,13 +21,13 @@ func TestADamagedJobIsHeld(t *testing.T) {
 	if page, err := s.List(t.Context(), store.Filter{Limit: 10}); err != nil || len(page.Jobs) != 2 {
 		t.Errorf("listed %d jobs, %v, want 2", len(page.Jobs), err)
 	}
-	if err := s.ChangeJob(t.Context(), seq, store.Change{Verb: queue.VerbCancel, UID: 0}); err != nil {
+	if err := s.ChangeJob(t.Context(), seq, store.JobChange{Verb: queue.VerbCancel, UID: 0}); err != nil {
 		t.Errorf("cancel: %v", err)
 	}
-	if err := s.ChangeJob(t.Context(), seq, store.Change{Verb: queue.VerbRetry}); err == nil {
+	if err := s.ChangeJob(t.Context(), seq, store.JobChange{Verb: queue.VerbRetry}); err == nil {
 		t.Error("a job without its settings was retried")
 	}
-	if err := s.ChangeJob(t.Context(), seq, store.Change{Verb: queue.VerbRemove, UID: 0}); err != nil {
+	if err := s.ChangeJob(t.Context(), seq, store.JobChange{Verb: queue.VerbRemove, UID: 0}); err != nil {
 		t.Errorf("remove: %v", err)
 	}
 	want := [queue.Cancelled + 1]int64{queue.Pending: 1}
@@ -40,14 +40,14 @@ func TestADamagedJobIsHeld(t *testing.T) {
 func holdDamagedJob(t *testing.T, s *Store) (id string, seq int64) {
 	t.Helper()
 	r := enqueue(t, s, 2)
-	err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
+	err := s.Do(t.Context(), UrgentClass, func(tx *Tx) error {
 		err := tx.Exec(`UPDATE jobs SET terms = '{' WHERE seq = ?`, r.Seqs[0])
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	grant, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: 100})
+	grant, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 100})
 	claimed := map[int64]bool{}
 	for i := range grant.ClaimedJobs {
 		claimed[grant.ClaimedJobs[i].Seq] = true
@@ -69,7 +69,7 @@ func TestClaimRemovesMisplacedRowFromLane(t *testing.T) {
 	} {
 		s := openStore(t, t.TempDir())
 		enqueue(t, s, 2)
-		err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
+		err := s.Do(t.Context(), UrgentClass, func(tx *Tx) error {
 			err := tx.Exec(harm)
 			return err
 		})

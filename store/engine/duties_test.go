@@ -67,14 +67,14 @@ var periodicDuties = []struct {
 		return errors.Join(err, errorUnlessEqual(more, false))
 	}},
 	{"TrimUserData", func(t *testing.T, s *Store) error {
-		before := s.UserBytes(3)
+		before := s.StoredBytesOfUser(3)
 		_, err := s.TrimUserData(t.Context(), 3, before-300)
-		return errors.Join(err, errorUnlessEqual(s.UserBytes(3), before-300))
+		return errors.Join(err, errorUnlessEqual(s.StoredBytesOfUser(3), before-300))
 	}},
 	{"TrimUserData of a job with many attempts", func(t *testing.T, s *Store) error {
-		before := s.UserBytes(userWithManyAttempts)
+		before := s.StoredBytesOfUser(userWithManyAttempts)
 		_, err := s.TrimUserData(t.Context(), userWithManyAttempts, before-300)
-		return errors.Join(err, errorUnlessEqual(s.UserBytes(userWithManyAttempts), before-300))
+		return errors.Join(err, errorUnlessEqual(s.StoredBytesOfUser(userWithManyAttempts), before-300))
 	}},
 	{"RemovableBytes", func(t *testing.T, s *Store) error {
 		n, err := s.RemovableUserBytes(t.Context(), 3, 300)
@@ -111,9 +111,9 @@ var periodicDuties = []struct {
 // of the jobs are to be removed, which takes several steps. With 0, none are.
 func newTrimJobsDuty(queueName string, halvesToRemove int64) func(t *testing.T, s *Store) error {
 	return func(t *testing.T, s *Store) error {
-		kept := s.Counts().JobsUnderGeneralRetention()
+		kept := s.Counts().EndedUnderGeneralRetention()
 		if queueName != "" {
-			kept = s.Counts().JobsUnderOwnRetention
+			kept = s.Counts().EndedUnderQueueRetention
 		}
 		more, err := s.TrimEndedJobs(t.Context(), queueName, kept-kept*halvesToRemove/2, 100)
 		return errors.Join(err, errorUnlessEqual(more, halvesToRemove > 0))
@@ -199,7 +199,7 @@ func countSQLiteInstructions(t *testing.T, s *Store) (n int64) {
 			n += int64(sqlite3.Xsqlite3_stmt_status(c.TLS, p, sqlite3.SQLITE_STMTSTATUS_VM_STEP, 1))
 		}
 	}
-	err := s.Do(t.Context(), Urgent, func(*Tx) error {
+	err := s.Do(t.Context(), UrgentClass, func(*Tx) error {
 		of(s.conn)
 		return nil
 	})
@@ -241,7 +241,7 @@ func TestDutiesReadAsMuchWhateverIsStored(t *testing.T) {
 			few[d.name] = took
 		}
 		var faults []string
-		err := s.Do(t.Context(), Urgent, func(t *Tx) (err error) {
+		err := s.Do(t.Context(), UrgentClass, func(t *Tx) (err error) {
 			faults, err = integrity.FindWrongStoredCounts(t.Conn)
 			return err
 		})

@@ -37,30 +37,31 @@ type Engine struct {
 	writerConn     database.Conn           // the writer's connection
 	log            *slog.Logger
 
-	writerToken    chan struct{} // holds one token; the goroutine that takes it is the writer
-	writesStopped  bool          // no more writes are allowed; used by the writer only
-	readOnly       bool          // the engine is read-only and has no writer
-	failed         chan struct{} // closed when the engine has failed
-	dueChangeHints chan struct{} // gets a value when something is due earlier than the last ApplyDueChanges reported
-	watchers       store.JobWatches
-	copyInProgress atomic.Bool // a backup, or a copy for doctor --verify, is being made
+	writerToken   chan struct{} // holds one token; the goroutine that takes it is the writer
+	writesStopped bool          // no more writes are allowed; used by the writer only
+	readOnly      bool          // the engine is read-only and has no writer
+	failedSignal  chan struct{} // closed when the engine has failed
+	// gets a value when something is due earlier than the last ApplyDueChanges reported
+	dueChangeHints         chan struct{}
+	jobWatches             store.JobWatches
+	databaseCopyInProgress atomic.Bool // a backup, or a copy for doctor --verify, is being made
 
 	rng    *rand.Rand // source of random numbers; used by the writer only
 	memory memory     // the writer's cache of the database; used by the writer only
-	// gateRechecks lists the gates (locks and other limits) for which the rules must check again which jobs
+	// gateRecheckState lists the gates (locks and other limits) for which the rules must check again which jobs
 	// can start. A rollback removes no gate from the list. Only the goroutine with the right to write uses
 	// it.
-	gateRechecks rules.GateRecheckState
+	gateRecheckState rules.GateRecheckState
 
 	*reads.JobReader
 	thresholds
 	identity
-	// commitStart is the time when the current transaction, or the current work between transactions,
+	// commitStartedAt is the time when the current transaction, or the current work between transactions,
 	// started. It is nil if the writer is idle.
-	commitStart atomic.Pointer[time.Time]
+	commitStartedAt atomic.Pointer[time.Time]
 	txCarryover
 	statisticsCaches
-	foreignWork
+	otherNodeChangeWork
 	waitingOps writequeue.Queue[*queuedOperation] // operations that wait for a commit
 	callerState
 }
@@ -70,16 +71,16 @@ type identity struct {
 	nodeID         int64  // number of this node in the database; 0 in a database for one process
 	databaseID     string // identifier of the database; differs from that of every copy
 	isDatabaseCopy bool   // the stored identifier differs from databaseID, because the database is a copy or was moved
-	// otherActiveNodes is the number of other active nodes, as of the last transaction.
-	otherActiveNodes atomic.Int64
+	// otherActiveNodeCount is the number of other active nodes, as of the last transaction.
+	otherActiveNodeCount atomic.Int64
 }
 
 // thresholds are limits above which the engine behaves differently. Only tests change them.
 type thresholds struct {
 	// maxEmptyLanes is the number of lanes without jobs that are kept for later jobs, because creating a lane costs more
 	// than keeping it. (A lane holds the jobs of one queue and user that need the same locks and other limits.)
-	maxEmptyLanes   int64
-	minPrefetchJobs int // a claim that wants at least this number of jobs sends its query early
+	maxEmptyLanes      int64
+	minJobsForPrefetch int // a claim that wants at least this number of jobs sends its query early
 }
 
 // txCarryover holds values that later transactions use. Only the goroutine with the right to write uses it.
@@ -87,8 +88,8 @@ type txCarryover struct {
 	lastClaimQueue  string // name of the queue that was last claimed from
 	typicalJobBytes int    // moving average of the sizes of claimed jobs, in bytes
 	// claimBuffer is memory that claims reuse for the jobs that they read from a lane. Between transactions, it is empty.
-	claimBuffer    []rules.Job
-	prewriteFailed bool // the last transaction failed because of rows that were written before the lock was held
+	claimBuffer        []rules.Job
+	lastPrewriteFailed bool // the last transaction failed because of rows that were written before the lock was held
 }
 
 // statisticsCaches holds cached statistics of attempts and run times.
@@ -97,20 +98,20 @@ type statisticsCaches struct {
 	runtimeEstimates estimates.RuntimeEstimates // typical run times of commands
 }
 
-// foreignWork holds what this node must do after changes by other nodes. Only the goroutine with the right to
+// otherNodeChangeWork holds what this node must do after changes by other nodes. Only the goroutine with the right to
 // write uses it.
-type foreignWork struct {
-	// mayHaveReadiedJobs reports that changes by other nodes may have made jobs ready to start, and that there was
-	// no claim after that.
-	mayHaveReadiedJobs bool
-	// closedHereStale reports that lanes (lists of jobs) which are closed only on this node may be able to open now, so
-	// they must be checked again.
-	closedHereStale     bool
-	closedHereCheckedAt queue.UnixMillis // time of the last check by recheckClosedHereIfStale
-	// foreignTimerAt is when this node next checks whether other nodes have acted on their timers.
-	foreignTimerAt queue.UnixMillis
-	// foreignChanges lists jobs that other nodes have changed and whose watchers were not notified yet.
-	foreignChanges foreignChanges
+type otherNodeChangeWork struct {
+	// otherNodesMayHaveReadiedJobs reports that changes by other nodes may have made jobs ready to start, and that there
+	// was no claim after that.
+	otherNodesMayHaveReadiedJobs bool
+	// locallyClosedLanesStale reports that lanes (lists of jobs) which are closed only on this node may be able to open
+	// now, so they must be checked again.
+	locallyClosedLanesStale bool
+	locallyClosedCheckedAt  queue.UnixMillis // time of the last check by recheckLocallyClosedIfStale
+	// otherNodeTimerCheckAt is when this node next checks whether other nodes have acted on their timers.
+	otherNodeTimerCheckAt queue.UnixMillis
+	// changesByOtherNodes lists jobs that other nodes have changed and whose watchers were not notified yet.
+	changesByOtherNodes changesByOtherNodes
 }
 
 // callerState is shared by the goroutine that writes and the callers that wait for it.
@@ -121,9 +122,9 @@ type callerState struct {
 	waitingClaim *claimWaiter // the claim that waits for a runnable job; nil if none waits
 }
 
-// foreignChanges lists the jobs that other nodes have changed. If anyJobMayHaveChanged is true, any job may have
+// changesByOtherNodes lists the jobs that other nodes have changed. If anyJobMayHaveChanged is true, any job may have
 // changed.
-type foreignChanges struct {
+type changesByOtherNodes struct {
 	jobSeqs              []int64
 	userUIDs             []int // users whose counts changed with the jobs
 	anyJobMayHaveChanged bool
@@ -142,7 +143,7 @@ type memory struct {
 	dependencies dependencies.State
 	statistics   statistics.RollUpProgress
 	users        map[int]userCounts // by uid: users who have waiting or leased jobs
-	owners       map[int]string     // account names by uid; former owners are not included
+	ownerNames   map[int]string     // account names by uid; former owners are not included
 	disownments  []disownment       // unfinished moves of jobs to former owners; the slice is replaced, not changed
 	batches      map[int64]batch    // batches by number, without discarded ones
 	// metaListsReservedLeases reports that the table meta lists reserved leases, whose attempts are not known to have
@@ -157,9 +158,9 @@ type nodeMemory struct {
 	nextTimerAt    queue.UnixMillis // earliest timer as of the last ApplyDueChanges
 	lastDueCheckAt queue.UnixMillis // time when ApplyDueChanges was last called
 	// the current recheck has reached the gate (lock or other limit) with this number; 0 if no recheck is in progress
-	gatesRecheckedUpTo  int64
+	recheckedUpToGateID int64
 	lastServedQueueTurn int64              // turn number of the queue that was served last; used if queue weights differ
-	claimedJobs         int64              // number of jobs that this node has claimed; orders the turns of users
+	claimedJobCount     int64              // number of jobs that this node has claimed; orders the turns of users
 	thisNode            store.Node         // labels, resources and unknown users of this node
 	hookSettings        store.HookSettings // which hooks are made for jobs, and when
 	maxLeasedPerUser    int                // maximum number of leased jobs per user; 0 means unlimited
@@ -171,12 +172,12 @@ type storedCounts struct {
 	nextJobSeq      int64                      // seq of the next job
 	nextEventNumber int64                      // number of the next event
 	enqueuedTotal   int64                      // number of jobs ever enqueued
-	jobCounts       [queue.Cancelled + 1]int64 // number of jobs by state
-	emptyLanes      int64                      // number of lanes without jobs
+	jobCountByState [queue.Cancelled + 1]int64 // number of jobs by state
+	emptyLaneCount  int64                      // number of lanes without jobs
 	// number of jobs of committed batches, without those already in the queue
-	committedBatchJobs    int64
+	unqueuedCommittedJobs int64
 	outputBytes           int64 // total size of all outputs in bytes
-	jobsUnderOwnRetention int64 // number of jobs that ended while their queue had its own retention
+	ownRetentionJobCount  int64 // number of jobs that ended while their queue had its own retention
 }
 
 // metaLists holds the lists in the row of the table meta. A transaction replaces a list and never changes it
@@ -192,14 +193,14 @@ type metaLists struct {
 type rankOrder struct {
 	order          queue.RankOrder
 	rerankProgress rerankingProgress
-	// storedRanksOrder is the order with which all stored ranks were computed, as text; see formatRankOrder. It is
+	// storedRanksOrderText is the order with which all stored ranks were computed, as text; see formatRankOrder. It is
 	// "" while ranks are being computed again.
-	storedRanksOrder string
+	storedRanksOrderText string
 }
 
 // StoreFailed returns a channel that is closed when the engine has failed for good; Err returns the reason. The process
 // that runs the engine should then exit. Committed changes are kept.
-func (e *Engine) StoreFailed() <-chan struct{} { return e.failed }
+func (e *Engine) StoreFailed() <-chan struct{} { return e.failedSignal }
 
 // Err returns the reason why the engine has failed, or nil.
 func (e *Engine) Err() error {
@@ -230,7 +231,7 @@ func (e *Engine) Close() error {
 		}
 	}
 	e.writesStopped = true
-	e.endWaiter(ErrClosed)
+	e.endClaimWaiter(ErrClosed)
 	e.writerToken <- struct{}{} // later operations take the token, and are refused
 	return errors.Join(writeErr, e.StopReading(), e.backend.Close())
 }
@@ -241,7 +242,7 @@ func (e *Engine) Log() *slog.Logger { return e.log }
 // RunningCommitTime returns for how long the current commit, or the current work between transactions, has
 // been running. It returns 0 if the writer is idle. It never blocks, and is safe for concurrent use.
 func (e *Engine) RunningCommitTime() time.Duration {
-	start := e.commitStart.Load()
+	start := e.commitStartedAt.Load()
 	if start == nil {
 		return 0
 	}
@@ -251,20 +252,22 @@ func (e *Engine) RunningCommitTime() time.Duration {
 // StartDatabaseCopy records that a copy of the database is being made, and returns true. It returns false if another
 // copy is in progress. Until EndDatabaseCopy, DeletableOutputs lists no files, so that no output that the copy refers
 // to is deleted.
-func (e *Engine) StartDatabaseCopy() bool { return e.copyInProgress.CompareAndSwap(false, true) }
+func (e *Engine) StartDatabaseCopy() bool {
+	return e.databaseCopyInProgress.CompareAndSwap(false, true)
+}
 
 // EndDatabaseCopy records that the copy is finished.
-func (e *Engine) EndDatabaseCopy() { e.copyInProgress.Store(false) }
+func (e *Engine) EndDatabaseCopy() { e.databaseCopyInProgress.Store(false) }
 
-// CopyInProgress reports whether a copy of the database is being made.
-func (e *Engine) CopyInProgress() bool { return e.copyInProgress.Load() }
+// DatabaseCopyInProgress reports whether a copy of the database is being made.
+func (e *Engine) DatabaseCopyInProgress() bool { return e.databaseCopyInProgress.Load() }
 
 // DueChangeHints returns a channel that gets a value when something is due earlier than the last call of
 // ApplyDueChanges reported.
 func (e *Engine) DueChangeHints() <-chan struct{} { return e.dueChangeHints }
 
 // WatchJobs returns a JobWatch that reports changes of the given jobs.
-func (e *Engine) WatchJobs(seqs []int64) *store.JobWatch { return e.watchers.WatchJobs(seqs) }
+func (e *Engine) WatchJobs(seqs []int64) *store.JobWatch { return e.jobWatches.WatchJobs(seqs) }
 
 // Counts returns the number of jobs in each state, and the size of the database.
 func (e *Engine) Counts() store.Counts {

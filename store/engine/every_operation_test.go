@@ -30,7 +30,7 @@ func useEveryGateKind(t *testing.T, s *Store) {
 		}
 	}
 	must(s.SetQueue(ctx, "q", store.QueueRule{Weight: 2, Concurrency: 5}))
-	must(s.SetThisNode(ctx, store.Node{ResourceUnits: map[string]int{"gpu": 1}}))
+	must(s.SetThisNodeProperties(ctx, store.Node{ResourceUnits: map[string]int{"gpu": 1}}))
 	for _, n := range []int{1, 0} {
 		must(s.SetGateRule(ctx, queue.Demand{Kind: queue.GateRate, GateKey: "@r", Amount: n, RatePeriod: time.Second}))
 		_, err := s.Gates(ctx, 0, store.GateState{})
@@ -48,18 +48,18 @@ func useEveryGateKind(t *testing.T, s *Store) {
 	}
 	_, err := s.Enqueue(ctx, store.EnqueueRequest{Drafts: []queue.Job{draft(func(j *queue.Job) { j.Queue = "once" })}})
 	must(err)
-	must(s.Do(ctx, Urgent, func(tx *Tx) error { // read a user's lanes again, as after the rollback of a change
+	must(s.Do(ctx, UrgentClass, func(tx *Tx) error { // read a user's lanes again, as after the rollback of a change
 		s.memory.lanes.MarkUserLanesStale(s.memory.lanes.FindOrAddQueue("q"), 0)
 		return tx.refreshStaleQueues()
 	}))
-	grant, err := s.ReportAndClaim(ctx, store.LeaseReport{WantedJobs: 9})
+	grant, err := s.ReportAndClaim(ctx, store.LeaseReport{WantedJobCount: 9})
 	must(err)
-	report := store.LeaseReport{WantedJobs: 9}
+	report := store.LeaseReport{WantedJobCount: 9}
 	for i := range grant.ClaimedJobs {
 		report.Settlements = append(report.Settlements, store.Settlement{Lease: grant.ClaimedJobs[i].Lease(),
 			Attempt: queue.Attempt{StartedAt: now}, Decision: queue.AttemptDecision{NextState: queue.Completed,
-				CountsAttempt:  true,
-				RecordsAttempt: true}})
+				CountsTowardMaxAttempts: true,
+				RecordsAttempt:          true}})
 	}
 	grant, err = s.ReportAndClaim(ctx, report)
 	must(err)
@@ -69,27 +69,27 @@ func useEveryGateKind(t *testing.T, s *Store) {
 	_, err = s.ApplyDueChanges(ctx)
 	must(err)
 	now += 2000
-	promoteAll(t, s)
-	more, err := s.ReportAndClaim(ctx, store.LeaseReport{WantedJobs: 9})
+	applyAllDueChanges(t, s)
+	more, err := s.ReportAndClaim(ctx, store.LeaseReport{WantedJobCount: 9})
 	must(err)
 	report = store.LeaseReport{}
 	for _, j := range append(grant.ClaimedJobs, more.ClaimedJobs...) {
 		report.Settlements = append(report.Settlements, store.Settlement{Lease: j.Lease(),
 			Attempt:  queue.Attempt{StartedAt: now},
-			Decision: queue.AttemptDecision{NextState: queue.Completed, CountsAttempt: true, RecordsAttempt: true}})
+			Decision: queue.AttemptDecision{NextState: queue.Completed, CountsTowardMaxAttempts: true, RecordsAttempt: true}})
 	}
 	_, err = s.ReportAndClaim(ctx, report)
 	must(err)
 	now += 2000
-	promoteAll(t, s)
-	if grant, err = s.ReportAndClaim(ctx, store.LeaseReport{WantedJobs: 9}); err != nil || len(grant.ClaimedJobs) > 0 {
+	applyAllDueChanges(t, s)
+	if grant, err = s.ReportAndClaim(ctx, store.LeaseReport{WantedJobCount: 9}); err != nil || len(grant.ClaimedJobs) > 0 {
 		t.Errorf("claimed %v, %v; want nothing, because no job remains", grant.ClaimedJobs, err)
 	}
 	now += 2000
 	kept := s.maxEmptyLanes
 	s.maxEmptyLanes = 0
-	promoteAll(t, s)
-	promoteAll(t, s) // removes queues that have no jobs any more
+	applyAllDueChanges(t, s)
+	applyAllDueChanges(t, s) // removes queues that have no jobs any more
 	s.maxEmptyLanes = kept
 	if n := queryNumber(
 		t, s,
@@ -148,7 +148,7 @@ func useQueuesAndDependencies(t *testing.T, s *Store) {
 		}
 	}
 	if err == nil {
-		err = s.ChangeJob(ctx, waits.Seqs[0], store.Change{Verb: queue.VerbEdit, EditJob: func(j *queue.Job) error {
+		err = s.ChangeJob(ctx, waits.Seqs[0], store.JobChange{Verb: queue.VerbEdit, EditJob: func(j *queue.Job) error {
 			j.DependsOn = []queue.Dependency{{ParentID: "two", Condition: queue.ParentEnded}}
 			return nil
 		}})
@@ -156,13 +156,13 @@ func useQueuesAndDependencies(t *testing.T, s *Store) {
 	for _, id := range []string{"par", "two"} {
 		j, found := s.Get(ctx, id)
 		if err = errors.Join(err, found); err == nil {
-			err = errors.Join(s.ChangeJob(ctx, j.Seq, store.Change{Verb: queue.VerbCancel}),
-				s.ChangeJob(ctx, j.Seq, store.Change{Verb: queue.VerbRetry}),
-				s.ChangeJob(ctx, j.Seq, store.Change{Verb: queue.VerbRemove}))
+			err = errors.Join(s.ChangeJob(ctx, j.Seq, store.JobChange{Verb: queue.VerbCancel}),
+				s.ChangeJob(ctx, j.Seq, store.JobChange{Verb: queue.VerbRetry}),
+				s.ChangeJob(ctx, j.Seq, store.JobChange{Verb: queue.VerbRemove}))
 		}
 	}
 	if err == nil {
-		err = s.ChangeJob(ctx, waits.Seqs[0], store.Change{Verb: queue.VerbRemove})
+		err = s.ChangeJob(ctx, waits.Seqs[0], store.JobChange{Verb: queue.VerbRemove})
 	}
 	for i := range 2 * maxMetaListEntries {
 		if err == nil {
@@ -178,7 +178,7 @@ func useQueuesAndDependencies(t *testing.T, s *Store) {
 	page, listed := s.List(ctx, store.Filter{States: []queue.State{queue.Pending}, Limit: store.MaxPageRows})
 	for i := range page.Jobs {
 		if j := &page.Jobs[i]; strings.HasPrefix(j.Queue, "many") {
-			err = errors.Join(err, s.ChangeJob(ctx, j.Seq, store.Change{Verb: queue.VerbRemove}))
+			err = errors.Join(err, s.ChangeJob(ctx, j.Seq, store.JobChange{Verb: queue.VerbRemove}))
 		}
 	}
 	if err = errors.Join(err, listed); err != nil {
@@ -200,13 +200,13 @@ func callEveryScheduleOperation(t *testing.T, s *Store) {
 	must(err)
 	for i := range 2 { // the second run replaces the job of the first
 		fired, err := s.RunOccurrences(ctx, store.OccurrenceRequest{ScheduleName: "n", Generation: kept.Generation,
-			RequestedByUID: new(0),
-			Occurrences:    []queue.UnixMillis{1}, CandidateJobID: func(queue.UnixMillis,
+			RequestedByUID:   new(0),
+			OccurrencesToRun: []queue.UnixMillis{1}, CandidateJobID: func(queue.UnixMillis,
 				int) string {
 				return fmt.Sprint("run ", i)
 			}})
 		must(err)
-		if !fired.WasCarriedOut {
+		if !fired.RequestCarriedOut {
 			t.Fatal("the occurrence created no job")
 		}
 	}
@@ -257,7 +257,7 @@ func callEveryOperation(t *testing.T, s *Store) {
 	must(s.AbortBatch(ctx, 0, "c"))
 	_, err = s.StageBatch(ctx, store.EnqueueRequest{BatchName: "d", Drafts: []queue.Job{draft()}})
 	must(err)
-	must(s.Do(ctx, Urgent, func(t *Tx) error {
+	must(s.Do(ctx, UrgentClass, func(t *Tx) error {
 		b, _ := t.engine.memory.findOpenBatch(0, "d")
 		t.discardBatch(b)
 		return nil
@@ -268,25 +268,26 @@ func callEveryOperation(t *testing.T, s *Store) {
 		more, err = s.ApplyBatch(ctx, batch.Batch)
 		must(err)
 	}
-	grant, err := s.ReportAndClaim(ctx, store.LeaseReport{WantedJobs: 4})
+	grant, err := s.ReportAndClaim(ctx, store.LeaseReport{WantedJobCount: 4})
 	must(err)
 	large := func(j *queue.Job) { j.Stdin = strings.Repeat("x", records.MaxInlineInputBytes+1) }
 	apart, err := s.Enqueue(ctx, store.EnqueueRequest{Drafts: []queue.Job{draft(large,
 		func(j *queue.Job) { j.Delay = time.Hour })}})
 	must(err)
 	for _, edit := range []func(*queue.Job){func(j *queue.Job) { j.Stdin = "" }, large} {
-		must(s.ChangeJob(ctx, apart.Seqs[0], store.Change{Verb: queue.VerbEdit,
+		must(s.ChangeJob(ctx, apart.Seqs[0], store.JobChange{Verb: queue.VerbEdit,
 			EditJob: func(j *queue.Job) error { edit(j); return nil }}))
 	}
 	for _, verb := range []queue.Verb{queue.VerbHold, queue.VerbCancel, queue.VerbRetry, queue.VerbRemove} {
-		must(s.ChangeJob(ctx, apart.Seqs[0], store.Change{Verb: verb, NewTimeout: new(time.Second)}))
+		must(s.ChangeJob(ctx, apart.Seqs[0], store.JobChange{Verb: verb, NewTimeout: new(time.Second)}))
 	}
 	l := func(i int) queue.Lease { return grant.ClaimedJobs[i].Lease() }
-	dead := queue.AttemptDecision{NextState: queue.Dead, CountsAttempt: true, RecordsAttempt: true}
+	dead := queue.AttemptDecision{NextState: queue.Dead, CountsTowardMaxAttempts: true, RecordsAttempt: true}
 	_, err = s.ReportAndClaim(ctx, store.LeaseReport{
-		Starts: []store.AttemptStart{{Lease: l(0), StartedAt: 1}}, Progress: []store.AttemptProgress{{Lease: l(0)}},
-		ReleasedLeases: []queue.Lease{l(2)}, LeasedJobChanges: []store.LeasedJobChange{{Lease: l(3),
-			Change: store.Change{Verb: queue.VerbCancel}}},
+		AttemptStarts:   []store.AttemptStart{{Lease: l(0), StartedAt: 1}},
+		ProgressReports: []store.AttemptProgress{{Lease: l(0)}},
+		ReleasedLeases:  []queue.Lease{l(2)}, LeasedJobChanges: []store.LeasedJobChange{{Lease: l(3),
+			JobChange: store.JobChange{Verb: queue.VerbCancel}}},
 		Settlements: []store.Settlement{{Lease: l(0), Attempt: queue.Attempt{OutputFileRef: "1-1", OutputBytes: 9,
 			Result: []byte("1")},
 			Decision: dead, DeletableOutputFile: "9-9"}, {Lease: l(1),
@@ -323,7 +324,7 @@ func callEveryOperation(t *testing.T, s *Store) {
 	must(err)
 	_, err = s.RemovableUserBytes(ctx, 0, math.MaxInt64)
 	must(err)
-	_, err = s.TrimUserData(ctx, 0, s.UserBytes(0)-1) // remove one output
+	_, err = s.TrimUserData(ctx, 0, s.StoredBytesOfUser(0)-1) // remove one output
 	must(err)
 	_, err = s.TrimQueueOutputs(ctx, own, -1)
 	must(err)
@@ -334,12 +335,12 @@ func callEveryOperation(t *testing.T, s *Store) {
 				2*store.MaxKeptInputBytes)
 		})}})
 	must(err)
-	must(s.ChangeJob(ctx, cancelled.Seqs[0], store.Change{Verb: queue.VerbCancel, UID: 0}))
+	must(s.ChangeJob(ctx, cancelled.Seqs[0], store.JobChange{Verb: queue.VerbCancel, UID: 0}))
 	_, err = s.TrimUserData(ctx, 0, -1)
 	must(err)
-	must(s.ChangeJob(ctx, cancelled.Seqs[0], store.Change{Verb: queue.VerbRemove, UID: 0}))
+	must(s.ChangeJob(ctx, cancelled.Seqs[0], store.JobChange{Verb: queue.VerbRemove, UID: 0}))
 	// a user without jobs has no row
-	must(s.Do(ctx, Urgent, func(t *Tx) error { t.writeUserRow(1<<30, userCounts{}); return nil }))
+	must(s.Do(ctx, UrgentClass, func(t *Tx) error { t.writeUserRow(1<<30, userCounts{}); return nil }))
 	other, err := s.Enqueue(ctx, store.EnqueueRequest{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "other" })}})
 	must(err)
 	for _, id := range []string{"missing", fmt.Sprint(other.Seqs[0])} {
@@ -349,9 +350,9 @@ func callEveryOperation(t *testing.T, s *Store) {
 	}
 	_, err = s.TrimEvents(ctx, s.clock()+1, 1)
 	must(err)
-	must(s.ChangeJob(ctx, seq, store.Change{Verb: queue.VerbRetry}))
-	must(s.ChangeJob(ctx, seq, store.Change{Verb: queue.VerbCancel, UID: 0}))
-	must(s.ChangeJob(ctx, seq, store.Change{Verb: queue.VerbRemove, UID: 0}))
+	must(s.ChangeJob(ctx, seq, store.JobChange{Verb: queue.VerbRetry}))
+	must(s.ChangeJob(ctx, seq, store.JobChange{Verb: queue.VerbCancel, UID: 0}))
+	must(s.ChangeJob(ctx, seq, store.JobChange{Verb: queue.VerbRemove, UID: 0}))
 	_, err = s.AwaitJobs(ctx, 1)
 	must(err)
 	_, err = s.PreviousSession(ctx)
@@ -378,27 +379,27 @@ func callEveryOperation(t *testing.T, s *Store) {
 		r, err := s.Enqueue(ctx, store.EnqueueRequest{Drafts: []queue.Job{kept, draft(func(j *queue.Job) { j.UID = uid })},
 			MaxPendingJobsPerUser: 1000})
 		must(err)
-		must(s.ChangeJob(ctx, r.Seqs[1], store.Change{Verb: queue.VerbCancel}))
+		must(s.ChangeJob(ctx, r.Seqs[1], store.JobChange{Verb: queue.VerbCancel}))
 		if uid > 0 {
-			must(s.ChangeJob(ctx, r.Seqs[0], store.Change{Verb: queue.VerbCancel}))
+			must(s.ChangeJob(ctx, r.Seqs[0], store.JobChange{Verb: queue.VerbCancel}))
 		}
 	}
 	must(s.SetMaxRunningPerUser(ctx, 0))
 	enqueue(t, s, 3)
 	must(s.SetMaxRunningPerUser(ctx, 1))
-	_, err = s.ReportAndClaim(ctx, store.LeaseReport{WantedJobs: 9}) // leave jobs that exceed the quota
+	_, err = s.ReportAndClaim(ctx, store.LeaseReport{WantedJobCount: 9}) // leave jobs that exceed the quota
 	must(err)
 	must(s.SetMaxRunningPerUser(ctx, 0))
-	_, err = s.ReportAndClaim(ctx, store.LeaseReport{WantedJobs: 9})
+	_, err = s.ReportAndClaim(ctx, store.LeaseReport{WantedJobCount: 9})
 	must(err)
 	_, err = s.Enqueue(ctx, store.EnqueueRequest{UID: 77, OwnerName: "alice",
-		Drafts: []queue.Job{draft(func(j *queue.Job) { j.UID, j.HookEvents, j.HookUID = 77, queue.IsHook, 77 }),
+		Drafts: []queue.Job{draft(func(j *queue.Job) { j.UID, j.HookEvents, j.HookUID = 77, queue.IsHookJob, 77 }),
 			draft(func(j *queue.Job) { j.UID = 77 })}})
 	must(err)
-	must(s.ChangeJob(ctx, s.memory.nextJobSeq-1, store.Change{Verb: queue.VerbHold}))
+	must(s.ChangeJob(ctx, s.memory.nextJobSeq-1, store.JobChange{Verb: queue.VerbHold}))
 	_, err = s.StageBatch(ctx, store.EnqueueRequest{UID: 77, BatchName: "g", Drafts: []queue.Job{draft()}})
 	must(err)
-	must(s.Do(ctx, Urgent, func(tx *Tx) error { tx.beginDisowning(77); return tx.statementErr }))
+	must(s.Do(ctx, UrgentClass, func(tx *Tx) error { tx.beginDisownment(77); return tx.statementErr }))
 	_, err = s.Enqueue(ctx, store.EnqueueRequest{UID: 77, IdempotencyKey: "k", Drafts: []queue.Job{draft()}})
 	must(err)
 	for more := true; more; {
@@ -409,8 +410,8 @@ func callEveryOperation(t *testing.T, s *Store) {
 	damageRow(t, s, `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 201)
 		INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, counted, cpu_us, peak_rss, leftovers, dropped, error)
 		SELECT ?, i, i, '', '', 1, 1, 1, 0, 0, '', 0, 0, 0, 0, 0, '' FROM n`, long)
-	must(s.ChangeJob(ctx, long, store.Change{Verb: queue.VerbRemove}))
-	promoteAll(t, s)
+	must(s.ChangeJob(ctx, long, store.JobChange{Verb: queue.VerbRemove}))
+	applyAllDueChanges(t, s)
 	useEveryGateKind(t, s)
 	recordStatistics(t, s)
 	callEveryScheduleOperation(t, s)
@@ -418,19 +419,20 @@ func callEveryOperation(t *testing.T, s *Store) {
 	waits := func(j *queue.Job) {
 		j.DependsOn = []queue.Dependency{{ParentSeq: parent, Condition: queue.ParentEnded}}
 	}
-	must(s.ChangeJob(ctx, enqueueForUser(t, s, 0, 2, waits)[1], store.Change{Verb: queue.VerbRemove}))
-	must(s.ChangeJob(ctx, parent, store.Change{Verb: queue.VerbCancel}))
+	must(s.ChangeJob(ctx, enqueueForUser(t, s, 0, 2, waits)[1], store.JobChange{Verb: queue.VerbRemove}))
+	must(s.ChangeJob(ctx, parent, store.JobChange{Verb: queue.VerbCancel}))
 	parent = enqueueForUser(t, s, 0, 1)[0]
 	enqueueForUser(t, s, 0, 120, func(j *queue.Job) {
 		j.DependsOn = []queue.Dependency{{ParentSeq: parent,
 			Condition: queue.ParentCompleted}}
 	})
-	must(s.ChangeJob(ctx, parent, store.Change{Verb: queue.VerbCancel})) // leaves a note, because the dependants are many
-	for range 2 * rules.MaxChangesPerParent {
-		must(s.ChangeJob(ctx, parent, store.Change{Verb: queue.VerbRetry}))
-		must(s.ChangeJob(ctx, parent, store.Change{Verb: queue.VerbCancel}))
+	// leaves a note, because the dependants are many
+	must(s.ChangeJob(ctx, parent, store.JobChange{Verb: queue.VerbCancel}))
+	for range 2 * rules.MaxStateChangesPerParent {
+		must(s.ChangeJob(ctx, parent, store.JobChange{Verb: queue.VerbRetry}))
+		must(s.ChangeJob(ctx, parent, store.JobChange{Verb: queue.VerbCancel}))
 	}
-	promoteAll(t, s)
+	applyAllDueChanges(t, s)
 	_, _, err = s.Owners(ctx)
 	must(err)
 	_, err = s.MarkUnownedOutputs(ctx, []string{"9999-1"})

@@ -16,18 +16,18 @@ import (
 // Tests in the package engine_test open stores of both backends. This file exports the functions that these
 // tests need from the engine and from the tests in package engine.
 var (
-	Draft                  = draft
-	CompletionOf           = completionOf
-	DefaultOrder           = defaultOrder
-	Fixture                = fixture
-	RunRandomWalks         = runRandomWalks
-	RunMirroredRandomWalks = runMirroredRandomWalks
-	SimulateForeignCommits = simulateForeignCommits
-	EveryOperation         = callEveryOperation
-	CompleteOne            = completeOneJob
-	PromoteAll             = promoteAll
-	StatisticsOf           = sumStatistics
-	EnqueueInTx            = enqueueInTx
+	Draft                    = draft
+	CompletedSettlement      = completedSettlement
+	DefaultOrder             = defaultOrder
+	Fixture                  = fixture
+	RunRandomWalks           = runRandomWalks
+	RunMirroredRandomWalks   = runMirroredRandomWalks
+	SimulateOtherNodeCommits = simulateOtherNodeCommits
+	CallEveryOperation       = callEveryOperation
+	CompleteOneJob           = completeOneJob
+	ApplyAllDueChanges       = applyAllDueChanges
+	SumStatistics            = sumStatistics
+	EnqueueInTx              = enqueueInTx
 )
 
 // NewStoreForEngine returns a Store, the type that the tests in package engine use, for the engine of any store.
@@ -41,18 +41,18 @@ func (s *Store) Conn() *sqlitedb.Conn { return s.conn }
 
 func (e *Engine) SetClock(now func() queue.UnixMillis) { e.clock = now }
 
-func (e *Engine) SetPrefetchThreshold(jobs int) { e.minPrefetchJobs = jobs }
+func (e *Engine) SetPrefetchThreshold(jobs int) { e.minJobsForPrefetch = jobs }
 
 // DoRemoval executes an operation that may use the whole reserve of disk space.
-func (e *Engine) DoRemoval(ctx context.Context, c Class, run func(*Tx) error) error {
-	return e.doOp(ctx, &queuedOperation{priorityClass: c, mayUseWholeReserve: true, freesSpace: true, run: run})
+func (e *Engine) DoRemoval(ctx context.Context, c PriorityClass, run func(*Tx) error) error {
+	return e.doOp(ctx, &queuedOperation{priorityClass: c, mayUseWholeDiskReserve: true, freesSpace: true, run: run})
 }
 
 // DoWithForecast executes an operation with a forecast: it will probably record the given ends of attempts and
 // claim the given number of jobs. The operation may do something else.
 func (e *Engine) DoWithForecast(ctx context.Context, settlements []store.Settlement, wantedJobs int,
 	run func(*Tx) error) error {
-	return e.doOp(ctx, &queuedOperation{priorityClass: Urgent,
+	return e.doOp(ctx, &queuedOperation{priorityClass: UrgentClass,
 		forecast: forecast{expectedSettlements: settlements, expectedClaimJobs: wantedJobs}, run: run})
 }
 
@@ -65,12 +65,12 @@ func (t *Tx) UnconfirmedPrewrittenJobs() int { return len(t.prewrite.jobs) }
 // HasPrefetch reports whether the query for a claim was sent early and its rows can still be used.
 func (t *Tx) HasPrefetch() bool { return t.claimPrefetch != nil }
 
-// LanesReadAhead returns the jobs that were read ahead, by the id of their lane. A lane holds the waiting jobs of one
-// queue and user that need the same locks and other limits.
-func (t *Tx) LanesReadAhead() map[int64]readahead.LaneJobs { return t.readAhead.JobsByLane() }
+// ReadAheadJobsByLane returns the jobs that were read ahead, by the id of their lane. A lane holds the waiting jobs of
+// one queue and user that need the same locks and other limits.
+func (t *Tx) ReadAheadJobsByLane() map[int64]readahead.LaneJobs { return t.readAhead.JobsByLane() }
 
-// HasWaiter reports whether a caller of AwaitJobs waits for a job that can start.
-func (e *Engine) HasWaiter() bool {
+// HasClaimWaiter reports whether a caller of AwaitJobs waits for a job that can start.
+func (e *Engine) HasClaimWaiter() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.waitingClaim != nil
@@ -85,16 +85,16 @@ func (e *Engine) BlockCommits() (release func()) {
 	return func() { e.writerToken <- struct{}{} }
 }
 
-// HasStaleClosedLanes reports whether the engine must still check again the lanes (lists of jobs) that are closed only
-// on this node.
-func (e *Engine) HasStaleClosedLanes() bool { return e.closedHereStale }
+// LocallyClosedLanesStale reports whether the engine must still check again the lanes (lists of jobs) that are closed
+// only on this node.
+func (e *Engine) LocallyClosedLanesStale() bool { return e.locallyClosedLanesStale }
 
-// CheckForgottenTurns checks that a reload of the caches brings back neither a user's turn that was forgotten
-// nor a queue that was removed. The queue "q" must have a rule.
-func (e *Engine) CheckForgottenTurns(t *testing.T) {
+// CheckReloadKeepsTurnsForgotten checks that a reload of the caches brings back neither a user's turn that was
+// forgotten nor a queue that was removed. The queue "q" must have a rule.
+func (e *Engine) CheckReloadKeepsTurnsForgotten(t *testing.T) {
 	t.Helper()
-	err := e.Do(t.Context(), Urgent, func(tx *Tx) error {
-		e.memory.lanes.FindOrAddQueue("q").LastFinalTurn = 7
+	err := e.Do(t.Context(), UrgentClass, func(tx *Tx) error {
+		e.memory.lanes.FindOrAddQueue("q").LastPermanentTurn = 7
 		e.memory.lanes.FindOrAddQueue("gone").LastTurnByUID = map[int]int64{1: 8}
 		e.memory.lastServedQueueTurn = 5
 		e.memory.lanes.FindOrAddQueue("gone").NextTurn = 5 // a queue that is created again also starts with this value
@@ -102,7 +102,7 @@ func (e *Engine) CheckForgottenTurns(t *testing.T) {
 		if err := tx.reloadCache(); err != nil {
 			return err
 		}
-		if from := e.memory.lanes.FindOrAddQueue("q").LastFinalTurn; from != 7 {
+		if from := e.memory.lanes.FindOrAddQueue("q").LastPermanentTurn; from != 7 {
 			t.Errorf("after reload, FixedTurns is %d, want 7", from)
 		}
 		if e.memory.lanes.Queues["gone"] != nil {
@@ -150,7 +150,7 @@ func (c *countingConn) QueryNumber(sql string, args ...any) (int64, error) {
 func (e *Engine) CountRefreshRoundTrips(t *testing.T, userCount int) (tripsForOne, tripsForAll int) {
 	t.Helper()
 	refresh := func(checkOrMarkStale func(q *lanes.Queue)) (roundTrips int) {
-		err := e.Do(t.Context(), Urgent, func(tx *Tx) error {
+		err := e.Do(t.Context(), UrgentClass, func(tx *Tx) error {
 			q := e.memory.lanes.FindOrAddQueue("default")
 			checkOrMarkStale(q)
 			c := &countingConn{Conn: tx.Conn}
@@ -170,9 +170,9 @@ func (e *Engine) CountRefreshRoundTrips(t *testing.T, userCount int) (tripsForOn
 		return roundTrips
 	}
 	tripsForOne = refresh(func(q *lanes.Queue) {
-		if q.AllUsersStale || len(q.StaleUIDs) != 1 {
-			t.Errorf("of %d users, a node reads the lanes of %v, of all: %v; want user 1", userCount, q.StaleUIDs,
-				q.AllUsersStale)
+		if q.AllUsersLanesStale || len(q.UIDsWithStaleLanes) != 1 {
+			t.Errorf("of %d users, a node reads the lanes of %v, of all: %v; want user 1", userCount, q.UIDsWithStaleLanes,
+				q.AllUsersLanesStale)
 		}
 	})
 	return tripsForOne, refresh(e.memory.lanes.MarkQueueLanesStale)
@@ -180,7 +180,7 @@ func (e *Engine) CountRefreshRoundTrips(t *testing.T, userCount int) (tripsForOn
 
 // countUsersWithOpenLanes returns the number of users in a queue who have jobs that can start.
 func countUsersWithOpenLanes(ls *lanes.LaneCache, q *lanes.Queue) (n int) {
-	ls.EachContender(q, func(*rules.Lane, int64) { n++ })
+	ls.EachContendingLane(q, func(*rules.Lane, int64) { n++ })
 	return n
 }
 

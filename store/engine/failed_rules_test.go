@@ -17,8 +17,8 @@ import (
 func TestNoStatementAfterRulesFailed(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	seq := enqueue(t, s, 1).Seqs[0]
-	err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
-		j, err := tx.Job(seq, rules.ReadSummary)
+	err := s.Do(t.Context(), UrgentClass, func(tx *Tx) error {
+		j, err := tx.Job(seq, rules.ReadJobSummary)
 		if err != nil {
 			return err
 		}
@@ -60,7 +60,7 @@ func TestRejectedStatementFailsOneOperation(t *testing.T) {
 				} {
 					n := s.waitingOps.Len()
 					go func() {
-						err := s.Do(t.Context(), Urgent, run)
+						err := s.Do(t.Context(), UrgentClass, run)
 						results <- err
 					}()
 					for s.waitingOps.Len() == n {
@@ -84,7 +84,7 @@ func TestRejectedStatementFailsOneOperation(t *testing.T) {
 }
 
 // A job whose row is lost can end, even if its end should create hooks. No hooks are created for it.
-func TestLostJobEndsWithoutHooks(t *testing.T) {
+func TestJobWithLostRowEndsWithoutHooks(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	hooks := store.HookSettings{TriggerEvents: queue.HookEventsOfState(queue.Completed), OwnerName: "hooks",
 		MakeHooks: func(*queue.Job, queue.HookEvents) []queue.Job { return []queue.Job{draft()} }}
@@ -96,12 +96,12 @@ func TestLostJobEndsWithoutHooks(t *testing.T) {
 	if err != nil || len(jobs) != 2 {
 		t.Fatal(len(jobs), err)
 	}
-	if err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
+	if err := s.Do(t.Context(), UrgentClass, func(tx *Tx) error {
 		return tx.Exec(`DELETE FROM jobs WHERE seq = ?`, jobs[0].Seq)
 	}); err != nil {
 		t.Fatal(err)
 	}
-	ended := []store.Settlement{completionOf(&jobs[0]), completionOf(&jobs[1])}
+	ended := []store.Settlement{completedSettlement(&jobs[0]), completedSettlement(&jobs[1])}
 	if _, err = s.ReportAndClaim(t.Context(), store.LeaseReport{Settlements: ended}); err != nil {
 		t.Error(err)
 	}

@@ -2,24 +2,24 @@ package engine
 
 import "math/rand/v2"
 
-// foreignCommitBackend wraps the backend of a server and simulates other nodes. In about half of the
+// otherNodeCommitBackend wraps the backend of a server and simulates other nodes. In about half of the
 // transactions, the node seems to have missed a commit of another node, so it reloads its caches. Other nodes
 // seem to be active, so the node writes some rows before it holds the writer lock.
-type foreignCommitBackend struct{ Backend }
+type otherNodeCommitBackend struct{ Backend }
 
-func (f foreignCommitBackend) BeginTx(t *Tx) error {
+func (f otherNodeCommitBackend) BeginTx(t *Tx) error {
 	if rand.IntN(2) == 0 {
 		return f.Backend.BeginTx(t)
 	}
 	t.engine.memory.commitCount--
-	t.engine.SetOtherNodes(1)
+	t.engine.SetOtherActiveNodeCount(1)
 	err := f.Backend.BeginTx(t)
-	t.engine.foreignChanges.anyJobMayHaveChanged = false // no other node has really committed, so no job has changed
+	t.engine.changesByOtherNodes.anyJobMayHaveChanged = false // no other node has really committed, so no job has changed
 	return err
 }
 
-// simulateForeignCommits makes a node behave as if other nodes committed too; see foreignCommitBackend. It
+// simulateOtherNodeCommits makes a node behave as if other nodes committed too; see otherNodeCommitBackend. It
 // also makes the node send all its claim queries early.
-func simulateForeignCommits(s *Engine) {
-	s.backend, s.minPrefetchJobs = foreignCommitBackend{s.backend}, 1
+func simulateOtherNodeCommits(s *Engine) {
+	s.backend, s.minJobsForPrefetch = otherNodeCommitBackend{s.backend}, 1
 }

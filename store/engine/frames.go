@@ -15,12 +15,12 @@ type frame struct {
 }
 
 // firstFrame reads the first frame of a batch. A frame holds the jobs of one request.
-func (t *Tx) firstFrame(batch int64) (f frame, found bool) {
+func (t *Tx) firstFrame(batchNumber int64) (f frame, found bool) {
 	found, _ = database.ReadFirstRow(t, func(r database.Row) {
 		f.frameID, f.jobCount, f.jobBytes = r.Int64(0), r.Int64(1), r.Int64(2)
 		f.stagedJobs, f.allJobsReadable = records.DecodeFrame(r.BytesView(3))
 		f.allJobsReadable = f.allJobsReadable && int64(len(f.stagedJobs)) == f.jobCount
-	}, `SELECT n, count, bytes, jobs FROM frames WHERE batch = ? ORDER BY n LIMIT 1`, batch)
+	}, `SELECT n, count, bytes, jobs FROM frames WHERE batch = ? ORDER BY n LIMIT 1`, batchNumber)
 	return f, found
 }
 
@@ -50,12 +50,12 @@ func (t *Tx) detachFrame(b *batch, f *frame) {
 		FROM frames JOIN edges ON parent BETWEEN first AND last
 		WHERE n = ? AND NOT EXISTS (SELECT 1 FROM jobs WHERE seq = parent) GROUP BY parent`, int64(b.uid), f.frameID)
 	// The jobs that depend on a lost job are handled as if that job had been removed.
-	t.engine.memory.dependencies.PendingParentChanges += ended
+	t.engine.memory.dependencies.PendingParentStateChanges += ended
 	t.WakeServiceAt(t.startTime)
 	lost := max(1, f.jobCount-int64(len(f.stagedJobs)))
 	t.Exec(`UPDATE frames SET batch = -batch, count = ? WHERE n = ?`, lost, f.frameID)
 	name, uid := b.name, b.uid
-	t.afterCommit = append(t.afterCommit, func() {
+	t.afterCommitFuncs = append(t.afterCommitFuncs, func() {
 		t.engine.log.Error("part of a committed batch is damaged, so some of the batch's jobs are missing in the queue; "+
 			"see: queuectl doctor", "batch", name, "uid", uid, "missing_jobs", lost)
 	})

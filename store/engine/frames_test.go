@@ -18,7 +18,7 @@ import (
 // damageRow executes a statement that simulates damage, and checks that it changes a row.
 func damageRow(t *testing.T, s *Store, sql string, args ...any) {
 	t.Helper()
-	err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
+	err := s.Do(t.Context(), UrgentClass, func(tx *Tx) error {
 		n, err := tx.ExecCount(sql, args...)
 		if n == 0 {
 			t.Errorf("%s: no row was changed", sql)
@@ -34,7 +34,7 @@ func damageRow(t *testing.T, s *Store, sql string, args ...any) {
 // detaches the frame from the batch.
 func detachDamagedFrame(t *testing.T, s *Store) {
 	t.Helper()
-	stageJobs(t, s, "h", 1, true)
+	stageBatchJobs(t, s, "h", 1, true)
 	damageRow(t, s, `UPDATE frames SET jobs = x'ff'`)
 	committed, err := s.Enqueue(t.Context(), store.EnqueueRequest{BatchName: "h"})
 	if err != nil {
@@ -102,7 +102,7 @@ func TestDamagedFrameIsDetached(t *testing.T) {
 		t.Run(fmt.Sprintf("restart %t", restart), func(t *testing.T) {
 			dir := t.TempDir()
 			s := openStore(t, dir)
-			stageJobs(t, s, "a", 3000, true)
+			stageBatchJobs(t, s, "a", 3000, true)
 			committed, err := s.Enqueue(t.Context(), store.EnqueueRequest{BatchName: "a"})
 			if err != nil {
 				t.Fatal(err)
@@ -129,9 +129,9 @@ func TestDamagedFrameIsDetached(t *testing.T) {
 				s.log = slog.New(slog.NewTextHandler(&log, nil))
 			}
 			applyBatch(t, s, committed)
-			promoteAll(t, s)
+			applyAllDueChanges(t, s)
 			if n := s.Counts().JobsByState[queue.Pending]; n != 1999 || len(s.memory.batches) != 0 ||
-				s.memory.committedBatchJobs != 0 {
+				s.memory.unqueuedCommittedJobs != 0 {
 				t.Errorf("%d jobs wait, want 1999; %d batches remain", n, len(s.memory.batches))
 			}
 			if n := queryNumber(t, s, `SELECT count(*) FROM staged_ids`); n != 0 {
@@ -170,10 +170,10 @@ func TestDamagedFrameIsDetached(t *testing.T) {
 // together.
 func TestChosenIDsInBatchesAreBounded(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	stageJobs(t, s, "a", 2, true)
-	s.Do(t.Context(), Urgent, func(tx *Tx) error {
+	stageBatchJobs(t, s, "a", 2, true)
+	s.Do(t.Context(), UrgentClass, func(tx *Tx) error {
 		b, _ := tx.engine.memory.findOpenBatch(0, "a")
-		b.chosenIDCount = store.MaxStagedChosenIDs - 1
+		b.userChosenIDCount = store.MaxStagedChosenIDs - 1
 		tx.cacheBatch(b.number, b)
 		return nil
 	})
@@ -214,8 +214,8 @@ func TestEnqueueSkipsTakenNumbersCheaply(t *testing.T) {
 	looks := func() int64 {
 		var n int64
 		inTransaction(t, s, func() error {
-			for _, of := range []string{`id = ?`, s.conn.InWordsSQL("id")} {
-				n += countStatementStarts(s.conn, chosenIDsSQL(of))
+			for _, of := range []string{`id = ?`, s.conn.ColumnInWordsSQL("id")} {
+				n += countStatementStarts(s.conn, userChosenIDsSQL(of))
 			}
 			return nil
 		})
@@ -233,7 +233,7 @@ func TestEnqueueSkipsTakenNumbersCheaply(t *testing.T) {
 	other := openStore(t, t.TempDir())
 	const maxSeq = 1 << 62 // the limit of numbers in package ids
 	damageRow(t, other, `UPDATE meta SET next_seq = ?`, int64(maxSeq))
-	other.Do(t.Context(), Urgent, func(tx *Tx) error { tx.engine.memory.nextJobSeq = maxSeq; return nil })
+	other.Do(t.Context(), UrgentClass, func(tx *Tx) error { tx.engine.memory.nextJobSeq = maxSeq; return nil })
 	if _, err := other.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{draft(), draft()}}); err == nil ||
 		!strings.Contains(err.Error(), "numbers are used up") {
 		t.Errorf("beyond the last number: %v", err)

@@ -10,10 +10,10 @@ import (
 )
 
 // LeasedUnitNumbers implements rules.Gates. It returns the numbers of the units of a resource that leased jobs hold.
-func (t *Tx) LeasedUnitNumbers(name string) map[int]bool {
+func (t *Tx) LeasedUnitNumbers(resourceName string) map[int]bool {
 	taken := map[int]bool{}
 	for seq, l := range t.engine.memory.leases {
-		if l.Job.LastNode != t.engine.nodeID {
+		if l.Job.LastLeasingNodeID != t.engine.nodeID {
 			continue
 		}
 		if l = t.Lease(seq); l == nil {
@@ -21,7 +21,7 @@ func (t *Tx) LeasedUnitNumbers(name string) map[int]bool {
 		}
 		queue.ParseResourceUnits(l.Job.HeldUnits, func(resource string, units []int) {
 			for _, u := range units {
-				taken[u] = taken[u] || resource == name
+				taken[u] = taken[u] || resource == resourceName
 			}
 		})
 	}
@@ -36,7 +36,7 @@ func (t *Tx) Node() *store.Node { return &t.engine.memory.thisNode }
 
 // SetGateRule sets the rule of a shared lock or rate.
 func (e *Engine) SetGateRule(ctx context.Context, rule queue.Demand) error {
-	return e.Do(ctx, Prompt, func(t *Tx) error { return t.rules.SetGate(rule) })
+	return e.Do(ctx, PromptClass, func(t *Tx) error { return t.rules.SetFixedGateRule(rule) })
 }
 
 // Gates lists locks, rates and resources. It waits for a transaction, because only a transaction may use the
@@ -56,11 +56,11 @@ func (t *Tx) removeUnneededGates() (more bool, err error) {
 // recheckDueGates finds rate limits that allow starts again because time has passed, and checks which jobs
 // can start now. more is true if there are more such limits.
 func (t *Tx) recheckDueGates() (more bool, err error) {
-	t.recheckClosedHereIfStale()
+	t.recheckLocallyClosedIfStale()
 	if !t.engine.memory.gates.HasGates {
 		return false, nil
 	}
-	list, err := t.TakeDueRechecks(maxChangedJobsPerStep, t.startTime < t.engine.memory.lastDueCheckAt)
+	list, err := t.TakeDueGateRechecks(maxChangedJobsPerStep, t.startTime < t.engine.memory.lastDueCheckAt)
 	t.engine.memory.lastDueCheckAt = t.startTime
 	for _, id := range list {
 		t.rules.MarkGateDirty(id)
@@ -72,34 +72,34 @@ func (t *Tx) recheckDueGates() (more bool, err error) {
 // is called when any of these gates may have room again. Each call of ApplyDueChanges then checks some of them.
 func (t *Tx) RecheckClosedLanes() {
 	if t.engine.memory.gates.HasGates {
-		t.recheckClosedHere()
-		t.engine.memory.gatesRecheckedUpTo = math.MinInt64 + 1
+		t.recheckLocallyClosedLanes()
+		t.engine.memory.recheckedUpToGateID = math.MinInt64 + 1
 		t.WakeServiceAt(t.startTime)
 	}
 }
 
-// recheckClosedHereIfStale checks again the lanes (lists of jobs) that are closed only on this node, if another node's
-// changes may have affected them. It does so at most once per foreignTimerGrace, because a recheck of many queues takes
-// long.
-func (t *Tx) recheckClosedHereIfStale() {
+// recheckLocallyClosedIfStale checks again the lanes (lists of jobs) that are closed only on this node, if another
+// node's changes may have affected them. It does so at most once per otherNodeTimerGrace, because a recheck of many
+// queues takes long.
+func (t *Tx) recheckLocallyClosedIfStale() {
 	s := t.engine
-	if !s.closedHereStale {
+	if !s.locallyClosedLanesStale {
 		return
 	}
-	if s.closedHereCheckedAt <= t.startTime && t.startTime < s.closedHereCheckedAt.Add(foreignTimerGrace) {
-		s.watchForeignTimer(t.startTime, t.startTime)
+	if s.locallyClosedCheckedAt <= t.startTime && t.startTime < s.locallyClosedCheckedAt.Add(otherNodeTimerGrace) {
+		s.checkOtherNodeTimerLater(t.startTime, t.startTime)
 		return
 	}
-	checked := s.closedHereCheckedAt
-	t.undoFuncs = append(t.undoFuncs, func() { s.closedHereStale, s.closedHereCheckedAt = true, checked })
-	s.closedHereStale, s.closedHereCheckedAt = false, t.startTime
-	t.recheckClosedHere()
+	checked := s.locallyClosedCheckedAt
+	t.undoFuncs = append(t.undoFuncs, func() { s.locallyClosedLanesStale, s.locallyClosedCheckedAt = true, checked })
+	s.locallyClosedLanesStale, s.locallyClosedCheckedAt = false, t.startTime
+	t.recheckLocallyClosedLanes()
 }
 
-// recheckClosedHere checks again every limit (such as a resource of this node) that keeps jobs from starting on this
-// node but not on others.
-func (t *Tx) recheckClosedHere() {
-	for _, gate := range t.engine.memory.lanes.LocallyClosedBy {
+// recheckLocallyClosedLanes checks again every limit (such as a resource of this node) that keeps jobs from starting on
+// this node but not on others.
+func (t *Tx) recheckLocallyClosedLanes() {
+	for _, gate := range t.engine.memory.lanes.LocalClosingGateByLaneID {
 		t.rules.MarkGateDirty(gate)
 	}
 }
@@ -108,14 +108,14 @@ func (t *Tx) recheckClosedHere() {
 // more is true if there are more gates to check.
 func (t *Tx) continueGateRecheck() (more bool, err error) {
 	m := &t.engine.memory
-	for n := 0; m.gatesRecheckedUpTo != 0; n++ {
+	for n := 0; m.recheckedUpToGateID != 0; n++ {
 		if n == maxChangedJobsPerStep {
 			return true, nil
 		}
 		gate := t.queryInt(
 			`SELECT shut FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut > ? ORDER BY shut LIMIT 1`,
-			m.gatesRecheckedUpTo)
-		if m.gatesRecheckedUpTo = gate; gate != 0 {
+			m.recheckedUpToGateID)
+		if m.recheckedUpToGateID = gate; gate != 0 {
 			t.rules.MarkGateDirty(gate)
 		}
 	}
@@ -128,18 +128,18 @@ func (e *Engine) recomputeLanesAtStart(ctx context.Context) error {
 	if !e.memory.gates.HasGates {
 		return nil
 	}
-	return e.Do(ctx, Urgent, func(t *Tx) error {
+	return e.Do(ctx, UrgentClass, func(t *Tx) error {
 		t.RecheckClosedLanes()
-		return t.computeLeaseNeeds(nil)
+		return t.computeLeaseGateNeeds(nil)
 	})
 }
 
-// computeLeaseNeeds computes which gates (locks, resources and so on) the leased jobs hold. For the leases in
+// computeLeaseGateNeeds computes which gates (locks, resources and so on) the leased jobs hold. For the leases in
 // knownLeases, by seq of the job, it reuses the gates that are already known.
-func (t *Tx) computeLeaseNeeds(knownLeases map[int64]*rules.Lease) error {
-	changed, seqCount := t.reservationsChanged, len(t.changedLeaseSeqs)
+func (t *Tx) computeLeaseGateNeeds(knownLeases map[int64]*rules.Lease) error {
+	changed, seqCount := t.reservationsChanged, len(t.changedLeaseJobSeqs)
 	// restore these fields, because the leases themselves do not change
-	defer func() { t.reservationsChanged, t.changedLeaseSeqs = changed, t.changedLeaseSeqs[:seqCount] }()
+	defer func() { t.reservationsChanged, t.changedLeaseJobSeqs = changed, t.changedLeaseJobSeqs[:seqCount] }()
 	for seq, l := range t.engine.memory.leases {
 		if len(l.Job.Demands) == 0 {
 			continue
@@ -150,7 +150,7 @@ func (t *Tx) computeLeaseNeeds(knownLeases map[int64]*rules.Lease) error {
 		} else {
 			lane, found, _ := t.storedLane(`WHERE id = ?`, l.Job.LaneID)
 			if !found {
-				lane, _ = t.Lane(&l.Job)
+				lane, _ = t.FindOrAddLane(&l.Job)
 			}
 			needs = lane.GateNeeds
 		}

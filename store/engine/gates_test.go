@@ -20,8 +20,8 @@ func withDemands(demands ...queue.Demand) func(*queue.Job) {
 	return func(j *queue.Job) { j.Demands = demands }
 }
 
-// promote calls ApplyDueChanges until nothing more is due.
-func promote(t *testing.T, s *Store) {
+// applyDueChangesUntilDone calls ApplyDueChanges until nothing more is due.
+func applyDueChangesUntilDone(t *testing.T, s *Store) {
 	t.Helper()
 	for next := time.Duration(0); next == 0; {
 		var err error
@@ -32,9 +32,9 @@ func promote(t *testing.T, s *Store) {
 }
 
 // applyChange applies a change to a job, and checks that it is not rejected.
-func applyChange(t *testing.T, s *Store, seq int64, c store.Change) {
+func applyChange(t *testing.T, s *Store, jobSeq int64, c store.JobChange) {
 	t.Helper()
-	if err := s.ChangeJob(t.Context(), seq, c); err != nil {
+	if err := s.ChangeJob(t.Context(), jobSeq, c); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -49,16 +49,16 @@ func TestGateIsKeptWhileJobsNameIt(t *testing.T) {
 	lock := func(n int) queue.Demand { return queue.Demand{Kind: queue.GateLock, GateKey: "k", Amount: n} }
 	later := enqueueForUser(t, s, 1, 1, withDemands(lock(2)), func(j *queue.Job) { j.Delay = time.Hour })[0]
 	held := enqueueForUser(t, s, 1, 1, withDemands(lock(2)))[0]
-	applyChange(t, s, held, store.Change{Verb: queue.VerbHold})
+	applyChange(t, s, held, store.JobChange{Verb: queue.VerbHold})
 	rate := queue.Demand{Kind: queue.GateRate, GateKey: "r", Amount: 2, RatePeriod: time.Minute}
 	enqueueForUser(t, s, 1, 1, withDemands(rate))
-	_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobs: 1})
-	claimJobs(t, s, store.LeaseReport{Starts: []store.AttemptStart{{Lease: jobs[0].Lease(), StartedAt: clock}}})
-	claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completionOf(&jobs[0])}})
-	claimJobs(t, s, store.LeaseReport{WantedJobs: 1}) // this claim finds the list of ready jobs empty
+	_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobCount: 1})
+	claimJobs(t, s, store.LeaseReport{AttemptStarts: []store.AttemptStart{{Lease: jobs[0].Lease(), StartedAt: clock}}})
+	claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completedSettlement(&jobs[0])}})
+	claimJobs(t, s, store.LeaseReport{WantedJobCount: 1}) // this claim finds the list of ready jobs empty
 	wantGates := func(when, key string, want int64) {
 		t.Helper()
-		promote(t, s)
+		applyDueChangesUntilDone(t, s)
 		if got := queryNumber(t, s, fmt.Sprintf(`SELECT count(*) FROM gates WHERE key = '%s'`, key)); got != want {
 			t.Errorf("%s: %d gates of %q, want %d", when, got, key, want)
 		}
@@ -66,26 +66,26 @@ func TestGateIsKeptWhileJobsNameIt(t *testing.T) {
 	}
 	wantGates("while two jobs name it", "k", 1)
 	wantGates("with a start in its period", "r", 1)
-	applyChange(t, s, held, store.Change{Verb: queue.VerbCancel})
+	applyChange(t, s, held, store.JobChange{Verb: queue.VerbCancel})
 	wantGates("while one is timed", "k", 1)
 	other := []queue.Demand{{Kind: queue.GateLock, GateKey: "other", Amount: 1}}
-	applyChange(t, s, later, store.Change{Verb: queue.VerbEdit,
+	applyChange(t, s, later, store.JobChange{Verb: queue.VerbEdit,
 		EditJob: func(j *queue.Job) error { j.Demands = other; return nil }})
 	wantGates("once none does", "k", 0)
 	wantGates("as that names another one", "other", 1)
-	applyChange(t, s, later, store.Change{Verb: queue.VerbRemove})
+	applyChange(t, s, later, store.JobChange{Verb: queue.VerbRemove})
 	wantGates("once that is gone", "other", 0)
 	clock += queue.UnixMillis(time.Minute.Milliseconds())
 	wantGates("at the end of the period", "r", 1)
 	clock += 2
 	wantGates("after it", "r", 0)
-	applyChange(t, s, held, store.Change{Verb: queue.VerbRetry})
+	applyChange(t, s, held, store.JobChange{Verb: queue.VerbRetry})
 	wantGates("as one comes back", "k", 1)
 }
 
 // If the clock is set back, however far, a rate limit that is used up allows starts again after its period,
 // and waiting jobs start.
-func TestRatesOpenAfterTheClockWasSetBack(t *testing.T) {
+func TestRateLimitsOpenAfterClockSetBack(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	clock := queue.UnixMillisOf(time.Now())
 	s.clock = func() queue.UnixMillis { return clock }
@@ -93,22 +93,22 @@ func TestRatesOpenAfterTheClockWasSetBack(t *testing.T) {
 		RatePeriod: time.Second}))
 	start := func(when string, want int) {
 		t.Helper()
-		_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobs: 9})
+		_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobCount: 9})
 		if len(jobs) != want {
 			t.Errorf("%s: %d were claimed, want %d", when, len(jobs), want)
 		}
 		for i := range jobs {
-			claimJobs(t, s, store.LeaseReport{Starts: []store.AttemptStart{{Lease: jobs[i].Lease(), StartedAt: clock}}})
-			claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completionOf(&jobs[i])}})
+			claimJobs(t, s, store.LeaseReport{AttemptStarts: []store.AttemptStart{{Lease: jobs[i].Lease(), StartedAt: clock}}})
+			claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completedSettlement(&jobs[i])}})
 		}
 	}
 	start("at first", 2)
-	promote(t, s)
+	applyDueChangesUntilDone(t, s)
 	clock = clock.Add(-time.Hour)
-	promote(t, s)
+	applyDueChangesUntilDone(t, s)
 	start("an hour before", 0)
 	clock = clock.Add(1100 * time.Millisecond)
-	promote(t, s)
+	applyDueChangesUntilDone(t, s)
 	start("a period later", 2)
 }
 
@@ -130,7 +130,7 @@ func TestLostParentDoesNotBlockDependant(t *testing.T) {
 		t.Fatal(err)
 	}
 	applyBatch(t, s, committed)
-	promote(t, s)
+	applyDueChangesUntilDone(t, s)
 	j, err := s.Get(t.Context(), staged.IDs[1])
 	if err != nil || j.State != queue.Held || j.Reason != queue.ReasonDependency {
 		t.Errorf("the job is %s, %q, error %v", j.State, j.Reason, err)
@@ -161,7 +161,7 @@ func TestCycleCheckReadsEachJobOnce(t *testing.T) {
 		after = append(after, queue.Dependency{ParentID: id, Condition: queue.ParentCompleted})
 	}
 	last := enqueueForUser(t, s, 1, 1)[0]
-	applyChange(t, s, last, store.Change{Verb: queue.VerbEdit,
+	applyChange(t, s, last, store.JobChange{Verb: queue.VerbEdit,
 		EditJob: func(j *queue.Job) error { j.DependsOn = after; return nil }})
 	inTransaction(t, s, func() error {
 		queries := int64(0)
@@ -192,10 +192,10 @@ func TestManyDependenciesAreRemovedInSteps(t *testing.T) {
 	most := countChangedRows(t, s)
 	most() // discard the counts of the transactions before this point
 	for _, seq := range children {
-		applyChange(t, s, seq, store.Change{Verb: queue.VerbRemove})
+		applyChange(t, s, seq, store.JobChange{Verb: queue.VerbRemove})
 	}
-	promote(t, s)
-	if rows, _ := most(); rows > maxRemovedPerTx+100 {
+	applyDueChangesUntilDone(t, s)
+	if rows, _ := most(); rows > maxRowsRemovedPerTx+100 {
 		t.Errorf("one transaction changed %d rows", rows)
 	}
 	if n := queryNumber(t, s, `SELECT count(*) FROM edges WHERE met = 0`); n != 0 {
@@ -239,7 +239,7 @@ func TestVerifyComparesGatesWithJobs(t *testing.T) {
 		s.Close()
 		s = openStore(t, dir)
 		expectNoFaults(t, s, "after "+c.harmful+" and a restore")
-		if seqs, _ := claimJobs(t, s, store.LeaseReport{WantedJobs: 9}); len(seqs) != 2 {
+		if seqs, _ := claimJobs(t, s, store.LeaseReport{WantedJobCount: 9}); len(seqs) != 2 {
 			t.Errorf("after %s and a restore %v were claimed", c.harmful, seqs)
 		}
 	}
@@ -263,11 +263,11 @@ func TestGateServesEveryQueueInTurn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := openStore(t, t.TempDir())
-			if err := s.SetThisNode(t.Context(), store.Node{ResourceUnits: map[string]int{"gpu": 2}}); err != nil {
+			if err := s.SetThisNodeProperties(t.Context(), store.Node{ResourceUnits: map[string]int{"gpu": 2}}); err != nil {
 				t.Fatal(err)
 			}
 			enqueueForUser(t, s, 1, 2, withDemands(c.running))
-			_, running := claimJobs(t, s, store.LeaseReport{WantedJobs: 2})
+			_, running := claimJobs(t, s, store.LeaseReport{WantedJobCount: 2})
 			drafts := make([]queue.Job, queues)
 			for i := range drafts {
 				drafts[i] = draft(ofUser(1), withDemands(c.many), inQueue(fmt.Sprintf("q%03d", i)))
@@ -279,7 +279,7 @@ func TestGateServesEveryQueueInTurn(t *testing.T) {
 			}
 			last := enqueueForUser(t, s, 2, 1, withDemands(c.last), inQueue("zz"),
 				func(j *queue.Job) { j.Priority = 1_000_000 })[0]
-			promote(t, s)
+			applyDueChangesUntilDone(t, s)
 			if c.withOthers {
 				enqueueForUser(t, s, 3, 2*turns)
 			}
@@ -287,15 +287,15 @@ func TestGateServesEveryQueueInTurn(t *testing.T) {
 			for range turns {
 				var r store.LeaseReport
 				for i := range running {
-					r.Settlements = append(r.Settlements, completionOf(&running[i]))
+					r.Settlements = append(r.Settlements, completedSettlement(&running[i]))
 				}
-				r.WantedJobs = c.want
+				r.WantedJobCount = c.want
 				_, running = claimJobs(t, s, r)
 				if _, err := s.ApplyDueChanges(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				for len(running) == 0 {
-					_, running = claimJobs(t, s, store.LeaseReport{WantedJobs: c.want})
+					_, running = claimJobs(t, s, store.LeaseReport{WantedJobCount: c.want})
 				}
 				if running[0].Seq == last {
 					return
@@ -317,7 +317,7 @@ func resourceDemand(name string, n int) queue.Demand {
 }
 
 // AwaitJobs, which claims jobs or waits for one, continues past large expired jobs until it finds a job that can start.
-func TestAwaitSkipsLargeExpiredJobs(t *testing.T) {
+func TestAwaitJobsSkipsLargeExpiredJobs(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	clock := queue.UnixMillis(1_000_000)
 	s.clock = func() queue.UnixMillis { return clock }
@@ -338,18 +338,18 @@ func TestAwaitSkipsLargeExpiredJobs(t *testing.T) {
 func TestClaimDoesNotReadJobsThatWaitForAResource(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	gpu := resourceDemand("gpu", 1)
-	if err := s.SetThisNode(t.Context(), store.Node{ResourceUnits: map[string]int{"gpu": 1}}); err != nil {
+	if err := s.SetThisNodeProperties(t.Context(), store.Node{ResourceUnits: map[string]int{"gpu": 1}}); err != nil {
 		t.Fatal(err)
 	}
 	enqueueForUser(t, s, 1, 1, withDemands(gpu))
-	claimJobs(t, s, store.LeaseReport{WantedJobs: 1})
+	claimJobs(t, s, store.LeaseReport{WantedJobCount: 1})
 	for i := range 20 {
 		enqueueForUser(t, s, 1, 1, withDemands(gpu), inQueue(fmt.Sprintf("q%d", i)),
 			func(j *queue.Job) { j.Stdin = strings.Repeat("x", queue.MaxStdinBytes) })
 	}
-	promote(t, s)
+	applyDueChangesUntilDone(t, s)
 	enqueueForUser(t, s, 2, 1, withDemands(lockDemand("k", 1)))
-	most := countPagesRead(t, s.conn, func() { claimJobs(t, s, store.LeaseReport{WantedJobs: 1}) })
+	most := countPagesRead(t, s.conn, func() { claimJobs(t, s, store.LeaseReport{WantedJobCount: 1}) })
 	if most > 500 {
 		t.Errorf("%d pages were read", most)
 	}
@@ -368,17 +368,17 @@ func TestDamagedDemandsBlockOnlyTheirJob(t *testing.T) {
 				damageRow(t, s, `UPDATE jobs SET due_at = 1 WHERE seq = ?`, j)
 			}
 			good := enqueueForUser(t, s, 2, 1)[0]
-			promote(t, s)
-			_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobs: 9})
+			applyDueChangesUntilDone(t, s)
+			_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobCount: 9})
 			if len(jobs) == 0 || jobs[len(jobs)-1].Seq != good {
 				t.Errorf("%s: %d jobs were claimed", text, len(jobs))
 			}
 			for i := range jobs {
-				e := completionOf(&jobs[i])
+				e := completedSettlement(&jobs[i])
 				e.Decision.NextState = queue.Failed
 				claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{e}})
 			}
-			applyChange(t, s, j, store.Change{Verb: queue.VerbCancel})
+			applyChange(t, s, j, store.JobChange{Verb: queue.VerbCancel})
 		}
 	}
 }
@@ -389,7 +389,7 @@ func TestWrongStateCountsAreTolerated(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	j := enqueueForUser(t, s, 1, 1)[0]
 	damageRow(t, s, `UPDATE jobs SET state = 2 WHERE seq = ?`, j)
-	applyChange(t, s, j, store.Change{Verb: queue.VerbCancel})
+	applyChange(t, s, j, store.JobChange{Verb: queue.VerbCancel})
 }
 
 // A queue is unchanged after a transaction that has removed it, created it again and was then rolled back.
@@ -397,11 +397,11 @@ func TestRollbackRestoresRemovedQueue(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	night := []func(*queue.Job){withDemands(lockDemand("k", 5)), inQueue("night")}
 	enqueueForUser(t, s, 1, 1, night...)
-	_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobs: 2})
+	_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobCount: 2})
 	// This claim finds that no job waits any more.
-	claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completionOf(&jobs[0])}, WantedJobs: 2})
+	claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completedSettlement(&jobs[0])}, WantedJobCount: 2})
 	s.maxEmptyLanes = 0
-	s.Do(t.Context(), Urgent, func(tx *Tx) error {
+	s.Do(t.Context(), UrgentClass, func(tx *Tx) error {
 		if _, err := tx.removeEmptyLanes(); err != nil {
 			t.Error(err)
 		}
@@ -418,7 +418,7 @@ func TestRollbackRestoresRemovedQueue(t *testing.T) {
 		if err := s.checkMemoryMatchesTables(); err != nil {
 			t.Error(err)
 		}
-		claimJobs(t, s, store.LeaseReport{WantedJobs: 2})
+		claimJobs(t, s, store.LeaseReport{WantedJobCount: 2})
 	}
 }
 
@@ -427,7 +427,7 @@ func TestRollbackRestoresRemovedQueue(t *testing.T) {
 func TestManyDependantsDelayNoOtherUser(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	parents := append(enqueueForUser(t, s, 1, 1), enqueueForUser(t, s, 2, 1)...)
-	_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobs: 2})
+	_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobCount: 2})
 	after := func(i int) func(*queue.Job) {
 		return func(j *queue.Job) {
 			j.DependsOn = []queue.Dependency{{ParentSeq: parents[i], Condition: queue.ParentCompleted}}
@@ -435,7 +435,8 @@ func TestManyDependantsDelayNoOtherUser(t *testing.T) {
 	}
 	enqueueForUser(t, s, 1, 1000, after(0))
 	child := enqueueForUser(t, s, 2, 1, after(1))[0]
-	claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completionOf(&jobs[0]), completionOf(&jobs[1])}})
+	claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completedSettlement(&jobs[0]),
+		completedSettlement(&jobs[1])}})
 	for range 3 {
 		if _, err := s.ApplyDueChanges(t.Context()); err != nil {
 			t.Fatal(err)
@@ -464,14 +465,14 @@ func TestUsersTakeTurnsResolvingDependants(t *testing.T) {
 	}
 	var jobs []queue.Job
 	for range 2*many + 1 { // claim repeatedly, because each claim takes a bounded number of jobs
-		_, more := claimJobs(t, s, store.LeaseReport{WantedJobs: 2*many + 1 - len(jobs)})
+		_, more := claimJobs(t, s, store.LeaseReport{WantedJobCount: 2*many + 1 - len(jobs)})
 		jobs = append(jobs, more...)
 	}
 	// Let the job of user 2 end last.
 	slices.SortStableFunc(jobs, func(a, b queue.Job) int { return (b.UID & 1) - (a.UID & 1) })
 	var ends []store.Settlement
 	for i := range jobs {
-		ends = append(ends, completionOf(&jobs[i]))
+		ends = append(ends, completedSettlement(&jobs[i]))
 	}
 	claimJobs(t, s, store.LeaseReport{Settlements: ends})
 	if n := queryNumber(t, s, fmt.Sprintf(`SELECT count(*) FROM edges WHERE met = 0 AND child = %d`, child)); n != 0 {

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 
 func openStore(t *testing.T, dir string) *sqlite.Store {
 	t.Helper()
-	s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: dir, Order: engine.DefaultOrder})
+	s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: dir, RankOrder: engine.DefaultOrder})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,9 +52,9 @@ func enqueue(t *testing.T, s *sqlite.Store, n int) store.Receipt {
 // tests can use them.
 var reusableDatabaseURLs = make(chan string, 64)
 
-// emptyDatabase returns a database on the shared server that contains no queue. It empties a database that a
+// createEmptyDatabase returns a database on the shared server that contains no queue. It empties a database that a
 // finished test has used, or creates a new one.
-func emptyDatabase(t *testing.T) (url string) {
+func createEmptyDatabase(t *testing.T) (url string) {
 	t.Helper()
 	select {
 	case url = <-reusableDatabaseURLs:
@@ -116,11 +116,11 @@ func skipWithoutSharedServer(t *testing.T) *pgserver.Server {
 // openClusterNode opens a store as the node with the given name, with one unit of the resource gpu.
 func openClusterNode(t *testing.T, url, name string) *postgres.Store {
 	t.Helper()
-	s, err := postgres.Open(t.Context(), url, postgres.Options{Order: queue.RankOrder{Scheduling: "fifo",
+	s, err := postgres.Open(t.Context(), url, postgres.Options{RankOrder: queue.RankOrder{Scheduling: "fifo",
 		AgingUnit:     "time",
 		AgingInterval: time.Minute}, Node: postgres.NodeConfig{NodeName: name, StateDirID: name, LeaseDuration: time.Hour}})
 	if err == nil {
-		err = s.SetThisNode(t.Context(), store.Node{Name: name, ResourceUnits: map[string]int{"gpu": 1}})
+		err = s.SetThisNodeProperties(t.Context(), store.Node{Name: name, ResourceUnits: map[string]int{"gpu": 1}})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -142,18 +142,18 @@ func enqueueOnNode(t *testing.T, s *postgres.Store, drafts ...queue.Job) []int64
 // claimOnNode claims up to maxJobs jobs on a node.
 func claimOnNode(t *testing.T, s *postgres.Store, maxJobs int) (jobs []queue.Job) {
 	t.Helper()
-	g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: maxJobs})
+	g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: maxJobs})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return g.ClaimedJobs
 }
 
-func seqs(jobs []queue.Job) (list []int64) {
+func seqsOfJobs(jobs []queue.Job) (jobSeqs []int64) {
 	for _, j := range jobs {
-		list = append(list, j.Seq)
+		jobSeqs = append(jobSeqs, j.Seq)
 	}
-	return list
+	return jobSeqs
 }
 
 func draftWithDemand(d queue.Demand) queue.Job {
@@ -162,24 +162,24 @@ func draftWithDemand(d queue.Demand) queue.Job {
 	return j
 }
 
-// expireLease makes a node's lease expire.
-func expireLease(t *testing.T, url, name string) {
+// expireNodeLease makes a node's lease expire.
+func expireNodeLease(t *testing.T, url, nodeName string) {
 	t.Helper()
 	pgserver.Query(t, url, fmt.Sprintf(
-		`UPDATE queuectl.nodes SET until = clock_timestamp() - interval '1 s' WHERE name = '%s'`, name))
+		`UPDATE queuectl.nodes SET until = clock_timestamp() - interval '1 s' WHERE name = '%s'`, nodeName))
 }
 
-func reportStarted(t *testing.T, s *postgres.Store, j *queue.Job) {
+func reportJobStarted(t *testing.T, s *postgres.Store, j *queue.Job) {
 	t.Helper()
-	if _, err := s.ReportAndClaim(t.Context(), store.LeaseReport{Starts: []store.AttemptStart{{Lease: j.Lease(),
+	if _, err := s.ReportAndClaim(t.Context(), store.LeaseReport{AttemptStarts: []store.AttemptStart{{Lease: j.Lease(),
 		StartedAt: s.Now(),
 		WorkerID:  "1/1", PID: 1}}}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// completionOnNode returns the settlement of a leased job that has completed.
-func completionOnNode(s *postgres.Store, j *queue.Job) store.Settlement {
+// completedSettlementOnNode returns the settlement of a leased job that has completed.
+func completedSettlementOnNode(s *postgres.Store, j *queue.Job) store.Settlement {
 	return store.Settlement{Lease: j.Lease(), Decision: queue.AttemptDecision{NextState: queue.Completed,
 		RecordsAttempt: true},
 		Attempt: queue.Attempt{StartedAt: s.Now(), EndedAt: s.Now()}}
@@ -190,11 +190,11 @@ func completionOnNode(s *postgres.Store, j *queue.Job) store.Settlement {
 func openPriorityNode(t *testing.T, url, name string) *postgres.Store {
 	t.Helper()
 	s, err := postgres.Open(t.Context(), url, postgres.Options{
-		Order: queue.RankOrder{Scheduling: queue.SchedulingByPriority, AgingUnit: "time", AgingInterval: time.Minute},
-		Node:  postgres.NodeConfig{NodeName: name, StateDirID: name, LeaseDuration: time.Hour},
+		RankOrder: queue.RankOrder{Scheduling: queue.SchedulingByPriority, AgingUnit: "time", AgingInterval: time.Minute},
+		Node:      postgres.NodeConfig{NodeName: name, StateDirID: name, LeaseDuration: time.Hour},
 	})
 	if err == nil {
-		err = s.SetThisNode(t.Context(), store.Node{Name: name, ResourceUnits: map[string]int{"gpu": 10000}})
+		err = s.SetThisNodeProperties(t.Context(), store.Node{Name: name, ResourceUnits: map[string]int{"gpu": 10000}})
 	}
 	if err != nil {
 		t.Fatal(err)

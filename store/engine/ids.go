@@ -85,58 +85,58 @@ func (t *Tx) batchNumberOfStagedSeq(seq int64) (batchNumber int64, err error) {
 	return number, err
 }
 
-// FindByID implements rules.Jobs. It returns the seq of the job with an id, or 0 if no job is found. It finds
+// FindJobSeqByID implements rules.Jobs. It returns the seq of the job with an id, or 0 if no job is found. It finds
 // a job of a batch that is not in the queue yet only if the user chose the id. It returns an error if this batch is not
 // committed yet, unless the transaction adds jobs to the same batch. It finds a hook of the settings only if the hook
 // runs as the given user.
-func (t *Tx) FindByID(uid int, id string) (seq int64, err error) {
+func (t *Tx) FindJobSeqByID(uid int, id string) (jobSeq int64, err error) {
 	hidden := false
 	t.Query(func(r database.Row) (bool, error) {
 		if hidden = r.Int64(1) == 0; !hidden {
-			seq = r.Int64(0)
+			jobSeq = r.Int64(0)
 		}
 		return hidden, nil
 	}, `SELECT seq, CASE WHEN hooks & ? = 0 OR uid = ? THEN 1 ELSE 0 END FROM jobs WHERE `+reads.JobWithIDCondition,
-		append([]any{int64(queue.HookFromSettings), int64(uid)}, reads.JobWithIDArgs(id)...)...)
-	if seq == 0 && len(t.engine.memory.batches) > 0 {
+		append([]any{int64(queue.HookDefinedBySettings), int64(uid)}, reads.JobWithIDArgs(id)...)...)
+	if jobSeq == 0 && len(t.engine.memory.batches) > 0 {
 		var b batch
 		t.Query(func(r database.Row) (bool, error) {
-			seq, b = r.Int64(0), t.engine.memory.batches[r.Int64(1)]
+			jobSeq, b = r.Int64(0), t.engine.memory.batches[r.Int64(1)]
 			return false, nil
 		}, `SELECT seq, batch FROM staged_ids JOIN batches ON n = batch WHERE id = ? AND uid = ? AND stage < 2`, id,
 			int64(uid))
-		if seq != 0 && b.acceptsFrames() && b.number != t.stagedBatchNumber {
+		if jobSeq != 0 && b.acceptsFrames() && b.number != t.stagedBatchNumber {
 			return 0, store.StagedParentError(id, b.name)
 		}
 	}
-	if seq == 0 && t.statementErr == nil && !hidden {
+	if jobSeq == 0 && t.statementErr == nil && !hidden {
 		err = reads.CheckJobIsMissing(t.Conn, id)
 	}
-	return seq, cmp.Or(t.statementErr, err)
+	return jobSeq, cmp.Or(t.statementErr, err)
 }
 
-// IsInCommittedFrame implements rules.Jobs. It reports whether a job that is not in the queue is in a frame of a
+// IsJobInCommittedFrame implements rules.Jobs. It reports whether a job that is not in the queue is in a frame of a
 // committed batch.
-func (t *Tx) IsInCommittedFrame(seq int64) (bool, error) {
+func (t *Tx) IsJobInCommittedFrame(jobSeq int64) (bool, error) {
 	m := &t.engine.memory
 	if _, found := m.firstBatch(func(b *batch) bool { return b.isCommitted }); !found {
 		return false, nil
 	}
-	batchNumber, err := t.batchNumberOfStagedSeq(seq)
+	batchNumber, err := t.batchNumberOfStagedSeq(jobSeq)
 	return m.batches[batchNumber].isCommitted, err
 }
 
 // UniqueKeyHolder implements rules.Jobs. It returns the job that has a unique key of a user.
-func (t *Tx) UniqueKeyHolder(uid int, key string) (j rules.Job, found bool, err error) {
+func (t *Tx) UniqueKeyHolder(uid int, uniqueKey string) (holder rules.Job, found bool, err error) {
 	for _, ended := range []string{`ended_at = 0`, `ended_at > 0 ORDER BY ended_at DESC`} {
 		list, err := t.readJobs(1, `jobs INDEXED BY jobs_unique WHERE unique_key <> '' AND uid = ? AND unique_key = ? AND `+
-			ended, int64(uid), key)
+			ended, int64(uid), uniqueKey)
 		if err != nil {
-			return j, false, err
+			return holder, false, err
 		}
 		if len(list) > 0 {
 			return list[0], true, nil
 		}
 	}
-	return j, false, nil
+	return holder, false, nil
 }

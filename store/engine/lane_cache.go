@@ -13,7 +13,7 @@ import (
 // a query each time.
 //
 // Exec, ExecCount, Query and QueryNumber first write the changed lanes, because their statement may read
-// them. WriteRow does not, since it only writes rows of other tables. Neither does readLanes, which only
+// them. WriteRow does not, since it only writes rows of other tables. Neither does readLaneJobs, which only
 // reads jobs.
 type laneCache struct {
 	unwrittenLanes map[int64]rules.Lane // changed lanes to be written; ClosedBy is the value to be stored

@@ -40,7 +40,7 @@ func enqueueForLocks(t *testing.T, s *Store, uid, lockCount int) (priority15Seqs
 func TestChangedHeadJobUpdatesLaneRank(t *testing.T) {
 	skip.IfShort(t, "takes long; make test-long runs it")
 	const many, attacker, victim = 5500, 1, 2
-	for name, c := range map[string]store.Change{
+	for name, c := range map[string]store.JobChange{
 		"cancelled": {Verb: queue.VerbCancel, UID: attacker},
 		"held":      {Verb: queue.VerbHold, UID: attacker},
 		"edited":    {Verb: queue.VerbEdit, UID: attacker, EditJob: func(j *queue.Job) error { j.Priority = -5; return nil }},
@@ -50,9 +50,9 @@ func TestChangedHeadJobUpdatesLaneRank(t *testing.T) {
 			clock := s.clock()
 			s.clock = func() queue.UnixMillis { return clock }
 			first := enqueueForLocks(t, s, attacker, many)
-			err := s.Do(t.Context(), Urgent, func(t *Tx) error {
+			err := s.Do(t.Context(), UrgentClass, func(t *Tx) error {
 				for _, seq := range first {
-					if err := t.rules.Change(seq, c); err != nil {
+					if err := t.rules.ChangeJob(seq, c); err != nil {
 						return err
 					}
 				}

@@ -17,7 +17,7 @@ import (
 func (t *Tx) SetLane(l rules.Lane) error {
 	m := &t.engine.memory
 	if len(l.GateNeeds) > 0 {
-		return t.setDemandLane(l)
+		return t.setLaneWithDemands(l)
 	}
 	t.addLaneToDelta(&l)
 	cached := m.lanes.DemandFreeLanes[lanes.LaneNameOf(&l)]
@@ -26,14 +26,14 @@ func (t *Tx) SetLane(l rules.Lane) error {
 		cached.Head, cached.Priority, cached.ClosedBy = old.Head, old.Priority, old.ClosedBy
 		m.lanes.UpdateDemandFreeLane(cached)
 	})
-	m.emptyLanes += records.BoolToInt(l.ClosedBy == rules.Empty) - records.BoolToInt(old.ClosedBy == rules.Empty)
+	m.emptyLaneCount += records.BoolToInt(l.ClosedBy == rules.Empty) - records.BoolToInt(old.ClosedBy == rules.Empty)
 	cached.Head, cached.Priority, cached.ClosedBy = l.Head, l.Priority, l.ClosedBy
 	m.lanes.UpdateDemandFreeLane(cached)
 	return nil
 }
 
-// setDemandLane does the work of SetLane for a lane whose jobs need locks or other limits.
-func (t *Tx) setDemandLane(l rules.Lane) error {
+// setLaneWithDemands does the work of SetLane for a lane whose jobs need locks or other limits.
+func (t *Tx) setLaneWithDemands(l rules.Lane) error {
 	m := &t.engine.memory
 	q := m.lanes.FindOrAddQueue(l.Queue)
 	known := q.HasOpenLane(&l)
@@ -41,7 +41,7 @@ func (t *Tx) setDemandLane(l rules.Lane) error {
 	if !known && !written { // a cached lane is open, so no lock or other limit closes it
 		old.ClosedBy = t.queryInt(`SELECT shut FROM lanes WHERE id = ?`, l.ID)
 	}
-	m.emptyLanes += records.BoolToInt(l.ClosedBy == rules.Empty) - records.BoolToInt(old.ClosedBy == rules.Empty)
+	m.emptyLaneCount += records.BoolToInt(l.ClosedBy == rules.Empty) - records.BoolToInt(old.ClosedBy == rules.Empty)
 	stored := t.closingGateToStore(&l)
 	m.lanes.AdjustOverQuotaCount(old.ClosedBy, -1)
 	m.lanes.AdjustOverQuotaCount(stored, 1)
@@ -61,20 +61,20 @@ func (t *Tx) setDemandLane(l rules.Lane) error {
 }
 
 // closingGateToStore returns what to store as the reason why a lane (the waiting jobs of one queue and user with the
-// same demands) cannot start jobs: the lock or other limit that closes it. If only this node lacks room,
-// other nodes may start the jobs. closingGateToStore then returns rules.Open, and records in lanes.LocallyClosedBy that
+// same demands) cannot start jobs: the lock or other limit that closes it. If only this node lacks room, other nodes
+// may start the jobs. closingGateToStore then returns rules.Open, and records in lanes.LocalClosingGateByLaneID that
 // the lane is closed on this node.
 func (t *Tx) closingGateToStore(l *rules.Lane) int64 {
 	if t.engine.nodeID == 0 {
 		return l.ClosedBy
 	}
-	closedHere := t.engine.memory.lanes.LocallyClosedBy
+	closedHere := t.engine.memory.lanes.LocalClosingGateByLaneID
 	if old, there := closedHere[l.ID]; there {
 		t.undoFuncs = append(t.undoFuncs, func() { closedHere[l.ID] = old })
 	} else {
 		t.undoFuncs = append(t.undoFuncs, func() { delete(closedHere, l.ID) })
 	}
-	if t.engine.memory.closedForUnknownUser(l) {
+	if t.engine.memory.isClosedForUnknownUser(l) {
 		closedHere[l.ID] = l.ClosedBy
 		return rules.Open
 	}
@@ -88,9 +88,9 @@ func (t *Tx) closingGateToStore(l *rules.Lane) int64 {
 	return l.ClosedBy
 }
 
-// closedForUnknownUser reports whether the jobs of a lane cannot start on this node only because their user has no
+// isClosedForUnknownUser reports whether the jobs of a lane cannot start on this node only because their user has no
 // account on this node's machine.
-func (m *memory) closedForUnknownUser(l *rules.Lane) bool {
+func (m *memory) isClosedForUnknownUser(l *rules.Lane) bool {
 	return l.ClosedBy == rules.UserQuotaGate(l.UID) && m.thisNode.UIDsWithoutAccount[l.UID] &&
 		(m.maxLeasedPerUser == 0 || m.users[l.UID].leasedJobs < m.maxLeasedPerUser)
 }
@@ -100,9 +100,9 @@ func (m *memory) closedForUnknownUser(l *rules.Lane) bool {
 const firstJobOfLaneSQL = `FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = lanes.id
 	ORDER BY rank, seq LIMIT 1`
 
-// Lane implements rules.Lanes. It returns the lane that the job belongs to, and creates it if necessary. A lane holds
-// the waiting jobs of one queue and user that need the same locks and other limits.
-func (t *Tx) Lane(j *rules.Job) (rules.Lane, error) {
+// FindOrAddLane implements rules.Lanes. It returns the lane that the job belongs to, and creates it if necessary. A
+// lane holds the waiting jobs of one queue and user that need the same locks and other limits.
+func (t *Tx) FindOrAddLane(j *rules.Job) (rules.Lane, error) {
 	ls := t.engine.memory.lanes
 	if len(j.Demands) == 0 {
 		l := ls.DemandFreeLanes[lanes.LaneName{Queue: j.Queue, UID: j.UID}]
@@ -119,7 +119,7 @@ func (t *Tx) Lane(j *rules.Job) (rules.Lane, error) {
 	t.addStaleUserToDelta(ls.FindOrAddQueue(j.Queue), j.UID) // a job is about to enter or leave the lane
 	l, found, err := t.storedLane(`WHERE queue = ? AND uid = ? AND demands = ?`, j.Queue, int64(j.UID), demands)
 	if err != nil || found {
-		if gate, shut := ls.LocallyClosedBy[l.ID]; shut && l.ClosedBy == rules.Open {
+		if gate, shut := ls.LocalClosingGateByLaneID[l.ID]; shut && l.ClosedBy == rules.Open {
 			l.ClosedBy = gate
 		}
 		return l, err
@@ -131,7 +131,7 @@ func (t *Tx) Lane(j *rules.Job) (rules.Lane, error) {
 		if err != nil {
 			return l, err
 		}
-		n := rules.GateNeed{Gate: gate, Kind: d.Kind, Units: d.Units()}
+		n := rules.GateNeed{Gate: gate, Kind: d.Kind, Units: d.UnitsWhileRunning()}
 		l.GateNeeds = append(l.GateNeeds, n)
 		needs += fmt.Sprintf("%d/%d/%d ", n.Gate, n.Kind, n.Units)
 		t.AdjustLaneCount(gate, 1)
@@ -173,32 +173,32 @@ func (t *Tx) storedLane(queryEnd string, args ...any) (l rules.Lane, found bool,
 	return l, found, t.statementErr
 }
 
-// addToLaneCount adds n, which may be negative, to the number of lanes of a queue.
-func (t *Tx) addToLaneCount(name string, n int) {
-	q := t.engine.memory.lanes.FindOrAddQueue(name)
+// adjustLaneCountOfQueue adds n, which may be negative, to the number of lanes of a queue.
+func (t *Tx) adjustLaneCountOfQueue(queueName string, delta int) {
+	q := t.engine.memory.lanes.FindOrAddQueue(queueName)
 	t.addQueueToDelta(q)
-	q.LaneCount += n
-	t.undoFuncs = append(t.undoFuncs, func() { q.LaneCount -= n })
+	q.LaneCount += delta
+	t.undoFuncs = append(t.undoFuncs, func() { q.LaneCount -= delta })
 }
 
 // insertLane stores a new, empty lane and sets its id. demands and needs are the texts for the lane's row.
-func (t *Tx) insertLane(l *rules.Lane, demands, needs string) {
-	t.engine.memory.emptyLanes++
-	t.addToLaneCount(l.Queue, 1)
+func (t *Tx) insertLane(l *rules.Lane, demandsText, gateNeedsText string) {
+	t.engine.memory.emptyLaneCount++
+	t.adjustLaneCountOfQueue(l.Queue, 1)
 	l.ID = t.queryInt(
 		`INSERT INTO lanes (queue, uid, demands, needs, head_rank, head_seq, priority, shut)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id`,
-		l.Queue, int64(l.UID), demands, needs, l.Head.Rank, l.Head.Seq, l.Priority, l.ClosedBy)
+		l.Queue, int64(l.UID), demandsText, gateNeedsText, l.Head.Rank, l.Head.Seq, l.Priority, l.ClosedBy)
 }
 
 // removeEmptyLanes removes up to maxChangedJobsPerStep lanes (lists of waiting jobs) that contain no jobs, if there are
 // more than maxEmptyLanes such lanes. more is true if there are more to remove.
 func (t *Tx) removeEmptyLanes() (more bool, err error) {
 	m := &t.engine.memory
-	if int64(len(m.lanes.LocallyClosedBy)) > t.engine.maxEmptyLanes { // some lanes may no longer exist
-		t.clearClosedHere()
+	if int64(len(m.lanes.LocalClosingGateByLaneID)) > t.engine.maxEmptyLanes { // some lanes may no longer exist
+		t.forgetLocallyClosedLanes()
 	}
-	if m.emptyLanes <= t.engine.maxEmptyLanes {
+	if m.emptyLaneCount <= t.engine.maxEmptyLanes {
 		return false, nil
 	}
 	leased := map[int64]bool{}
@@ -226,8 +226,8 @@ func (t *Tx) removeEmptyLanes() (more bool, err error) {
 // removeLane deletes a lane without jobs.
 func (t *Tx) removeLane(l *rules.Lane) {
 	m := &t.engine.memory
-	m.emptyLanes--
-	t.addToLaneCount(l.Queue, -1)
+	m.emptyLaneCount--
+	t.adjustLaneCountOfQueue(l.Queue, -1)
 	for _, need := range l.GateNeeds {
 		t.AdjustLaneCount(need.Gate, -1)
 	}
@@ -241,31 +241,31 @@ func (t *Tx) removeLane(l *rules.Lane) {
 	t.Exec(`DELETE FROM lanes WHERE id = ?`, l.ID)
 }
 
-// clearClosedHere forgets which lanes are closed only on this node, because this node lacks room for their jobs. All
-// these lanes are then checked again.
-func (t *Tx) clearClosedHere() {
+// forgetLocallyClosedLanes forgets which lanes are closed only on this node, because this node lacks room for their
+// jobs. All these lanes are then checked again.
+func (t *Tx) forgetLocallyClosedLanes() {
 	ls := t.engine.memory.lanes
-	old := ls.LocallyClosedBy
+	old := ls.LocalClosingGateByLaneID
 	markAllStale := func() {
 		for _, q := range ls.Queues {
 			ls.MarkQueueLanesStale(q)
 		}
 	}
 	t.undoFuncs = append(t.undoFuncs, func() {
-		ls.LocallyClosedBy = old
+		ls.LocalClosingGateByLaneID = old
 		markAllStale()
 	})
-	ls.LocallyClosedBy = map[int64]int64{}
+	ls.LocalClosingGateByLaneID = map[int64]int64{}
 	t.closedLanesBySearch = nil
 	markAllStale()
 	t.rules.JobsMayBeClaimable = true
 }
 
 // addLaneQueries adds the statements that read the lanes (lists of waiting jobs). After these statements were executed,
-// the caller calls addPlainLanes, which adds the lanes whose jobs need no lock or other limit to memory. Before that,
-// the caller must count the leases: if a user has the maximum number of leased jobs, addPlainLanes closes the user's
-// lanes.
-func (e *Engine) addLaneQueries(queries *database.QueryBatch) (addPlainLanes func()) {
+// the caller calls addDemandFreeLanes, which adds the lanes whose jobs need no lock or other limit to memory. Before
+// that, the caller must count the leases: if a user has the maximum number of leased jobs, addDemandFreeLanes closes
+// the user's lanes.
+func (e *Engine) addLaneQueries(queries *database.QueryBatch) (addDemandFreeLanes func()) {
 	ls := e.memory.lanes
 	var plainLanes []rules.Lane
 	queries.Add(func(r database.Row) (bool, error) {
@@ -276,16 +276,16 @@ func (e *Engine) addLaneQueries(queries *database.QueryBatch) (addPlainLanes fun
 		return true, err
 	}, `SELECT `+records.LaneColumns+`, (SELECT rank `+firstJobOfLaneSQL+`), (SELECT seq `+firstJobOfLaneSQL+`)
 		FROM lanes WHERE demands = ''`)
-	queries.AddEach(func(r database.Row) {
+	queries.AddForEachRow(func(r database.Row) {
 		q := ls.FindOrAddQueue(r.Text(0))
 		q.LaneCount += int(r.Int64(1))
 		if r.Int64(2) > 0 {
 			ls.MarkQueueLanesStale(q)
 		}
 	}, `SELECT queue, count(*), sum(CASE shut WHEN 0 THEN 1 ELSE 0 END) FROM lanes WHERE demands <> '' GROUP BY queue`)
-	queries.AddEach(func(r database.Row) {
+	queries.AddForEachRow(func(r database.Row) {
 		if shut, n := r.Int64(0), r.Int64(1); shut == rules.Empty {
-			e.memory.emptyLanes += n
+			e.memory.emptyLaneCount += n
 		} else {
 			ls.AdjustOverQuotaCount(shut, int(n))
 		}
@@ -297,7 +297,7 @@ func (e *Engine) addLaneQueries(queries *database.QueryBatch) (addPlainLanes fun
 			switch quota := e.memory.maxLeasedPerUser; {
 			case l.Head.Seq == 0:
 				l.Head, l.ClosedBy = rules.MaxPosition, rules.Empty
-				e.memory.emptyLanes++
+				e.memory.emptyLaneCount++
 			case quota > 0 && e.memory.users[l.UID].leasedJobs >= quota:
 				l.ClosedBy = rules.UserQuotaGate(l.UID)
 			default:
@@ -311,7 +311,7 @@ func (e *Engine) addLaneQueries(queries *database.QueryBatch) (addPlainLanes fun
 
 // SetMaxRunningPerUser limits how many jobs of one user may be leased at the same time; 0 means unlimited.
 func (e *Engine) SetMaxRunningPerUser(ctx context.Context, n int) error {
-	return e.Do(ctx, Prompt, func(t *Tx) error {
+	return e.Do(ctx, PromptClass, func(t *Tx) error {
 		m := &t.engine.memory
 		if n == m.maxLeasedPerUser {
 			return nil
@@ -327,15 +327,15 @@ func (e *Engine) SetMaxRunningPerUser(ctx context.Context, n int) error {
 
 // SetHooks sets which hooks the engine creates for jobs, and when.
 func (e *Engine) SetHooks(ctx context.Context, h store.HookSettings) error {
-	return e.Do(ctx, Prompt, func(t *Tx) error {
+	return e.Do(ctx, PromptClass, func(t *Tx) error {
 		t.engine.memory.hookSettings = h
 		return nil
 	})
 }
 
-// SetThisNode sets the labels, resources and unknown users of this node.
-func (e *Engine) SetThisNode(ctx context.Context, node store.Node) error {
-	return e.Do(ctx, Prompt, func(t *Tx) error {
+// SetThisNodeProperties sets the labels, resources and unknown users of this node.
+func (e *Engine) SetThisNodeProperties(ctx context.Context, node store.Node) error {
+	return e.Do(ctx, PromptClass, func(t *Tx) error {
 		m := &t.engine.memory
 		for uid := range m.thisNode.UIDsWithoutAccount {
 			t.rules.MarkGateDirty(rules.UserQuotaGate(uid))

@@ -32,8 +32,8 @@ func enqueueForUser(t *testing.T, s *Store, uid, n int, set ...func(*queue.Job))
 	return r.Seqs
 }
 
-// lowPriority gives a job a low priority, so that its user does not take turns with other users.
-func lowPriority(j *queue.Job) { j.Priority = -1 }
+// setLowPriority gives a job a low priority, so that its user does not take turns with other users.
+func setLowPriority(j *queue.Job) { j.Priority = -1 }
 
 // setMaxLeasedPerUser limits how many jobs of each user may be leased.
 func setMaxLeasedPerUser(t *testing.T, s *Store, n int) {
@@ -56,17 +56,17 @@ func claimJobs(t *testing.T, s *Store, report store.LeaseReport) (seqs []int64, 
 	return seqs, grant.ClaimedJobs
 }
 
-// completionOf returns the settlement of a leased job that has completed.
-func completionOf(j *queue.Job) store.Settlement {
+// completedSettlement returns the settlement of a leased job that has completed.
+func completedSettlement(j *queue.Job) store.Settlement {
 	return store.Settlement{Lease: j.Lease(), Decision: queue.AttemptDecision{NextState: queue.Completed,
-		CountsAttempt:  true,
-		RecordsAttempt: true}}
+		CountsTowardMaxAttempts: true,
+		RecordsAttempt:          true}}
 }
 
 // queryNumber returns the integer result of a query.
 func queryNumber(t *testing.T, s *Store, query string) (n int64) {
 	t.Helper()
-	err := s.Do(t.Context(), Urgent, func(t *Tx) (err error) {
+	err := s.Do(t.Context(), UrgentClass, func(t *Tx) (err error) {
 		n, err = t.QueryNumber(query)
 		return err
 	})
@@ -112,19 +112,20 @@ func TestJobsOverQuotaRunInOrderAfterReopening(t *testing.T) {
 		setMaxLeasedPerUser(t, s, 1)
 		enqueueForUser(t, s, 1, 10)
 		enqueueForUser(t, s, 2, 2)
-		first, jobs := claimJobs(t, s, store.LeaseReport{WantedJobs: 9})
+		first, jobs := claimJobs(t, s, store.LeaseReport{WantedJobCount: 9})
 		if !slices.Equal(first, []int64{1, 11}) {
 			t.Fatalf("claimed %v", first)
 		}
 		// Start only one of the two claimed jobs, so that the other one is still reserved.
-		claimJobs(t, s, store.LeaseReport{Starts: []store.AttemptStart{{Lease: jobs[0].Lease(), StartedAt: 1}}})
+		claimJobs(t, s, store.LeaseReport{AttemptStarts: []store.AttemptStart{{Lease: jobs[0].Lease(), StartedAt: 1}}})
 		s.Close()
 		s = openStore(t, dir)
 		setMaxLeasedPerUser(t, s, c.bound)
-		if got, _ := claimJobs(t, s, store.LeaseReport{WantedJobs: 20}); !slices.Equal(got, c.want) {
+		if got, _ := claimJobs(t, s, store.LeaseReport{WantedJobCount: 20}); !slices.Equal(got, c.want) {
 			t.Errorf("with %d a user: claimed %v, want %v", c.bound, got, c.want)
 		}
-		got, _ := claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completionOf(&jobs[0])}, WantedJobs: 20})
+		got, _ := claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completedSettlement(&jobs[0])},
+			WantedJobCount: 20})
 		if c.bound == 1 && !slices.Equal(got, []int64{2}) {
 			t.Errorf("after the end of a job: claimed %v, want the next job", got)
 		}
@@ -139,7 +140,7 @@ func TestClaimChangesBoundedRows(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	most := countChangedRows(t, s)
 	enqueueMany(t, s, many, ofUser(1))
-	other := enqueueForUser(t, s, 2, 1, lowPriority)
+	other := enqueueForUser(t, s, 2, 1, setLowPriority)
 	setMaxLeasedPerUser(t, s, worker)
 	most()
 	await := func(want int) (seqs []int64, jobs []queue.Job) {
@@ -165,8 +166,8 @@ func TestClaimChangesBoundedRows(t *testing.T) {
 	}
 	next := int64(worker)
 	for range 20 { // from now on, the number of waiting jobs must make no difference
-		got, more := claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completionOf(&jobs[0])},
-			WantedJobs: worker})
+		got, more := claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completedSettlement(&jobs[0])},
+			WantedJobCount: worker})
 		if next++; !slices.Equal(got, []int64{next}) {
 			t.Fatalf("claimed %v, want %d", got, next)
 		}
@@ -197,22 +198,23 @@ func TestRunningJobLimitHoldsForFloodingUser(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	setMaxLeasedPerUser(t, s, 3)
 	enqueueMany(t, s, 5000, ofUser(1))
-	other := enqueueForUser(t, s, 2, 1, lowPriority)
+	other := enqueueForUser(t, s, 2, 1, setLowPriority)
 	want := []int64{1, 2, 3, other[0]}
-	got, jobs := claimJobs(t, s, store.LeaseReport{WantedJobs: 9})
+	got, jobs := claimJobs(t, s, store.LeaseReport{WantedJobCount: 9})
 	if !slices.Equal(got, want) {
 		t.Errorf("claimed %v, want %v", got, want)
 	}
 	better := enqueueForUser(t, s, 1, 2, func(j *queue.Job) { j.Priority = 9 })
-	if got, _ := claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completionOf(&jobs[0]),
-		completionOf(&jobs[1]), completionOf(&jobs[2])}, WantedJobs: 9}); !slices.Equal(got, append(better, 4)) {
+	if got, _ := claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completedSettlement(&jobs[0]),
+		completedSettlement(&jobs[1]), completedSettlement(&jobs[2])}, WantedJobCount: 9}); !slices.Equal(got,
+		append(better, 4)) {
 		t.Errorf("claimed %v, want the better ones and the next", got)
 	}
 }
 
 // A claim that waits for a job may take too many steps for one transaction. It is then cut short, and
 // continues by itself in another transaction.
-func TestCutShortClaimContinues(t *testing.T) {
+func TestInterruptedClaimContinuesInNextTransaction(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	setMaxLeasedPerUser(t, s, 1)
 	const users = 2 * rules.MaxLaneStepsPerTx
@@ -221,13 +223,13 @@ func TestCutShortClaimContinues(t *testing.T) {
 	}
 	other := enqueueForUser(t, s, users, 2)
 	for n := 0; n < users+1; {
-		got, _ := claimJobs(t, s, store.LeaseReport{WantedJobs: 2 * users})
+		got, _ := claimJobs(t, s, store.LeaseReport{WantedJobCount: 2 * users})
 		if n += len(got); len(got) == 0 {
 			t.Fatalf("claimed %d", n)
 		}
 	}
 	for seq := int64(2); seq < other[0]; seq += 2 {
-		if err := s.ChangeJob(t.Context(), seq, store.Change{Verb: queue.VerbCancel}); err != nil {
+		if err := s.ChangeJob(t.Context(), seq, store.JobChange{Verb: queue.VerbCancel}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -265,7 +267,7 @@ func TestUserCountsSurviveRestart(t *testing.T) {
 		n := uid%4 + 1
 		want[uid] = int64(n)
 		for _, seq := range enqueueForUser(t, s, uid, n)[:uid%2] {
-			if err := s.ChangeJob(t.Context(), seq, store.Change{Verb: queue.VerbCancel}); err != nil {
+			if err := s.ChangeJob(t.Context(), seq, store.JobChange{Verb: queue.VerbCancel}); err != nil {
 				t.Fatal(err)
 			}
 			want[uid]--
@@ -290,7 +292,7 @@ func TestUserCountsSurviveRestart(t *testing.T) {
 	if n := queryNumber(t, s, `SELECT count(*) FROM users`); n == 0 {
 		t.Error("no user has a row in the table users")
 	}
-	err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
+	err := s.Do(t.Context(), UrgentClass, func(tx *Tx) error {
 		for uid := range 2 * maxMetaListEntries {
 			j := draft(ofUser(uid))
 			tx.draftTexts = []records.EncodedTexts{{Settings: "{}"}}
@@ -345,9 +347,9 @@ func TestVerifyChecksUserCounts(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	setMaxLeasedPerUser(t, s, 1)
 	enqueueForUser(t, s, 7, 3)
-	claimJobs(t, s, store.LeaseReport{WantedJobs: 9})
+	claimJobs(t, s, store.LeaseReport{WantedJobCount: 9})
 	gone := enqueueForUser(t, s, 7, 1)
-	if err := s.ChangeJob(t.Context(), gone[0], store.Change{Verb: queue.VerbCancel}); err != nil {
+	if err := s.ChangeJob(t.Context(), gone[0], store.JobChange{Verb: queue.VerbCancel}); err != nil {
 		t.Fatal(err)
 	}
 	plan := store.SchedulePutRequest{Schedule: store.Schedule{Name: "nightly", OwnerUID: 7, JobDraft: draft(),
@@ -358,7 +360,7 @@ func TestVerifyChecksUserCounts(t *testing.T) {
 	expectNoFaults(t, s, "at first")
 	must := func(q string) {
 		t.Helper()
-		err := s.Do(t.Context(), Urgent, func(t *Tx) error {
+		err := s.Do(t.Context(), UrgentClass, func(t *Tx) error {
 			err := t.Exec(q)
 			return err
 		})
@@ -408,15 +410,16 @@ func TestClaimReadsIndependentOfClosedLanes(t *testing.T) {
 				Amount:     9,
 				RatePeriod: time.Second}))
 		}
-		_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobs: 1})
+		_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobCount: 1})
 		for range 3 * n / rules.MaxLaneStepsPerTx { // enough claims to find out, for all jobs, that the lock is taken
-			claimJobs(t, s, store.LeaseReport{WantedJobs: 1})
+			claimJobs(t, s, store.LeaseReport{WantedJobCount: 1})
 		}
 		enqueueForUser(t, s, 2, 20, withDemands(lock))
 		enqueueForUser(t, s, 2, 20)
 		countSQLiteInstructions(t, s)
 		for range 20 {
-			_, next := claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completionOf(&jobs[0])}, WantedJobs: 1})
+			_, next := claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completedSettlement(&jobs[0])},
+				WantedJobCount: 1})
 			jobs = next
 		}
 		read[n] = countSQLiteInstructions(t, s)
@@ -429,18 +432,18 @@ func TestClaimReadsIndependentOfClosedLanes(t *testing.T) {
 // A lane holds the waiting jobs of one queue and user with the same demands, such as a lock. An empty lane
 // can be removed even if its list of demanded locks was lost through damage. The lane of the same queue and
 // user for jobs without demands is not removed instead.
-func TestDamagedLaneRemovalKeepsPlainLane(t *testing.T) {
+func TestDamagedLaneRemovalKeepsDemandFreeLane(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueueForUser(t, s, 1, 1, withDemands(lockDemand("k", 1)))
-	_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobs: 2})
+	_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobCount: 2})
 	// This claim finds that no job that needs this lock waits any more.
-	claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completionOf(&jobs[0])}, WantedJobs: 2})
+	claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completedSettlement(&jobs[0])}, WantedJobCount: 2})
 	enqueueForUser(t, s, 1, 1)
 	name := lanes.LaneName{Queue: "default", UID: 1}
 	plain := s.memory.lanes.DemandFreeLanes[name]
 	damageRow(t, s, `UPDATE lanes SET needs = '' WHERE demands <> ''`)
 	s.maxEmptyLanes = 0
-	err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
+	err := s.Do(t.Context(), UrgentClass, func(tx *Tx) error {
 		_, err := tx.removeEmptyLanes()
 		return err
 	})

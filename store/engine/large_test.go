@@ -137,13 +137,13 @@ func TestListsSkipOtherUsersLargeJobs(t *testing.T) {
 func TestLargeJobInputIsWrittenOnce(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	seq := enqueueForUser(t, s, 1, 1, withLargeInput)[0]
-	_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobs: 1})
+	_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobCount: 1})
 	if len(jobs) != 1 || len(jobs[0].Stdin) != queue.MaxStdinBytes || len(jobs[0].Env) != 4 {
 		t.Fatalf("claimed %d jobs, want one with its stdin and environment", len(jobs))
 	}
 	change := func(verb queue.Verb) func() error {
 		return func() error {
-			return s.ChangeJob(t.Context(), seq, store.Change{Verb: verb, NewTimeout: new(time.Second)})
+			return s.ChangeJob(t.Context(), seq, store.JobChange{Verb: verb, NewTimeout: new(time.Second)})
 		}
 	}
 	for _, step := range []struct {
@@ -151,7 +151,8 @@ func TestLargeJobInputIsWrittenOnce(t *testing.T) {
 		do   func() error
 	}{
 		{"end", func() error {
-			_, err := s.ReportAndClaim(t.Context(), store.LeaseReport{Settlements: []store.Settlement{completionOf(&jobs[0])}})
+			_, err := s.ReportAndClaim(t.Context(),
+				store.LeaseReport{Settlements: []store.Settlement{completedSettlement(&jobs[0])}})
 			return err
 		}},
 		{"retry", change(queue.VerbRetry)},

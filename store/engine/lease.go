@@ -14,12 +14,12 @@ import (
 
 // claimWaiter is a claim that waits until a job can start.
 type claimWaiter struct {
-	maxJobs int
-	result  chan claimResult // receives the claim's result; buffered, so that sending never blocks
+	maxJobs    int
+	resultChan chan claimResult // receives the claim's result; buffered, so that sending never blocks
 	// retrySignal receives a value if the claim must run again, because it took too many steps for one transaction.
-	retrySignal chan struct{}
-	abandoned   bool // AwaitJobs' context has ended, so it only waits for the result; guarded by the engine's mu
-	hasResult   bool // result has received a value; guarded by the engine's mu
+	retrySignal  chan struct{}
+	contextEnded bool // AwaitJobs' context has ended, so it only waits for the result; guarded by the engine's mu
+	hasResult    bool // result has received a value; guarded by the engine's mu
 }
 
 // claimResult is the result of a waiting claim.
@@ -30,32 +30,35 @@ type claimResult struct {
 }
 
 // ReportAndClaim records what happened to leases and claims more jobs, in one commit.
-func (e *Engine) ReportAndClaim(ctx context.Context, report store.LeaseReport) (store.Grant, error) {
-	o := &queuedOperation{forecast: forecast{report.Settlements, report.MaxBytesPerUser, report.WantedJobs}}
+func (e *Engine) ReportAndClaim(ctx context.Context, report store.LeaseReport) (store.ReportAndClaimResult, error) {
+	o := &queuedOperation{forecast: forecast{report.Settlements, report.MaxBytesPerUser, report.WantedJobCount}}
 	return e.reportAndClaim(ctx, o, func(*Tx) *store.LeaseReport { return &report })
 }
 
 // reportAndClaim does the work of ReportAndClaim. It calls report inside the transaction to get the report. o contains
 // what is known of the report before the transaction begins.
 func (e *Engine) reportAndClaim(ctx context.Context, o *queuedOperation,
-	report func(t *Tx) *store.LeaseReport) (store.Grant, error) {
-	o.priorityClass = Urgent
-	return doWithResult(ctx, e, o, func(t *Tx) (store.Grant, error) { return t.rules.Exchange(report(t)) })
+	buildReport func(t *Tx) *store.LeaseReport) (store.ReportAndClaimResult, error) {
+	o.priorityClass = UrgentClass
+	return doWithResult(ctx, e, o, func(t *Tx) (store.ReportAndClaimResult,
+		error) {
+		return t.rules.ReportAndClaim(buildReport(t))
+	})
 }
 
-// ReportAndClaimLater is ReportAndClaim with a report that is computed inside the transaction, by calling the given
+// BuildReportAndClaim is ReportAndClaim with a report that is computed inside the transaction, by calling the given
 // function. The report claims at most maxJobs jobs.
-func (e *Engine) ReportAndClaimLater(ctx context.Context, maxJobs int, report func(t *Tx) *store.LeaseReport) (
-	store.Grant, error) {
-	return e.reportAndClaim(ctx, &queuedOperation{forecast: forecast{expectedClaimJobs: maxJobs}}, report)
+func (e *Engine) BuildReportAndClaim(ctx context.Context, maxJobs int, buildReport func(t *Tx) *store.LeaseReport) (
+	store.ReportAndClaimResult, error) {
+	return e.reportAndClaim(ctx, &queuedOperation{forecast: forecast{expectedClaimJobs: maxJobs}}, buildReport)
 }
 
 // AwaitJobs claims up to maxJobs jobs. If no job can start, it waits for the first one that can.
 func (e *Engine) AwaitJobs(ctx context.Context, maxJobs int) ([]queue.Job, error) {
-	w := &claimWaiter{maxJobs: maxJobs, result: make(chan claimResult, 1), retrySignal: make(chan struct{}, 1)}
+	w := &claimWaiter{maxJobs: maxJobs, resultChan: make(chan claimResult, 1), retrySignal: make(chan struct{}, 1)}
 	var jobs []queue.Job
 	for more := true; more; {
-		err := e.Do(ctx, Urgent, func(t *Tx) (err error) {
+		err := e.Do(ctx, UrgentClass, func(t *Tx) (err error) {
 			if jobs, more, err = t.rules.Claim(maxJobs); err != nil || len(jobs) > 0 || more {
 				return err
 			}
@@ -79,10 +82,10 @@ func (e *Engine) AwaitJobs(ctx context.Context, maxJobs int) ([]queue.Job, error
 	var endErr error
 	for endErr == nil {
 		select {
-		case g := <-w.result:
+		case g := <-w.resultChan:
 			return g.jobs, g.err
 		case <-w.retrySignal:
-			endErr = e.Do(ctx, Urgent, func(t *Tx) error { t.rules.JobsMayBeClaimable = true; return nil })
+			endErr = e.Do(ctx, UrgentClass, func(t *Tx) error { t.rules.JobsMayBeClaimable = true; return nil })
 		case <-ctx.Done():
 			endErr = ctx.Err()
 		}
@@ -92,46 +95,46 @@ func (e *Engine) AwaitJobs(ctx context.Context, maxJobs int) ([]queue.Job, error
 		e.waitingClaim = nil
 		e.mu.Unlock()
 		select {
-		case g := <-w.result: // a transaction has sent the result just before mu was locked
+		case g := <-w.resultChan: // a transaction has sent the result just before mu was locked
 			return g.jobs, g.err
 		default:
 			return nil, endErr
 		}
 	}
-	w.abandoned = true
+	w.contextEnded = true
 	e.mu.Unlock()
-	g := <-w.result // a transaction is claiming jobs for this waiter, so wait for the result
+	g := <-w.resultChan // a transaction is claiming jobs for this waiter, so wait for the result
 	if g.err == nil && len(g.jobs) == 0 {
 		g.err = endErr
 	}
 	return g.jobs, g.err
 }
 
-// endWaiter ends the waiting claim, if there is one, with an error. Only the goroutine with the right to
+// endClaimWaiter ends the waiting claim, if there is one, with an error. Only the goroutine with the right to
 // write calls it.
-func (e *Engine) endWaiter(err error) {
+func (e *Engine) endClaimWaiter(err error) {
 	e.mu.Lock()
 	w := e.waitingClaim
 	e.waitingClaim = nil
 	e.mu.Unlock()
 	if w != nil {
-		w.result <- claimResult{err: err}
+		w.resultChan <- claimResult{err: err}
 	}
 }
 
-// resumeWaiter makes a claim that got no jobs wait again. If the context of its AwaitJobs call has ended, the claim
-// ends with an empty result instead. The caller holds mu.
-func (e *Engine) resumeWaiter(w *claimWaiter) {
-	if w.abandoned {
-		w.result <- claimResult{waiter: w}
+// resumeClaimWaiter makes a claim that got no jobs wait again. If the context of its AwaitJobs call has ended, the
+// claim ends with an empty result instead. The caller holds mu.
+func (e *Engine) resumeClaimWaiter(w *claimWaiter) {
+	if w.contextEnded {
+		w.resultChan <- claimResult{waiter: w}
 		return
 	}
 	e.waitingClaim = w
 }
 
-// serveWaiter claims jobs for the claim that waits, in the transaction that made a job ready to start. It
+// serveClaimWaiter claims jobs for the claim that waits, in the transaction that made a job ready to start. It
 // returns nil if no claim waits or if no job could be claimed.
-func (t *Tx) serveWaiter() (*claimResult, error) {
+func (t *Tx) serveClaimWaiter() (*claimResult, error) {
 	if !t.rules.JobsMayBeClaimable {
 		return nil, nil
 	}
@@ -143,7 +146,7 @@ func (t *Tx) serveWaiter() (*claimResult, error) {
 			t.engine.mu.Lock()
 			defer t.engine.mu.Unlock()
 			if t.engine.waitingClaim == nil && !w.hasResult {
-				t.engine.resumeWaiter(w)
+				t.engine.resumeClaimWaiter(w)
 			}
 		})
 	}
@@ -157,11 +160,11 @@ func (t *Tx) serveWaiter() (*claimResult, error) {
 	}
 	if len(jobs) == 0 {
 		if more {
-			t.interruptedWaiter = w
+			t.interruptedClaimWaiter = w
 		}
 		t.engine.mu.Lock()
-		t.engine.resumeWaiter(w)
-		w.hasResult = w.abandoned // resumeWaiter has sent the empty result to an abandoned waiter
+		t.engine.resumeClaimWaiter(w)
+		w.hasResult = w.contextEnded // resumeClaimWaiter has sent the empty result to an abandoned waiter
 		t.engine.mu.Unlock()
 		return nil, nil
 	}
@@ -169,15 +172,15 @@ func (t *Tx) serveWaiter() (*claimResult, error) {
 }
 
 // PreviousSession returns the leases and runners that the previous service of this node has left.
-func (e *Engine) PreviousSession(ctx context.Context) (left store.PreviousSession, err error) {
-	return doWithResult(ctx, e, &queuedOperation{priorityClass: Urgent},
+func (e *Engine) PreviousSession(ctx context.Context) (session store.PreviousSession, err error) {
+	return doWithResult(ctx, e, &queuedOperation{priorityClass: UrgentClass},
 		func(t *Tx) (left store.PreviousSession, err error) {
 			left = store.PreviousSession{HighestJobSeq: e.memory.nextJobSeq - 1, IsDatabaseCopy: e.isDatabaseCopy}
 			for _, seq := range slices.Sorted(maps.Keys(e.memory.leases)) {
-				if e.memory.leases[seq].Job.LastNode != e.nodeID {
+				if e.memory.leases[seq].Job.LastLeasingNodeID != e.nodeID {
 					continue
 				}
-				j, err := t.Job(seq, rules.ReadFull)
+				j, err := t.Job(seq, rules.ReadFullJob)
 				if err != nil {
 					return left, err
 				}
@@ -194,7 +197,7 @@ func (e *Engine) PreviousSession(ctx context.Context) (left store.PreviousSessio
 
 // NextEpoch increases the number of service starts (the epoch) and returns it.
 func (e *Engine) NextEpoch(ctx context.Context) (epoch int64, err error) {
-	return doWithResult(ctx, e, &queuedOperation{priorityClass: Urgent}, func(t *Tx) (epoch int64, err error) {
+	return doWithResult(ctx, e, &queuedOperation{priorityClass: UrgentClass}, func(t *Tx) (epoch int64, err error) {
 		t.Exec(`UPDATE meta SET epoch = epoch + 1`)
 		return t.QueryNumber(`SELECT epoch FROM meta`)
 	})

@@ -16,17 +16,16 @@ import (
 // completeOneJob enqueues a job in a queue and completes it.
 func completeOneJob(t *testing.T, s *Store, queueName string) {
 	t.Helper()
-	_,
-		err := s.Enqueue(t.Context(),
+	_, err := s.Enqueue(t.Context(),
 		store.EnqueueRequest{Drafts: []queue.Job{draft(func(j *queue.Job) { j.Queue = queueName })}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: 1})
+	got, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 1})
 	if err != nil || len(got.ClaimedJobs) != 1 {
 		t.Fatalf("claimed %v, %v", got.ClaimedJobs, err)
 	}
-	e := completionOf(&got.ClaimedJobs[0])
+	e := completedSettlement(&got.ClaimedJobs[0])
 	e.Attempt = queue.Attempt{StartedAt: s.clock(), EndedAt: s.clock() + 5000}
 	e.CommandFingerprint = got.ClaimedJobs[0].CommandFingerprint()
 	if _, err = s.ReportAndClaim(t.Context(), store.LeaseReport{Settlements: []store.Settlement{e}}); err != nil {
@@ -65,7 +64,7 @@ func recordStatistics(t *testing.T, s *Store) {
 	for range 2 {
 		completeOneJob(t, s, "f")
 		now += queue.UnixMillis((25 * time.Hour).Milliseconds())
-		promoteAll(t, s)
+		applyAllDueChanges(t, s)
 	}
 	now -= queue.UnixMillis((26 * time.Hour).Milliseconds())
 	completeOneJob(t, s, "f")
@@ -80,7 +79,7 @@ func TestStatisticsCommitWithJobChanges(t *testing.T) {
 	for want := range int64(4) {
 		completeOneJob(t, s, "f")
 		undone := errors.New("undone")
-		err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
+		err := s.Do(t.Context(), UrgentClass, func(tx *Tx) error {
 			tx.AddMeasurement(rules.AttemptMeasurement{Queue: "f"})
 			if err := tx.writeStatistics(); err != nil {
 				return err
@@ -115,7 +114,7 @@ func TestInterruptedStatsRollUpCountsOnce(t *testing.T) {
 	}
 	for range 100 {
 		undone := errors.New("undone")
-		s.Do(t.Context(), Urgent, func(tx *Tx) error {
+		s.Do(t.Context(), UrgentClass, func(tx *Tx) error {
 			if _, err := tx.statistics().RollUpAndDeleteOld(); err != nil {
 				t.Error(err)
 			}
@@ -142,7 +141,7 @@ func TestInterruptedStatsRollUpCountsOnce(t *testing.T) {
 		t.Errorf("%d rows for days, want 1", days)
 	}
 	now += queue.UnixMillis((49 * time.Hour).Milliseconds())
-	promoteAll(t, s)
+	applyAllDueChanges(t, s)
 	if minutes := queryNumber(t, s, `SELECT count(*) FROM figures WHERE grain = 1`); minutes != 0 {
 		t.Errorf("%d rows for minutes remain after two days", minutes)
 	}
@@ -199,12 +198,12 @@ func TestStatisticsRowsAreBounded(t *testing.T) {
 		}
 		if i%60 == 59 {
 			now = store.PerHour.PeriodStart(now).Add(time.Hour)
-			promoteAll(t, s)
+			applyAllDueChanges(t, s)
 			rises()
 		}
 	}
 	now += queue.UnixMillis((24 * time.Hour).Milliseconds())
-	promoteAll(t, s)
+	applyAllDueChanges(t, s)
 	rises()
 	now -= queue.UnixMillis((25 * time.Hour).Milliseconds()) // the clock is set back
 	for i := range 80 {
@@ -215,7 +214,7 @@ func TestStatisticsRowsAreBounded(t *testing.T) {
 	now += queue.UnixMillis((25 * time.Hour).Milliseconds())
 	defer func() {
 		now += queue.UnixMillis((4 * 365 * 24 * time.Hour).Milliseconds()) // the clock is set far ahead, and later corrected
-		promoteAll(t, s)
+		applyAllDueChanges(t, s)
 		rises()
 		now -= queue.UnixMillis((4 * 365 * 24 * time.Hour).Milliseconds())
 		completeOneJob(t, s, "q0")
@@ -278,7 +277,7 @@ func TestRuntimeEstimatesSurviveRestarts(t *testing.T) {
 	if got := s.TypicalRuntime(kin.CommandFingerprint()); got != 5*time.Second {
 		t.Errorf("with the maximum number of other estimates, the typical run time is %v, want 5s", got)
 	}
-	promoteAll(t, s) // writes the estimates
+	applyAllDueChanges(t, s) // writes the estimates
 	s.runtimeEstimates.AddMeasurements([]rules.AttemptMeasurement{{CommandFingerprint: store.MaxRuntimeEstimates,
 		WaitOrRunTime: time.Second}})
 	if s.TypicalRuntime(kin.CommandFingerprint()) != 0 || s.TypicalRuntime(1) != time.Millisecond ||
@@ -309,7 +308,7 @@ func TestStatisticsWorkInFirstMinuteOf1970(t *testing.T) {
 	s := openWithClock(t, t.TempDir(), &now)
 	completeOneJob(t, s, "f")
 	now = queue.UnixMillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
-	promoteAll(t, s)
+	applyAllDueChanges(t, s)
 	completeOneJob(t, s, "f")
 	if got, err := s.Stats(t.Context(), store.StatsFilter{AllTimeTotals: true}); err != nil || got.Queues[0].Started != 2 {
 		t.Errorf("ever: %+v, %v", got.Queues, err)
@@ -327,7 +326,7 @@ func TestRemovedMinuteStillCountsAttempts(t *testing.T) {
 	completeOneJob(t, s, "f")
 	const far = 90 * 24 * time.Hour
 	now += queue.UnixMillis(far.Milliseconds())
-	promoteAll(t, s)
+	applyAllDueChanges(t, s)
 	now -= queue.UnixMillis(far.Milliseconds())
 	completeOneJob(t, s, "f")
 	if f := sumStatistics(t, s, store.PerMinute); f.Started != 1 {

@@ -61,7 +61,7 @@ func TestMovedQueueKeepsItsData(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := openStore(t, dir)
-	engine.EveryOperation(t, engine.NewStoreForEngine(s.Engine))
+	engine.CallEveryOperation(t, engine.NewStoreForEngine(s.Engine))
 	if err := s.StoreRunnerDirs(t.Context(), []string{"runner/1"}); err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestMovedQueueKeepsItsData(t *testing.T) {
 	if _, err := sqlite.Open(t.Context(), sqlite.Options{Dir: dir}); !errors.Is(err, queue.ErrInvalid) {
 		t.Errorf("opening a queue that has moved away: %v", err)
 	}
-	there, err := postgres.Open(t.Context(), server.URL, postgres.Options{Order: s.RankOrder(),
+	there, err := postgres.Open(t.Context(), server.URL, postgres.Options{RankOrder: s.RankOrder(),
 		Node: postgres.NodeConfig{NodeName: member.NodeName, StateDirID: member.StateDirID}})
 	if err != nil {
 		t.Fatal(err)

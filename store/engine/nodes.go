@@ -20,27 +20,27 @@ func (e *Engine) NodeNumber() int64 { return e.nodeID }
 // DatabaseID returns the identifier of the database. Every copy of the database has another identifier.
 func (e *Engine) DatabaseID() string { return e.databaseID }
 
-// SetOtherNodes records how many other nodes are active.
-func (e *Engine) SetOtherNodes(n int64) { e.otherActiveNodes.Store(n) }
+// SetOtherActiveNodeCount records how many other nodes are active.
+func (e *Engine) SetOtherActiveNodeCount(n int64) { e.otherActiveNodeCount.Store(n) }
 
 // HasOtherNodes reports whether another node was active when the last transaction was executed. It is safe
 // for concurrent use.
-func (e *Engine) HasOtherNodes() bool { return e.otherActiveNodes.Load() > 0 }
+func (e *Engine) HasOtherNodes() bool { return e.otherActiveNodeCount.Load() > 0 }
 
 // JoinAsNode sets the number of this node. A rollback restores the old number.
-func (t *Tx) JoinAsNode(node int64) {
+func (t *Tx) JoinAsNode(nodeNumber int64) {
 	s := t.engine
 	old := s.nodeID
-	s.nodeID = node
+	s.nodeID = nodeNumber
 	t.OnRollback(func() { s.nodeID = old })
-	t.OnCommitted(func() { s.memory.thisNode.ID = node })
+	t.OnCommitted(func() { s.memory.thisNode.ID = nodeNumber })
 }
 
 // OnRollback calls f if the transaction is rolled back. The functions are called in reverse order.
 func (t *Tx) OnRollback(f func()) { t.undoFuncs = append(t.undoFuncs, f) }
 
 // OnCommitted calls f after the commit, before the callers get their results.
-func (t *Tx) OnCommitted(f func()) { t.afterCommit = append(t.afterCommit, f) }
+func (t *Tx) OnCommitted(f func()) { t.afterCommitFuncs = append(t.afterCommitFuncs, f) }
 
 // Leases returns the leases of all nodes, by seq of the job. The caller must not change the map, except
 // by TransferLease.
@@ -50,33 +50,34 @@ func (t *Tx) Leases() map[int64]*rules.Lease { return t.engine.memory.leases }
 // and Backend.Close.
 func (e *Engine) HasOwnLeases() bool {
 	for _, l := range e.memory.leases {
-		if l.Job.LastNode == e.nodeID {
+		if l.Job.LastLeasingNodeID == e.nodeID {
 			return true
 		}
 	}
 	return false
 }
 
-// ReservationsByNode returns the lists of reserved leases (leases of attempts that are not known to have
+// EncodedReservationsByNode returns the lists of reserved leases (leases of attempts that are not known to have
 // started) as text, by node. It contains the nodes whose leases the transaction has changed, or all nodes if
 // the table meta still lists reserved leases.
-func (t *Tx) ReservationsByNode() map[int64][]byte {
+func (t *Tx) EncodedReservationsByNode() map[int64][]byte {
 	m := &t.engine.memory
 	byNode := map[int64][]byte{}
 	for _, node := range t.nodesWithChangedReservations {
 		byNode[node] = nil
 	}
 	for seq, l := range m.leases {
-		if list, listed := byNode[l.Job.LastNode]; !l.AttemptStarted && (listed || m.metaListsReservedLeases) {
-			byNode[l.Job.LastNode] = database.AppendReservation(list, seq, l.Job.Fence, l.Job.LastNode)
+		if list, listed := byNode[l.Job.LastLeasingNodeID]; !l.AttemptStarted && (listed || m.metaListsReservedLeases) {
+			byNode[l.Job.LastLeasingNodeID] = database.AppendLeaseReservation(list, seq, l.Job.Fence, l.Job.LastLeasingNodeID)
 		}
 	}
 	return byNode
 }
 
-// SetReservedInMeta records whether the list in the table meta will contain reserved leases after the transaction. (A
-// lease is reserved while its attempt is not known to have started.) It reports whether this list changes.
-func (t *Tx) SetReservedInMeta(hasReservations bool) (changed bool) {
+// SetMetaListsReservedLeases records whether the list in the table meta will contain reserved leases after the
+// transaction. (A lease is reserved while its attempt is not known to have started.) It reports whether this list
+// changes.
+func (t *Tx) SetMetaListsReservedLeases(hasReservations bool) (changed bool) {
 	m := &t.engine.memory
 	changed = m.metaListsReservedLeases || hasReservations || slices.Contains(t.nodesWithChangedReservations, NoNode)
 	m.metaListsReservedLeases = hasReservations
@@ -85,10 +86,10 @@ func (t *Tx) SetReservedInMeta(hasReservations bool) (changed bool) {
 
 // OrphanLeases makes the leases of a removed node belong to no node. The next node that takes over leases gets these
 // leases. The uncommitted batches of the removed node now belong to this node.
-func (t *Tx) OrphanLeases(formerNode int64) error {
-	t.TakeOverBatches(func(node int64) bool { return node == formerNode })
+func (t *Tx) OrphanLeases(removedNodeNumber int64) error {
+	t.TakeOverBatches(func(node int64) bool { return node == removedNodeNumber })
 	for _, l := range t.engine.memory.leases {
-		if l.Job.LastNode == formerNode {
+		if l.Job.LastLeasingNodeID == removedNodeNumber {
 			if err := t.TransferLease(l, NoNode); err != nil {
 				return err
 			}
@@ -97,11 +98,11 @@ func (t *Tx) OrphanLeases(formerNode int64) error {
 	return t.statementErr
 }
 
-// TakeOverBatches makes this node the owner of the uncommitted batches of those nodes for which isGone returns true.
-// The time limit for the next part of each batch starts again.
-func (t *Tx) TakeOverBatches(isGone func(node int64) bool) error {
+// TakeOverBatches makes this node the owner of the uncommitted batches of those nodes for which isNodeGone returns
+// true. The time limit for the next part of each batch starts again.
+func (t *Tx) TakeOverBatches(isNodeGone func(node int64) bool) error {
 	for _, b := range t.engine.memory.batches {
-		if b.acceptsFrames() && isGone(b.receivingNode) {
+		if b.acceptsFrames() && isNodeGone(b.receivingNodeID) {
 			t.takeOverBatch(&b)
 		}
 	}
@@ -110,20 +111,20 @@ func (t *Tx) TakeOverBatches(isGone func(node int64) bool) error {
 
 // takeOverBatch makes this node the owner of a batch. The time limit for the next part of the batch starts again.
 func (t *Tx) takeOverBatch(b *batch) {
-	b.receivingNode, b.lastFrameAt = t.engine.nodeID, t.startTime
+	b.receivingNodeID, b.lastFrameAt = t.engine.nodeID, t.startTime
 	t.cacheBatch(b.number, *b)
-	t.Exec(`UPDATE batches SET node = ? WHERE n = ?`, b.receivingNode, b.number)
+	t.Exec(`UPDATE batches SET node = ? WHERE n = ?`, b.receivingNodeID, b.number)
 }
 
 // TransferLease gives a lease to another node, with a new fence (the number of the lease).
-func (t *Tx) TransferLease(l *rules.Lease, node int64) error {
+func (t *Tx) TransferLease(l *rules.Lease, newNodeNumber int64) error {
 	l, err := t.loadFullLease(l)
 	if err != nil {
 		return err
 	}
 	given := *l
-	given.Job.LastNode = node
-	given.Job.Fence += t.FenceStep()
+	given.Job.LastLeasingNodeID = newNodeNumber
+	given.Job.Fence += t.RandomFenceIncrement()
 	t.PutLease(&given)
 	if !l.AttemptStarted { // before the start, the job's row contains nothing about the lease
 		return nil

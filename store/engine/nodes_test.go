@@ -26,17 +26,18 @@ func TestRollbackKeepsAppliedCacheDeltas(t *testing.T) {
 		waits <- jobs
 	}()
 	for waiting := false; !waiting; {
-		waiting = b.HasWaiter()
+		waiting = b.HasClaimWaiter()
 	}
 	enqueueOnNode(t, a, engine.Draft())
-	b.Do(t.Context(), engine.Urgent, func(*engine.Tx) error { return errors.New("a statement that the database refuses") })
-	if err := b.Do(t.Context(), engine.Urgent, func(*engine.Tx) error { return nil }); err != nil {
+	b.Do(t.Context(), engine.UrgentClass,
+		func(*engine.Tx) error { return errors.New("a statement that the database refuses") })
+	if err := b.Do(t.Context(), engine.UrgentClass, func(*engine.Tx) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	select {
 	case jobs := <-waits:
 		if len(jobs) != 1 {
-			t.Errorf("the waiting claim gets %v, want one job", seqs(jobs))
+			t.Errorf("the waiting claim gets %v, want one job", seqsOfJobs(jobs))
 		}
 	case <-time.After(20 * time.Second):
 		t.Error("a waiting claim got no job, though one is ready")
@@ -45,18 +46,18 @@ func TestRollbackKeepsAppliedCacheDeltas(t *testing.T) {
 
 // On node a, a job waits for a resource behind a better-ranked job, which waits for more units of this resource. When
 // another node cancels or claims the better-ranked job, the first job starts on node a.
-func TestForeignChangeRechecksClosedLanes(t *testing.T) {
+func TestChangeByOtherNodeRechecksClosedLanes(t *testing.T) {
 	gpu := func(n int) queue.Job {
 		return draftWithDemand(queue.Demand{Kind: queue.GateResource, GateKey: "gpu", Amount: n})
 	}
 	for name, gone := range map[string]func(b *postgres.Store) error{
 		"cancelled": func(b *postgres.Store) error {
-			return b.ChangeJob(t.Context(), 2, store.Change{Verb: queue.VerbCancel, UID: 7})
+			return b.ChangeJob(t.Context(), 2, store.JobChange{Verb: queue.VerbCancel, UID: 7})
 		},
 		"claimed": func(b *postgres.Store) error {
-			err := b.SetThisNode(t.Context(), store.Node{Name: "b", ResourceUnits: map[string]int{"gpu": 2}})
+			err := b.SetThisNodeProperties(t.Context(), store.Node{Name: "b", ResourceUnits: map[string]int{"gpu": 2}})
 			if jobs := claimOnNode(t, b, 1); len(jobs) != 1 || jobs[0].Seq != 2 {
-				t.Errorf("the other node has %v", seqs(jobs))
+				t.Errorf("the other node has %v", seqsOfJobs(jobs))
 			}
 			return err
 		},
@@ -65,27 +66,27 @@ func TestForeignChangeRechecksClosedLanes(t *testing.T) {
 			url := pgserver.SharedServer(t).CreateDatabase(t)
 			a, b := openClusterNode(t, url, "a"), openClusterNode(t, url, "b")
 			for name, s := range map[string]*postgres.Store{"a": a, "b": b} {
-				if err := s.SetThisNode(t.Context(), store.Node{Name: name,
+				if err := s.SetThisNodeProperties(t.Context(), store.Node{Name: name,
 					ResourceUnits: map[string]int{"gpu": 2 * int(records.BoolToInt(s == a))}}); err != nil {
 					t.Fatal(err)
 				}
 			}
 			enqueueOnNode(t, a, gpu(1), gpu(2), gpu(1))
 			if jobs := claimOnNode(t, a, 9); len(jobs) != 1 {
-				t.Fatalf("node a claims %v, want one job", seqs(jobs))
+				t.Fatalf("node a claims %v, want one job", seqsOfJobs(jobs))
 			}
 			if err := gone(b); err != nil {
 				t.Fatal(err)
 			}
 			claimOnNode(t, a, 1) // with this claim, the node learns of the other node's change
-			for soon := time.Now().Add(20 * time.Second); a.HasStaleClosedLanes() && time.Now().Before(soon); {
+			for soon := time.Now().Add(20 * time.Second); a.LocallyClosedLanesStale() && time.Now().Before(soon); {
 				<-a.DueChangeHints()
 				if _, err := a.ApplyDueChanges(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 			}
 			if jobs := claimOnNode(t, a, 9); len(jobs) != 1 || jobs[0].Seq != 3 {
-				t.Errorf("after the change, node a claims %v, want job 3", seqs(jobs))
+				t.Errorf("after the change, node a claims %v, want job 3", seqsOfJobs(jobs))
 			}
 		})
 	}
@@ -93,7 +94,7 @@ func TestForeignChangeRechecksClosedLanes(t *testing.T) {
 
 // If the server rejects a row, only the request that wrote this row fails. Other requests in the same
 // transaction succeed.
-func TestRefusedRowFailsOnlyItsOperation(t *testing.T) {
+func TestRejectedRowFailsOnlyItsOperation(t *testing.T) {
 	url := pgserver.SharedServer(t).CreateDatabase(t)
 	a := openClusterNode(t, url, "a")
 	enqueueOnNode(t, a, engine.Draft())
@@ -132,10 +133,10 @@ func TestRefusedRowFailsOnlyItsOperation(t *testing.T) {
 
 // When the rule of a queue is changed, the queue forgets which user has the next turn. If a node reloads its
 // caches, they do not contain forgotten turns or removed queues.
-func TestForgottenTurnsStayForgottenAfterReload(t *testing.T) {
+func TestReloadKeepsUserTurnsForgotten(t *testing.T) {
 	s := openClusterNode(t, pgserver.SharedServer(t).CreateDatabase(t), "a")
 	if err := s.SetQueue(t.Context(), "q", store.QueueRule{Weight: 2}); err != nil {
 		t.Fatal(err)
 	}
-	s.CheckForgottenTurns(t)
+	s.CheckReloadKeepsTurnsForgotten(t)
 }

@@ -37,9 +37,9 @@ func New(c Config) *Engine {
 	e := &Engine{
 		backend: c.Backend, diskSpace: c.DiskSpace, sharedDatabase: c.SharedDatabase, clock: c.Clock,
 		log:            cmp.Or(c.Log, slog.New(slog.DiscardHandler)),
-		thresholds:     thresholds{maxEmptyLanes: 1000, minPrefetchJobs: minJobsForClaimPrefetch},
+		thresholds:     thresholds{maxEmptyLanes: 1000, minJobsForPrefetch: minJobsForClaimPrefetch},
 		writerToken:    make(chan struct{}, 1),
-		failed:         make(chan struct{}),
+		failedSignal:   make(chan struct{}),
 		dueChangeHints: make(chan struct{}, 1),
 	}
 	if e.clock == nil {
@@ -58,15 +58,15 @@ func (e *Engine) AllowWrites() { e.writerToken <- struct{}{} }
 
 // Start prepares a loaded engine for work: it sets the order of jobs, checks which jobs can start, continues an
 // interrupted computation of ranks, and finishes or discards the batches of the last service. The order is computed by
-// readOrder from the stored settings, or is the given one if readOrder is nil. If ctx ends, Start returns an error; a
-// later Start continues the work.
+// orderFromSettings from the stored settings, or is the given one if orderFromSettings is nil. If ctx ends, Start
+// returns an error; a later Start continues the work.
 func (e *Engine) Start(ctx context.Context, order queue.RankOrder,
-	readOrder func([]store.Setting) (queue.RankOrder, error)) error {
+	orderFromSettings func([]store.Setting) (queue.RankOrder, error)) error {
 	e.memory.order = order
-	if readOrder != nil {
+	if orderFromSettings != nil {
 		settings, err := e.Settings(ctx)
 		if err == nil {
-			e.memory.order, err = readOrder(settings)
+			e.memory.order, err = orderFromSettings(settings)
 		}
 		if err != nil {
 			return err
@@ -94,18 +94,19 @@ func (e *Engine) LoadCache(conn database.Conn, databaseID string) error {
 	return err
 }
 
-// LoadReadOnly does the work of LoadCache for a store that refuses all changes. If readOrder is not nil, it computes
-// the order of jobs from the stored settings.
-func (e *Engine) LoadReadOnly(conn database.Conn, readOrder func([]store.Setting) (queue.RankOrder, error)) error {
+// LoadReadOnly does the work of LoadCache for a store that refuses all changes. If orderFromSettings is not nil, it
+// computes the order of jobs from the stored settings.
+func (e *Engine) LoadReadOnly(conn database.Conn, orderFromSettings func([]store.Setting) (queue.RankOrder,
+	error)) error {
 	e.writerConn, e.writesStopped, e.readOnly = conn, true, true
-	if err := e.loadCacheFirstTime(); err != nil || readOrder == nil {
+	if err := e.loadCacheFirstTime(); err != nil || orderFromSettings == nil {
 		return err
 	}
 	settings, err := readSettings(conn)
 	if err != nil {
 		return err
 	}
-	order, err := readOrder(settings)
+	order, err := orderFromSettings(settings)
 	e.UpdatePublishedState(func(state *reads.ReaderState) { state.Order = order })
 	return err
 }
@@ -127,11 +128,11 @@ func (e *Engine) loadCacheFirstTime() error {
 // loadMemory reads the engine's cache from the tables, in two batches of queries.
 func (e *Engine) loadMemory() error {
 	e.memory = memory{nodeMemory: e.memory.nodeMemory, leases: map[int64]*rules.Lease{},
-		gates: gates.CachedState{UsedUnitsByGate: map[int64]int{}}, users: map[int]userCounts{}, owners: map[int]string{},
+		gates: gates.CachedState{UsedUnitsByGate: map[int64]int{}}, users: map[int]userCounts{}, ownerNames: map[int]string{},
 		batches: map[int64]batch{}, lanes: lanes.New()}
 	var queries database.QueryBatch
 	notes := map[string]string{}
-	queries.AddEach(func(r database.Row) { notes[r.Text(0)] = r.Text(1) },
+	queries.AddForEachRow(func(r database.Row) { notes[r.Text(0)] = r.Text(1) },
 		`SELECT key, value FROM notes WHERE key IN (?, ?)`, database.NoteKeyMovedTo, database.NoteKeyMoveSource)
 	reserved := ""
 	e.addMetaQuery(&queries, &reserved)
@@ -140,7 +141,7 @@ func (e *Engine) loadMemory() error {
 		records.ReadRulesJob(r, records.ShortJobColumns, &j)
 		e.memory.leases[j.Seq] = &rules.Lease{Job: j, AttemptStarted: j.Slot == rules.SlotRunning}
 	}
-	queries.AddEach(leased, `SELECT `+records.ShortJobColumns+` FROM jobs INDEXED BY jobs_running WHERE place = 3`)
+	queries.AddForEachRow(leased, `SELECT `+records.ShortJobColumns+` FROM jobs INDEXED BY jobs_running WHERE place = 3`)
 	e.backend.ReadReservations(&queries, func(r database.Row) { reserved += r.Text(0) })
 	e.addUserQueries(&queries)
 	e.addQueueQueries(&queries)
@@ -170,18 +171,18 @@ func (e *Engine) loadMemory() error {
 }
 
 // addMetaQuery adds the query that reads the row of the table meta. When the query is executed, it appends the
-// list of reserved leases (of attempts not known to have started) to *reservedList.
-func (e *Engine) addMetaQuery(queries *database.QueryBatch, reservedList *string) {
-	queries.AddEach(func(r database.Row) {
+// list of reserved leases (of attempts not known to have started) to *reservedLeasesText.
+func (e *Engine) addMetaQuery(queries *database.QueryBatch, reservedLeasesText *string) {
+	queries.AddForEachRow(func(r database.Row) {
 		e.memory.nextJobSeq, e.memory.enqueuedTotal, e.memory.nextEventNumber = r.Int64(0), r.Int64(1), r.Int64(2)
 		for i, state := range queue.States() {
-			e.memory.jobCounts[state] = r.Int64(3 + i)
+			e.memory.jobCountByState[state] = r.Int64(3 + i)
 		}
-		*reservedList += r.Text(11)
+		*reservedLeasesText += r.Text(11)
 		e.memory.metaListsReservedLeases = r.Text(11) != ""
-		e.memory.outputBytes, e.memory.storedRanksOrder, e.memory.metaUsersText = r.Int64(12), r.Text(13), r.Text(14)
+		e.memory.outputBytes, e.memory.storedRanksOrderText, e.memory.metaUsersText = r.Int64(12), r.Text(13), r.Text(14)
 		e.memory.commitCount, e.memory.metaQueuesText, e.memory.order = r.Int64(15), r.Text(16), parseRankOrder(r.Text(19))
-		upTo := &e.memory.statistics.SummedUpToByGrain
+		upTo := &e.memory.statistics.RolledUpUntilByGrain
 		upTo[store.PerHour], upTo[store.PerDay] = queue.UnixMillis(r.Int64(17)), queue.UnixMillis(r.Int64(18))
 	}, `SELECT next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled,
 		reserved, output_bytes, ranked_by, users, commits, queues, hours_upto, days_upto, ordered_by FROM meta`)
@@ -190,19 +191,19 @@ func (e *Engine) addMetaQuery(queries *database.QueryBatch, reservedList *string
 // loadReservedLeases adds the leases in a list of reserved leases, whose attempts are not known to have started. It
 // reads the jobs of these leases, passes their rows to addLease, and then sets the fences and nodes of the
 // leases.
-func (e *Engine) loadReservedLeases(reservedList string, addLease func(database.Row)) error {
-	reservations, err := database.ParseReservations(reservedList)
+func (e *Engine) loadReservedLeases(reservedLeasesText string, addLease func(database.Row)) error {
+	reservations, err := database.ParseLeaseReservations(reservedLeasesText)
 	if err != nil || len(reservations) == 0 {
 		return err
 	}
 	if err := database.ForEachRow(e.writerConn, addLease, `SELECT `+records.ShortJobColumns+` FROM jobs WHERE `+
-		e.writerConn.InNumbersSQL("seq"),
+		e.writerConn.ColumnInNumbersSQL("seq"),
 		database.JoinNumbers(maps.Keys(reservations))); err != nil {
 		return err
 	}
 	for seq, r := range reservations {
 		if l := e.memory.leases[seq]; l != nil { // without the job's row there is no lease
-			l.Job.Fence, l.Job.LastNode = r.Fence, r.NodeID
+			l.Job.Fence, l.Job.LastLeasingNodeID = r.Fence, r.NodeID
 		}
 	}
 	return nil

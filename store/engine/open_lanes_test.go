@@ -26,10 +26,10 @@ func TestLeasesSurviveReopening(t *testing.T) {
 		}
 		return grant.ClaimedJobs
 	}
-	jobs := exchange(store.LeaseReport{WantedJobs: 3})
-	exchange(store.LeaseReport{Starts: []store.AttemptStart{{Lease: jobs[0].Lease(), StartedAt: 1}},
+	jobs := exchange(store.LeaseReport{WantedJobCount: 3})
+	exchange(store.LeaseReport{AttemptStarts: []store.AttemptStart{{Lease: jobs[0].Lease(), StartedAt: 1}},
 		ReleasedLeases: []queue.Lease{jobs[1].Lease(), jobs[2].Lease()}})
-	reserved := exchange(store.LeaseReport{WantedJobs: 1})[0] // claim job 2 again
+	reserved := exchange(store.LeaseReport{WantedJobCount: 1})[0] // claim job 2 again
 	reopened := func(want ...queue.Lease) {
 		t.Helper()
 		s.Close()
@@ -48,11 +48,11 @@ func TestLeasesSurviveReopening(t *testing.T) {
 	}
 	reopened(jobs[0].Lease(), reserved.Lease())
 	exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{reserved.Lease()}})
-	done := queue.AttemptDecision{NextState: queue.Completed, CountsAttempt: true, RecordsAttempt: true}
+	done := queue.AttemptDecision{NextState: queue.Completed, CountsTowardMaxAttempts: true, RecordsAttempt: true}
 	exchange(store.LeaseReport{Settlements: []store.Settlement{{Lease: jobs[0].Lease(), Decision: done}}})
 	reopened()
 	before := []int64{reserved.Fence, jobs[2].Fence, 0}
-	claimed := exchange(store.LeaseReport{WantedJobs: 9})
+	claimed := exchange(store.LeaseReport{WantedJobCount: 9})
 	for i, j := range claimed {
 		if j.Seq != int64(i+2) || j.Fence <= before[i] {
 			t.Errorf("claimed %v, want job %d with a fence above %d", j.Lease(), i+2, before[i])
@@ -69,7 +69,7 @@ func TestRollbackRestoresMemory(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 2)
 	before := s.Counts().JobsByState
-	err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
+	err := s.Do(t.Context(), UrgentClass, func(tx *Tx) error {
 		if jobs, _, err := tx.rules.Claim(2); err != nil || len(jobs) != 2 {
 			t.Errorf("claimed %v, %v, want two", jobs, err)
 		}
@@ -91,7 +91,7 @@ func TestRollbackRestoresMemory(t *testing.T) {
 	if before[queue.Pending]++; s.Counts().JobsByState != before {
 		t.Errorf("got states %v, want %v", s.Counts().JobsByState, before)
 	}
-	grant, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: 9})
+	grant, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 9})
 	if err != nil || len(grant.ClaimedJobs) != 3 {
 		t.Errorf("claimed %v, %v, want three jobs", grant.ClaimedJobs, err)
 	}
@@ -104,7 +104,7 @@ func TestClaimWithoutReadyJobsNeedsNoQuery(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	var jobs []queue.Job
 	claim := func(then error) (asked bool, err error) {
-		err = s.Do(t.Context(), Urgent, func(tx *Tx) (err error) {
+		err = s.Do(t.Context(), UrgentClass, func(tx *Tx) (err error) {
 			jobs, _, err = tx.rules.Claim(2)
 			asked = tx.hasBegun
 			return errors.Join(err, then)
@@ -168,7 +168,7 @@ func TestStoredBatchesAreFinishedAtOpen(t *testing.T) {
 		t.Errorf("its id: %v", err)
 	}
 	for _, table := range []string{"frames", "staged_ids"} {
-		err := s.Do(t.Context(), Urgent, func(tx *Tx) error {
+		err := s.Do(t.Context(), UrgentClass, func(tx *Tx) error {
 			n, err := tx.QueryNumber(`SELECT count(*) FROM ` + table)
 			if n != 0 {
 				t.Errorf("%d rows remain in %s", n, table)
@@ -187,7 +187,7 @@ func TestCancelledClaimEnds(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	for range 300 {
 		enqueue(t, s, 1)
-		grant, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: 1})
+		grant, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 1})
 		if err != nil || len(grant.ClaimedJobs) != 1 {
 			t.Fatal(grant, err)
 		}
@@ -207,7 +207,7 @@ func TestCancelledClaimEnds(t *testing.T) {
 		go func() {
 			_, err := s.ReportAndClaim(context.Background(),
 				store.LeaseReport{LeasedJobChanges: []store.LeasedJobChange{{Lease: grant.ClaimedJobs[0].Lease(),
-					Change: store.Change{Verb: queue.VerbHold}}}})
+					JobChange: store.JobChange{Verb: queue.VerbHold}}}})
 			held <- err
 		}()
 		cancel()
@@ -247,7 +247,7 @@ func TestRerankingContinuesAfterReopening(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		err := s.Do(t.Context(), Urgent, func(tx *Tx) (err error) {
+		err := s.Do(t.Context(), UrgentClass, func(tx *Tx) (err error) {
 			n, err = tx.QueryNumber(`SELECT count(*) FROM jobs WHERE rank <> iif(?, -priority, since - priority * 60000)`,
 				records.BoolToInt(s.RankOrder() == byPriority))
 			return err
@@ -292,7 +292,7 @@ func TestFencesAreUnpredictable(t *testing.T) {
 	enqueue(t, s, 100)
 	last, steps := map[int64]int64{}, map[int64]int{}
 	for range 10 {
-		grant, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: 100})
+		grant, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 100})
 		if err != nil || len(grant.ClaimedJobs) != 100 {
 			t.Fatalf("%d jobs, %v", len(grant.ClaimedJobs), err)
 		}
@@ -309,10 +309,10 @@ func TestFencesAreUnpredictable(t *testing.T) {
 	}
 	upper := 0
 	for step := range steps {
-		if step < 1 || step > maxFenceStep {
+		if step < 1 || step > maxFenceIncrement {
 			t.Errorf("a step of %d", step)
 		}
-		if step > maxFenceStep/2 {
+		if step > maxFenceIncrement/2 {
 			upper++
 		}
 	}

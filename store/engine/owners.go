@@ -18,48 +18,48 @@ import (
 // uid now belongs to another account.
 const (
 	// maxDisownedJobsPerTx limits the jobs that the transaction changes. It also limits the keys that it moves.
-	maxDisownedJobsPerTx = 250
-	maxDisownReadsPerTx  = 5000 // limit of the jobs that the transaction reads
+	maxDisownedJobsPerTx   = 250
+	maxJobsReadPerDisownTx = 5000 // limit of the jobs that the transaction reads
 )
 
 // disownment describes how the jobs of a uid are moved to a uid below 0. This happens because another user
 // has the uid now and must not get these jobs.
 type disownment struct {
-	formerUID        int   // the uid below 0 that the jobs get
-	uid              int   // the uid that the jobs had before
-	jobsBeforeSeq    int64 // jobs with a seq below this one move; later jobs belong to the next owner
-	jobsMovedUpToSeq int64 // jobs with a seq below this one have moved, except leased ones
-	keysUpToRow      int64 // idempotency keys of the uid up to this row number move; later ones are the next owner's
+	formerOwnerUID     int   // the uid below 0 that the jobs get
+	uid                int   // the uid that the jobs had before
+	moveJobsBeforeSeq  int64 // jobs with a seq below this one move; later jobs belong to the next owner
+	movedJobsBeforeSeq int64 // jobs with a seq below this one have moved, except leased ones
+	moveKeysUpToRow    int64 // idempotency keys of the uid up to this row number move; later ones are the next owner's
 }
 
 // isDone reports whether all jobs have moved to the uid of their former owner, except leased ones.
-func (d *disownment) isDone() bool { return d.jobsMovedUpToSeq == d.jobsBeforeSeq }
+func (d *disownment) isDone() bool { return d.movedJobsBeforeSeq == d.moveJobsBeforeSeq }
 
 // disownmentOf returns the disownment (the move of a user's jobs to another uid) that will move a job, or nil if the
 // job is not to be moved.
-func (m *memory) disownmentOf(uid int, seq int64) *disownment {
+func (m *memory) disownmentOf(uid int, jobSeq int64) *disownment {
 	for i := range m.disownments {
-		if d := &m.disownments[i]; d.uid == uid && seq < d.jobsBeforeSeq {
+		if d := &m.disownments[i]; d.uid == uid && jobSeq < d.moveJobsBeforeSeq {
 			return d
 		}
 	}
 	return nil
 }
 
-// unfinishedDisownment returns the index of the disownment that still moves keys and jobs of a uid to its
+// unfinishedDisownmentIndex returns the index of the disownment that still moves keys and jobs of a uid to its
 // former owner, or -1.
-func (m *memory) unfinishedDisownment(uid int) int {
+func (m *memory) unfinishedDisownmentIndex(uid int) int {
 	return slices.IndexFunc(m.disownments, func(d disownment) bool { return d.uid == uid && !d.isDone() })
 }
 
-// isMovingKeys reports whether keys and jobs are still being moved to any former owner.
-func (m *memory) isMovingKeys() bool {
+// hasUnfinishedDisownment reports whether keys and jobs are still being moved to any former owner.
+func (m *memory) hasUnfinishedDisownment() bool {
 	return slices.ContainsFunc(m.disownments, func(d disownment) bool { return !d.isDone() })
 }
 
 // recordOwnerName records the account name of a uid, if no name is recorded for the uid.
 func (t *Tx) recordOwnerName(uid int, name string) error {
-	owners := t.engine.memory.owners
+	owners := t.engine.memory.ownerNames
 	if _, known := owners[uid]; known || name == "" {
 		return nil
 	}
@@ -73,45 +73,46 @@ func (t *Tx) recordOwnerName(uid int, name string) error {
 // if ownerName is not the recorded name of the uid. One call moves a limited number of jobs. more is true if
 // another call is needed.
 func (e *Engine) DisownJobs(ctx context.Context, uid int, ownerName string) (more bool, err error) {
-	return doWithResult(ctx, e, &queuedOperation{priorityClass: Prompt}, func(t *Tx) (more bool, err error) {
+	return doWithResult(ctx, e, &queuedOperation{priorityClass: PromptClass}, func(t *Tx) (more bool, err error) {
 		m := &t.engine.memory
 		m.disownments = slices.Clone(m.disownments)
-		index := m.unfinishedDisownment(uid)
+		index := m.unfinishedDisownmentIndex(uid)
 		if index < 0 {
-			if name, known := m.owners[uid]; !known || name != ownerName {
+			if name, known := m.ownerNames[uid]; !known || name != ownerName {
 				return false, nil
 			}
-			t.beginDisowning(uid)
+			t.beginDisownment(uid)
 			index = len(m.disownments) - 1
 		}
 		d := &m.disownments[index]
-		if err := t.disownStep(d); err != nil {
+		if err := t.runDisownmentStep(d); err != nil {
 			return false, err
 		}
 		more = !d.isDone()
-		t.endDisownings()
+		t.removeFinishedDisownments()
 		return more, t.statementErr
 	})
 }
 
-// beginDisowning adds a former owner for a uid and removes the uid's recorded name. It moves the uid's
-// schedules and batches, and deletes its names of discarded batches. disownStep moves the keys and jobs later.
-func (t *Tx) beginDisowning(uid int) {
+// beginDisownment adds a former owner for a uid and removes the uid's recorded name. It moves the uid's
+// schedules and batches, and deletes its names of discarded batches. runDisownmentStep moves the keys and jobs later.
+func (t *Tx) beginDisownment(uid int) {
 	t.requireCacheReload()
 	m := &t.engine.memory
 	least := t.queryInt(`SELECT min(uid) FROM owners`)
 	keys := t.queryInt(`SELECT max(n) FROM keys`)
-	d := disownment{formerUID: int(min(0, least)) - 1, uid: uid, jobsBeforeSeq: m.nextJobSeq, keysUpToRow: keys}
-	t.Exec(`INSERT INTO owners (uid, name, was, upto, at, keys) VALUES (?, ?, ?, ?, 0, ?)`, int64(d.formerUID),
-		m.owners[uid], int64(uid), d.jobsBeforeSeq, d.keysUpToRow)
+	d := disownment{formerOwnerUID: int(min(0, least)) - 1, uid: uid, moveJobsBeforeSeq: m.nextJobSeq,
+		moveKeysUpToRow: keys}
+	t.Exec(`INSERT INTO owners (uid, name, was, upto, at, keys) VALUES (?, ?, ?, ?, 0, ?)`, int64(d.formerOwnerUID),
+		m.ownerNames[uid], int64(uid), d.moveJobsBeforeSeq, d.moveKeysUpToRow)
 	t.Exec(`DELETE FROM owners WHERE uid = ?`, int64(uid))
 	bytes := t.queryInt(`SELECT sum(stored) FROM schedules INDEXED BY schedules_uid WHERE uid = ?`, int64(uid))
-	t.AddUserBytes(uid, -bytes, 0)
-	t.AddUserBytes(d.formerUID, bytes, 0)
+	t.AdjustUserBytes(uid, -bytes, 0)
+	t.AdjustUserBytes(d.formerOwnerUID, bytes, 0)
 	t.Exec(`UPDATE schedules SET uid = ?, paused_at = CASE paused_at WHEN 0 THEN ? ELSE paused_at END,
 		next_at = 0, due_at = 0, note = ? WHERE uid = ?`,
-		int64(d.formerUID), int64(t.startTime), store.DisownedScheduleNote, int64(uid))
-	owners, name := m.owners, m.owners[uid]
+		int64(d.formerOwnerUID), int64(t.startTime), store.DisownedScheduleNote, int64(uid))
+	owners, name := m.ownerNames, m.ownerNames[uid]
 	delete(owners, uid)
 	t.undoFuncs = append(t.undoFuncs, func() { owners[uid] = name })
 	for n, b := range maps.Clone(m.batches) {
@@ -119,12 +120,12 @@ func (t *Tx) beginDisowning(uid int) {
 			continue
 		}
 		if b.acceptsFrames() {
-			t.auditBatch(&b, "forgotten", b.jobCount)
+			t.auditBatch(&b, "forgotten", b.unqueuedJobCount)
 			t.markBatchRemoved(b)
 			b = m.batches[n]
 		}
-		t.Exec(`UPDATE batches SET uid = ? WHERE n = ?`, int64(d.formerUID), n)
-		b.uid = d.formerUID
+		t.Exec(`UPDATE batches SET uid = ? WHERE n = ?`, int64(d.formerOwnerUID), n)
+		b.uid = d.formerOwnerUID
 		t.cacheBatch(n, b)
 	}
 	// Delete the names in this step, because a later step could not distinguish them from names of the next owner. The
@@ -134,33 +135,34 @@ func (t *Tx) beginDisowning(uid int) {
 	m.disownments = append(m.disownments, d)
 }
 
-// moveFormerKey moves an idempotency key to the former owner of a uid, if it is a key of that owner and a
+// moveKeyToFormerOwner moves an idempotency key to the former owner of a uid, if it is a key of that owner and a
 // disownment has not moved it yet. Without this, a request of the next owner could be a duplicate of a request of
 // the former owner.
-func (t *Tx) moveFormerKey(uid int, key string) {
+func (t *Tx) moveKeyToFormerOwner(uid int, idempotencyKey string) {
 	m := &t.engine.memory
-	if i := m.unfinishedDisownment(uid); i >= 0 {
+	if i := m.unfinishedDisownmentIndex(uid); i >= 0 {
 		d := &m.disownments[i]
-		t.Exec(`UPDATE keys SET uid = ? WHERE uid = ? AND key = ? AND n <= ?`, int64(d.formerUID), int64(uid), key,
-			d.keysUpToRow)
+		t.Exec(`UPDATE keys SET uid = ? WHERE uid = ? AND key = ? AND n <= ?`, int64(d.formerOwnerUID), int64(uid),
+			idempotencyKey,
+			d.moveKeysUpToRow)
 	}
 }
 
-// disownStep moves the next keys of a disownment, which moves the keys and jobs of a uid's former owner. After all
-// keys, it moves the next jobs. It does not delete keys, because the next owner's keys would get the row numbers of
+// runDisownmentStep moves the next keys of a disownment, which moves the keys and jobs of a uid's former owner. After
+// all keys, it moves the next jobs. It does not delete keys, because the next owner's keys would get the row numbers of
 // deleted ones.
-func (t *Tx) disownStep(d *disownment) error {
+func (t *Tx) runDisownmentStep(d *disownment) error {
 	t.requireCacheReload()
 	keys, err := t.ExecCount(`UPDATE keys SET uid = ? WHERE n IN (SELECT n FROM keys WHERE uid = ? AND n <= ? LIMIT 250)`,
-		int64(d.formerUID), int64(d.uid), d.keysUpToRow)
+		int64(d.formerOwnerUID), int64(d.uid), d.moveKeysUpToRow)
 	if err != nil || keys == maxDisownedJobsPerTx {
 		return err
 	}
 	m := &t.engine.memory
 	var jobs []rules.Job
-	scanned, upTo := 0, d.jobsBeforeSeq
+	scanned, upTo := 0, d.moveJobsBeforeSeq
 	err = t.Query(func(r database.Row) (bool, error) {
-		if len(jobs) == maxDisownedJobsPerTx || scanned == maxDisownReadsPerTx {
+		if len(jobs) == maxDisownedJobsPerTx || scanned == maxJobsReadPerDisownTx {
 			upTo = r.Int64(0)
 			return false, nil
 		}
@@ -171,9 +173,10 @@ func (t *Tx) disownStep(d *disownment) error {
 			records.ReadRulesJob(r, records.ShortJobColumns, &jobs[len(jobs)-1])
 		}
 		return true, nil
-	}, `SELECT `+records.ShortJobColumns+` FROM jobs WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT ?`, d.jobsMovedUpToSeq,
-		d.jobsBeforeSeq,
-		int64(maxDisownReadsPerTx+1))
+	}, `SELECT `+records.ShortJobColumns+` FROM jobs WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT ?`,
+		d.movedJobsBeforeSeq,
+		d.moveJobsBeforeSeq,
+		int64(maxJobsReadPerDisownTx+1))
 	if err != nil {
 		return err
 	}
@@ -182,40 +185,40 @@ func (t *Tx) disownStep(d *disownment) error {
 			return err
 		}
 	}
-	d.jobsMovedUpToSeq = upTo
-	return t.Exec(`UPDATE owners SET at = ? WHERE uid = ?`, d.jobsMovedUpToSeq, int64(d.formerUID))
+	d.movedJobsBeforeSeq = upTo
+	return t.Exec(`UPDATE owners SET at = ? WHERE uid = ?`, d.movedJobsBeforeSeq, int64(d.formerOwnerUID))
 }
 
 // disownJob moves one job of the uid, unless it is leased. If the job is a hook of the uid's jobs, disownJob makes it
 // count for the former owner, even if it is leased or runs as another user.
 func (t *Tx) disownJob(j *rules.Job, d *disownment) error {
-	if j.HookUID == d.uid && j.HookEvents&queue.IsHook != 0 {
-		if err := t.rules.DisownHook(j, d.formerUID); err != nil {
+	if j.HookUID == d.uid && j.HookEvents&queue.IsHookJob != 0 {
+		if err := t.rules.DisownHook(j, d.formerOwnerUID); err != nil {
 			return err
 		}
 	}
 	if j.UID != d.uid || t.engine.memory.leases[j.Seq] != nil {
 		return nil
 	}
-	return t.rules.DisownJob(j, d.formerUID)
+	return t.rules.DisownJob(j, d.formerOwnerUID)
 }
 
-// endDisownings ends the disownments (moves of jobs to former owners) that are done. A leased job of the uid delays the
-// end, because the job moves only when its lease ends.
-func (t *Tx) endDisownings() {
+// removeFinishedDisownments ends the disownments (moves of jobs to former owners) that are done. A leased job of the
+// uid delays the end, because the job moves only when its lease ends.
+func (t *Tx) removeFinishedDisownments() {
 	t.requireCacheReload()
 	m := &t.engine.memory
 	var unfinished []disownment
 	for _, d := range m.disownments {
 		ended := d.isDone()
 		for seq, l := range m.leases {
-			ended = ended && (l.Job.UID != d.uid || seq >= d.jobsBeforeSeq)
+			ended = ended && (l.Job.UID != d.uid || seq >= d.moveJobsBeforeSeq)
 		}
 		if !ended {
 			unfinished = append(unfinished, d)
 			continue
 		}
-		t.Exec(`UPDATE owners SET upto = 0, at = 0, keys = 0 WHERE uid = ?`, int64(d.formerUID))
+		t.Exec(`UPDATE owners SET upto = 0, at = 0, keys = 0 WHERE uid = ?`, int64(d.formerOwnerUID))
 	}
 	m.disownments = unfinished
 }
@@ -229,22 +232,22 @@ func (t *Tx) continueDisownments() (more bool, err error) {
 	m.disownments = slices.Clone(m.disownments)
 	at := slices.IndexFunc(m.disownments, func(d disownment) bool { return !d.isDone() })
 	if at < 0 {
-		t.endDisownings()
+		t.removeFinishedDisownments()
 		return false, t.statementErr
 	}
-	return true, t.disownStep(&m.disownments[at])
+	return true, t.runDisownmentStep(&m.disownments[at])
 }
 
 // addOwnerQueries reads the owners, and the moves of jobs to former owners that were unfinished when the engine
 // was closed.
 func (e *Engine) addOwnerQueries(queries *database.QueryBatch) {
-	queries.AddEach(func(r database.Row) {
-		d := disownment{formerUID: int(r.Int64(0)), uid: int(r.Int64(2)), jobsBeforeSeq: r.Int64(3),
-			jobsMovedUpToSeq: r.Int64(4),
-			keysUpToRow:      r.Int64(5)}
-		if d.formerUID >= 0 {
-			e.memory.owners[d.formerUID] = r.Text(1)
-		} else if d.jobsBeforeSeq > 0 {
+	queries.AddForEachRow(func(r database.Row) {
+		d := disownment{formerOwnerUID: int(r.Int64(0)), uid: int(r.Int64(2)), moveJobsBeforeSeq: r.Int64(3),
+			movedJobsBeforeSeq: r.Int64(4),
+			moveKeysUpToRow:    r.Int64(5)}
+		if d.formerOwnerUID >= 0 {
+			e.memory.ownerNames[d.formerOwnerUID] = r.Text(1)
+		} else if d.moveJobsBeforeSeq > 0 {
 			e.memory.disownments = append(e.memory.disownments, d)
 		}
 	}, `SELECT uid, name, was, upto, at, keys FROM owners`)
@@ -258,15 +261,16 @@ const outputsCheckedPerTx = 500
 // table garbage, which lists the files to delete.
 func (e *Engine) MarkUnownedOutputs(ctx context.Context, refs []string) (unownedRefs []string, err error) {
 	for part := range slices.Chunk(refs, outputsCheckedPerTx) {
-		found, err := doWithResult(ctx, e, &queuedOperation{priorityClass: Normal}, func(t *Tx) (found []string, err error) {
-			for _, ref := range part {
-				if !t.isOutputOwned(ref) {
-					t.Exec(`INSERT INTO garbage (ref, node) VALUES (?, ?)`, ref, t.engine.memory.thisNode.Name)
-					found = append(found, ref)
+		found, err := doWithResult(ctx, e, &queuedOperation{priorityClass: NormalClass},
+			func(t *Tx) (found []string, err error) {
+				for _, ref := range part {
+					if !t.isOutputOwned(ref) {
+						t.Exec(`INSERT INTO garbage (ref, node) VALUES (?, ?)`, ref, t.engine.memory.thisNode.Name)
+						found = append(found, ref)
+					}
 				}
-			}
-			return found, t.statementErr
-		})
+				return found, t.statementErr
+			})
 		if err != nil {
 			return unownedRefs, err
 		}

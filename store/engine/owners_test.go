@@ -24,10 +24,10 @@ func enqueueWithOwner(t *testing.T, s *Store, uid int, name string, n int) []int
 	return r.Seqs
 }
 
-// promoteAll calls ApplyDueChanges until nothing more is due.
-func promoteAll(t *testing.T, s *Store) {
+// applyAllDueChanges calls ApplyDueChanges until nothing more is due.
+func applyAllDueChanges(t *testing.T, s *Store) {
 	t.Helper()
-	repeatUntilDone(t, func(ctx context.Context) (bool, error) {
+	runStepUntilDone(t, func(ctx context.Context) (bool, error) {
 		next, err := s.ApplyDueChanges(ctx)
 		return next == 0, err
 	})
@@ -40,7 +40,7 @@ func TestDisowningContinuesInSteps(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	enqueueWithOwner(t, s, 7, "alice", 600)
-	claimJobs(t, s, store.LeaseReport{WantedJobs: 2})
+	claimJobs(t, s, store.LeaseReport{WantedJobCount: 2})
 	enqueueMany(t, s, 7000, ofUser(8))
 	enqueueWithOwner(t, s, 7, "alice", 300)
 	most := countChangedRows(t, s)
@@ -58,7 +58,7 @@ func TestDisowningContinuesInSteps(t *testing.T) {
 	s = openStore(t, dir)
 	most = countChangedRows(t, s)
 	most()
-	promoteAll(t, s)
+	applyAllDueChanges(t, s)
 	if rows, _ := most(); rows > 2*maxDisownedJobsPerTx+20 {
 		t.Errorf("%d rows in a transaction", rows)
 	}
@@ -78,18 +78,18 @@ func TestDisowningContinuesInSteps(t *testing.T) {
 	if err != nil || len(leased) != 2 {
 		t.Fatal(len(leased), err)
 	}
-	seqs, jobs := claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completionOf(&leased[0])},
-		ReleasedLeases: []queue.Lease{leased[1].Lease()}, WantedJobs: 1})
+	seqs, jobs := claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completedSettlement(&leased[0])},
+		ReleasedLeases: []queue.Lease{leased[1].Lease()}, WantedJobCount: 1})
 	if len(seqs) != 1 || jobs[0].UID != 8 {
 		t.Errorf("claimed %v, want another's", seqs)
 	}
-	promoteAll(t, s)
+	applyAllDueChanges(t, s)
 	wants("at the end", 900, 1, 0)
 	if j := queryNumber(t, s, `SELECT seq FROM jobs WHERE uid = 7`); j != bobs {
 		t.Errorf("job %d belongs to the uid, want %d", j, bobs)
 	}
 	expectNoFaults(t, s, "at the end")
-	repeatUntilDone(t, func(ctx context.Context) (bool, error) { return s.DisownJobs(ctx, 7, "bob") })
+	runStepUntilDone(t, func(ctx context.Context) (bool, error) { return s.DisownJobs(ctx, 7, "bob") })
 	wants("of the next owner", 900, 0, 0)
 	if n := queryNumber(t, s, `SELECT count(*) FROM jobs WHERE uid = -2`); n != 1 {
 		t.Errorf("%d jobs are the second former owner's", n)
@@ -105,7 +105,7 @@ func TestDisowningDuringPromote(t *testing.T) {
 		t.Fatalf("more: %t, %v", more, err)
 	}
 	enqueueWithOwner(t, s, 7, "bob", 1)
-	promoteAll(t, s)
+	applyAllDueChanges(t, s)
 	if more, err := s.DisownJobs(t.Context(), 7, "alice"); err != nil || more {
 		t.Fatalf("more: %t, %v", more, err)
 	}
@@ -122,20 +122,20 @@ func TestDisowningDuringPromote(t *testing.T) {
 func TestRolledBackDisowningMovesNothing(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueueWithOwner(t, s, 7, "alice", 3)
-	s.Do(t.Context(), Urgent, func(tx *Tx) error {
-		tx.beginDisowning(7)
+	s.Do(t.Context(), UrgentClass, func(tx *Tx) error {
+		tx.beginDisownment(7)
 		if err := tx.recordOwnerName(9, "eve"); err != nil {
 			t.Error(err)
 		}
 		err := tx.Exec(`INSERT INTO jobs (seq) VALUES ('no number')`)
 		return err
 	})
-	if len(s.memory.disownments) != 0 || s.memory.owners[7] != "alice" || len(s.memory.owners) != 1 {
-		t.Errorf("%v, %v", s.memory.disownments, s.memory.owners)
+	if len(s.memory.disownments) != 0 || s.memory.ownerNames[7] != "alice" || len(s.memory.ownerNames) != 1 {
+		t.Errorf("%v, %v", s.memory.disownments, s.memory.ownerNames)
 	}
 	enqueueWithOwner(t, s, 9, "mallory", 1)
-	if s.memory.owners[9] != "mallory" {
-		t.Errorf("%v", s.memory.owners)
+	if s.memory.ownerNames[9] != "mallory" {
+		t.Errorf("%v", s.memory.ownerNames)
 	}
 }
 
@@ -145,11 +145,11 @@ func keyedRequest(owner, key string) store.EnqueueRequest {
 }
 
 // enqueueWithKey enqueues a job with an idempotency key, and checks whether the request is a duplicate.
-func enqueueWithKey(t *testing.T, s *Store, when, owner, key string, wantDuplicate bool) {
+func enqueueWithKey(t *testing.T, s *Store, testStep, owner, key string, wantDuplicate bool) {
 	t.Helper()
 	r, err := s.Enqueue(t.Context(), keyedRequest(owner, key))
 	if err != nil || r.Duplicate != wantDuplicate {
-		t.Errorf("%s: a request with the key %s is a duplicate: %t, error %v; want %t", when, key, r.Duplicate, err,
+		t.Errorf("%s: a request with the key %s is a duplicate: %t, error %v; want %t", testStep, key, r.Duplicate, err,
 			wantDuplicate)
 	}
 }
@@ -177,8 +177,8 @@ func TestDisowningKeepsKeysOfNextOwner(t *testing.T) {
 				t.Fatal(err)
 			}
 			enqueueWithKey(t, s, "after some steps", "bob", "l", false)
-			repeatUntilDone(t, func(ctx context.Context) (bool, error) { return s.DisownJobs(ctx, 7, "alice") })
-			promoteAll(t, s)
+			runStepUntilDone(t, func(ctx context.Context) (bool, error) { return s.DisownJobs(ctx, 7, "alice") })
+			applyAllDueChanges(t, s)
 			for _, key := range []string{"k", "z", "l"} {
 				enqueueWithKey(t, s, "at the end", "bob", key, true)
 			}
@@ -215,7 +215,7 @@ func TestDisowningKeepsDiscardedBatchNamesOfNextOwner(t *testing.T) {
 		}
 	}
 	reopen()
-	promoteAll(t, s)
+	applyAllDueChanges(t, s)
 	for _, name := range []string{"b", "of alice"} {
 		if err := stage("bob", name); !errors.Is(err, store.ErrBatchDiscarded) {
 			t.Errorf("continue the batch %q, which was discarded at a restart: got error %v, want %v", name, err,
@@ -235,7 +235,7 @@ func TestDisowningMovesHookCounts(t *testing.T) {
 	s := openStore(t, dir)
 	enqueueWithOwner(t, s, 7, "alice", 1)
 	hookOf := func(hookUID int) func(*queue.Job) {
-		return func(j *queue.Job) { j.HookEvents, j.HookUID = queue.IsHook, hookUID }
+		return func(j *queue.Job) { j.HookEvents, j.HookUID = queue.IsHookJob, hookUID }
 	}
 	for uid := range 3 {
 		r := store.EnqueueRequest{Drafts: []queue.Job{draft(hookOf(7)), draft(hookOf(7)), draft(hookOf(5))}, UID: 7 + uid}
@@ -243,7 +243,7 @@ func TestDisowningMovesHookCounts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobs: 4})
+	_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobCount: 4})
 	check := func(when string, former, now int64) {
 		t.Helper()
 		users := s.memory.users
@@ -254,7 +254,7 @@ func TestDisowningMovesHookCounts(t *testing.T) {
 		}
 	}
 	check("before", 0, 6)
-	repeatUntilDone(t, func(ctx context.Context) (bool, error) { return s.DisownJobs(ctx, 7, "alice") })
+	runStepUntilDone(t, func(ctx context.Context) (bool, error) { return s.DisownJobs(ctx, 7, "alice") })
 	check("after Disown", 6, 0)
 	s.Close()
 	s = openStore(t, dir)

@@ -58,7 +58,7 @@ func (t *Tx) PrewriteEndedAttempts() error {
 			continue
 		}
 		j := t.rules.PredictSettledRow(e, t.maxBytesPerUser)
-		if j == nil || j.LastNode != t.engine.nodeID {
+		if j == nil || j.LastLeasingNodeID != t.engine.nodeID {
 			continue
 		}
 		if err := t.AddAttempt(j, e); err != nil {
@@ -97,7 +97,7 @@ func (p *prewrite) confirmJob(j *rules.Job) bool {
 		return false
 	}
 	delete(p.jobs, j.Seq)
-	return j.WriteScope == rules.WriteRowOnly && records.SameRow(written, j)
+	return j.WriteScope == rules.WriteJobRowOnly && records.HaveEqualJobRows(written, j)
 }
 
 // confirmAttempt reports whether the row of an attempt need not be written, because it was written before the

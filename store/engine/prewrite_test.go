@@ -20,20 +20,20 @@ func TestWrongPrewriteIsCorrected(t *testing.T) {
 	a := openClusterNode(t, url, "a")
 	openClusterNode(t, url, "b")
 	prewritten := map[string]func(*store.Settlement){
-		"an end without output": func(e *store.Settlement) { e.Decision.CountsAttempt = true },
+		"an end without output": func(e *store.Settlement) { e.Decision.CountsTowardMaxAttempts = true },
 		"an end with output":    func(e *store.Settlement) { e.Attempt.Output = []byte("prewritten") },
 	}
 	actual := map[string]func(*store.Settlement){
 		"nothing":         nil,
 		"another output":  func(e *store.Settlement) { e.Attempt.Output = []byte("actual") },
 		"another outcome": func(e *store.Settlement) { e.Decision.NextState, e.Attempt.ExitCode = queue.Dead, 3 },
-		"no output":       func(e *store.Settlement) { e.Decision.CountsAttempt = true },
+		"no output":       func(e *store.Settlement) { e.Decision.CountsTowardMaxAttempts = true },
 	}
 	for was, prewrite := range prewritten {
 		for is, modify := range actual {
 			enqueueOnNode(t, a, engine.Draft())
 			j := claimOnNode(t, a, 1)[0]
-			expected, got := completionOnNode(a, &j), completionOnNode(a, &j)
+			expected, got := completedSettlementOnNode(a, &j), completedSettlementOnNode(a, &j)
 			prewrite(&expected)
 			if modify != nil {
 				modify(&got)
@@ -43,7 +43,7 @@ func TestWrongPrewriteIsCorrected(t *testing.T) {
 				func(t *engine.Tx) (err error) {
 					tries++
 					if modify != nil {
-						_, err = t.Rules().Exchange(&store.LeaseReport{Settlements: []store.Settlement{got}})
+						_, err = t.Rules().ReportAndClaim(&store.LeaseReport{Settlements: []store.Settlement{got}})
 					}
 					return err
 				})
@@ -81,19 +81,19 @@ func TestPrewriteOfAnExpelledNodeIsRejected(t *testing.T) {
 	a, b := openClusterNode(t, url, "a"), openClusterNode(t, url, "b")
 	enqueueOnNode(t, a, engine.Draft())
 	j := claimOnNode(t, a, 1)[0]
-	reportStarted(t, a, &j)
-	expireLease(t, url, "a")
+	reportJobStarted(t, a, &j)
+	expireNodeLease(t, url, "a")
 	lost, err := b.TakeOverLeases(t.Context())
 	if err != nil || len(lost) != 1 {
 		t.Fatal(len(lost), err)
 	}
-	theirs := completionOnNode(b, &lost[0].Job)
-	theirs.Decision = queue.AttemptDecision{NextState: queue.Failed, RecordsAttempt: true, CountsAttempt: true,
+	theirs := completedSettlementOnNode(b, &lost[0].Job)
+	theirs.Decision = queue.AttemptDecision{NextState: queue.Failed, RecordsAttempt: true, CountsTowardMaxAttempts: true,
 		Reason: queue.ReasonInterrupted}
 	if _, err := b.ReportAndClaim(t.Context(), store.LeaseReport{Settlements: []store.Settlement{theirs}}); err != nil {
 		t.Fatal(err)
 	}
-	mine := completionOnNode(a, &j)
+	mine := completedSettlementOnNode(a, &j)
 	mine.Attempt.Output = []byte("an output")
 	release := a.BlockCommits()
 	answers := make(chan error, 2)
@@ -104,7 +104,7 @@ func TestPrewriteOfAnExpelledNodeIsRejected(t *testing.T) {
 	for a.WaitingOperations() < 1 {
 		time.Sleep(time.Millisecond)
 	}
-	go func() { answers <- a.Do(t.Context(), engine.Urgent, func(*engine.Tx) error { return nil }) }()
+	go func() { answers <- a.Do(t.Context(), engine.UrgentClass, func(*engine.Tx) error { return nil }) }()
 	release()
 	for range 2 {
 		select {
@@ -131,14 +131,14 @@ func TestLargePrewriteIsWrittenOnce(t *testing.T) {
 	enqueueOnNode(t, a, slices.Repeat([]queue.Job{engine.Draft()}, 40)...)
 	var ended []store.Settlement
 	for _, j := range claimOnNode(t, a, 40) {
-		e := completionOnNode(a, &j)
+		e := completedSettlementOnNode(a, &j)
 		e.Attempt.Output = bytes.Repeat([]byte("x"), 32<<10)
 		ended = append(ended, e)
 	}
 	foreseen := 0
 	err := a.DoWithForecast(t.Context(), ended, 0, func(t *engine.Tx) (err error) {
 		foreseen = t.UnconfirmedPrewrittenJobs()
-		_, err = t.Rules().Exchange(&store.LeaseReport{Settlements: ended})
+		_, err = t.Rules().ReportAndClaim(&store.LeaseReport{Settlements: ended})
 		return err
 	})
 	if err != nil || foreseen != len(ended) {

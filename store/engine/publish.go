@@ -9,24 +9,24 @@ import (
 	"github.com/queuectl/queuectl/store/reads"
 )
 
-// publish makes the results of the transaction visible to readers, and notifies watchers of changed jobs. It
-// is called after the commit.
-func (t *Tx) publish(grant *claimResult) {
+// publishCommittedState makes the results of the transaction visible to readers, and notifies watchers of changed jobs.
+// It is called after the commit.
+func (t *Tx) publishCommittedState(claimGrant *claimResult) {
 	s := t.engine
-	if next := earlierTime(t.earliestTimer, s.memory.nextTimerAt); next != s.memory.nextTimerAt {
+	if next := earlierTime(t.earliestTimerAt, s.memory.nextTimerAt); next != s.memory.nextTimerAt {
 		s.memory.nextTimerAt = next
 		queue.TrySend(s.dueChangeHints, struct{}{})
 	}
-	for _, f := range t.afterCommit {
+	for _, f := range t.afterCommitFuncs {
 		f()
 	}
 	s.runtimeEstimates.AddMeasurements(t.attemptMeasurements)
-	s.mayHaveReadiedJobs = false
-	foreign := s.foreignChanges
-	if s.foreignChanges = (foreignChanges{}); foreign.anyJobMayHaveChanged {
-		defer s.watchers.NotifyAllWatches()
+	s.otherNodesMayHaveReadiedJobs = false
+	foreign := s.changesByOtherNodes
+	if s.changesByOtherNodes = (changesByOtherNodes{}); foreign.anyJobMayHaveChanged {
+		defer s.jobWatches.NotifyAllWatches()
 	} else {
-		defer s.watchers.NotifyOfChangedJobs(append(t.changedJobSeqs, foreign.jobSeqs...)...)
+		defer s.jobWatches.NotifyOfChangedJobs(append(t.changedJobSeqs, foreign.jobSeqs...)...)
 	}
 	s.UpdatePublishedState(func(state *reads.ReaderState) {
 		s.publishCounts(state)
@@ -34,7 +34,7 @@ func (t *Tx) publish(grant *claimResult) {
 		if foreign.anyJobMayHaveChanged {
 			s.publishUsers(state)
 		}
-		for uid := range t.usersBefore {
+		for uid := range t.userCountsBefore {
 			s.publishUser(state, uid)
 		}
 		for _, uid := range foreign.userUIDs {
@@ -43,7 +43,7 @@ func (t *Tx) publish(grant *claimResult) {
 		for _, seq := range foreign.jobSeqs {
 			s.publishLease(state, seq)
 		}
-		for _, seq := range t.changedLeaseSeqs {
+		for _, seq := range t.changedLeaseJobSeqs {
 			s.publishLease(state, seq)
 		}
 		for _, q := range t.queuesWithChangedTurns {
@@ -54,11 +54,11 @@ func (t *Tx) publish(grant *claimResult) {
 	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if grant != nil && s.waitingClaim == grant.waiter {
+	if claimGrant != nil && s.waitingClaim == claimGrant.waiter {
 		s.waitingClaim = nil
 	}
-	if t.interruptedWaiter != nil {
-		queue.TrySend(t.interruptedWaiter.retrySignal, struct{}{})
+	if t.interruptedClaimWaiter != nil {
+		queue.TrySend(t.interruptedClaimWaiter.retrySignal, struct{}{})
 	}
 }
 
@@ -66,9 +66,9 @@ func (t *Tx) publish(grant *claimResult) {
 func (e *Engine) publishCounts(state *reads.ReaderState) {
 	m := &e.memory
 	state.LastEventNumber = m.nextEventNumber - 1
-	state.Counts = store.Counts{JobsByState: m.jobCounts, JobsEverEnqueued: m.enqueuedTotal,
-		RerankUnfinished: m.rerankProgress.currentState != 0,
-		OutputBytes:      m.outputBytes, JobsUnderOwnRetention: m.jobsUnderOwnRetention}
+	state.Counts = store.Counts{JobsByState: m.jobCountByState, JobsEverEnqueued: m.enqueuedTotal,
+		RerankUnfinished: m.rerankProgress.stateBeingReranked != 0,
+		OutputBytes:      m.outputBytes, EndedUnderQueueRetention: m.ownRetentionJobCount}
 }
 
 // publishUsers makes the counts of all users, and all leases of attempts not known to have started, visible
@@ -96,18 +96,18 @@ func (e *Engine) publishUser(state *reads.ReaderState, uid int) {
 }
 
 // publishLease makes a job's lease visible to readers while its attempt is not known to have started.
-func (e *Engine) publishLease(state *reads.ReaderState, seq int64) {
-	if l := e.memory.leases[seq]; l != nil && !l.AttemptStarted {
-		state.ReservationsBySeq[seq] = database.LeaseReservation{Fence: l.Job.Fence, NodeID: l.Job.LastNode}
+func (e *Engine) publishLease(state *reads.ReaderState, jobSeq int64) {
+	if l := e.memory.leases[jobSeq]; l != nil && !l.AttemptStarted {
+		state.ReservationsBySeq[jobSeq] = database.LeaseReservation{Fence: l.Job.Fence, NodeID: l.Job.LastLeasingNodeID}
 	} else {
-		delete(state.ReservationsBySeq, seq)
+		delete(state.ReservationsBySeq, jobSeq)
 	}
 }
 
 // WakeServiceAt implements rules.Clock. It ensures that ApplyDueChanges is called at the given time or earlier.
 // Of all times in a transaction, only the earliest is kept.
 func (t *Tx) WakeServiceAt(at queue.UnixMillis) {
-	t.earliestTimer = earlierTime(t.earliestTimer, at)
+	t.earliestTimerAt = earlierTime(t.earliestTimerAt, at)
 }
 
 // earlierTime returns the earlier of two times. 0 means no time.

@@ -23,7 +23,7 @@ func (e *Engine) PurgeEndedJobs(ctx context.Context, filter store.EndedJobFilter
 	if byUID != nil {
 		detail = rules.UserEventDetail(*byUID)
 	}
-	return doWithResult(ctx, e, newRemovalOperation(Normal),
+	return doWithResult(ctx, e, newRemovalOperation(NormalClass),
 		func(t *Tx) (int, error) { return t.purgeEndedJobs(&filter, limit, detail) })
 }
 
@@ -31,7 +31,7 @@ func (e *Engine) PurgeEndedJobs(ctx context.Context, filter store.EndedJobFilter
 func (t *Tx) purgeEndedJobs(filter *store.EndedJobFilter, limit int, detail []byte) (removedJobs int, err error) {
 	removable := -filter.KeptJobs
 	for _, state := range filter.States {
-		removable += t.engine.memory.jobCounts[state]
+		removable += t.engine.memory.jobCountByState[state]
 	}
 	if limit = int(min(int64(limit), removable)); limit <= 0 {
 		return 0, nil
@@ -61,10 +61,10 @@ func (t *Tx) purgeEndedJobs(filter *store.EndedJobFilter, limit int, detail []by
 // ended first. It uses counts that every transaction updates, so its cost does not depend on the number of
 // stored jobs.
 func (e *Engine) TrimEndedJobs(ctx context.Context, queueName string, maxJobs int64, limit int) (more bool, err error) {
-	if queueName == "" && e.JobReader.Counts().JobsUnderGeneralRetention() <= maxJobs {
+	if queueName == "" && e.JobReader.Counts().EndedUnderGeneralRetention() <= maxJobs {
 		return false, nil
 	}
-	return doWithResult(ctx, e, newRemovalOperation(Normal), func(t *Tx) (more bool, err error) {
+	return doWithResult(ctx, e, newRemovalOperation(NormalClass), func(t *Tx) (more bool, err error) {
 		excess := t.endedJobCount(queueName) - maxJobs
 		if excess <= 0 {
 			return false, nil
@@ -80,19 +80,19 @@ func (e *Engine) TrimEndedJobs(ctx context.Context, queueName string, maxJobs in
 func (t *Tx) endedJobCount(queueName string) int64 {
 	m := &t.engine.memory
 	if queueName == "" {
-		return store.Counts{JobsByState: m.jobCounts,
-			JobsUnderOwnRetention: m.jobsUnderOwnRetention}.JobsUnderGeneralRetention()
+		return store.Counts{JobsByState: m.jobCountByState,
+			EndedUnderQueueRetention: m.ownRetentionJobCount}.EndedUnderGeneralRetention()
 	}
 	return m.lanes.FindOrAddQueue(queueName).RetainedJobs
 }
 
 // QueuesWithOwnRetention implements store.Cleanup. It lists the queues with jobs that ended while the queue had
 // its own retention settings.
-func (e *Engine) QueuesWithOwnRetention(ctx context.Context) (list []store.OwnRetentionQueue, err error) {
-	if e.JobReader.Counts().JobsUnderOwnRetention == 0 {
+func (e *Engine) QueuesWithOwnRetention(ctx context.Context) (queues []store.OwnRetentionQueue, err error) {
+	if e.JobReader.Counts().EndedUnderQueueRetention == 0 {
 		return nil, nil
 	}
-	list, err = doWithResult(ctx, e, &queuedOperation{priorityClass: Normal},
+	queues, err = doWithResult(ctx, e, &queuedOperation{priorityClass: NormalClass},
 		func(t *Tx) (list []store.OwnRetentionQueue, err error) {
 			for _, q := range t.engine.memory.lanes.Queues {
 				if q.RetainedJobs > 0 {
@@ -102,14 +102,14 @@ func (e *Engine) QueuesWithOwnRetention(ctx context.Context) (list []store.OwnRe
 			}
 			return list, nil
 		})
-	slices.SortFunc(list, func(a, b store.OwnRetentionQueue) int { return cmp.Compare(a.Name, b.Name) })
-	return list, err
+	slices.SortFunc(queues, func(a, b store.OwnRetentionQueue) int { return cmp.Compare(a.Name, b.Name) })
+	return queues, err
 }
 
 // TrimEvents implements store.Cleanup. It deletes a limited number of events, oldest first: events before
 // beforeTime, and the oldest ones if there are more than maxEvents.
 func (e *Engine) TrimEvents(ctx context.Context, beforeTime queue.UnixMillis, maxEvents int64) (more bool, err error) {
-	return doWithResult(ctx, e, newRemovalOperation(Normal), func(t *Tx) (more bool, err error) {
+	return doWithResult(ctx, e, newRemovalOperation(NormalClass), func(t *Tx) (more bool, err error) {
 		last, n := int64(0), 0
 		newest := t.engine.memory.nextEventNumber - 1
 		t.Query(func(r database.Row) (bool, error) {
@@ -133,14 +133,14 @@ func (e *Engine) TrimOutputs(ctx context.Context, maxBytes int64) (more bool, er
 	if e.JobReader.Counts().OutputBytes <= maxBytes {
 		return false, nil
 	}
-	return doWithResult(ctx, e, newRemovalOperation(Normal), func(t *Tx) (more bool, err error) {
+	return doWithResult(ctx, e, newRemovalOperation(NormalClass), func(t *Tx) (more bool, err error) {
 		excess, limit := t.engine.memory.outputBytes-maxBytes, maxRemovedOutputsPerStep
 		if excess <= 0 {
 			return false, nil
 		}
-		above, share := t.usersAboveShare(excess)
+		above, share := t.usersAboveOutputShare(excess)
 		for _, u := range above {
-			n, bytes := t.trimOutputs(min(excess, u.Bytes-share), limit, queue.OutputRemovedByRetention,
+			n, bytes := t.trimOutputs(min(excess, u.StoredBytes-share), limit, queue.OutputRemovedByRetention,
 				`SELECT jobs.seq, n, output_bytes
 				FROM jobs INDEXED BY jobs_user_outputs CROSS JOIN attempts INDEXED BY attempts_output ON attempts.seq = jobs.seq
 				WHERE uid = ? AND outputs > 0 AND output_bytes > 0 ORDER BY jobs.ended_at, jobs.seq, n LIMIT ?`, int64(u.UID))
@@ -153,31 +153,32 @@ func (e *Engine) TrimOutputs(ctx context.Context, maxBytes int64) (more bool, er
 	})
 }
 
-// usersAboveShare computes how the total size of outputs can be reduced by excessBytes. share is how many
+// usersAboveOutputShare computes how the total size of outputs can be reduced by excessBytes. share is how many
 // bytes of outputs each user may keep. usersAbove lists the users who have more, with their bytes, most bytes
 // first.
-func (t *Tx) usersAboveShare(excessBytes int64) (usersAbove []store.UserBytes, share int64) {
+func (t *Tx) usersAboveOutputShare(excessBytes int64) (usersAbove []store.UserStoredBytes,
+	maxOutputBytesPerUser int64) {
 	for uid, u := range t.engine.memory.users {
 		if u.outputBytes > 0 {
-			usersAbove = append(usersAbove, store.UserBytes{UID: uid, Bytes: u.outputBytes})
+			usersAbove = append(usersAbove, store.UserStoredBytes{UID: uid, StoredBytes: u.outputBytes})
 		}
 	}
-	store.SortUserBytes(usersAbove)
+	store.SortByStoredBytes(usersAbove)
 	all := int64(0)
 	for i := range usersAbove { // assume that only the first i+1 users lose outputs
-		all += usersAbove[i].Bytes
-		share = max(0, (all-excessBytes)/int64(i+1))
-		if i+1 == len(usersAbove) || share >= usersAbove[i+1].Bytes {
-			return usersAbove[:i+1], share
+		all += usersAbove[i].StoredBytes
+		maxOutputBytesPerUser = max(0, (all-excessBytes)/int64(i+1))
+		if i+1 == len(usersAbove) || maxOutputBytesPerUser >= usersAbove[i+1].StoredBytes {
+			return usersAbove[:i+1], maxOutputBytesPerUser
 		}
 	}
-	return usersAbove, share
+	return usersAbove, maxOutputBytesPerUser
 }
 
 // TrimQueueOutputs implements store.Cleanup. It removes outputs like TrimOutputs, but only of jobs that ended
 // while the queue had its own retention settings.
 func (e *Engine) TrimQueueOutputs(ctx context.Context, name string, maxBytes int64) (more bool, err error) {
-	return doWithResult(ctx, e, newRemovalOperation(Normal), func(t *Tx) (more bool, err error) {
+	return doWithResult(ctx, e, newRemovalOperation(NormalClass), func(t *Tx) (more bool, err error) {
 		excess := t.engine.memory.lanes.FindOrAddQueue(name).RetainedOutputBytes - maxBytes
 		if excess <= 0 {
 			return false, nil
@@ -191,30 +192,31 @@ func (e *Engine) TrimQueueOutputs(ctx context.Context, name string, maxBytes int
 }
 
 // trimOutputs removes the outputs that a query returns, in the order of the query, until excessBytes bytes or
-// limit outputs are removed. The query selects the job, number and size of each output. newSize is stored as
+// limit outputs are removed. The query selects the job, number and size of each output. removalMark is stored as
 // the size of each removed output. trimOutputs returns the number and the bytes of the removed outputs.
-func (t *Tx) trimOutputs(excessBytes int64, limit int, newSize int64, query string, args ...any) (n int, bytes int64) {
+func (t *Tx) trimOutputs(excessBytes int64, limit int, removalMark int64, query string, args ...any) (removedCount int,
+	removedBytes int64) {
 	var parts []removableJobPart
 	t.Query(func(r database.Row) (bool, error) {
-		parts = append(parts, removableJobPart{jobSeq: r.Int64(0), attemptNumber: r.Int64(1), sizeBytes: r.Int64(2)})
-		bytes += r.Int64(2)
-		return bytes < excessBytes, nil
+		parts = append(parts, removableJobPart{jobSeq: r.Int64(0), attemptNumber: r.Int64(1), partBytes: r.Int64(2)})
+		removedBytes += r.Int64(2)
+		return removedBytes < excessBytes, nil
 	}, query, append(slices.Clip(args), int64(limit))...)
 	for _, output := range parts {
-		t.removeAttemptOutput(output, newSize)
+		t.removeAttemptOutput(output, removalMark)
 	}
-	return len(parts), bytes
+	return len(parts), removedBytes
 }
 
-// removeAttemptOutput removes the output of an attempt. It stores newSize as the size of the output, which says
+// removeAttemptOutput removes the output of an attempt. It stores removalMark as the size of the output, which says
 // why the output was removed.
-func (t *Tx) removeAttemptOutput(output removableJobPart, newSize int64) {
+func (t *Tx) removeAttemptOutput(output removableJobPart, removalMark int64) {
 	t.Exec(`INSERT INTO garbage SELECT output_ref, node FROM attempts
 		WHERE seq = ? AND n = ? AND output_ref <> '' ON CONFLICT DO NOTHING`, output.jobSeq, output.attemptNumber)
 	t.Exec(`UPDATE attempts SET output = NULL, output_ref = NULL, result = NULL, output_bytes = ?
-		WHERE seq = ? AND n = ?`, newSize, output.jobSeq, output.attemptNumber)
-	t.subtractOutputSize(output.jobSeq, output.sizeBytes)
-	t.engine.memory.outputBytes -= output.sizeBytes
+		WHERE seq = ? AND n = ?`, removalMark, output.jobSeq, output.attemptNumber)
+	t.subtractOutputSize(output.jobSeq, output.partBytes)
+	t.engine.memory.outputBytes -= output.partBytes
 }
 
 // maxRemovedOutputsPerStep is the maximum number of outputs and inputs that one operation of upkeep removes.

@@ -19,7 +19,7 @@ func (e *Engine) Enqueue(ctx context.Context, r store.EnqueueRequest) (store.Rec
 	if err != nil {
 		return store.Receipt{}, err
 	}
-	return doWithResult(ctx, e, &queuedOperation{priorityClass: Normal},
+	return doWithResult(ctx, e, &queuedOperation{priorityClass: NormalClass},
 		func(t *Tx) (store.Receipt, error) { return t.enqueue(r, texts) })
 }
 
@@ -141,8 +141,8 @@ func (t *Tx) admitDrafts(drafts []queue.Job, uid int) (receipt store.Receipt, er
 		if receipt.IsExisting == nil {
 			receipt.IsExisting = make([]bool, len(drafts))
 		}
-		if receipt.IsExisting[i] = true; other.Job != nil {
-			receipt.IDs[i], receipt.Seqs[i] = other.Job.ID, other.Job.Seq
+		if receipt.IsExisting[i] = true; other.ExistingJob != nil {
+			receipt.IDs[i], receipt.Seqs[i] = other.ExistingJob.ID, other.ExistingJob.Seq
 		} else {
 			receipt.IDs[i], receipt.Seqs[i] = receipt.IDs[other.DraftIndex], receipt.Seqs[other.DraftIndex]
 		}
@@ -171,7 +171,7 @@ func (t *Tx) receiptForKey(r store.EnqueueRequest) (receipt store.Receipt, err e
 	if r.IdempotencyKey == "" {
 		return receipt, nil
 	}
-	t.moveFormerKey(r.UID, r.IdempotencyKey)
+	t.moveKeyToFormerOwner(r.UID, r.IdempotencyKey)
 	var checksum, receiptJSON string
 	found, err := database.ReadFirstRow(t, func(r database.Row) { checksum, receiptJSON = r.Text(0), r.Text(1) },
 		`SELECT sum, ids FROM keys WHERE uid = ? AND key = ?`, int64(r.UID), r.IdempotencyKey)
@@ -192,13 +192,14 @@ func draftCountError(n int) error {
 }
 
 // ChangeJob implements store.Queue. It applies a user's verb, such as cancel, to a job.
-func (e *Engine) ChangeJob(ctx context.Context, seq int64, c store.Change) error {
-	return e.doOp(ctx, &queuedOperation{run: func(t *Tx) error { return t.rules.Change(seq, c) }, priorityClass: Prompt,
+func (e *Engine) ChangeJob(ctx context.Context, seq int64, c store.JobChange) error {
+	return e.doOp(ctx, &queuedOperation{run: func(t *Tx) error { return t.rules.ChangeJob(seq, c) },
+		priorityClass: PromptClass,
 		// Even if the disk is full, users must be able to end or remove the job that fills it.
-		mayUseWholeReserve: c.Verb == queue.VerbRemove || c.Verb == queue.VerbCancel})
+		mayUseWholeDiskReserve: c.Verb == queue.VerbRemove || c.Verb == queue.VerbCancel})
 }
 
-// RecordPause records that a running job was paused or resumed.
-func (e *Engine) RecordPause(ctx context.Context, p store.PauseRequest) error {
-	return e.Do(ctx, Prompt, func(t *Tx) error { return t.rules.RecordPause(p) })
+// RecordJobPause records that a running job was paused or resumed.
+func (e *Engine) RecordJobPause(ctx context.Context, p store.JobPauseRequest) error {
+	return e.Do(ctx, PromptClass, func(t *Tx) error { return t.rules.RecordPause(p) })
 }

@@ -37,22 +37,22 @@ func (t *Tx) AdjustRetainedCounts(j *rules.Job, sign int) {
 
 // adjustRetainedCounts changes the counts of the ended jobs to which the queue's own retention settings
 // apply. It adds the given numbers, which may be negative.
-func (t *Tx) adjustRetainedCounts(name string, countChange records.QueueCounts) {
-	q, m := t.queueWithSavedCounts(name), &t.engine.memory
-	m.jobsUnderOwnRetention -= q.RetainedJobs
+func (t *Tx) adjustRetainedCounts(queueName string, countChange records.QueueCounts) {
+	q, m := t.queueWithSavedCounts(queueName), &t.engine.memory
+	m.ownRetentionJobCount -= q.RetainedJobs
 	// Keep the counts from going below 0, since a job with a damaged row may not have been counted.
 	q.RetainedJobs, q.RetainedOutputBytes = max(0, q.RetainedJobs+countChange.RetainedJobs),
 		max(0, q.RetainedOutputBytes+countChange.RetainedOutputBytes)
-	m.jobsUnderOwnRetention += q.RetainedJobs
+	m.ownRetentionJobCount += q.RetainedJobs
 }
 
 // addToWaitingCount adds n to the number of waiting jobs of a queue. uid is the user who enqueued the jobs.
-func (t *Tx) addToWaitingCount(name string, uid int, n int64) {
-	q := t.queueWithSavedCounts(name)
+func (t *Tx) addToWaitingCount(queueName string, uid int, delta int64) {
+	q := t.queueWithSavedCounts(queueName)
 	if !q.Exists() {
 		q.CreatorUID = uid
 	}
-	q.WaitingJobs = max(0, q.WaitingJobs+n)
+	q.WaitingJobs = max(0, q.WaitingJobs+delta)
 }
 
 // updateMetaQueueList updates the list in the table meta with the counts of queues that the transaction has
@@ -100,7 +100,7 @@ func (e *Engine) loadQueueCounts() error {
 		m.metaQueueNames = append(m.metaQueueNames, name)
 	}
 	for _, q := range m.lanes.Queues {
-		m.jobsUnderOwnRetention += q.RetainedJobs
+		m.ownRetentionJobCount += q.RetainedJobs
 	}
 	m.recountLeasedJobs()
 	return err

@@ -15,7 +15,7 @@ func (e *Engine) SetQueue(ctx context.Context, name string, rule store.QueueRule
 	if rule.Weight < 1 || rule.Concurrency < 0 || rule.MaxPendingJobs < 0 {
 		return errors.New("weight must be at least 1, and concurrency and max_pending at least 0")
 	}
-	return e.Do(ctx, Prompt, func(t *Tx) error {
+	return e.Do(ctx, PromptClass, func(t *Tx) error {
 		t.setQueueRule(t.engine.memory.lanes.FindOrAddQueue(name), rule)
 		return t.statementErr
 	})
@@ -26,7 +26,7 @@ func (e *Engine) SetQueue(ctx context.Context, name string, rule store.QueueRule
 func (t *Tx) setQueueRule(q *lanes.Queue, rule store.QueueRule) {
 	m := &t.engine.memory
 	t.requireCacheReload()
-	old, weights, lastTurns, fixedTurns := q.Rule, m.lanes.WeightedQueueCount, q.LastTurnByUID, q.LastFinalTurn
+	old, weights, lastTurns, fixedTurns := q.Rule, m.lanes.WeightedQueueCount, q.LastTurnByUID, q.LastPermanentTurn
 	nextTurns, turn := map[*lanes.Queue]int64{}, m.lastServedQueueTurn
 	for _, other := range m.lanes.Queues {
 		if other.NextTurn != 0 {
@@ -36,7 +36,7 @@ func (t *Tx) setQueueRule(q *lanes.Queue, rule store.QueueRule) {
 	}
 	t.undoFuncs = append(t.undoFuncs, func() {
 		q.SetRule(old)
-		q.LastTurnByUID, q.LastFinalTurn = lastTurns, fixedTurns
+		q.LastTurnByUID, q.LastPermanentTurn = lastTurns, fixedTurns
 		m.lanes.WeightedQueueCount, m.lastServedQueueTurn = weights, turn
 		for other, next := range nextTurns {
 			other.NextTurn = next
@@ -44,8 +44,8 @@ func (t *Tx) setQueueRule(q *lanes.Queue, rule store.QueueRule) {
 		m.lanes.UpdateQueueReadiness(q)
 	})
 	m.lastServedQueueTurn = 0
-	q.LastTurnByUID, q.LastFinalTurn = nil, m.claimedJobs
-	t.publishUserTurns(q)
+	q.LastTurnByUID, q.LastPermanentTurn = nil, m.claimedJobCount
+	t.markUserTurnsChanged(q)
 	m.lanes.WeightedQueueCount += int(records.BoolToInt(rule.Weight != 1) - records.BoolToInt(q.Weight != 1))
 	q.SetRule(rule)
 	t.writeQueueRow(q)

@@ -36,7 +36,8 @@ func (t *Tx) Queue(name string) *rules.Queue {
 // or has too many running jobs.
 func (t *Tx) QueueWaitReason(name string) store.WaitReason {
 	q := t.engine.memory.lanes.FindOrAddQueue(name)
-	return store.WaitReason{GateKeyOrQueue: name, UsedUnits: q.LeasedJobs, MaxUnits: q.Rule.Concurrency, NeededUnits: 1,
+	return store.WaitReason{GateKeyOrQueueName: name, UsedUnits: q.LeasedJobs, MaxUnits: q.Rule.Concurrency,
+		NeededUnits: 1,
 		QueuePaused: q.Rule.Paused}
 }
 
@@ -79,11 +80,11 @@ func (t *Tx) LastServedQueueTurn() int64 { return t.engine.memory.lastServedQueu
 
 // RecordQueueTurn implements rules.Queues. It records that a job was claimed from a queue in the turn with this number,
 // and sets the number of the queue's next turn.
-func (t *Tx) RecordQueueTurn(q *rules.Queue, turn, nextTurn int64) {
+func (t *Tx) RecordQueueTurn(q *rules.Queue, usedTurn, nextTurn int64) {
 	l := t.engine.memory.lanes.FindOrAddQueue(q.Name)
 	old := l.NextTurn
 	t.undoFuncs = append(t.undoFuncs, func() { l.NextTurn = old })
-	l.NextTurn, t.engine.memory.lastServedQueueTurn = nextTurn, turn
+	l.NextTurn, t.engine.memory.lastServedQueueTurn = nextTurn, usedTurn
 }
 
 // BestLane implements rules.Lanes. It considers the lanes of a queue in which a job can start. It returns the lane
@@ -103,13 +104,13 @@ func (t *Tx) removeUnneededQueues() (more bool, err error) {
 	if int64(len(m.lanes.Queues)) <= t.engine.maxEmptyLanes {
 		return false, nil
 	}
-	t.afterCommit = append(t.afterCommit, func() {
+	t.afterCommitFuncs = append(t.afterCommitFuncs, func() {
 		scanned := 0
 		for name, q := range m.lanes.Queues { // in random order, so that later calls check other queues
 			if scanned++; scanned > maxChangedJobsPerStep {
 				return
 			}
-			if q.CanEvict() && q.NextTurn <= m.lastServedQueueTurn {
+			if q.IsEvictable() && q.NextTurn <= m.lastServedQueueTurn {
 				delete(m.lanes.Queues, name)
 				t.engine.UpdatePublishedState(func(state *reads.ReaderState) { delete(state.LastTurnsByQueue, name) })
 			}
@@ -144,11 +145,11 @@ func (e *Engine) Queues(ctx context.Context) (states []store.QueueState, err err
 
 // checkQueueLimits returns an error if new jobs exceed the maximum number of waiting jobs of a queue, or if their
 // user would create too many queues. jobsPerQueue is the number of new jobs by queue.
-func (t *Tx) checkQueueLimits(uid int, jobsPerQueue map[string]int64) error {
-	if err := rules.CheckQueueWaitingLimits(t, jobsPerQueue); err != nil {
+func (t *Tx) checkQueueLimits(uid int, newJobsByQueue map[string]int64) error {
+	if err := rules.CheckQueueWaitingLimits(t, newJobsByQueue); err != nil {
 		return err
 	}
-	begun := len(t.namesOfNewQueues(jobsPerQueue))
+	begun := len(t.namesOfNewQueues(newJobsByQueue))
 	if begun == 0 {
 		return nil
 	}
@@ -165,9 +166,9 @@ func (t *Tx) checkQueueLimits(uid int, jobsPerQueue map[string]int64) error {
 	return nil
 }
 
-// namesOfNewQueues returns the names in jobsPerQueue for which no queue exists yet, sorted.
-func (t *Tx) namesOfNewQueues(jobsPerQueue map[string]int64) (names []string) {
-	for name := range jobsPerQueue {
+// namesOfNewQueues returns the names in newJobsByQueue for which no queue exists yet, sorted.
+func (t *Tx) namesOfNewQueues(newJobsByQueue map[string]int64) (names []string) {
+	for name := range newJobsByQueue {
 		if q := t.engine.memory.lanes.Queues[name]; q == nil || !q.Exists() {
 			names = append(names, name)
 		}

@@ -60,8 +60,8 @@ func TestNoSQLStatementScansOrSorts(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	enqueue(t, s, 1)
-	stageJobs(t, s, "a", 1, true)
-	stageJobs(t, s, "z", 1, true)                                          // opening the store again discards this batch
+	stageBatchJobs(t, s, "a", 1, true)
+	stageBatchJobs(t, s, "z", 1, true)                                     // opening the store again discards this batch
 	_, err := s.Enqueue(t.Context(), store.EnqueueRequest{BatchName: "a"}) // opening the store again completes this batch
 	if err := errors.Join(err, s.Close()); err != nil {
 		t.Fatal(err)
@@ -71,7 +71,7 @@ func TestNoSQLStatementScansOrSorts(t *testing.T) {
 	holdDamagedJob(t, s)
 	dropDamagedBatch(t, s)
 	detachDamagedFrame(t, s)
-	stageJobs(t, s, "i", 1, true)
+	stageBatchJobs(t, s, "i", 1, true)
 	_, err = s.Enqueue(t.Context(), store.EnqueueRequest{BatchName: "i"})
 	if err == nil {
 		_, err = s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{draft(func(j *queue.Job) {
@@ -83,7 +83,7 @@ func TestNoSQLStatementScansOrSorts(t *testing.T) {
 	}
 	var statements []string
 	var plans []string
-	err = s.Do(t.Context(), Urgent, func(tx *Tx) error {
+	err = s.Do(t.Context(), UrgentClass, func(tx *Tx) error {
 		for q := range s.conn.PreparedStmts {
 			statements = append(statements, q)
 		}
@@ -123,15 +123,15 @@ func TestNoSQLStatementScansOrSorts(t *testing.T) {
 	if len(plans) < 30 {
 		t.Errorf("got %d plans only", len(plans))
 	}
-	for _, q := range sourceStatements(t) {
+	for _, q := range sqlStatementsInSource(t) {
 		if !strings.Contains(strings.Join(statements, "\n"), q) {
 			t.Errorf("a statement of the source was not examined: %s", q)
 		}
 	}
 }
 
-// sourceStatements returns all SQL statements in the source, except the schema.
-func sourceStatements(t *testing.T) (list []string) {
+// sqlStatementsInSource returns all SQL statements in the source, except the schema.
+func sqlStatementsInSource(t *testing.T) (list []string) {
 	files, err := filepath.Glob("*.go")
 	for _, other := range []string{"reads", "sqlite", "sqlitedb"} {
 		more, err2 := filepath.Glob("../" + other + "/*.go")

@@ -5,14 +5,16 @@ import "github.com/queuectl/queuectl/store/database"
 // These limits apply to one transaction that removes attempts and dependencies. Later transactions remove the other
 // attempts and dependencies.
 const (
-	// maxRemovedWithJob limits how many attempts, and how many dependencies, are removed in the same
+	// maxRowsRemovedWithJob limits how many attempts, and how many dependencies, are removed in the same
 	// transaction as their job.
-	maxRemovedWithJob = 200
-	maxRemovedPerTx   = 1000 // maximum number of attempts and dependencies that one transaction removes
-	maxRemovedPerStep = 500  // attempts, or dependencies, of a removed job that one call of continueJobRemovals removes
-	// maxRemovedBytes limits how many bytes of outputs and results of one job are removed from the database in one step:
-	// with the job itself, or in one call of continueJobRemovals. The attempt that reaches the limit is still removed.
-	maxRemovedBytes = 1 << 20
+	maxRowsRemovedWithJob = 200
+	maxRowsRemovedPerTx   = 1000 // maximum number of attempts and dependencies that one transaction removes
+	// attempts, or dependencies, of a removed job that one call of continueJobRemovals removes
+	maxRowsRemovedPerJobStep = 500
+	// maxBytesRemovedPerStep limits how many bytes of outputs and results of one job are removed from the database in one
+	// step: with the job itself, or in one call of continueJobRemovals. The attempt that reaches the limit is still
+	// removed.
+	maxBytesRemovedPerStep = 1 << 20
 )
 
 // attemptRange describes the first attempts of a job.
@@ -24,12 +26,12 @@ type attemptRange struct {
 	includesLastAttempt bool  // the job has no further attempts
 }
 
-// firstAttempts reads the sizes of the first attempts of a job, until limit attempts or maxRemovedBytes bytes
-// of output are reached.
-func (t *Tx) firstAttempts(seq int64, limit int) (a attemptRange) {
+// measureFirstAttempts reads the sizes of the first attempts of a job, until limit attempts or maxBytesRemovedPerStep
+// bytes of output are reached.
+func (t *Tx) measureFirstAttempts(jobSeq int64, limit int) (a attemptRange) {
 	a.includesLastAttempt = true
 	t.Query(func(r database.Row) (bool, error) {
-		if a.attemptCount == limit || a.storedBytes >= maxRemovedBytes {
+		if a.attemptCount == limit || a.storedBytes >= maxBytesRemovedPerStep {
 			a.includesLastAttempt = false
 			return false, nil
 		}
@@ -38,19 +40,19 @@ func (t *Tx) firstAttempts(seq int64, limit int) (a attemptRange) {
 			r.Int64(2)
 		return true, nil
 	},
-		`SELECT n, output_bytes, coalesce(octet_length(output), 0) + coalesce(octet_length(result), 0) FROM attempts WHERE seq = ? ORDER BY n LIMIT ?`, seq, int64(limit)+1)
+		`SELECT n, output_bytes, coalesce(octet_length(output), 0) + coalesce(octet_length(result), 0) FROM attempts WHERE seq = ? ORDER BY n LIMIT ?`, jobSeq, int64(limit)+1)
 	return a
 }
 
 // removeAttempts deletes the first attempts of a job, as described by a. It adds their output files to the
 // table garbage, which lists the files to delete.
-func (t *Tx) removeAttempts(seq int64, a attemptRange) {
+func (t *Tx) removeAttempts(jobSeq int64, a attemptRange) {
 	if a.attemptCount == 0 {
 		return
 	}
 	t.Exec(
-		`INSERT INTO garbage SELECT output_ref, node FROM attempts WHERE seq = ? AND n <= ? AND output_ref <> '' ON CONFLICT DO NOTHING`, seq, a.lastAttemptNumber)
-	t.Exec(`DELETE FROM attempts WHERE seq = ? AND n <= ?`, seq, a.lastAttemptNumber)
+		`INSERT INTO garbage SELECT output_ref, node FROM attempts WHERE seq = ? AND n <= ? AND output_ref <> '' ON CONFLICT DO NOTHING`, jobSeq, a.lastAttemptNumber)
+	t.Exec(`DELETE FROM attempts WHERE seq = ? AND n <= ?`, jobSeq, a.lastAttemptNumber)
 	t.engine.memory.outputBytes -= a.outputBytes
 	t.removedRows += a.attemptCount
 	t.readJobBytes += int(a.storedBytes)
@@ -58,18 +60,18 @@ func (t *Tx) removeAttempts(seq int64, a attemptRange) {
 
 // RemoveJob implements rules.Jobs. It deletes a job, so that readers no longer see anything of it. If the job
 // has many attempts or dependencies, continueJobRemovals deletes the rest of them later.
-func (t *Tx) RemoveJob(seq int64) error {
-	n, all, _ := t.DeleteSomeEdges(seq, min(maxRemovedWithJob, maxRemovedPerTx-t.removedRows))
+func (t *Tx) RemoveJob(jobSeq int64) error {
+	n, all, _ := t.DeleteSomeEdges(jobSeq, min(maxRowsRemovedWithJob, maxRowsRemovedPerTx-t.removedRows))
 	t.removedRows += n
-	a := t.firstAttempts(seq, maxRemovedWithJob)
-	if all && a.includesLastAttempt && t.removedRows+a.attemptCount <= maxRemovedPerTx {
-		t.removeAttempts(seq, a)
+	a := t.measureFirstAttempts(jobSeq, maxRowsRemovedWithJob)
+	if all && a.includesLastAttempt && t.removedRows+a.attemptCount <= maxRowsRemovedPerTx {
+		t.removeAttempts(jobSeq, a)
 	} else {
-		t.Exec(`INSERT INTO removed (seq) VALUES (?)`, seq)
+		t.Exec(`INSERT INTO removed (seq) VALUES (?)`, jobSeq)
 		t.WakeServiceAt(t.startTime)
 	}
-	t.Exec(`DELETE FROM inputs WHERE seq = ?`, seq)
-	return t.Exec(`DELETE FROM jobs WHERE seq = ?`, seq)
+	t.Exec(`DELETE FROM inputs WHERE seq = ?`, jobSeq)
+	return t.Exec(`DELETE FROM jobs WHERE seq = ?`, jobSeq)
 }
 
 // continueJobRemovals deletes the next attempts and dependencies of a removed job. more is true if it must be called
@@ -79,12 +81,12 @@ func (t *Tx) continueJobRemovals() (more bool, err error) {
 	if seq == 0 {
 		return false, t.statementErr
 	}
-	n, all, err := t.DeleteSomeEdges(seq, maxRemovedPerStep)
+	n, all, err := t.DeleteSomeEdges(seq, maxRowsRemovedPerJobStep)
 	t.removedRows += n
 	if err != nil || !all {
 		return true, err
 	}
-	a := t.firstAttempts(seq, maxRemovedPerStep)
+	a := t.measureFirstAttempts(seq, maxRowsRemovedPerJobStep)
 	if t.removeAttempts(seq, a); a.includesLastAttempt {
 		t.Exec(`DELETE FROM removed WHERE seq = ?`, seq)
 	}

@@ -15,14 +15,14 @@ import (
 const rerankedJobsPerTx = 250
 
 // rerankingProgress says how far the computation of new ranks for the waiting jobs has come. The computation processes
-// one state after another. All jobs in earlier states have new ranks. In currentState, the jobs with a seq up to
-// rankedUpToSeq have new ranks. If currentState is 0, all jobs have new ranks.
+// one state after another. All jobs in earlier states have new ranks. In stateBeingReranked, the jobs with a seq up to
+// rankedUpToSeq have new ranks. If stateBeingReranked is 0, all jobs have new ranks.
 //
 // A claim computes the ranks of the jobs that it takes. So a job is not missed if it later returns to a state
 // that was already processed.
 type rerankingProgress struct {
-	currentState  queue.State
-	rankedUpToSeq int64
+	stateBeingReranked queue.State
+	rankedUpToSeq      int64
 }
 
 // formatRankOrder encodes an order for the table meta.
@@ -44,7 +44,7 @@ func parseRankOrder(text string) (o queue.RankOrder) {
 // SetRankOrder changes the order of jobs, from which ranks are computed. Calls of RerankWaitingJobs then give the
 // waiting jobs new ranks.
 func (e *Engine) SetRankOrder(ctx context.Context, o queue.RankOrder) error {
-	return e.Do(ctx, Prompt, func(t *Tx) error {
+	return e.Do(ctx, PromptClass, func(t *Tx) error {
 		if t.engine.memory.order == o {
 			return nil
 		}
@@ -56,8 +56,8 @@ func (e *Engine) SetRankOrder(ctx context.Context, o queue.RankOrder) error {
 // resumeReranking restarts the computation of new ranks, if the last service did not finish it or the order was changed
 // while no service ran.
 func (e *Engine) resumeReranking(ctx context.Context) error {
-	return e.Do(ctx, Prompt, func(t *Tx) error {
-		if t.engine.memory.storedRanksOrder == formatRankOrder(t.engine.memory.order) {
+	return e.Do(ctx, PromptClass, func(t *Tx) error {
+		if t.engine.memory.storedRanksOrderText == formatRankOrder(t.engine.memory.order) {
 			return nil
 		}
 		return t.beginReranking()
@@ -66,7 +66,8 @@ func (e *Engine) resumeReranking(ctx context.Context) error {
 
 // beginReranking gives the leased jobs new ranks. Later calls of RerankWaitingJobs do this for the waiting jobs.
 func (t *Tx) beginReranking() error {
-	t.engine.memory.rerankProgress, t.engine.memory.storedRanksOrder = rerankingProgress{currentState: queue.Blocked}, ""
+	t.engine.memory.rerankProgress,
+		t.engine.memory.storedRanksOrderText = rerankingProgress{stateBeingReranked: queue.Blocked}, ""
 	t.Exec(`UPDATE meta SET ranked_by = '', ordered_by = ?`, formatRankOrder(t.engine.memory.order))
 	for seq := range t.engine.memory.leases {
 		j := t.Lease(seq).Job
@@ -74,7 +75,7 @@ func (t *Tx) beginReranking() error {
 			return err
 		}
 	}
-	c := &t.engine.memory.jobCounts
+	c := &t.engine.memory.jobCountByState
 	if c[queue.Blocked]+c[queue.Held]+c[queue.Pending]+c[queue.Failed] == 0 {
 		t.endReranking()
 	}
@@ -83,9 +84,9 @@ func (t *Tx) beginReranking() error {
 
 // endReranking records that all jobs have new ranks.
 func (t *Tx) endReranking() {
-	t.engine.memory.rerankProgress, t.engine.memory.storedRanksOrder = rerankingProgress{},
+	t.engine.memory.rerankProgress, t.engine.memory.storedRanksOrderText = rerankingProgress{},
 		formatRankOrder(t.engine.memory.order)
-	t.Exec(`UPDATE meta SET ranked_by = ?`, t.engine.memory.storedRanksOrder)
+	t.Exec(`UPDATE meta SET ranked_by = ?`, t.engine.memory.storedRanksOrderText)
 }
 
 // RerankWaitingJobs gives the next waiting jobs new ranks, if the order has changed. more is true if more jobs need new
@@ -94,13 +95,13 @@ func (e *Engine) RerankWaitingJobs(ctx context.Context) (more bool, err error) {
 	if !e.JobReader.Counts().RerankUnfinished {
 		return false, nil
 	}
-	return doWithResult(ctx, e, &queuedOperation{priorityClass: Normal}, func(t *Tx) (more bool, err error) {
+	return doWithResult(ctx, e, &queuedOperation{priorityClass: NormalClass}, func(t *Tx) (more bool, err error) {
 		at := &t.engine.memory.rerankProgress
-		if at.currentState == 0 {
+		if at.stateBeingReranked == 0 {
 			return false, nil
 		}
 		list, err := t.readJobs(rerankedJobsPerTx, `jobs INDEXED BY jobs_state WHERE state = ? AND seq > ? ORDER BY seq`,
-			int64(at.currentState), at.rankedUpToSeq)
+			int64(at.stateBeingReranked), at.rankedUpToSeq)
 		if err != nil {
 			return false, err
 		}
@@ -112,11 +113,11 @@ func (e *Engine) RerankWaitingJobs(ctx context.Context) (more bool, err error) {
 		}
 		switch {
 		case len(list) == rerankedJobsPerTx:
-		case at.currentState < queue.Failed:
-			*at = rerankingProgress{currentState: at.currentState + 1}
+		case at.stateBeingReranked < queue.Failed:
+			*at = rerankingProgress{stateBeingReranked: at.stateBeingReranked + 1}
 		default:
 			t.endReranking()
 		}
-		return at.currentState != 0, t.statementErr
+		return at.stateBeingReranked != 0, t.statementErr
 	})
 }

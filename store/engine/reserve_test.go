@@ -14,7 +14,7 @@ import (
 )
 
 // The last part of the disk reserve is released only for operations that remove data.
-func TestReserveKeepsSpaceForRemovals(t *testing.T) {
+func TestDiskReserveKeepsSpaceForRemovals(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	const removalBytes = 2 << 20 // the part of the reserve that is only for removals
@@ -28,14 +28,14 @@ func TestReserveKeepsSpaceForRemovals(t *testing.T) {
 		return info.Size()
 	}
 	for range 3 {
-		err := s.Do(t.Context(), engine.Urgent, func(*engine.Tx) error { return full })
+		err := s.Do(t.Context(), engine.UrgentClass, func(*engine.Tx) error { return full })
 		if !errors.Is(err, queue.ErrNoSpace) || left() != removalBytes {
 			t.Fatalf("an operation that records a job: %v, and %d bytes of the reserve remain; want %v and %d", err, left(),
 				queue.ErrNoSpace, removalBytes)
 		}
 	}
 	tries := 0
-	err := s.DoRemoval(t.Context(), engine.Normal, func(*engine.Tx) error {
+	err := s.DoRemoval(t.Context(), engine.NormalClass, func(*engine.Tx) error {
 		if tries++; left() > 0 {
 			return full
 		}
@@ -44,7 +44,7 @@ func TestReserveKeepsSpaceForRemovals(t *testing.T) {
 	if err != nil || tries != 2 {
 		t.Errorf("an operation that removes: %v after %d tries, want no error after 2", err, tries)
 	}
-	err = s.DoRemoval(t.Context(), engine.Normal, func(*engine.Tx) error { return full })
+	err = s.DoRemoval(t.Context(), engine.NormalClass, func(*engine.Tx) error { return full })
 	if !errors.Is(err, queue.ErrNoSpace) {
 		t.Errorf("without a remaining reserve: %v, want %v", err, queue.ErrNoSpace)
 	}

@@ -20,21 +20,21 @@ import (
 func TestRestoredStatisticsContinue(t *testing.T) {
 	now := queue.UnixMillisOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
 	s := openWithClock(t, t.TempDir(), &now)
-	engine.CompleteOne(t, engine.NewStoreForEngine(s.Engine), "f")
+	engine.CompleteOneJob(t, engine.NewStoreForEngine(s.Engine), "f")
 	now += queue.UnixMillis((26 * time.Hour).Milliseconds())
-	engine.CompleteOne(t, engine.NewStoreForEngine(s.Engine), "f")
-	engine.PromoteAll(t, engine.NewStoreForEngine(s.Engine))
-	file, dir := backup(t, s), t.TempDir()
-	engine.CompleteOne(t, engine.NewStoreForEngine(s.Engine), "f") // the backup does not contain this job
-	if err := restore(dir, file); err != nil {
+	engine.CompleteOneJob(t, engine.NewStoreForEngine(s.Engine), "f")
+	engine.ApplyAllDueChanges(t, engine.NewStoreForEngine(s.Engine))
+	file, dir := backupToFile(t, s), t.TempDir()
+	engine.CompleteOneJob(t, engine.NewStoreForEngine(s.Engine), "f") // the backup does not contain this job
+	if err := restoreBackup(dir, file); err != nil {
 		t.Fatal(err)
 	}
 	s = openWithClock(t, dir, &now)
-	engine.CompleteOne(t, engine.NewStoreForEngine(s.Engine), "f")
+	engine.CompleteOneJob(t, engine.NewStoreForEngine(s.Engine), "f")
 	now += queue.UnixMillis((20 * time.Hour).Milliseconds())
-	engine.PromoteAll(t, engine.NewStoreForEngine(s.Engine))
+	engine.ApplyAllDueChanges(t, engine.NewStoreForEngine(s.Engine))
 	for g := store.PerMinute; g <= store.PerDay; g++ {
-		if f := engine.StatisticsOf(t, engine.NewStoreForEngine(s.Engine), g); f.Started != 3 || f.Completed != 3 {
+		if f := engine.SumStatistics(t, engine.NewStoreForEngine(s.Engine), g); f.Started != 3 || f.Completed != 3 {
 			t.Errorf("by %v %d began and %d completed, want 3", g, f.Started, f.Completed)
 		}
 	}
@@ -44,8 +44,8 @@ func TestRestoredStatisticsContinue(t *testing.T) {
 	}
 }
 
-// backup writes a backup of the store to a file.
-func backup(t *testing.T, s *sqlite.Store) (file string) {
+// backupToFile writes a backup of the store to a file.
+func backupToFile(t *testing.T, s *sqlite.Store) (file string) {
 	t.Helper()
 	none := func(string) (io.ReadCloser, error) { return nil, os.ErrNotExist }
 	made, err := s.Backup(t.Context(), none, func(int64, int64) error { return nil })
@@ -64,8 +64,8 @@ func backup(t *testing.T, s *sqlite.Store) (file string) {
 	return file
 }
 
-// restore restores a backup without outputs into a state directory.
-func restore(dir, file string) error {
+// restoreBackup restores a backup without outputs into a state directory.
+func restoreBackup(dir, file string) error {
 	_, replace, err := integrity.PrepareRestore(dir, file, func(string) (io.WriteCloser, error) {
 		return nil,
 			errors.New("no outputs here")

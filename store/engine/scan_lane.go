@@ -45,7 +45,7 @@ func (t *Tx) ScanLane(l *rules.LaneScan) error {
 		full = len(l.Jobs) >= l.WantedJobs || l.ClaimBytesRead >= rules.MaxBytesReadPerClaim
 		return !full || more(), nil
 	}
-	if l.JobReadScope == rules.ReadFull {
+	if l.JobReadScope == rules.ReadFullJob {
 		t.engine.lastClaimQueue = l.Lane.Queue
 		// Only claims read jobs in full. A claim uses the jobs of one lane before it reads the next lane.
 		t.engine.emptyClaimBuffer()
@@ -81,7 +81,7 @@ func (e *Engine) emptyClaimBuffer() {
 func (t *Tx) peekNextPriority(l *rules.LaneScan) error {
 	l.ReachedLaneEnd = true
 	found := func(h *readahead.LaneHead) (more bool) {
-		if t.readAhead.HasLeftLane(h.Position.Seq) || t.engine.memory.leases[h.Position.Seq] != nil {
+		if t.readAhead.HasJobLeftLane(h.Position.Seq) || t.engine.memory.leases[h.Position.Seq] != nil {
 			l.NextPosition = readahead.PositionAfter(h.Position)
 			return true
 		}
@@ -92,7 +92,7 @@ func (t *Tx) peekNextPriority(l *rules.LaneScan) error {
 		return nil
 	}
 	for all := false; !all && l.ReachedLaneEnd; {
-		rows, piece := 0, t.RowLimit(0, 0)
+		rows, piece := 0, t.QueryRowLimit(0, 0)
 		err := t.Query(func(r database.Row) (bool, error) {
 			rows++
 			h := readahead.ReadLaneHead(r)
@@ -114,15 +114,15 @@ func scanLaneSQL(columns string) string {
 
 // scanLaneArgs returns the arguments for scanLaneSQL to read up to limit jobs of a lane, beginning at a
 // position.
-func scanLaneArgs(lane int64, start rules.Position, limit int) []any {
-	return []any{lane, start.Rank, start.Seq, int64(limit)}
+func scanLaneArgs(laneID int64, start rules.Position, limit int) []any {
+	return []any{laneID, start.Rank, start.Seq, int64(limit)}
 }
 
 // scanNextRows reads the next jobs of a lane and passes their rows to handleRow. If a row was read earlier
 // and its job is no longer in the lane, hasLeft is true. reachedEnd is true if the lane has no further jobs.
 func (t *Tx) scanNextRows(l *rules.LaneScan, handleRow func(r database.Row, hasLeft bool) (more bool, err error)) (
 	reachedEnd bool, err error) {
-	rows, piece := 0, t.RowLimit(l.WantedJobs-len(l.Jobs), t.engine.typicalJobBytes)
+	rows, piece := 0, t.QueryRowLimit(l.WantedJobs-len(l.Jobs), t.engine.typicalJobBytes)
 	counted := func(r database.Row, hasLeft bool) (bool, error) {
 		rows++
 		return handleRow(r, hasLeft)
@@ -130,17 +130,18 @@ func (t *Tx) scanNextRows(l *rules.LaneScan, handleRow func(r database.Row, hasL
 	args := scanLaneArgs(l.Lane.ID, l.NextPosition, piece)
 	e := t.claimPrefetch
 	t.claimPrefetch = nil
-	if e != nil && l.JobReadScope == rules.ReadFull && slices.Equal(e.queryArgs, args) {
+	if e != nil && l.JobReadScope == rules.ReadFullJob && slices.Equal(e.queryArgs, args) {
 		answered, err := e.rows.ForEachRow(func(r database.Row) (bool,
 			error) {
-			return counted(r, e.endedLeaseSeqs[r.Int64(0)])
+			return counted(r, e.endedLeaseJobSeqs[r.Int64(0)])
 		})
 		if answered || err != nil {
 			return rows < piece, err
 		}
 	}
-	if t.usesServer() && l.UpcomingLanes != nil {
-		return t.readAhead.VisitLaneJobs(l, t.RowLimit(math.MaxInt32, t.engine.typicalJobBytes), t.readLanes, handleRow)
+	if t.usesDatabaseServer() && l.UpcomingLanes != nil {
+		return t.readAhead.VisitLaneJobs(l, t.QueryRowLimit(math.MaxInt32, t.engine.typicalJobBytes), t.readLaneJobs,
+			handleRow)
 	}
 	err = t.Query(func(r database.Row) (bool, error) { return counted(r, false) },
 		scanLaneSQL(records.JobColumnsFor(l.JobReadScope)),
@@ -148,11 +149,11 @@ func (t *Tx) scanNextRows(l *rules.LaneScan, handleRow func(r database.Row, hasL
 	return rows < piece, err
 }
 
-// readLanes reads the next jobs of several lanes from the server. It only reads jobs, so it need not first
+// readLaneJobs reads the next jobs of several lanes from the server. It only reads jobs, so it need not first
 // write lanes that the transaction has changed.
-func (t *Tx) readLanes(starts []readahead.LaneStart, jobsPerLane int) ([]readahead.LaneJobs, error) {
+func (t *Tx) readLaneJobs(laneStarts []readahead.LaneStart, jobsPerLane int) ([]readahead.LaneJobs, error) {
 	if err := t.EnsureBegun(); err != nil {
 		return nil, err
 	}
-	return t.engine.sharedDatabase.ReadLanes(t, starts, jobsPerLane)
+	return t.engine.sharedDatabase.ReadLaneJobs(t, laneStarts, jobsPerLane)
 }

@@ -13,14 +13,15 @@ import (
 )
 
 // PutSchedule implements store.Schedules. It stores a new schedule, or replaces one.
-func (e *Engine) PutSchedule(ctx context.Context, p store.SchedulePutRequest) (newSchedule store.Schedule, err error) {
-	put := p.Schedule
+func (e *Engine) PutSchedule(ctx context.Context, request store.SchedulePutRequest) (newSchedule store.Schedule,
+	err error) {
+	put := request.Schedule
 	draft, input, err := records.EncodeScheduleDraft(put.JobDraft)
 	if err != nil {
 		return put, err
 	}
 	bytes := int64(len(draft)+len(input)+len(put.SpecJSON)) + store.QuotaBytesPerJob
-	err = e.Do(ctx, Prompt, func(t *Tx) error {
+	err = e.Do(ctx, PromptClass, func(t *Tx) error {
 		if err := t.engine.diskSpace.CheckDiskSpace(); err != nil {
 			return err
 		}
@@ -28,7 +29,7 @@ func (e *Engine) PutSchedule(ctx context.Context, p store.SchedulePutRequest) (n
 		own := t.queryInt(`SELECT count(*) FROM schedules INDEXED BY schedules_uid WHERE uid = ? AND name <> ?`,
 			int64(put.OwnerUID), put.Name)
 		switch {
-		case old.generation != p.ReplacedGeneration:
+		case old.generation != request.ReplacedGeneration:
 			return store.ErrScheduleChanged
 		case own >= store.MaxSchedulesPerUser:
 			return store.ErrTooManySchedules
@@ -37,7 +38,7 @@ func (e *Engine) PutSchedule(ctx context.Context, p store.SchedulePutRequest) (n
 		if old.uid == put.OwnerUID {
 			more -= old.storedBytes
 		}
-		if err := rules.CheckUserByteLimit(t, put.OwnerUID, more, p.MaxBytesPerUser); err != nil {
+		if err := rules.CheckUserByteLimit(t, put.OwnerUID, more, request.MaxBytesPerUser); err != nil {
 			return err
 		}
 		first := put.JobDraft
@@ -60,13 +61,13 @@ func (e *Engine) PutSchedule(ctx context.Context, p store.SchedulePutRequest) (n
 			int64(put.CreatedAt), int64(put.LastOccurrenceAt), int64(put.NextOccurrenceAt), int64(put.NextDueAt), draft, input,
 			put.SpecJSON,
 			bytes)
-		t.AddUserBytes(old.uid, -old.storedBytes, 0)
-		t.AddUserBytes(put.OwnerUID, bytes, 0)
+		t.AdjustUserBytes(old.uid, -old.storedBytes, 0)
+		t.AdjustUserBytes(put.OwnerUID, bytes, 0)
 		if put.PausedAt != 0 {
 			t.SetScheduleState(&put)
 		}
 		t.WakeServiceAt(put.NextDueAt)
-		return t.recordEvent(queue.EventScheduleAdded, nil, queue.EventDetail{CausedByUID: &p.RequestedByUID,
+		return t.recordEvent(queue.EventScheduleAdded, nil, queue.EventDetail{CausedByUID: &request.RequestedByUID,
 			ScheduleName: put.Name})
 	})
 	return newSchedule, err
@@ -102,7 +103,7 @@ func (t *Tx) SetScheduleState(s *store.Schedule) error {
 		`UPDATE schedules SET last_at = ?, next_at = ?, due_at = ?, boot = ?, paused_at = ?, paused_by = ?, note = ?
 			WHERE name = ?`,
 		int64(s.LastOccurrenceAt), int64(s.NextOccurrenceAt), int64(s.NextDueAt), s.LastBootID, int64(s.PausedAt),
-		uidOrNull(s.PausedByUID), s.Note, s.Name)
+		uidOrNull(s.PausedByUID), s.PauseOrDamageNote, s.Name)
 }
 
 // UnfinishedJobs implements rules.Schedules. It lists unfinished jobs of a user's schedule, newest first.
@@ -125,16 +126,16 @@ func (t *Tx) AddOccurrenceRecord(schedule string, r store.OccurrenceRecord) erro
 		schedule, schedule, int64(store.MaxRecordsPerSchedule))
 }
 
-// IsIDTaken implements rules.Jobs. It reports whether a job has the id. Jobs of batches that are not committed
+// IsJobIDTaken implements rules.Jobs. It reports whether a job has the id. Jobs of batches that are not committed
 // count too.
-func (t *Tx) IsIDTaken(id string) (bool, error) {
+func (t *Tx) IsJobIDTaken(id string) (bool, error) {
 	taken, err := t.takenIDs([]string{id})
 	return taken[id], err
 }
 
 // RemoveSchedule removes a schedule and the records of its occurrences.
 func (e *Engine) RemoveSchedule(ctx context.Context, name string, generation int64, byUID int) error {
-	return e.Do(ctx, Prompt, func(t *Tx) error {
+	return e.Do(ctx, PromptClass, func(t *Tx) error {
 		old := t.readStoredSchedule(name)
 		switch {
 		case old.generation == 0:
@@ -142,7 +143,7 @@ func (e *Engine) RemoveSchedule(ctx context.Context, name string, generation int
 		case old.generation != generation:
 			return store.ErrScheduleChanged
 		}
-		t.AddUserBytes(old.uid, -old.storedBytes, 0)
+		t.AdjustUserBytes(old.uid, -old.storedBytes, 0)
 		t.Exec(`DELETE FROM schedules WHERE name = ?`, name)
 		t.Exec(`DELETE FROM schedule_runs WHERE name = ?`, name)
 		return t.recordEvent(queue.EventScheduleRemoved, nil, queue.EventDetail{CausedByUID: &byUID, ScheduleName: name})
@@ -150,41 +151,44 @@ func (e *Engine) RemoveSchedule(ctx context.Context, name string, generation int
 }
 
 // PauseSchedule pauses or resumes a schedule. A paused schedule creates no jobs.
-func (e *Engine) PauseSchedule(ctx context.Context, p store.SchedulePauseRequest) error {
-	return e.Do(ctx, Prompt, func(t *Tx) error {
-		current, err := t.Schedule(p.ScheduleName)
+func (e *Engine) PauseSchedule(ctx context.Context, request store.SchedulePauseRequest) error {
+	return e.Do(ctx, PromptClass, func(t *Tx) error {
+		current, err := t.Schedule(request.ScheduleName)
 		switch {
 		case err != nil:
 			return err
-		case current.Generation != p.Generation:
+		case current.Generation != request.Generation:
 			return store.ErrScheduleChanged
-		case p.Pause == (current.PausedAt != 0):
+		case request.Pause == (current.PausedAt != 0):
 			return nil
-		case p.Pause:
-			current.PausedAt, current.PausedByUID, current.Note = t.startTime, p.RequestedByUID, p.PauseNote
+		case request.Pause:
+			current.PausedAt, current.PausedByUID, current.PauseOrDamageNote = t.startTime, request.RequestedByUID,
+				request.PauseNote
 			current.NextOccurrenceAt, current.NextDueAt = 0, 0
 		default:
-			current.PausedAt, current.PausedByUID, current.Note = 0, nil, ""
+			current.PausedAt, current.PausedByUID, current.PauseOrDamageNote = 0, nil, ""
 			current.LastOccurrenceAt, current.NextOccurrenceAt, current.NextDueAt, current.LastBootID =
-				max(current.LastOccurrenceAt, p.LastOccurrenceAt), p.NextOccurrenceAt, p.NextDueAt, p.LastBootID
-			t.WakeServiceAt(p.NextDueAt)
+				max(current.LastOccurrenceAt, request.LastOccurrenceAt), request.NextOccurrenceAt, request.NextDueAt,
+				request.LastBootID
+			t.WakeServiceAt(request.NextDueAt)
 		}
 		t.SetScheduleState(&current)
 		kind := queue.EventScheduleResumed
-		if p.Pause {
+		if request.Pause {
 			kind = queue.EventSchedulePaused
 		}
-		return t.recordEvent(kind, nil, queue.EventDetail{CausedByUID: p.RequestedByUID, ScheduleName: p.ScheduleName,
-			ActionTarget: p.PauseNote})
+		return t.recordEvent(kind, nil, queue.EventDetail{CausedByUID: request.RequestedByUID,
+			ScheduleName: request.ScheduleName,
+			ActionTarget: request.PauseNote})
 	})
 }
 
 // RunOccurrences enqueues the jobs of planned starts (occurrences) of a schedule, and records the outcomes.
 func (e *Engine) RunOccurrences(ctx context.Context, request store.OccurrenceRequest) (result store.OccurrenceResult,
 	err error) {
-	return doWithResult(ctx, e, &queuedOperation{priorityClass: Prompt},
+	return doWithResult(ctx, e, &queuedOperation{priorityClass: PromptClass},
 		func(t *Tx) (result store.OccurrenceResult, err error) {
-			if err := t.engine.diskSpace.CheckDiskSpace(); err != nil && len(request.Occurrences) > 0 {
+			if err := t.engine.diskSpace.CheckDiskSpace(); err != nil && len(request.OccurrencesToRun) > 0 {
 				return result, err
 			}
 			return t.rules.RunOccurrences(&request, func(draft queue.Job) (int64, string, error) {

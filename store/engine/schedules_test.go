@@ -30,14 +30,14 @@ func TestDamagedScheduleCreatesNoJobs(t *testing.T) {
 		t.Fatalf("due: %v, %v", due, err)
 	}
 	for _, one := range due {
-		if one.IsDamaged != (one.Name == "s1") || one.IsDamaged != (one.Note != "") {
-			t.Errorf("%s: damaged %t, %q", one.Name, one.IsDamaged, one.Note)
+		if one.IsDamaged != (one.Name == "s1") || one.IsDamaged != (one.PauseOrDamageNote != "") {
+			t.Errorf("%s: damaged %t, %q", one.Name, one.IsDamaged, one.PauseOrDamageNote)
 		}
 		fired, err := s.RunOccurrences(ctx, store.OccurrenceRequest{ScheduleName: one.Name, Generation: one.Generation,
-			Occurrences:    []queue.UnixMillis{1},
-			CandidateJobID: func(queue.UnixMillis, int) string { return "run-" + one.Name }})
-		if err != nil || fired.WasCarriedOut == one.IsDamaged {
-			t.Errorf("%s: fired %t, %v", one.Name, fired.WasCarriedOut, err)
+			OccurrencesToRun: []queue.UnixMillis{1},
+			CandidateJobID:   func(queue.UnixMillis, int) string { return "run-" + one.Name }})
+		if err != nil || fired.RequestCarriedOut == one.IsDamaged {
+			t.Errorf("%s: fired %t, %v", one.Name, fired.RequestCarriedOut, err)
 		}
 	}
 	if list, err := s.ListSchedules(ctx, "", 9); err != nil || len(list) != 3 {
@@ -75,7 +75,7 @@ func TestSchedulesSurviveReopening(t *testing.T) {
 		t.Helper()
 		f := store.OccurrenceRequest{ScheduleName: "n", Generation: kept.Generation, ExpectedLastOccurrenceAt: last,
 			LastOccurrenceAt: last + 1,
-			Occurrences:      []queue.UnixMillis{last + 1},
+			OccurrencesToRun: []queue.UnixMillis{last + 1},
 			CandidateJobID:   func(at queue.UnixMillis, _ int) string { return fmt.Sprint("n@", int64(at)) }}
 		fired, err := s.RunOccurrences(context.WithoutCancel(t.Context()), f)
 		if err != nil {
@@ -88,7 +88,7 @@ func TestSchedulesSurviveReopening(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = openStore(t, dir)
-	if again := fire(s, 0); again.WasCarriedOut {
+	if again := fire(s, 0); again.RequestCarriedOut {
 		t.Errorf("firing the same occurrence again: %+v", again)
 	}
 	if next := fire(s, 1); len(next.Records) != 1 || next.Records[0].Outcome != store.OutcomeSkipped ||
@@ -124,7 +124,7 @@ func TestRefusedOccurrenceRecordsNoOwner(t *testing.T) {
 	}{{0, store.OutcomeRefused, 0}, {1, store.OutcomeEnqueued, 1}} {
 		fired, err := s.RunOccurrences(ctx, store.OccurrenceRequest{ScheduleName: "n", Generation: kept.Generation,
 			OwnerName:                "alice",
-			ExpectedLastOccurrenceAt: c.last, LastOccurrenceAt: c.last + 1, Occurrences: []queue.UnixMillis{c.last + 1},
+			ExpectedLastOccurrenceAt: c.last, LastOccurrenceAt: c.last + 1, OccurrencesToRun: []queue.UnixMillis{c.last + 1},
 			CandidateJobID: func(at queue.UnixMillis, _ int) string { return fmt.Sprint("n@", int64(at)) }})
 		if err != nil || len(fired.Records) != 1 || fired.Records[0].Outcome != c.outcome {
 			t.Fatalf("got %+v, %v, want one record with the outcome %s", fired, err, c.outcome)
@@ -133,7 +133,7 @@ func TestRefusedOccurrenceRecordsNoOwner(t *testing.T) {
 			t.Errorf("after an occurrence with the outcome %s, the recorded owners are %v (%v), want %d", c.outcome, names,
 				err, c.owners)
 		}
-		if err := s.ChangeJob(ctx, 1, store.Change{Verb: queue.VerbCancel}); c.last == 0 && err != nil { // frees the key
+		if err := s.ChangeJob(ctx, 1, store.JobChange{Verb: queue.VerbCancel}); c.last == 0 && err != nil { // frees the key
 			t.Fatal(err)
 		}
 	}

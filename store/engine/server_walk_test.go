@@ -12,15 +12,15 @@ import (
 )
 
 // openWithForeignCommits opens a node that behaves as if other nodes committed too; see
-// SimulateForeignCommits.
+// SimulateOtherNodeCommits.
 func openWithForeignCommits(t *testing.T, url string, order queue.RankOrder) *postgres.Store {
 	t.Helper()
-	s, err := postgres.Open(t.Context(), url, postgres.Options{Order: order,
+	s, err := postgres.Open(t.Context(), url, postgres.Options{RankOrder: order,
 		Node: postgres.NodeConfig{NodeName: "one", StateDirID: "one"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	engine.SimulateForeignCommits(s.Engine)
+	engine.SimulateOtherNodeCommits(s.Engine)
 	return s
 }
 
@@ -29,7 +29,7 @@ func openWithForeignCommits(t *testing.T, url string, order queue.RankOrder) *po
 func TestPostgresEngineMeetsStoreContract(t *testing.T) {
 	skipWithoutSharedServer(t)
 	storetest.RunContractTests(t, func(t *testing.T, order queue.RankOrder) storetest.Fixture {
-		s := openWithForeignCommits(t, emptyDatabase(t), order)
+		s := openWithForeignCommits(t, createEmptyDatabase(t), order)
 		return engine.Fixture(t, s, s.Engine)
 	})
 }
@@ -58,7 +58,7 @@ func TestCacheDeltasKeepNodesEqual(t *testing.T) {
 			open := func(name string) *postgres.Store {
 				// Use a long node lease, because no cache deltas are stored for a node whose lease has
 				// expired.
-				s, err := postgres.Open(t.Context(), url, postgres.Options{Order: order,
+				s, err := postgres.Open(t.Context(), url, postgres.Options{RankOrder: order,
 					Node: postgres.NodeConfig{NodeName: name, StateDirID: name, LeaseDuration: time.Hour}})
 				if err != nil {
 					t.Fatal(err)

@@ -32,7 +32,7 @@ var errUndoSimulation = errors.New("simulation only")
 
 // WithSavepoint implements rules.Savepoints. It calls part and, if that returns an error, undoes the changes
 // of part but not those of the rest of the transaction.
-func (t *Tx) WithSavepoint(part func() error) error {
+func (t *Tx) WithSavepoint(operation func() error) error {
 	t.WriteGateJobCounts()
 	t.Exec(`SAVEPOINT part`)
 	m, s := t.engine.memory, t.engine
@@ -41,8 +41,8 @@ func (t *Tx) WithSavepoint(part func() error) error {
 		counts[q] = q.StoredCounts()
 	}
 	was, undo := *t, len(t.undoFuncs)
-	back := s.gateRechecks.SaveDirtyGates()
-	err := part()
+	back := s.gateRecheckState.SaveDirtyGates()
+	err := operation()
 	if err == nil {
 		return t.Exec(`RELEASE part`)
 	}

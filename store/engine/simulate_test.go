@@ -54,14 +54,14 @@ func TestSimulationSaysThatItIsIncomplete(t *testing.T) {
 
 // The store counts the jobs that name a lock. If a part of a transaction is undone, the jobs in this part no
 // longer count, but jobs that were enqueued earlier in the transaction do.
-func TestUndoneJobsDoNotCountAtGates(t *testing.T) {
+func TestRolledBackJobsDoNotCountAtGates(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	withLock := draft(ofUser(1), func(j *queue.Job) {
 		j.Demands = []queue.Demand{{Kind: queue.GateLock, GateKey: "l",
 			Amount: 1}}
 	})
 	undone := errors.New("undone")
-	err := s.Do(t.Context(), Normal, func(tx *Tx) error {
+	err := s.Do(t.Context(), NormalClass, func(tx *Tx) error {
 		if err := enqueueInTx(tx, withLock); err != nil {
 			return err
 		}

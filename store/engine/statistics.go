@@ -20,7 +20,7 @@ func (t *Tx) statistics() *statistics.Writer {
 func (t *Tx) writeStatistics() error {
 	changed, err := t.statistics().AddMeasurements(t.attemptMeasurements)
 	if t.delta != nil {
-		t.delta.queuesWithNewStats = append(t.delta.queuesWithNewStats, changed...)
+		t.delta.queuesWithChangedStatistics = append(t.delta.queuesWithChangedStatistics, changed...)
 	}
 	return err
 }

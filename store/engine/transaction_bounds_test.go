@@ -18,7 +18,7 @@ import (
 func countChangedRows(t *testing.T, s *Store) (maxChanged func() (rows int64, transactions int)) {
 	t.Helper()
 	idle := func() {
-		if err := s.Do(t.Context(), Urgent, func(*Tx) error { return nil }); err != nil {
+		if err := s.Do(t.Context(), UrgentClass, func(*Tx) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -36,7 +36,7 @@ func countChangedRows(t *testing.T, s *Store) (maxChanged func() (rows int64, tr
 		}
 		return clock()
 	}
-	s.Do(t.Context(), Urgent, func(*Tx) error { s.clock = hook; return nil })
+	s.Do(t.Context(), UrgentClass, func(*Tx) error { s.clock = hook; return nil })
 	return func() (int64, int) {
 		idle()
 		rows, n := maxRows, transactionCount
@@ -45,19 +45,19 @@ func countChangedRows(t *testing.T, s *Store) (maxChanged func() (rows int64, tr
 	}
 }
 
-// stageJobs adds n jobs to a batch in requests of 1,000 jobs, and does not commit it. If withChosenIDs is set, the
+// stageBatchJobs adds n jobs to a batch in requests of 1,000 jobs, and does not commit it. If withChosenIDs is set, the
 // jobs have ids that a user chose.
-func stageJobs(t *testing.T, s *Store, batch string, n int, withChosenIDs bool) {
+func stageBatchJobs(t *testing.T, s *Store, batchName string, n int, withChosenIDs bool) {
 	t.Helper()
 	for from := 0; from < n; from += 1000 {
 		drafts := make([]queue.Job, min(1000, n-from))
 		for i := range drafts {
 			drafts[i] = draft()
 			if withChosenIDs {
-				drafts[i].ID = fmt.Sprintf("%s-%d", batch, from+i)
+				drafts[i].ID = fmt.Sprintf("%s-%d", batchName, from+i)
 			}
 		}
-		if _, err := s.StageBatch(t.Context(), store.EnqueueRequest{BatchName: batch, Drafts: drafts}); err != nil {
+		if _, err := s.StageBatch(t.Context(), store.EnqueueRequest{BatchName: batchName, Drafts: drafts}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -70,7 +70,7 @@ func dropDamagedBatch(t *testing.T, s *Store) {
 	jobs := []queue.Job{draft(func(j *queue.Job) { j.ID = "of-a-damaged-frame" })}
 	_, err := s.StageBatch(t.Context(), store.EnqueueRequest{BatchName: "e", Drafts: jobs})
 	if err == nil {
-		err = s.Do(t.Context(), Urgent, func(t *Tx) error {
+		err = s.Do(t.Context(), UrgentClass, func(t *Tx) error {
 			b, _ := t.engine.memory.findOpenBatch(0, "e")
 			err := t.Exec(`UPDATE frames SET jobs = x'ff' WHERE batch = ?`, b.number)
 			return err
@@ -107,8 +107,8 @@ func enqueueMany(t *testing.T, s *Store, n int, set func(*queue.Job)) {
 	}
 }
 
-// repeatUntilDone repeats a step while it reports that there is more to do.
-func repeatUntilDone(t *testing.T, step func(context.Context) (more bool, err error)) {
+// runStepUntilDone repeats a step while it reports that there is more to do.
+func runStepUntilDone(t *testing.T, step func(context.Context) (more bool, err error)) {
 	t.Helper()
 	for more := true; more; {
 		var err error
@@ -121,7 +121,7 @@ func repeatUntilDone(t *testing.T, step func(context.Context) (more bool, err er
 // applyBatch moves all jobs of a committed batch into the queue.
 func applyBatch(t *testing.T, s *Store, receipt store.Receipt) {
 	t.Helper()
-	repeatUntilDone(t, func(ctx context.Context) (bool, error) { return s.ApplyBatch(ctx, receipt.Batch) })
+	runStepUntilDone(t, func(ctx context.Context) (bool, error) { return s.ApplyBatch(ctx, receipt.Batch) })
 }
 
 // Each transaction changes a limited number of rows, even if very many jobs are due, too old or in one batch.
@@ -134,7 +134,7 @@ func TestTransactionsChangeBoundedRows(t *testing.T) {
 	s.clock = func() queue.UnixMillis { return now }
 	most := countChangedRows(t, s)
 	promote := func() {
-		repeatUntilDone(t, func(ctx context.Context) (bool, error) {
+		runStepUntilDone(t, func(ctx context.Context) (bool, error) {
 			next, err := s.ApplyDueChanges(ctx)
 			return next == 0, err
 		})
@@ -155,7 +155,7 @@ func TestTransactionsChangeBoundedRows(t *testing.T) {
 		{"jobs that expire in the same millisecond", func() { now = expiry }, promote, 2 * maxChangedJobsPerStep,
 			many / maxChangedJobsPerStep},
 		{"jobs that are too old", func() { now = now.Add(time.Hour) }, func() {
-			repeatUntilDone(t, func(ctx context.Context) (bool, error) {
+			runStepUntilDone(t, func(ctx context.Context) (bool, error) {
 				n, err := s.PurgeEndedJobs(ctx, store.EndedJobFilter{States: []queue.State{queue.Cancelled}, EndedBefore: now}, 200,
 					nil)
 				return n == 200, err
@@ -165,7 +165,7 @@ func TestTransactionsChangeBoundedRows(t *testing.T) {
 			}
 		}, 4 * 200, many / 200},
 		{"events that are too old", func() {}, func() {
-			repeatUntilDone(t, func(ctx context.Context) (bool, error) { return s.TrimEvents(ctx, now.Add(1), 0) })
+			runStepUntilDone(t, func(ctx context.Context) (bool, error) { return s.TrimEvents(ctx, now.Add(1), 0) })
 		}, maxDeletedRowsPerStep, 3 * many / maxDeletedRowsPerStep},
 		{"keys that are too old", func() {
 			for n := range many {
@@ -182,19 +182,19 @@ func TestTransactionsChangeBoundedRows(t *testing.T) {
 				t.Errorf("%d keys remain", n)
 			}
 		}, maxDeletedRowsPerStep, many / maxDeletedRowsPerStep},
-		{"a batch, staged", func() {}, func() { stageJobs(t, s, "a", many, true) }, 1000, many / 1000},
+		{"a batch, staged", func() {}, func() { stageBatchJobs(t, s, "a", many, true) }, 1000, many / 1000},
 		{"a batch, moved into the queue", func() {
 			var err error
 			if committed, err = s.Enqueue(t.Context(), store.EnqueueRequest{BatchName: "a"}); err != nil {
 				t.Fatal(err)
 			}
 		}, func() { applyBatch(t, s, committed) }, 3 * 1000, many / 1000},
-		{"a batch, given up", func() { stageJobs(t, s, "b", many, true) }, func() {
+		{"a batch, given up", func() { stageBatchJobs(t, s, "b", many, true) }, func() {
 			if err := s.AbortBatch(t.Context(), 0, "b"); err != nil {
 				t.Fatal(err)
 			}
 		}, 1000, many / 1000},
-		{"a batch, forgotten", func() { stageJobs(t, s, "c", many, true); now = now.Add(2 * store.BatchStagingTimeout) },
+		{"a batch, forgotten", func() { stageBatchJobs(t, s, "c", many, true); now = now.Add(2 * store.BatchStagingTimeout) },
 			promote,
 			1000,
 			many / 1000},
@@ -212,9 +212,9 @@ func TestTransactionsChangeBoundedRows(t *testing.T) {
 		t.Errorf("remaining batches: %+v", left)
 	}
 	// The ids of removed batches can be used again; those of jobs cannot.
-	if _,
-		err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "b-4999" }),
-		draft(func(j *queue.Job) { j.ID = "c-0" })}}); err != nil {
+	if _, err := s.Enqueue(t.Context(),
+		store.EnqueueRequest{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "b-4999" }),
+			draft(func(j *queue.Job) { j.ID = "c-0" })}}); err != nil {
 		t.Error(err)
 	}
 	if _, err := s.Enqueue(
@@ -228,8 +228,8 @@ func TestTransactionsChangeBoundedRows(t *testing.T) {
 func TestRemovalOfABatchIsFinishedAtStart(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
-	stageJobs(t, s, "a", 3000, true)
-	err := s.Do(t.Context(), Urgent, func(t *Tx) error {
+	stageBatchJobs(t, s, "a", 3000, true)
+	err := s.Do(t.Context(), UrgentClass, func(t *Tx) error {
 		b, _ := t.engine.memory.findOpenBatch(0, "a")
 		t.markBatchRemoved(b)
 		t.removeNextBatchFrame(b.number)
@@ -241,7 +241,7 @@ func TestRemovalOfABatchIsFinishedAtStart(t *testing.T) {
 	s.Close()
 	s = openStore(t, dir)
 	var left int64
-	err = s.Do(t.Context(), Urgent, func(t *Tx) (err error) {
+	err = s.Do(t.Context(), UrgentClass, func(t *Tx) (err error) {
 		left, err = t.QueryNumber(
 			`SELECT (SELECT count(*) FROM batches) + (SELECT count(*) FROM frames) + (SELECT count(*) FROM staged_ids)`)
 		return err
@@ -257,7 +257,7 @@ func TestRemovalOfABatchIsFinishedAtStart(t *testing.T) {
 
 // A removed job with many attempts disappears immediately. Its attempts are removed later in small steps,
 // which continue after the store is opened again. Until then, doctor finds no faults.
-func TestLongHistoryIsRemovedInSteps(t *testing.T) {
+func TestLongAttemptHistoryIsRemovedInSteps(t *testing.T) {
 	const many = 2600
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -273,7 +273,7 @@ func TestLongHistoryIsRemovedInSteps(t *testing.T) {
 	s = openStore(t, dir)
 	most := countChangedRows(t, s)
 	most()
-	if err := s.ChangeJob(t.Context(), seq, store.Change{Verb: queue.VerbRemove}); err != nil {
+	if err := s.ChangeJob(t.Context(), seq, store.JobChange{Verb: queue.VerbRemove}); err != nil {
 		t.Fatal(err)
 	}
 	if rows, _ := most(); rows > 10 {
@@ -283,15 +283,15 @@ func TestLongHistoryIsRemovedInSteps(t *testing.T) {
 	if _, err := s.ApplyDueChanges(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if rows, n := most(); rows > maxRemovedPerStep+10 || n != 1 {
+	if rows, n := most(); rows > maxRowsRemovedPerJobStep+10 || n != 1 {
 		t.Errorf("a step changed %d rows in %d transactions", rows, n)
 	}
 	s.Close()
 	s = openStore(t, dir)
 	most = countChangedRows(t, s)
 	most()
-	promoteAll(t, s)
-	if rows, n := most(); rows > maxRemovedPerStep+10 || n < 4+100*60_000/(maxRemovedBytes+60_000) {
+	applyAllDueChanges(t, s)
+	if rows, n := most(); rows > maxRowsRemovedPerJobStep+10 || n < 4+100*60_000/(maxBytesRemovedPerStep+60_000) {
 		t.Errorf("%d rows changed in one of %d transactions", rows, n)
 	}
 	if n := queryNumber(t, s, `SELECT (SELECT count(*) FROM attempts) + (SELECT count(*) FROM removed)`); n != 0 ||
@@ -310,7 +310,7 @@ func TestRemovalTransactionRemovesBoundedAttempts(t *testing.T) {
 	s.clock = func() queue.UnixMillis { return now }
 	seqs := enqueueForUser(t, s, 1, jobs)
 	for _, seq := range seqs {
-		if err := s.ChangeJob(t.Context(), seq, store.Change{Verb: queue.VerbCancel}); err != nil {
+		if err := s.ChangeJob(t.Context(), seq, store.JobChange{Verb: queue.VerbCancel}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -326,10 +326,10 @@ func TestRemovalTransactionRemovesBoundedAttempts(t *testing.T) {
 		nil); err != nil || n != jobs {
 		t.Fatal(n, err)
 	}
-	if rows, _ := most(); rows > maxRemovedPerTx+4*jobs+10 {
+	if rows, _ := most(); rows > maxRowsRemovedPerTx+4*jobs+10 {
 		t.Errorf("%d rows were changed", rows)
 	}
-	promoteAll(t, s)
+	applyAllDueChanges(t, s)
 	if n := queryNumber(t, s, `SELECT (SELECT count(*) FROM attempts) + (SELECT count(*) FROM removed)`); n != 0 {
 		t.Errorf("%d rows remain", n)
 	}
@@ -338,14 +338,14 @@ func TestRemovalTransactionRemovesBoundedAttempts(t *testing.T) {
 
 // If a claim finds many expired jobs, each transaction cancels a limited number of them. The claim continues
 // until it finds a job that can start.
-func TestClaimPastExpiredJobsIsBounded(t *testing.T) {
+func TestClaimCancelsLimitedExpiredJobsPerTransaction(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	now := s.clock()
 	s.clock = func() queue.UnixMillis { return now }
 	const many = 2000 // more than one transaction can handle; a multiple of 1,000
 	enqueueMany(t, s, many, func(j *queue.Job) { j.ExpiresAt = now + 1 })
 	good := enqueue(t, s, 1).Seqs[0]
-	s.Do(t.Context(), Urgent, func(tx *Tx) error {
+	s.Do(t.Context(), UrgentClass, func(tx *Tx) error {
 		tx.engine.clock = func() queue.UnixMillis {
 			return now +
 				2

@@ -14,7 +14,7 @@ import (
 // most maxBytes bytes. One call removes at most maxRemovedOutputsPerStep of them; more is true if another call is
 // needed.
 func (e *Engine) TrimUserData(ctx context.Context, uid int, maxBytes int64) (more bool, err error) {
-	return doWithResult(ctx, e, newRemovalOperation(Normal), func(t *Tx) (more bool, err error) {
+	return doWithResult(ctx, e, newRemovalOperation(NormalClass), func(t *Tx) (more bool, err error) {
 		list, enough := t.removableParts(uid, t.engine.memory.users[uid].totalBytes()-maxBytes, maxRemovedOutputsPerStep)
 		t.removeParts(uid, list)
 		return !enough && len(list) == maxRemovedOutputsPerStep, t.statementErr
@@ -42,7 +42,7 @@ func (t *Tx) TrimUserData(uid int, maxBytes int64) error {
 type removableJobPart struct {
 	jobSeq        int64
 	attemptNumber int64 // number of the attempt; 0 for the input
-	sizeBytes     int64
+	partBytes     int64
 	jobEndedAt    int64 // when the job ended; 0 if it has not ended
 }
 
@@ -57,7 +57,7 @@ func (t *Tx) removableParts(uid int, neededBytes int64, limit int) (parts []remo
 	read := func(query string) {
 		missing := neededBytes
 		t.Query(func(r database.Row) (bool, error) {
-			parts = append(parts, removableJobPart{jobSeq: r.Int64(0), attemptNumber: r.Int64(1), sizeBytes: r.Int64(2),
+			parts = append(parts, removableJobPart{jobSeq: r.Int64(0), attemptNumber: r.Int64(1), partBytes: r.Int64(2),
 				jobEndedAt: r.Int64(3)})
 			missing -= r.Int64(2)
 			return missing > 0, nil
@@ -76,7 +76,7 @@ func (t *Tx) removableParts(uid int, neededBytes int64, limit int) (parts []remo
 	})
 	parts = parts[:min(len(parts), limit)]
 	for i := range parts {
-		if neededBytes -= parts[i].sizeBytes; neededBytes <= 0 {
+		if neededBytes -= parts[i].partBytes; neededBytes <= 0 {
 			return parts[:i+1], true
 		}
 	}
@@ -105,27 +105,27 @@ func (t *Tx) removeInput(uid int, part removableJobPart) {
 			parts |= queue.InputStdin
 		}
 	}, `SELECT substr(input, 1, 7), substr(input, length(input) - 1) FROM inputs WHERE seq = ?`, part.jobSeq)
-	t.AddUserBytes(uid, -part.sizeBytes, 0)
-	t.removeStoredInput(part.jobSeq, part.sizeBytes, parts)
+	t.AdjustUserBytes(uid, -part.partBytes, 0)
+	t.removeStoredInput(part.jobSeq, part.partBytes, parts)
 }
 
 // DeleteOldestAttempt implements rules.History. It deletes the oldest attempt record of a leased job.
-func (t *Tx) DeleteOldestAttempt(seq int64) error {
+func (t *Tx) DeleteOldestAttempt(jobSeq int64) error {
 	n, record := int64(0), int64(0)
 	database.ReadFirstRow(t, func(r database.Row) {
 		// Subtract the size of the deleted record. The caller counts the size of the new one.
 		n, record = r.Int64(0), r.Int64(1)+store.QuotaBytesPerAttempt
 	}, `SELECT n, octet_length(error) + coalesce(octet_length(result_error), 0) FROM attempts
-		WHERE seq = ? ORDER BY n LIMIT 1`, seq)
+		WHERE seq = ? ORDER BY n LIMIT 1`, jobSeq)
 	if n == 0 {
 		return t.statementErr
 	}
 	t.trimOutputs(1, 1, queue.OutputRemovedByQuota, `SELECT seq, n, output_bytes FROM attempts
-		WHERE seq = ? AND n = ? AND output_bytes > 0 LIMIT ?`, seq, n)
-	t.Exec(`DELETE FROM attempts WHERE seq = ? AND n = ?`, seq, n)
-	changed := *t.Lease(seq)
+		WHERE seq = ? AND n = ? AND output_bytes > 0 LIMIT ?`, jobSeq, n)
+	t.Exec(`DELETE FROM attempts WHERE seq = ? AND n = ?`, jobSeq, n)
+	changed := *t.Lease(jobSeq)
 	changed.Job.StoredBytes -= record // the job's row is written later, when the lease ends
 	t.PutLease(&changed)
-	t.AddUserBytes(changed.Job.UID, -record, 0)
+	t.AdjustUserBytes(changed.Job.UID, -record, 0)
 	return t.statementErr
 }

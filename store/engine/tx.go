@@ -20,22 +20,23 @@ func (t *Tx) Now() queue.UnixMillis { return t.startTime }
 
 // Order implements rules.Settings. It returns the settings from which the ranks of jobs are computed. While
 // reranking is true, some stored ranks still follow the previous settings.
-func (t *Tx) Order() (o queue.RankOrder, reranking bool) {
-	return t.engine.memory.order, t.engine.memory.rerankProgress.currentState != 0
+func (t *Tx) Order() (order queue.RankOrder, isReranking bool) {
+	return t.engine.memory.order, t.engine.memory.rerankProgress.stateBeingReranked != 0
 }
 
-// maxFenceStep is the maximum by which a claim raises a fence, the number of a lease. The names of an attempt's
+// maxFenceIncrement is the maximum by which a claim raises a fence, the number of a lease. The names of an attempt's
 // output and processes contain its fence, so the step is random: no user can predict these names. An int64
 // suffices for a hundred million claims of one job.
-const maxFenceStep = 1 << 36
+const maxFenceIncrement = 1 << 36
 
-// FenceStep implements rules.Leases. It returns the random step by which a claim raises a fence.
-func (t *Tx) FenceStep() int64 { return 1 + t.engine.rng.Int64N(maxFenceStep) }
+// RandomFenceIncrement implements rules.Leases. It returns the random step by which a claim raises a fence.
+func (t *Tx) RandomFenceIncrement() int64 { return 1 + t.engine.rng.Int64N(maxFenceIncrement) }
 
 // Counts implements rules.Counters. It returns the counts of all jobs.
 func (t *Tx) Counts() rules.JobCounts {
 	m := &t.engine.memory
-	return rules.JobCounts{WaitingJobs: store.Counts{JobsByState: m.jobCounts}.WaitingJobs() + m.committedBatchJobs,
+	return rules.JobCounts{WaitingJobs: store.Counts{JobsByState: m.jobCountByState}.WaitingJobs() +
+		m.unqueuedCommittedJobs,
 		EnqueuedTotal: m.enqueuedTotal}
 }
 
@@ -53,9 +54,9 @@ func (t *Tx) Hooks() *store.HookSettings { return &t.engine.memory.hookSettings 
 
 // FormerOwnerUID implements rules.Jobs. It returns 0 if the job keeps its uid. Otherwise it returns the
 // negative uid that the job gets when its lease ends.
-func (t *Tx) FormerOwnerUID(uid int, seq int64) int {
-	if d := t.engine.memory.disownmentOf(uid, seq); d != nil {
-		return d.formerUID
+func (t *Tx) FormerOwnerUID(uid int, jobSeq int64) int {
+	if d := t.engine.memory.disownmentOf(uid, jobSeq); d != nil {
+		return d.formerOwnerUID
 	}
 	return 0
 }
@@ -124,16 +125,16 @@ func (t *Tx) PutJob(j *rules.Job) error {
 	if t.prewrite.confirmJob(j) {
 		return nil
 	}
-	t.noteWrite(j)
+	t.recordJobWrite(j)
 	args := records.JobRowArgs(j)
-	if j.WriteScope == rules.WriteRowOnly {
+	if j.WriteScope == rules.WriteJobRowOnly {
 		return t.WriteRow(updateSQL+` WHERE seq = ?`, append(args, j.Seq)...)
 	}
 	text, err := records.EncodeTexts(j.Execution)
 	if err != nil {
 		return err
 	}
-	if j.WriteScope == rules.WriteSettings {
+	if j.WriteScope == rules.WriteJobSettings {
 		return t.Exec(updateSQL+`, terms = ? WHERE seq = ?`, append(args, text.Settings, j.Seq)...)
 	}
 	demands, err := records.EncodeDemands(j.Demands)
@@ -169,37 +170,38 @@ func (t *Tx) PutHookUID(j *rules.Job) error {
 
 // subtractOutputSize subtracts the size of a removed output from a job, and from its queue if the queue's own
 // retention applies to the job.
-func (t *Tx) subtractOutputSize(seq, bytes int64) {
-	if l := t.Lease(seq); l != nil {
+func (t *Tx) subtractOutputSize(jobSeq, outputBytes int64) {
+	if l := t.Lease(jobSeq); l != nil {
 		changed := *l
-		changed.Job.OutputBytes -= bytes
+		changed.Job.OutputBytes -= outputBytes
 		t.PutLease(&changed)
 	}
 	name, kept := "", false
 	database.ReadFirstRow(t, func(r database.Row) { // if the job was removed, there is no row and nothing to change
 		name, kept = r.Text(0), r.Int64(1) != 0
-		t.AddUserBytes(int(r.Int64(2)), 0, -bytes)
-	}, `SELECT queue, kept, uid FROM jobs WHERE seq = ?`, seq)
+		t.AdjustUserBytes(int(r.Int64(2)), 0, -outputBytes)
+	}, `SELECT queue, kept, uid FROM jobs WHERE seq = ?`, jobSeq)
 	if kept {
-		t.adjustRetainedCounts(name, records.QueueCounts{RetainedOutputBytes: -bytes})
+		t.adjustRetainedCounts(name, records.QueueCounts{RetainedOutputBytes: -outputBytes})
 	}
-	t.Exec(`UPDATE jobs SET outputs = outputs - ? WHERE seq = ?`, bytes, seq)
+	t.Exec(`UPDATE jobs SET outputs = outputs - ? WHERE seq = ?`, outputBytes, jobSeq)
 }
 
 // writeInput stores a job's env and stdin in the table inputs. If they are small enough for the row of the
 // job, it deletes them from inputs instead.
-func (t *Tx) writeInput(seq int64, texts *records.EncodedTexts) error {
+func (t *Tx) writeInput(jobSeq int64, texts *records.EncodedTexts) error {
 	if texts.InlineInputValue() != nil {
-		return t.Exec(`DELETE FROM inputs WHERE seq = ?`, seq)
+		return t.Exec(`DELETE FROM inputs WHERE seq = ?`, jobSeq)
 	}
 	return t.Exec(`INSERT INTO inputs (seq, input) VALUES (?, ?) ON CONFLICT (seq) DO UPDATE SET input = excluded.input`,
-		seq, texts.Input)
+		jobSeq, texts.Input)
 }
 
 // removeStoredInput removes the input of a job from the table inputs, and subtracts its size from the job.
-func (t *Tx) removeStoredInput(seq, bytes int64, parts queue.InputParts) {
-	t.Exec(`DELETE FROM inputs WHERE seq = ?`, seq)
-	t.Exec(`UPDATE jobs SET input = '', input_gone = ?, stored = stored - ? WHERE seq = ?`, int64(parts), bytes, seq)
+func (t *Tx) removeStoredInput(jobSeq, inputBytes int64, removedParts queue.InputParts) {
+	t.Exec(`DELETE FROM inputs WHERE seq = ?`, jobSeq)
+	t.Exec(`UPDATE jobs SET input = '', input_gone = ?, stored = stored - ? WHERE seq = ?`, int64(removedParts),
+		inputBytes, jobSeq)
 }
 
 // AddAttempt implements rules.History. It records an ended attempt of a job.
@@ -208,7 +210,7 @@ func (t *Tx) AddAttempt(j *rules.Job, settlement *store.Settlement) error {
 	if j.EncodedLastAttempt = records.EncodeAttemptForJobRow(settlement); j.EncodedLastAttempt != "" {
 		return nil
 	}
-	kept := store.OutputSize(a)
+	kept := store.AttemptOutputBytes(a)
 	size := kept
 	if a.OutputBytes < 0 {
 		size = a.OutputBytes // a negative size encodes why the output was not kept
@@ -223,14 +225,14 @@ func (t *Tx) AddAttempt(j *rules.Job, settlement *store.Settlement) error {
 	}
 	row := settlement.Attempt
 	row.Number, row.Fence, row.OutputBytes = j.StartedAttempts, settlement.Fence, size
-	row.Reason, row.Error, row.CountsTowardMaxAttempts = d.Reason, d.Error, d.CountsAttempt
+	row.Reason, row.Error, row.CountsTowardMaxAttempts = d.Reason, d.Error, d.CountsTowardMaxAttempts
 	return t.insertAttemptRow(settlement.Seq, &row)
 }
 
 // AddDeletableOutput implements rules.History. It adds an output file to the table garbage, which lists the
 // files to delete.
-func (t *Tx) AddDeletableOutput(ref, node string) error {
-	return t.Exec(`INSERT INTO garbage (ref, node) VALUES (?, ?) ON CONFLICT DO NOTHING`, ref, node)
+func (t *Tx) AddDeletableOutput(outputRef, nodeName string) error {
+	return t.Exec(`INSERT INTO garbage (ref, node) VALUES (?, ?) ON CONFLICT DO NOTHING`, outputRef, nodeName)
 }
 
 // AddEvent implements rules.History. It adds an event about a job.
@@ -262,18 +264,18 @@ func (t *Tx) CountEnqueuedJob() { t.engine.memory.enqueuedTotal++ }
 func (t *Tx) CountStateTransition(j *rules.Job, oldState, newState queue.State) {
 	m := &t.engine.memory
 	// A damaged row may have another state than the one that was counted. So the count may already be 0.
-	m.jobCounts[oldState] = max(0, m.jobCounts[oldState]-1)
-	m.jobCounts[newState]++
-	m.jobCounts[0] = 0
+	m.jobCountByState[oldState] = max(0, m.jobCountByState[oldState]-1)
+	m.jobCountByState[newState]++
+	m.jobCountByState[0] = 0
 	if oldState.IsWaiting() != newState.IsWaiting() {
 		n := records.BoolToInt(newState.IsWaiting()) - records.BoolToInt(oldState.IsWaiting())
 		t.changeUserCounts(j.UID, func(u *userCounts) { u.waitingJobs += n })
-		if j.HookEvents&queue.IsHook != 0 {
+		if j.HookEvents&queue.IsHookJob != 0 {
 			t.changeUserCounts(j.HookUID, func(u *userCounts) { u.waitingHooks += n })
 		}
 		t.addToWaitingCount(j.Queue, j.UID, n)
 	}
-	t.NotifyWatches(j.Seq)
+	t.NotifyJobWatches(j.Seq)
 }
 
 // AddMeasurement implements rules.History. It adds the start or end of an attempt to the statistics.
@@ -281,11 +283,11 @@ func (t *Tx) AddMeasurement(m rules.AttemptMeasurement) {
 	t.attemptMeasurements = append(t.attemptMeasurements, m)
 }
 
-// NotifyWatches implements rules.Jobs. It notifies the watches of a job after the commit.
-func (t *Tx) NotifyWatches(seq int64) { t.changedJobSeqs = append(t.changedJobSeqs, seq) }
+// NotifyJobWatches implements rules.Jobs. It notifies the watches of a job after the commit.
+func (t *Tx) NotifyJobWatches(jobSeq int64) { t.changedJobSeqs = append(t.changedJobSeqs, jobSeq) }
 
-// StoredSize implements rules.Jobs. It returns how many bytes a job's row, input and dependencies take.
-func (t *Tx) StoredSize(j *queue.Job) (int64, error) {
+// StoredJobBytes implements rules.Jobs. It returns how many bytes a job's row, input and dependencies take.
+func (t *Tx) StoredJobBytes(j *queue.Job) (int64, error) {
 	text, err := records.EncodeTexts(j.Execution)
 	dependencies := j.ParentCount
 	if j.DependsOn != nil {
@@ -294,19 +296,19 @@ func (t *Tx) StoredSize(j *queue.Job) (int64, error) {
 	return text.StoredSize(dependencies), err
 }
 
-// AddUserBytes implements rules.Counters. It adds to the counted bytes of a user's jobs and schedules. Both numbers may
-// be negative.
-func (t *Tx) AddUserBytes(uid int, storedBytes, outputBytes int64) {
-	if storedBytes != 0 || outputBytes != 0 {
+// AdjustUserBytes implements rules.Counters. It adds to the counted bytes of a user's jobs and schedules. Both numbers
+// may be negative.
+func (t *Tx) AdjustUserBytes(uid int, storedBytesDelta, outputBytesDelta int64) {
+	if storedBytesDelta != 0 || outputBytesDelta != 0 {
 		t.changeUserCounts(uid, func(u *userCounts) {
-			u.storedBytes, u.outputBytes = u.storedBytes+storedBytes+outputBytes, u.outputBytes+outputBytes
+			u.storedBytes, u.outputBytes = u.storedBytes+storedBytesDelta+outputBytesDelta, u.outputBytes+outputBytesDelta
 		})
 	}
 }
 
 // Lease implements rules.Leases. It returns the lease of a job, or nil.
-func (t *Tx) Lease(seq int64) *rules.Lease {
-	l, err := t.loadFullLease(t.engine.memory.leases[seq])
+func (t *Tx) Lease(jobSeq int64) *rules.Lease {
+	l, err := t.loadFullLease(t.engine.memory.leases[jobSeq])
 	t.statementErr = cmp.Or(t.statementErr, err)
 	return l
 }
@@ -317,15 +319,15 @@ func (t *Tx) PutLease(l *rules.Lease) {
 	leases, seq := t.engine.memory.leases, l.Job.Seq
 	old := leases[seq]
 	leases[seq] = l
-	t.changedLeaseSeqs = append(t.changedLeaseSeqs, seq)
+	t.changedLeaseJobSeqs = append(t.changedLeaseJobSeqs, seq)
 	t.recordReservedLeaseChange(l)
 	if old != nil {
 		t.recordReservedLeaseChange(old)
 	}
-	t.adjustUsedUnits(old, -1)
-	t.adjustUsedUnits(l, 1)
+	t.adjustUsedGateUnits(old, -1)
+	t.adjustUsedGateUnits(l, 1)
 	if old == nil {
-		t.addToLeaseCount(&l.Job, 1)
+		t.adjustLeasedJobCounts(&l.Job, 1)
 	}
 	t.undoFuncs = append(t.undoFuncs, func() {
 		if old != nil {
@@ -341,31 +343,33 @@ func (t *Tx) DeleteLease(l *rules.Lease) {
 	t.reservationsChanged = t.reservationsChanged || !l.AttemptStarted
 	leases := t.engine.memory.leases
 	delete(leases, l.Job.Seq)
-	t.changedLeaseSeqs = append(t.changedLeaseSeqs, l.Job.Seq)
+	t.changedLeaseJobSeqs = append(t.changedLeaseJobSeqs, l.Job.Seq)
 	t.recordReservedLeaseChange(l)
-	t.adjustUsedUnits(l, -1)
-	t.addToLeaseCount(&l.Job, -1)
+	t.adjustUsedGateUnits(l, -1)
+	t.adjustLeasedJobCounts(&l.Job, -1)
 	t.undoFuncs = append(t.undoFuncs, func() { leases[l.Job.Seq] = l })
 }
 
 // recordReservedLeaseChange records the node of a changed lease, if the attempt is not known to have started.
 func (t *Tx) recordReservedLeaseChange(l *rules.Lease) {
-	if node := l.Job.LastNode; node != 0 && !l.AttemptStarted && !slices.Contains(t.nodesWithChangedReservations, node) {
+	if node := l.Job.LastLeasingNodeID; node != 0 && !l.AttemptStarted &&
+		!slices.Contains(t.nodesWithChangedReservations, node) {
 		t.nodesWithChangedReservations = append(t.nodesWithChangedReservations, node)
 	}
 }
 
-// adjustUsedUnits changes the used units of the gates (locks and other limits) by the units that a lease holds: it adds
-// them if sign is 1, and subtracts them if sign is -1. It skips rates if the attempt has started, because then the
+// adjustUsedGateUnits changes the used units of the gates (locks and other limits) by the units that a lease holds: it
+// adds them if sign is 1, and subtracts them if sign is -1. It skips rates if the attempt has started, because then the
 // recorded start counts instead. It skips resources if the job runs on another node, because each node counts only its
 // own resources.
-func (t *Tx) adjustUsedUnits(l *rules.Lease, sign int) {
+func (t *Tx) adjustUsedGateUnits(l *rules.Lease, sign int) {
 	if l == nil {
 		return
 	}
 	used := t.engine.memory.gates.UsedUnitsByGate
 	for _, n := range l.HeldGateUnits {
-		if n.Kind == queue.GateRate && l.AttemptStarted || n.Kind == queue.GateResource && l.Job.LastNode != t.engine.nodeID {
+		if n.Kind == queue.GateRate && l.AttemptStarted || n.Kind == queue.GateResource &&
+			l.Job.LastLeasingNodeID != t.engine.nodeID {
 			continue
 		}
 		old := used[n.Gate]

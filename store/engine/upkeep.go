@@ -14,7 +14,7 @@ import (
 
 // RecordAudit records a user's action that no other event records.
 func (e *Engine) RecordAudit(ctx context.Context, a store.AuditRecord) error {
-	return e.Do(ctx, Prompt, func(t *Tx) error {
+	return e.Do(ctx, PromptClass, func(t *Tx) error {
 		return t.recordEvent(queue.EventAudit, &queue.Job{Seq: a.JobSeq, ID: a.JobID},
 			queue.EventDetail{CausedByUID: &a.UID, ClientPID: a.PID, Verb: a.Verb, ActionTarget: a.Target})
 	})
@@ -33,7 +33,7 @@ func readSettings(c database.Conn) ([]store.Setting, error) {
 
 // SetSetting stores one setting. An empty value removes the setting.
 func (e *Engine) SetSetting(ctx context.Context, setting store.Setting) error {
-	return e.Do(ctx, Prompt, func(t *Tx) error {
+	return e.Do(ctx, PromptClass, func(t *Tx) error {
 		if setting.Value != "" {
 			t.Exec(
 				`INSERT INTO settings VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value, uid = excluded.uid, at = excluded.at`,
@@ -56,8 +56,8 @@ const (
 
 // ApplyDueChanges makes due jobs ready, cancels expired jobs and does the other periodic duties of the store. It does
 // a bounded part of each duty, and returns how long to wait before the next call.
-func (e *Engine) ApplyDueChanges(ctx context.Context) (next time.Duration, err error) {
-	return doWithResult(ctx, e, &queuedOperation{priorityClass: Prompt, mayUseWholeReserve: true},
+func (e *Engine) ApplyDueChanges(ctx context.Context) (untilNext time.Duration, err error) {
+	return doWithResult(ctx, e, &queuedOperation{priorityClass: PromptClass, mayUseWholeDiskReserve: true},
 		func(t *Tx) (next time.Duration, err error) {
 			e.diskSpace.MaintainDiskReserve()
 			unfinished := false
@@ -73,7 +73,7 @@ func (e *Engine) ApplyDueChanges(ctx context.Context) (next time.Duration, err e
 				}
 				unfinished = unfinished || more
 			}
-			if err := t.rules.OpenLanes(); err != nil || unfinished || e.gateRechecks.DirtyGateCount() > 0 {
+			if err := t.rules.OpenLanes(); err != nil || unfinished || e.gateRecheckState.DirtyGateCount() > 0 {
 				return 0, err
 			}
 			return t.timeUntilNextWork()
@@ -82,8 +82,8 @@ func (e *Engine) ApplyDueChanges(ctx context.Context) (next time.Duration, err e
 
 // makeDueJobsReady makes due jobs ready, up to maxChangedJobsPerStep of them.
 func (t *Tx) makeDueJobsReady() (more bool, err error) {
-	due,
-		_ := t.readJobs(maxChangedJobsPerStep, `jobs INDEXED BY jobs_timed WHERE place = 2 AND due_at <= ? ORDER BY due_at`,
+	due, _ := t.readJobs(maxChangedJobsPerStep,
+		`jobs INDEXED BY jobs_timed WHERE place = 2 AND due_at <= ? ORDER BY due_at`,
 		int64(t.startTime))
 	for i := range due {
 		if err := t.rules.AddDueJobToLane(&due[i]); err != nil {
@@ -98,7 +98,7 @@ func (t *Tx) makeDueJobsReady() (more bool, err error) {
 // must be deleted. It deletes none while keys are moved to the former owner of a uid, because new keys may get the row
 // numbers of deleted ones.
 func (t *Tx) deleteOldIdempotencyKeys() (more bool, err error) {
-	if t.engine.memory.isMovingKeys() {
+	if t.engine.memory.hasUnfinishedDisownment() {
 		return false, nil
 	}
 	before := int64(t.startTime.Add(-store.IdempotencyKeyRetention))
@@ -140,7 +140,7 @@ func (t *Tx) timeUntilNextWork() (time.Duration, error) {
 		return leased, nil
 	}, `SELECT expires_at, seq FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5
 		ORDER BY expires_at LIMIT ?`, int64(1+len(t.engine.memory.leases)))
-	opens, err := t.NextRecheckTime()
+	opens, err := t.NextGateRecheckTime()
 	if err != nil {
 		return 0, err
 	}
@@ -155,13 +155,13 @@ func (t *Tx) timeUntilNextWork() (time.Duration, error) {
 // DeletableOutputs lists output files that no attempt refers to. It lists none while a copy of the database
 // is being made, because the copy may refer to them.
 func (e *Engine) DeletableOutputs(ctx context.Context, limit int) (refs []string, err error) {
-	return doWithResult(ctx, e, &queuedOperation{priorityClass: Prompt}, func(t *Tx) (refs []string, err error) {
+	return doWithResult(ctx, e, &queuedOperation{priorityClass: PromptClass}, func(t *Tx) (refs []string, err error) {
 		// A copy begins between two transactions, so it cannot begin during this one.
-		if e.copyInProgress.Load() {
+		if e.databaseCopyInProgress.Load() {
 			return nil, nil
 		}
 		if e.sharedDatabase != nil && e.nodeID != 0 {
-			return e.sharedDatabase.OwnDeletableOutputs(t, limit)
+			return e.sharedDatabase.DeletableOutputsOfThisNode(t, limit)
 		}
 		return database.ReadRows(t, database.FirstColumnText, `SELECT ref FROM garbage ORDER BY ref LIMIT ?`, int64(limit))
 	})
@@ -169,7 +169,7 @@ func (e *Engine) DeletableOutputs(ctx context.Context, limit int) (refs []string
 
 // ForgetDeletedOutputs removes deleted output files from the table garbage, which lists the files to delete.
 func (e *Engine) ForgetDeletedOutputs(ctx context.Context, refs []string) error {
-	o := newRemovalOperation(Prompt)
+	o := newRemovalOperation(PromptClass)
 	o.run = func(t *Tx) error {
 		for _, ref := range refs {
 			t.Exec(`DELETE FROM garbage WHERE ref = ?`, ref)

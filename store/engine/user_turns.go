@@ -15,38 +15,39 @@ func (t *Tx) HasSeveralUsers(q *rules.Queue) bool {
 	return t.engine.memory.lanes.FindOrAddQueue(q.Name).HasSeveralUsers()
 }
 
-// EachContender implements rules.UserTurns. For every user in a queue it calls visit with the open lane whose next job
-// is the best. A lane is the list of a user's waiting jobs that need the same locks and other limits. The lane is open
-// if its next job may start.
-func (t *Tx) EachContender(q *rules.Queue, visit func(l *rules.Lane, lastTurn int64)) {
+// EachContendingLane implements rules.UserTurns. For every user in a queue it calls visit with the open lane whose next
+// job is the best. A lane is the list of a user's waiting jobs that need the same locks and other limits. The lane is
+// open if its next job may start.
+func (t *Tx) EachContendingLane(q *rules.Queue, visit func(l *rules.Lane, lastTurn int64)) {
 	ls := t.engine.memory.lanes
-	ls.EachContender(ls.FindOrAddQueue(q.Name), visit)
+	ls.EachContendingLane(ls.FindOrAddQueue(q.Name), visit)
 }
 
 // RecordUserTurn implements rules.UserTurns. It records that a claim took a job of a user from a queue, and
 // returns what UndoUserTurn needs.
 func (t *Tx) RecordUserTurn(rulesQueue *rules.Queue, uid int) rules.UserTurn {
 	q, m := t.engine.memory.lanes.FindOrAddQueue(rulesQueue.Name), &t.engine.memory
-	m.claimedJobs++
-	turn := rules.UserTurn{TurnNumber: m.claimedJobs, PreviousNumber: q.LastTurnByUID[uid]}
+	m.claimedJobCount++
+	turn := rules.UserTurn{TurnNumber: m.claimedJobCount, PreviousNumber: q.LastTurnByUID[uid]}
 	t.setLastUserTurn(q, uid, turn.TurnNumber)
-	if int64(len(q.LastTurnByUID)) > 2*maxRememberedTurns { // forget older turns: a user without a turn goes first anyway
-		old := m.claimedJobs - maxRememberedTurns
-		t.afterCommit = append(t.afterCommit, func() {
+	// forget older turns: a user without a turn goes first anyway
+	if int64(len(q.LastTurnByUID)) > 2*maxRememberedUserTurns {
+		old := m.claimedJobCount - maxRememberedUserTurns
+		t.afterCommitFuncs = append(t.afterCommitFuncs, func() {
 			maps.DeleteFunc(q.LastTurnByUID, func(_ int, turnNumber int64) bool { return turnNumber < old })
 		})
 	}
 	return turn
 }
 
-// maxRememberedTurns is how many of the node's last turns a queue always remembers. If a queue remembers more
-// than 2*maxRememberedTurns users, it forgets those whose turns are older.
-const maxRememberedTurns = 1000
+// maxRememberedUserTurns is how many of the node's last turns a queue always remembers. If a queue remembers more
+// than 2*maxRememberedUserTurns users, it forgets those whose turns are older.
+const maxRememberedUserTurns = 1000
 
 // UndoUserTurn implements rules.UserTurns. It undoes a turn that RecordUserTurn has recorded, because the claimed job
 // was returned before it started.
 func (t *Tx) UndoUserTurn(rulesQueue *rules.Queue, uid int, turn rules.UserTurn) {
-	if q := t.engine.memory.lanes.FindOrAddQueue(rulesQueue.Name); turn.TurnNumber > q.LastFinalTurn {
+	if q := t.engine.memory.lanes.FindOrAddQueue(rulesQueue.Name); turn.TurnNumber > q.LastPermanentTurn {
 		t.setLastUserTurn(q, uid, min(q.LastTurnByUID[uid], turn.PreviousNumber))
 	}
 }
@@ -59,11 +60,11 @@ func (t *Tx) setLastUserTurn(q *lanes.Queue, uid int, turnNumber int64) {
 	}
 	q.LastTurnByUID[uid] = turnNumber
 	t.undoFuncs = append(t.undoFuncs, func() { q.LastTurnByUID[uid] = old })
-	t.publishUserTurns(q)
+	t.markUserTurnsChanged(q)
 }
 
-// publishUserTurns notes that users have taken turns in a queue, so that readers see the turns after the commit.
-func (t *Tx) publishUserTurns(q *lanes.Queue) {
+// markUserTurnsChanged notes that users have taken turns in a queue, so that readers see the turns after the commit.
+func (t *Tx) markUserTurnsChanged(q *lanes.Queue) {
 	if !slices.Contains(t.queuesWithChangedTurns, q) {
 		t.queuesWithChangedTurns = append(t.queuesWithChangedTurns, q)
 	}
@@ -79,17 +80,17 @@ func (t *Tx) refreshStaleQueues() error {
 // one query for each user. On a server, where each query takes a round trip, it makes a single query for all
 // users.
 func (t *Tx) readStaleLanes(q *lanes.Queue) error {
-	if t.usesServer() {
+	if t.usesDatabaseServer() {
 		return t.readStaleLanesInOneQuery(q)
 	}
-	if !q.AllUsersStale {
-		for uid := range q.StaleUIDs {
-			t.readNextOpenLanes(q, `uid = ?`, uid)
+	if !q.AllUsersLanesStale {
+		for uid := range q.UIDsWithStaleLanes {
+			t.readOpenLanesOfNextUser(q, `uid = ?`, uid)
 		}
 		return t.statementErr
 	}
 	for last := new(math.MinInt); last != nil; {
-		last = t.readNextOpenLanes(q, `uid > ?`, *last)
+		last = t.readOpenLanesOfNextUser(q, `uid > ?`, *last)
 	}
 	return t.statementErr
 }
@@ -98,16 +99,16 @@ func (t *Tx) readStaleLanes(q *lanes.Queue) error {
 // date in memory. The query leaves out lanes whose jobs may not start on this node.
 func (t *Tx) readStaleLanesInOneQuery(q *lanes.Queue) error {
 	var uids []int
-	if !q.AllUsersStale {
-		uids = slices.AppendSeq([]int{}, maps.Keys(q.StaleUIDs))
+	if !q.AllUsersLanesStale {
+		uids = slices.AppendSeq([]int{}, maps.Keys(q.UIDsWithStaleLanes))
 	}
-	here := slices.Collect(maps.Keys(t.engine.memory.lanes.LocallyClosedBy))
+	here := slices.Collect(maps.Keys(t.engine.memory.lanes.LocalClosingGateByLaneID))
 	return t.engine.sharedDatabase.ReadOpenLanes(t, q.Name, uids, lanes.MaxOpenLanesPerUser+1, here, q.AddOpenLane)
 }
 
-// readNextOpenLanes finds the lowest uid that meets an SQL condition, reads the first lanes of this user in
+// readOpenLanesOfNextUser finds the lowest uid that meets an SQL condition, reads the first lanes of this user in
 // which a job may start, and returns the uid. It returns nil if no user meets the condition.
-func (t *Tx) readNextOpenLanes(q *lanes.Queue, condition string, uidArg int) (uid *int) {
+func (t *Tx) readOpenLanesOfNextUser(q *lanes.Queue, uidCondition string, uidArg int) (uid *int) {
 	t.forEachStoredLane(func(l rules.Lane) bool {
 		if uid != nil && l.UID != *uid {
 			return false
@@ -115,7 +116,7 @@ func (t *Tx) readNextOpenLanes(q *lanes.Queue, condition string, uidArg int) (ui
 		uid = &l.UID
 		q.AddOpenLane(l)
 		return true
-	}, `INDEXED BY lanes_open WHERE demands <> '' AND shut = 0 AND queue = ? AND `+condition+
+	}, `INDEXED BY lanes_open WHERE demands <> '' AND shut = 0 AND queue = ? AND `+uidCondition+
 		` ORDER BY uid, head_rank, head_seq LIMIT ?`, q.Name, int64(uidArg), int64(lanes.MaxOpenLanesPerUser+1))
 	return uid
 }

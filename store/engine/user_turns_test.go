@@ -9,7 +9,7 @@ import (
 
 // If another node has changed jobs of some users, a node reads only the lanes of these users again. One query is enough
 // to read the lanes of several users, or of all users.
-func TestForeignLaneChangesNeedOneQuery(t *testing.T) {
+func TestLaneChangesByOtherNodesNeedOneQuery(t *testing.T) {
 	var changed, all []int
 	for _, users := range []int{4, 40} {
 		url := pgserver.SharedServer(t).CreateDatabase(t)
@@ -35,16 +35,16 @@ func TestClaimReadsOnlyRankOfNextJob(t *testing.T) {
 	s := openPriorityNode(t, pgserver.SharedServer(t).CreateDatabase(t), "a")
 	enqueueForUsers(t, s, 2, 3, nil)
 	claimOnNode(t, s, 2) // this claim finds the first waiting jobs of the users
-	err := s.Do(t.Context(), engine.Urgent, func(tx *engine.Tx) error {
+	err := s.Do(t.Context(), engine.UrgentClass, func(tx *engine.Tx) error {
 		jobs, _, err := tx.Rules().Claim(2)
-		for id, l := range tx.LanesReadAhead() {
+		for id, l := range tx.ReadAheadJobsByLane() {
 			if len(l.JobRows) != 1 || l.NextHead == nil {
 				t.Errorf("lane %d: %d jobs were read, and the position %v of the next one; want 1 and a position",
 					id, len(l.JobRows), l.NextHead)
 			}
 		}
-		if len(jobs) != 2 || len(tx.LanesReadAhead()) != 2 {
-			t.Errorf("claimed %v of %d lanes", jobs, len(tx.LanesReadAhead()))
+		if len(jobs) != 2 || len(tx.ReadAheadJobsByLane()) != 2 {
+			t.Errorf("claimed %v of %d lanes", jobs, len(tx.ReadAheadJobsByLane()))
 		}
 		return err
 	})

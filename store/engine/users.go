@@ -11,14 +11,14 @@ import (
 
 // userCounts holds the counts of one user. The engine keeps them in memory.
 type userCounts struct {
-	waitingJobs   int64 // number of waiting jobs; stored in the table users
-	waitingHooks  int64 // number of waiting hooks for the user's jobs; counted when the engine is opened
-	leasedJobs    int
-	stagedJobs    int64 // number of jobs enqueued in batches that are not in the queue yet
-	openBatches   int   // number of batches that are not committed
-	chosenIDCount int64 // number of jobs in uncommitted batches whose ids the user chose
-	storedBytes   int64 // bytes that the user's jobs and schedules hold; stored in the table users
-	outputBytes   int64 // bytes of outputs, which the field storedBytes includes; stored in the same table
+	waitingJobs       int64 // number of waiting jobs; stored in the table users
+	waitingHooks      int64 // number of waiting hooks for the user's jobs; counted when the engine is opened
+	leasedJobs        int
+	stagedJobs        int64 // number of jobs enqueued in batches that are not in the queue yet
+	openBatches       int   // number of batches that are not committed
+	userChosenIDCount int64 // number of jobs in uncommitted batches whose ids the user chose
+	storedBytes       int64 // bytes that the user's jobs and schedules hold; stored in the table users
+	outputBytes       int64 // bytes of outputs, which the field storedBytes includes; stored in the same table
 	// stagedBytes is the size of the jobs that the user has enqueued in batches and that are not in the queue
 	// yet.
 	stagedBytes int64
@@ -29,17 +29,17 @@ type userCounts struct {
 func (u userCounts) totalBytes() int64 { return u.storedBytes + u.stagedBytes }
 
 func (t *Tx) changeUserCounts(uid int, change func(u *userCounts)) {
-	t.saveUserCounts(uid)
+	t.saveUserCountsForRollback(uid)
 	t.engine.memory.changeUserCounts(uid, change)
 }
 
-// saveUserCounts saves a user's counts, so that they can be restored if the transaction is undone.
-func (t *Tx) saveUserCounts(uid int) {
-	if _, known := t.usersBefore[uid]; !known {
-		if t.usersBefore == nil {
-			t.usersBefore = map[int]userCounts{}
+// saveUserCountsForRollback saves a user's counts, so that they can be restored if the transaction is undone.
+func (t *Tx) saveUserCountsForRollback(uid int) {
+	if _, known := t.userCountsBefore[uid]; !known {
+		if t.userCountsBefore == nil {
+			t.userCountsBefore = map[int]userCounts{}
 		}
-		t.usersBefore[uid] = t.engine.memory.users[uid]
+		t.userCountsBefore[uid] = t.engine.memory.users[uid]
 	}
 }
 
@@ -58,17 +58,17 @@ func (m *memory) putUserCounts(uid int, u userCounts) {
 	m.users[uid] = u
 }
 
-// addToLeaseCount adds n to the number of leased jobs of the user and the queue that a job belongs to.
-func (t *Tx) addToLeaseCount(j *rules.Job, n int) {
-	t.saveUserCounts(j.UID)
-	t.engine.memory.addToLeaseCount(j.UID, j.Queue, n)
+// adjustLeasedJobCounts adds n to the number of leased jobs of the user and the queue that a job belongs to.
+func (t *Tx) adjustLeasedJobCounts(j *rules.Job, delta int) {
+	t.saveUserCountsForRollback(j.UID)
+	t.engine.memory.adjustLeasedJobCounts(j.UID, j.Queue, delta)
 }
 
-// addToLeaseCount adds n to the number of leased jobs of a user, and to that of a queue.
-func (m *memory) addToLeaseCount(uid int, queue string, n int) {
-	m.changeUserCounts(uid, func(u *userCounts) { u.leasedJobs += n })
-	q := m.lanes.FindOrAddQueue(queue)
-	if q.LeasedJobs += n; q.Rule.Concurrency > 0 {
+// adjustLeasedJobCounts adds n to the number of leased jobs of a user, and to that of a queue.
+func (m *memory) adjustLeasedJobCounts(uid int, queueName string, delta int) {
+	m.changeUserCounts(uid, func(u *userCounts) { u.leasedJobs += delta })
+	q := m.lanes.FindOrAddQueue(queueName)
+	if q.LeasedJobs += delta; q.Rule.Concurrency > 0 {
 		m.lanes.UpdateQueueReadiness(q)
 	}
 }
@@ -122,7 +122,7 @@ func updateMetaList[K comparable](
 func (t *Tx) updateMetaUserList() {
 	m := &t.engine.memory
 	var changedUIDs []int
-	for uid, before := range t.usersBefore {
+	for uid, before := range t.userCountsBefore {
 		if now := m.users[uid]; now.waitingJobs != before.waitingJobs || now.storedBytes != before.storedBytes ||
 			now.outputBytes != before.outputBytes {
 			changedUIDs = append(changedUIDs, uid)
@@ -150,10 +150,10 @@ func (t *Tx) writeUserRow(uid int64, u userCounts) {
 // addUserQueries reads the users' counts.
 func (e *Engine) addUserQueries(queries *database.QueryBatch) {
 	m := &e.memory
-	queries.AddEach(func(r database.Row) {
+	queries.AddForEachRow(func(r database.Row) {
 		m.users[int(r.Int64(0))] = userCounts{waitingJobs: r.Int64(1), storedBytes: r.Int64(2), outputBytes: r.Int64(3)}
 	}, `SELECT uid, waiting, bytes, outputs FROM users`)
-	queries.AddEach(func(r database.Row) {
+	queries.AddForEachRow(func(r database.Row) {
 		m.changeUserCounts(int(r.Int64(0)), func(u *userCounts) { u.waitingHooks = r.Int64(1) })
 	}, `SELECT hook_uid, count(*) FROM jobs INDEXED BY jobs_hooks WHERE hooks > 127 AND state < 5 GROUP BY hook_uid`)
 }

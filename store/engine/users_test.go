@@ -19,26 +19,27 @@ func TestTrimUserSkipsDamagedJobs(t *testing.T) {
 			j.Stdin = strings.Repeat("x", 2*store.MaxKeptInputBytes)
 		})}})
 		if err == nil {
-			err = s.ChangeJob(t.Context(), got.Seqs[0], store.Change{Verb: queue.VerbCancel})
+			err = s.ChangeJob(t.Context(), got.Seqs[0], store.JobChange{Verb: queue.VerbCancel})
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	err := s.Do(t.Context(), Urgent, func(t *Tx) error {
+	err := s.Do(t.Context(), UrgentClass, func(t *Tx) error {
 		return t.Exec(`DELETE FROM inputs WHERE seq <= ?`,
 			int64(all-20))
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := s.UserBytes(0)
+	before := s.StoredBytesOfUser(0)
 	removable, err := s.RemovableUserBytes(t.Context(), 0, math.MaxInt64)
 	if err != nil || removable < 20*2*store.MaxKeptInputBytes || removable > 21*2*store.MaxKeptInputBytes {
 		t.Errorf("%d bytes can be removed, %v; want those of 20 inputs", removable, err)
 	}
-	if _, err := s.TrimUserData(t.Context(), 0, before-removable); err != nil || s.UserBytes(0) != before-removable {
-		t.Errorf("%d bytes were removed, %v; want %d", before-s.UserBytes(0), err, removable)
+	if _, err := s.TrimUserData(t.Context(), 0, before-removable); err != nil ||
+		s.StoredBytesOfUser(0) != before-removable {
+		t.Errorf("%d bytes were removed, %v; want %d", before-s.StoredBytesOfUser(0), err, removable)
 	}
 }
 
@@ -50,7 +51,7 @@ func replaceOldestAttempt(t *testing.T, s *Store) {
 	seq := enqueueForUser(t, s, 0, 1)[0]
 	fail := func(quota int64) {
 		t.Helper()
-		g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: 1000})
+		g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 1000})
 		var r store.LeaseReport
 		for _, j := range g.ClaimedJobs {
 			if j.Seq != seq {
@@ -58,7 +59,7 @@ func replaceOldestAttempt(t *testing.T, s *Store) {
 				continue
 			}
 			r.Settlements = append(r.Settlements, store.Settlement{Lease: j.Lease(), Attempt: queue.Attempt{Output: []byte("x")},
-				Decision: queue.AttemptDecision{NextState: queue.Failed, CountsAttempt: true, RecordsAttempt: true}})
+				Decision: queue.AttemptDecision{NextState: queue.Failed, CountsTowardMaxAttempts: true, RecordsAttempt: true}})
 		}
 		r.MaxBytesPerUser = quota
 		if _, err2 := s.ReportAndClaim(t.Context(), r); err != nil || err2 != nil || len(r.Settlements) != 1 {

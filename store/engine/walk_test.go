@@ -26,12 +26,12 @@ import (
 
 // checkMemoryMatchesTables returns an error if the lanes, queues and counts in memory differ from those in the tables.
 func (e *Engine) checkMemoryMatchesTables() error {
-	for e.gateRechecks.DirtyGateCount() > 0 {
-		if err := e.Do(context.Background(), Urgent, func(*Tx) error { return nil }); err != nil {
+	for e.gateRecheckState.DirtyGateCount() > 0 {
+		if err := e.Do(context.Background(), UrgentClass, func(*Tx) error { return nil }); err != nil {
 			return err
 		}
 	}
-	return e.Do(context.Background(), Urgent, func(t *Tx) error {
+	return e.Do(context.Background(), UrgentClass, func(t *Tx) error {
 		if err := t.rules.OpenLanes(); err != nil { // after a reload, lanes may have to be opened
 			return err
 		}
@@ -39,41 +39,42 @@ func (e *Engine) checkMemoryMatchesTables() error {
 		if err != nil {
 			return err
 		}
-		return errors.Join(t.checkJobLanes(lanes, demands), t.checkUsedUnits(), t.checkCountsMatchTables(lanes),
+		return errors.Join(t.checkJobsMatchTheirLanes(lanes, demands), t.checkUsedGateUnits(),
+			t.checkCountsMatchTables(lanes),
 			t.checkClosedLanes(lanes), t.checkQueuesMatchLanes(lanes))
 	})
 }
 
 // readAllLanes returns all lanes (lists of jobs), and the text of each lane's demands (locks and other limits), by id
 // of the lane. It takes lanes without demands from memory, and lanes with demands from their table.
-func (t *Tx) readAllLanes() (byID map[int64]rules.Lane, demands map[int64]string, err error) {
-	byID, demands = map[int64]rules.Lane{}, map[int64]string{}
+func (t *Tx) readAllLanes() (lanesByID map[int64]rules.Lane, demandsByLaneID map[int64]string, err error) {
+	lanesByID, demandsByLaneID = map[int64]rules.Lane{}, map[int64]string{}
 	err = t.Query(func(r database.Row) (bool, error) {
 		l, err := records.ReadLane(r)
 		if own := t.engine.memory.lanes.DemandFreeLanes[lanes.LaneNameOf(&l)]; r.Text(records.LaneColumnCount) == "" &&
 			own != nil {
 			l = *own
 		}
-		if gate, here := t.engine.memory.lanes.LocallyClosedBy[l.ID]; here && l.ClosedBy == rules.Open {
+		if gate, here := t.engine.memory.lanes.LocalClosingGateByLaneID[l.ID]; here && l.ClosedBy == rules.Open {
 			l.ClosedBy = gate
 		}
-		byID[l.ID], demands[l.ID] = l, r.Text(records.LaneColumnCount)
+		lanesByID[l.ID], demandsByLaneID[l.ID] = l, r.Text(records.LaneColumnCount)
 		return true, err
 	}, `SELECT `+records.LaneColumns+`, demands FROM lanes`)
-	return byID, demands, err
+	return lanesByID, demandsByLaneID, err
 }
 
-// checkJobLanes returns an error if a ready job is not in the lane of its queue, user and demands (locks and other
-// limits). It also returns an error if a job ranks before the job that its lane has recorded as the first. It ignores
-// leased jobs.
-func (t *Tx) checkJobLanes(lanes map[int64]rules.Lane, demands map[int64]string) error {
+// checkJobsMatchTheirLanes returns an error if a ready job is not in the lane of its queue, user and demands (locks and
+// other limits). It also returns an error if a job ranks before the job that its lane has recorded as the first. It
+// ignores leased jobs.
+func (t *Tx) checkJobsMatchTheirLanes(lanesByID map[int64]rules.Lane, demandsByLaneID map[int64]string) error {
 	var mismatch error
 	err := t.Query(func(r database.Row) (bool, error) {
-		p, l := rules.Position{Rank: r.Int64(1), Seq: r.Int64(0)}, lanes[r.Int64(2)]
+		p, l := rules.Position{Rank: r.Int64(1), Seq: r.Int64(0)}, lanesByID[r.Int64(2)]
 		made := records.DecodeDemands(r.BytesView(5))
 		switch {
 		case t.engine.memory.leases[p.Seq] != nil:
-		case l.Queue != r.Text(3) || l.UID != int(r.Int64(4)) || demands[l.ID] != queue.DemandsSignature(made):
+		case l.Queue != r.Text(3) || l.UID != int(r.Int64(4)) || demandsByLaneID[l.ID] != queue.DemandsSignature(made):
 			mismatch = fmt.Errorf("job %d of queue %s, user %d, demands %v is in lane %+v", p.Seq, r.Text(3), r.Int64(4), made,
 				l)
 		case l.ClosedBy == rules.Empty || l.Head.After(p):
@@ -84,9 +85,9 @@ func (t *Tx) checkJobLanes(lanes map[int64]rules.Lane, demands map[int64]string)
 	return errors.Join(mismatch, err)
 }
 
-// checkUsedUnits returns an error if the units in use at a gate (a lock or other limit) differ from the sum
+// checkUsedGateUnits returns an error if the units in use at a gate (a lock or other limit) differ from the sum
 // of the units that leases hold.
-func (t *Tx) checkUsedUnits() error {
+func (t *Tx) checkUsedGateUnits() error {
 	used := map[int64]int{}
 	leased := map[string]int{}
 	for _, l := range t.engine.memory.leases {
@@ -97,7 +98,7 @@ func (t *Tx) checkUsedUnits() error {
 				return err
 			}
 			if d.Kind != queue.GateRate || !l.AttemptStarted {
-				used[gate] += d.Units()
+				used[gate] += d.UnitsWhileRunning()
 			}
 		}
 	}
@@ -120,9 +121,9 @@ func (t *Tx) checkCountsMatchTables(lanes map[int64]rules.Lane) error {
 	edges, err := t.QueryNumber(`SELECT count(*) FROM edges`)
 	ended, err2 := t.QueryNumber(`SELECT count(*) FROM ended`)
 	wrong := errors.Join(err, err2)
-	if edges > 0 && !m.dependencies.HasAnyEdges || ended != m.dependencies.PendingParentChanges {
+	if edges > 0 && !m.dependencies.HasAnyEdges || ended != m.dependencies.PendingParentStateChanges {
 		wrong = errors.Join(wrong, fmt.Errorf("%d edges and %d ended parents, and %v and %d are known", edges, ended,
-			m.dependencies.HasAnyEdges, m.dependencies.PendingParentChanges))
+			m.dependencies.HasAnyEdges, m.dependencies.PendingParentStateChanges))
 	}
 	waiting := map[string]int64{}
 	wrong = errors.Join(wrong, t.Query(func(r database.Row) (bool, error) {
@@ -146,13 +147,13 @@ func (t *Tx) checkCountsMatchTables(lanes map[int64]rules.Lane) error {
 	for id, l := range lanes {
 		if l.ClosedBy == rules.Empty {
 			empties++
-		} else if _, here := m.lanes.LocallyClosedBy[id]; l.ClosedBy < 0 && len(l.GateNeeds) > 0 && !here {
+		} else if _, here := m.lanes.LocalClosingGateByLaneID[id]; l.ClosedBy < 0 && len(l.GateNeeds) > 0 && !here {
 			over[l.ClosedBy]++ // lanes that are closed only on this node are not counted
 		}
 	}
-	if empties != m.emptyLanes || !maps.Equal(over, m.lanes.OverQuotaLaneCounts) {
+	if empties != m.emptyLaneCount || !maps.Equal(over, m.lanes.OverQuotaLaneCounts) {
 		wrong = errors.Join(wrong, fmt.Errorf("%d lanes are empty, %v wait for quotas, and %d and %v are known", empties,
-			over, m.emptyLanes, m.lanes.OverQuotaLaneCounts))
+			over, m.emptyLaneCount, m.lanes.OverQuotaLaneCounts))
 	}
 	users := map[int]userCounts{}
 	err = t.Query(func(r database.Row) (bool, error) {
@@ -173,8 +174,8 @@ func (t *Tx) checkCountsMatchTables(lanes map[int64]rules.Lane) error {
 	if len(users) > 0 {
 		wrong = errors.Join(wrong, fmt.Errorf("the cache lacks the users %v", users))
 	}
-	rows, err2 := integrity.FindContradictingRows(verifyConn{t.Conn})
-	dates, err5 := integrity.FindFutureDates(verifyConn{t.Conn}, t.startTime)
+	rows, err2 := integrity.FindContradictingRows(integrityCheckConn{t.Conn})
+	dates, err5 := integrity.FindFutureDates(integrityCheckConn{t.Conn}, t.startTime)
 	gates, err3 := integrity.FindWrongGateCounts(t.Conn)
 	for _, text := range slices.Concat(rows, dates, gates) {
 		wrong = errors.Join(wrong, errors.New(text))
@@ -196,11 +197,11 @@ func (t *Tx) checkCountsMatchTables(lanes map[int64]rules.Lane) error {
 	return errors.Join(wrong, err, err2, err3, err4, err5)
 }
 
-// verifyConn adapts the queries of the integrity checks, which are written for SQLite, to a server, where each node
-// stores its own list of the leases whose attempts are not known to have started.
-type verifyConn struct{ database.Conn }
+// integrityCheckConn adapts the queries of the integrity checks, which are written for SQLite, to a server, where each
+// node stores its own list of the leases whose attempts are not known to have started.
+type integrityCheckConn struct{ database.Conn }
 
-func (v verifyConn) Query(handleRow func(r database.Row) (bool, error), sql string, args ...any) error {
+func (v integrityCheckConn) Query(handleRow func(r database.Row) (bool, error), sql string, args ...any) error {
 	if _, lite := v.Conn.(*sqlitedb.Conn); !lite {
 		sql = strings.ReplaceAll(sql, `(SELECT ' ' || reserved FROM meta)`,
 			`(SELECT ' ' || reserved || (SELECT coalesce(string_agg(reserved, ''), '') FROM nodes) FROM meta)`)
@@ -324,7 +325,7 @@ func (t *Tx) doRandomOperation(rng *rand.Rand) (err error) {
 		}
 	case 5:
 		for _, l := range t.engine.memory.leases {
-			_, err = t.rules.Exchange(&store.LeaseReport{Settlements: []store.Settlement{completionOf(&l.Job.Job)}})
+			_, err = t.rules.ReportAndClaim(&store.LeaseReport{Settlements: []store.Settlement{completedSettlement(&l.Job.Job)}})
 			break
 		}
 	case 6:
@@ -332,7 +333,7 @@ func (t *Tx) doRandomOperation(rng *rand.Rand) (err error) {
 		list, err = t.readJobs(5, `jobs WHERE state < 5 ORDER BY seq DESC`)
 		for i := range list {
 			if err == nil && t.engine.memory.leases[list[i].Seq] == nil {
-				err = t.rules.Change(list[i].Seq, store.Change{Verb: []queue.Verb{queue.VerbCancel,
+				err = t.rules.ChangeJob(list[i].Seq, store.JobChange{Verb: []queue.Verb{queue.VerbCancel,
 					queue.VerbRemove}[rng.IntN(2)]})
 			}
 		}
@@ -362,7 +363,7 @@ func runRandomWalks(t *testing.T, walkCount int, open func(t *testing.T) func(qu
 			}
 			made, s = at(order)
 			s.clock = clock
-			s.gateRechecks.MaxOpenLanesSteps = 40 * rules.MaxLaneStepsPerTx // a high limit, because the model has none
+			s.gateRecheckState.MaxOpenLanesSteps = 40 * rules.MaxLaneStepsPerTx // a high limit, because the model has none
 			// low, so that lanes, gates and queues without jobs are often removed
 			s.maxEmptyLanes = 20
 			return made
@@ -370,7 +371,7 @@ func runRandomWalks(t *testing.T, walkCount int, open func(t *testing.T) func(qu
 		first := reopen()
 		t.Cleanup(func() { s.Close() })
 		undo := func(operationCount int, rng *rand.Rand) {
-			s.Do(t.Context(), Urgent, func(tx *Tx) error {
+			s.Do(t.Context(), UrgentClass, func(tx *Tx) error {
 				for range operationCount {
 					if err := tx.doRandomOperation(rng); err != nil {
 						t.Error("in an undone transaction:", err)
@@ -379,13 +380,14 @@ func runRandomWalks(t *testing.T, walkCount int, open func(t *testing.T) func(qu
 				return errors.New("undone")
 			})
 		}
-		return storetest.EngineUnderTest{Store: first, Reopen: reopen, RunAndRollBack: undo, CheckCaches: func() error {
-				wrong := s.checkMemoryMatchesTables()
-				for _, check := range checks {
-					wrong = errors.Join(wrong, check(s))
-				}
-				return wrong
-			}}, memstore.NewWithClock(o, clock),
+		return storetest.EngineUnderTest{Store: first, Reopen: reopen, RollBackRandomOperations: undo,
+				CheckCaches: func() error {
+					wrong := s.checkMemoryMatchesTables()
+					for _, check := range checks {
+						wrong = errors.Join(wrong, check(s))
+					}
+					return wrong
+				}}, memstore.NewWithClock(o, clock),
 			func(d time.Duration) { now.Add(d.Milliseconds()) }
 	})
 }

@@ -15,7 +15,7 @@ func TestWalks(t *testing.T) {
 	engine.RunRandomWalks(t, 8, func(t *testing.T) func(queue.RankOrder) (store.Store, *engine.Engine) {
 		dir := t.TempDir()
 		return func(order queue.RankOrder) (store.Store, *engine.Engine) {
-			s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: dir, Order: order})
+			s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: dir, RankOrder: order})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -10,13 +10,13 @@ import (
 	"github.com/queuectl/queuectl/store/writequeue"
 )
 
-// Class is the priority class of an operation.
-type Class = writequeue.PriorityClass
+// PriorityClass is the priority class of an operation.
+type PriorityClass = writequeue.PriorityClass
 
 const (
-	Urgent = writequeue.UrgentClass
-	Prompt = writequeue.PromptClass
-	Normal = writequeue.NormalClass
+	UrgentClass = writequeue.UrgentClass
+	PromptClass = writequeue.PromptClass
+	NormalClass = writequeue.NormalClass
 )
 
 // queuedOperation is an operation that waits for its commit or is in one. If run returns a *queue.Error, the
@@ -24,27 +24,27 @@ const (
 // be called several times.
 type queuedOperation struct {
 	run           func(*Tx) error
-	priorityClass Class
-	uid           int // the caller, or queue.NoUser for the service itself
+	priorityClass PriorityClass
+	uid           int // the caller, or queue.NoUserUID for the service itself
 	resultChan    chan error
 	runError      error
 	forecast
-	// mayUseWholeReserve allows the operation to use the last part of the reserve when the disk is full. It is set for
+	// mayUseWholeDiskReserve allows the operation to use the last part of the reserve when the disk is full. It is set for
 	// removals, cancel and ApplyDueChanges, because these write little and free disk space or end jobs that use it.
-	mayUseWholeReserve bool
-	freesSpace         bool // the operation removes rows or outputs, so the database may have free space afterwards
-	readOnly           bool // the operation changes nothing; its caller may stop waiting when its context ends
+	mayUseWholeDiskReserve bool
+	freesSpace             bool // the operation removes rows or outputs, so the database may have free space afterwards
+	readOnly               bool // the operation changes nothing; its caller may stop waiting when its context ends
 }
 
 // Owner implements writequeue.Op. It returns the operation's user and priority class.
-func (o *queuedOperation) Owner() writequeue.Owner {
-	return writequeue.Owner{UID: o.uid, Class: o.priorityClass}
+func (o *queuedOperation) Owner() writequeue.OpOwner {
+	return writequeue.OpOwner{UID: o.uid, Class: o.priorityClass}
 }
 
 // Do carries out an operation and waits for its commit. The end of ctx has an effect only before the
 // operation is in the write queue: Do then returns an error. For operations that only read, use
 // readWriterMemory.
-func (e *Engine) Do(ctx context.Context, class Class, run func(*Tx) error) error {
+func (e *Engine) Do(ctx context.Context, class PriorityClass, run func(*Tx) error) error {
 	return e.doOp(ctx, &queuedOperation{run: run, priorityClass: class})
 }
 
@@ -63,15 +63,15 @@ func doWithResult[T any](ctx context.Context, e *Engine, o *queuedOperation, run
 }
 
 // newRemovalOperation returns an operation that removes rows or outputs, and so frees space.
-func newRemovalOperation(class Class) *queuedOperation {
-	return &queuedOperation{priorityClass: class, mayUseWholeReserve: true, freesSpace: true}
+func newRemovalOperation(class PriorityClass) *queuedOperation {
+	return &queuedOperation{priorityClass: class, mayUseWholeDiskReserve: true, freesSpace: true}
 }
 
 // readWriterMemory runs a function that only reads, but uses state in memory that only a transaction may use.
 // It returns early if ctx ends, because a disk, a server or another program may block the transactions for
 // long.
 func readWriterMemory[T any](ctx context.Context, e *Engine, run func(*Tx) (T, error)) (T, error) {
-	return doWithResult(ctx, e, &queuedOperation{priorityClass: Prompt, readOnly: true}, run)
+	return doWithResult(ctx, e, &queuedOperation{priorityClass: PromptClass, readOnly: true}, run)
 }
 
 // doOp adds an operation to the write queue and waits until it is committed, together with others. While no

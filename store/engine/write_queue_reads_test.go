@@ -23,7 +23,7 @@ var readOperations = map[string]func(context.Context, *Store) error{
 
 // If the context of a read ends while the read waits in the write queue, the read ends and leaves the queue.
 // The read also ends if its transaction waits for another connection to the database.
-func TestReadsEndWithTheirContext(t *testing.T) {
+func TestReadsStopWhenContextEnds(t *testing.T) {
 	for name, read := range readOperations {
 		t.Run("behind a write: "+name, func(t *testing.T) {
 			s := openStore(t, t.TempDir())
@@ -34,7 +34,7 @@ func TestReadsEndWithTheirContext(t *testing.T) {
 			if err := read(ctx, s); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
 			}
-			awaitWaitingOps(t, s, 0)
+			awaitWaitingOperations(t, s, 0)
 		})
 	}
 	t.Run("another connection", func(t *testing.T) {

@@ -18,23 +18,23 @@ func TestUsersTakeTurnsToWrite(t *testing.T) {
 	const many = 50
 	var all sync.WaitGroup
 	order := make(chan int, many+2)
-	ask := func(uid int, c Class) {
+	ask := func(uid int, c PriorityClass) {
 		all.Go(func() {
 			s.Do(queue.WithUserID(t.Context(), uid), c, func(tx *Tx) error {
-				tx.readJobBytes = maxGroupBytes
+				tx.readJobBytes = maxCommitGroupBytes
 				order <- uid
 				return nil
 			})
 		})
 	}
 	for i := range many {
-		ask(1, Prompt)
-		awaitWaitingOps(t, s, i+1)
+		ask(1, PromptClass)
+		awaitWaitingOperations(t, s, i+1)
 	}
-	ask(2, Normal)
-	awaitWaitingOps(t, s, many+1)
-	ask(1, Normal)
-	awaitWaitingOps(t, s, many+2)
+	ask(2, NormalClass)
+	awaitWaitingOperations(t, s, many+1)
+	ask(1, NormalClass)
+	awaitWaitingOperations(t, s, many+2)
 	release()
 	all.Wait()
 	close(order)
@@ -51,22 +51,22 @@ func TestUsersTakeTurnsToWrite(t *testing.T) {
 func TestSlowOperationsAreCommittedAlone(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	release := occupyWriter(t, s)
-	s.waitingOps.RecordServed(&queuedOperation{uid: 1, priorityClass: Prompt}, writequeue.SlowOpTime)
+	s.waitingOps.RecordServedOp(&queuedOperation{uid: 1, priorityClass: PromptClass}, writequeue.MinSlowOpTime)
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	commits := map[*Tx][]int{}
 	for i, uid := range []int{1, 2, 1, 3, 2} {
 		all.Go(func() {
-			s.Do(queue.WithUserID(t.Context(), uid), Prompt, func(tx *Tx) error {
+			s.Do(queue.WithUserID(t.Context(), uid), PromptClass, func(tx *Tx) error {
 				mu.Lock()
 				defer mu.Unlock()
 				commits[tx] = append(commits[tx], uid)
 				// mark user 1's last operation as slow
-				s.waitingOps.RecordServed(&queuedOperation{uid: 1, priorityClass: Prompt}, writequeue.SlowOpTime)
+				s.waitingOps.RecordServedOp(&queuedOperation{uid: 1, priorityClass: PromptClass}, writequeue.MinSlowOpTime)
 				return nil
 			})
 		})
-		awaitWaitingOps(t, s, i+1)
+		awaitWaitingOperations(t, s, i+1)
 	}
 	release()
 	all.Wait()
@@ -84,7 +84,7 @@ func TestSlowOperationsAreCommittedAlone(t *testing.T) {
 
 // While operations of several users wait, a commit takes no more operations after MaxGroupTime. So no user has
 // to wait for all operations of another user.
-func TestCommitsOfSeveralUsersAreShort(t *testing.T) {
+func TestCommitIsShortWhileOtherUsersWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t, t.TempDir())
 		release := occupyWriter(t, s)
@@ -92,7 +92,7 @@ func TestCommitsOfSeveralUsersAreShort(t *testing.T) {
 		commits := map[*Tx]int{}
 		ask := func(uid int) {
 			all.Go(func() {
-				s.Do(queue.WithUserID(t.Context(), uid), Prompt, func(tx *Tx) error {
+				s.Do(queue.WithUserID(t.Context(), uid), PromptClass, func(tx *Tx) error {
 					time.Sleep(writequeue.MaxGroupTime / 4)
 					commits[tx]++
 					return nil
@@ -101,7 +101,7 @@ func TestCommitsOfSeveralUsersAreShort(t *testing.T) {
 		}
 		for i := range 40 {
 			ask(1 + i/39) // the first 39 operations belong to user 1, the last one to user 2
-			awaitWaitingOps(t, s, i+1)
+			awaitWaitingOperations(t, s, i+1)
 		}
 		release()
 		all.Wait()

@@ -23,8 +23,8 @@ import (
 
 // Limits of the writer.
 const (
-	maxGroupBytes   = 1 << 20 // bytes that one commit reads and writes; the last operation may exceed it
-	maxGroupRetries = 3       // retries of a group while another program has the database locked
+	maxCommitGroupBytes   = 1 << 20 // bytes that one commit reads and writes; the last operation may exceed it
+	maxCommitGroupRetries = 3       // retries of a group while another program has the database locked
 )
 
 // Tx is the transaction of one group of operations. It begins a database transaction only with its first
@@ -36,22 +36,23 @@ const (
 // used.
 type Tx struct {
 	database.Conn
-	hasBegun          bool
-	engine            *Engine                // the engine that runs the transaction
-	startTime         queue.UnixMillis       // time at the start of the transaction
-	rules             rules.Rules            // rules that carry out the operations
-	memoryAtStart     memory                 // copy of the engine's cache at the start; shares its leases
-	undoFuncs         []func()               // functions that restore the engine's cache
-	afterCommit       []func()               // functions to call after the commit
-	draftTexts        []records.EncodedTexts // texts of the jobs that are being enqueued, by draft number
-	earliestTimer     queue.UnixMillis       // earliest time passed to WakeServiceAt; 0 if none
-	statementErr      error                  // first error of a statement; the transaction is rolled back if there is one
-	interruptedWaiter *claimWaiter           // waiter that must claim again, because its claim was cut short
+	hasBegun         bool
+	engine           *Engine                // the engine that runs the transaction
+	startTime        queue.UnixMillis       // time at the start of the transaction
+	rules            rules.Rules            // rules that carry out the operations
+	memoryAtStart    memory                 // copy of the engine's cache at the start; shares its leases
+	undoFuncs        []func()               // functions that restore the engine's cache
+	afterCommitFuncs []func()               // functions to call after the commit
+	draftTexts       []records.EncodedTexts // texts of the jobs that are being enqueued, by draft number
+	earliestTimerAt  queue.UnixMillis       // earliest time passed to WakeServiceAt; 0 if none
+	// first error of a statement; the transaction is rolled back if there is one
+	statementErr           error
+	interruptedClaimWaiter *claimWaiter // waiter that must claim again, because its claim was cut short
 
 	changedJobSeqs []int64 // jobs that changed
 	// attemptMeasurements lists the starts and ends of attempts, for the statistics.
 	attemptMeasurements    []rules.AttemptMeasurement
-	usersBefore            map[int]userCounts                   // users that changed, as they were before the transaction
+	userCountsBefore       map[int]userCounts                   // users that changed, as they were before the transaction
 	queueCountsBefore      map[*lanes.Queue]records.QueueCounts // counts of changed queues before the transaction
 	queuesWithChangedTurns []*lanes.Queue                       // queues in which the turns of users have changed
 
@@ -81,7 +82,7 @@ type (
 // leaseChanges are the leases that a transaction has changed.
 type leaseChanges struct {
 	reservationsChanged          bool    // true if the list of reserved leases may have changed
-	changedLeaseSeqs             []int64 // jobs whose leases changed
+	changedLeaseJobSeqs          []int64 // jobs whose leases changed
 	nodesWithChangedReservations []int64 // nodes whose reserved leases changed
 }
 
@@ -142,10 +143,10 @@ func (e *Engine) failEngine(err error, group []*queuedOperation) {
 	e.mu.Lock()
 	e.failure = unknown
 	e.mu.Unlock()
-	close(e.failed)
+	close(e.failedSignal)
 	e.writesStopped = true
 	e.refuseGroup(group, unknown)
-	e.endWaiter(unknown)
+	e.endClaimWaiter(unknown)
 }
 
 // FailAfterReadError stops the engine for good because of an error in a read, such as damage.
@@ -170,25 +171,25 @@ func (e *Engine) commitGroup(group []*queuedOperation) (remaining []*queuedOpera
 			e.replyToGroup(group[:n], grant)
 			return group[n:], nil
 		}
-		e.prewriteFailed = errors.Is(err, errPrewriteMismatch)
+		e.lastPrewriteFailed = errors.Is(err, errPrewriteMismatch)
 		switch k := database.ErrorKindOf(err); {
-		case e.prewriteFailed: // the next try writes no rows early, so it cannot fail again for this reason
+		case e.lastPrewriteFailed: // the next try writes no rows early, so it cannot fail again for this reason
 		case k == database.DiskFull && fullTries == 0 && e.diskSpace.ReleaseDiskReserve(false):
 			fullTries++
 		case k == database.DiskFull:
-			refusal := e.backend.RefusalError(k, err)
-			last := slices.DeleteFunc(slices.Clone(group), func(o *queuedOperation) bool { return !o.mayUseWholeReserve })
-			others := slices.DeleteFunc(slices.Clone(group), func(o *queuedOperation) bool { return o.mayUseWholeReserve })
+			refusal := e.backend.RefusedRequestError(k, err)
+			last := slices.DeleteFunc(slices.Clone(group), func(o *queuedOperation) bool { return !o.mayUseWholeDiskReserve })
+			others := slices.DeleteFunc(slices.Clone(group), func(o *queuedOperation) bool { return o.mayUseWholeDiskReserve })
 			e.refuseGroup(others, refusal)
 			if len(others) == 0 && !e.diskSpace.ReleaseDiskReserve(true) {
 				e.refuseGroup(last, refusal)
 				return nil, nil
 			}
 			group = last // only the operations that may use the whole reserve: they write little and free space
-		case k == database.DatabaseBusy && busyTries < maxGroupRetries:
+		case k == database.DatabaseBusy && busyTries < maxCommitGroupRetries:
 			busyTries++
 		case k == database.DatabaseBusy:
-			e.refuseGroup(group, e.backend.RefusalError(k, err))
+			e.refuseGroup(group, e.backend.RefusedRequestError(k, err))
 			return nil, nil
 		// It is unknown which operation caused the error. Commit the operations one by one to find it.
 		case k == database.RequestFailed && e.backend.MayStemFromEarlierStatement(err) && len(group) > 1:
@@ -226,41 +227,42 @@ func (e *Engine) refuseGroup(group []*queuedOperation, err error) {
 }
 
 // replyToGroup sends the operations of a committed group their results, and the waiting claim its jobs.
-func (e *Engine) replyToGroup(group []*queuedOperation, grant *claimResult) {
+func (e *Engine) replyToGroup(group []*queuedOperation, claimGrant *claimResult) {
 	for _, o := range group {
 		o.resultChan <- o.runError
 	}
-	if grant != nil {
-		grant.waiter.result <- *grant
+	if claimGrant != nil {
+		claimGrant.waiter.resultChan <- *claimGrant
 	}
 }
 
 // startCommitClock records, for RunningCommitTime, when a write starts. The returned function records its
 // end. The caller holds the right to write.
 func (e *Engine) startCommitClock() (stopClock func()) {
-	e.commitStart.Store(new(time.Now()))
-	return func() { e.commitStart.Store(nil) }
+	e.commitStartedAt.Store(new(time.Now()))
+	return func() { e.commitStartedAt.Store(nil) }
 }
 
 // tryGroup runs the transaction of a group once. n is the number of operations that it ran; if the operations
 // are large, it runs only the first ones. grant holds the jobs for the waiting claim, or is nil. After an
 // error nothing is stored, unless the database is broken. failedOp is the operation that caused the error, or
 // nil if that is unknown.
-func (e *Engine) tryGroup(group []*queuedOperation) (n int, grant *claimResult, failedOp *queuedOperation, err error) {
+func (e *Engine) tryGroup(group []*queuedOperation) (executedOps int, claimGrant *claimResult,
+	failedOp *queuedOperation, err error) {
 	defer e.startCommitClock()()
 	t := &Tx{Conn: e.writerConn, engine: e, startTime: e.clock(), memoryAtStart: e.memory}
 	t.gateTables, t.edgeTables = gates.New(t, &e.memory.gates), dependencies.New(t, &e.memory.dependencies)
-	t.rules.Init(t, &e.gateRechecks)
+	t.rules.Init(t, &e.gateRecheckState)
 	defer func() {
 		e.emptyClaimBuffer()
 		if err != nil {
 			t.rollback()
 		}
 	}()
-	if t.forecast = group[0].forecast; e.prewriteFailed {
+	if t.forecast = group[0].forecast; e.lastPrewriteFailed {
 		t.expectedSettlements = nil
 	}
-	e.prewriteFailed = false
+	e.lastPrewriteFailed = false
 	if err = e.backend.BeginTx(t); err != nil {
 		// If the database rejects a row that was written before the writer lock was held, another node may have
 		// taken over that job. The next try writes no such row.
@@ -270,21 +272,21 @@ func (e *Engine) tryGroup(group []*queuedOperation) (n int, grant *claimResult, 
 		return 0, nil, nil, err
 	}
 	t.argumentBytesAtStart = e.writerConn.TotalArgumentBytes()
-	t.undoFuncs = append(t.undoFuncs, e.gateRechecks.SaveDirtyGates())
-	if n, failedOp, err = t.runOps(group); err != nil {
-		return n, nil, failedOp, err
+	t.undoFuncs = append(t.undoFuncs, e.gateRecheckState.SaveDirtyGates())
+	if executedOps, failedOp, err = t.runOps(group); err != nil {
+		return executedOps, nil, failedOp, err
 	}
 	for _, step := range []func() error{
 		func() error { _, err := t.rules.ResolveChangedDependencies(); return err },
 		t.rules.OpenLanes,
-		func() (err error) { grant, err = t.serveWaiter(); return err },
+		func() (err error) { claimGrant, err = t.serveClaimWaiter(); return err },
 		t.rules.OpenLanes,
 		t.prewrite.checkAllConfirmed,
 		t.WriteGateJobCounts, t.writeStatistics, t.writeCachedLanes, t.writeMetaRow,
 	} {
 		err = step()
 		if err = cmp.Or(t.statementErr, err); err != nil {
-			return n, nil, nil, err
+			return executedOps, nil, nil, err
 		}
 	}
 	if t.hasBegun {
@@ -292,53 +294,53 @@ func (e *Engine) tryGroup(group []*queuedOperation) (n int, grant *claimResult, 
 			if database.ErrorKindOf(err) == database.RequestFailed {
 				err = fmt.Errorf("commit: %w", err)
 			}
-			return n, nil, nil, err
+			return executedOps, nil, nil, err
 		}
 		failpoint.Hit("commit")
 		e.backend.AfterCommit(e.memory.commitCount != t.memoryAtStart.commitCount)
 	}
-	t.publish(grant)
-	return n, grant, nil, nil
+	t.publishCommittedState(claimGrant)
+	return executedOps, claimGrant, nil, nil
 }
 
 // runOps runs the operations of a group. It stops early if the transaction gets too large, or if it takes too
 // long while other users wait. n is the number of operations that it ran. failedOp is the operation whose
 // error ended the transaction.
-func (t *Tx) runOps(group []*queuedOperation) (n int, failedOp *queuedOperation, err error) {
+func (t *Tx) runOps(group []*queuedOperation) (executedOps int, failedOp *queuedOperation, err error) {
 	s, now := t.engine, time.Now()
 	usersSince := now // start of the group, or end of its last urgent operation
-	shared := s.waitingOps.HasSeveralUsers(now)
-	for n < len(group) && t.transferredBytes() < maxGroupBytes &&
+	shared := s.waitingOps.HadSeveralUsersRecently(now)
+	for executedOps < len(group) && t.transferredBytes() < maxCommitGroupBytes &&
 		!(shared && now.Sub(usersSince) >= writequeue.MaxGroupTime) {
-		o := group[n]
-		if n > 0 && o.uid != group[n-1].uid && s.waitingOps.IsOfSlowUser(o) {
-			s.waitingOps.CommitAlone(o)
+		o := group[executedOps]
+		if executedOps > 0 && o.uid != group[executedOps-1].uid && s.waitingOps.IsOfSlowUser(o) {
+			s.waitingOps.TakeAloneNext(o)
 			break
 		}
-		n++
+		executedOps++
 		o.runError = o.run(t)
 		// such an error ends the transaction, even if o.run only rejects the request
 		failed := cmp.Or(t.statementErr, t.rules.Err())
 		o.runError = cmp.Or(failed, o.runError)
 		ended := time.Now()
-		if o.priorityClass == Urgent {
+		if o.priorityClass == UrgentClass {
 			usersSince = ended
 		} else {
-			s.waitingOps.RecordServed(o, ended.Sub(now))
+			s.waitingOps.RecordServedOp(o, ended.Sub(now))
 		}
 		if now = ended; failed != nil || o.runError != nil && database.ErrorKindOf(o.runError) != database.RequestRejected {
-			return n, o, o.runError
+			return executedOps, o, o.runError
 		}
 	}
-	return n, nil, nil
+	return executedOps, nil, nil
 }
 
-// usesServer reports whether the database is on a server, so that each query takes a round trip.
-func (t *Tx) usesServer() bool { return t.readAhead != nil }
+// usesDatabaseServer reports whether the database is on a server, so that each query takes a round trip.
+func (t *Tx) usesDatabaseServer() bool { return t.readAhead != nil }
 
 // transferredBytes returns how many bytes the transaction has read and written.
 func (t *Tx) transferredBytes() int {
-	return int(t.Conn.TotalArgumentBytes()-t.argumentBytesAtStart) + t.readJobBytes + t.rules.ClaimReadBytes
+	return int(t.Conn.TotalArgumentBytes()-t.argumentBytesAtStart) + t.readJobBytes + t.rules.ClaimBytesRead
 }
 
 // EnsureBegun begins the database transaction if it has not begun yet. After an error of an earlier statement,
@@ -407,7 +409,7 @@ func (t *Tx) rollback() {
 	}
 	t.engine.memory = t.memoryAtStart
 	t.engine.memory.leases = leases
-	for uid, u := range t.usersBefore {
+	for uid, u := range t.userCountsBefore {
 		t.engine.memory.putUserCounts(uid, u)
 	}
 	for q, old := range t.queueCountsBefore {
@@ -423,7 +425,7 @@ func (t *Tx) writeMetaRow() error {
 	t.updateMetaUserList()
 	t.updateMetaQueueList()
 	m, b := &t.engine.memory, &t.memoryAtStart
-	if !(t.hasBegun && t.Conn.HasUncountedChanges()) && !t.reservationsChanged && m.jobCounts == b.jobCounts &&
+	if !(t.hasBegun && t.Conn.HasUncountedChanges()) && !t.reservationsChanged && m.jobCountByState == b.jobCountByState &&
 		m.nextJobSeq == b.nextJobSeq && m.enqueuedTotal == b.enqueuedTotal && m.nextEventNumber == b.nextEventNumber &&
 		m.outputBytes == b.outputBytes && m.metaUsersText == b.metaUsersText && m.metaQueuesText == b.metaQueuesText {
 		return nil
@@ -436,7 +438,7 @@ func (t *Tx) writeMetaRow() error {
 		}
 	}
 	m.commitCount++
-	c := &m.jobCounts
+	c := &m.jobCountByState
 	t.Exec(`UPDATE meta SET reserved = CASE WHEN ? <> 0 THEN ? ELSE reserved END, commits = ?, next_seq = ?,
 		enqueued = ?, next_event = ?, users = ?, queues = ?, blocked = ?, held = ?,
 		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?, output_bytes = ?`,
@@ -459,7 +461,7 @@ func (t *Tx) EncodedReservations() string {
 	list := make([]byte, 0, 1024)
 	for seq, l := range t.engine.memory.leases {
 		if !l.AttemptStarted {
-			list = database.AppendReservation(list, seq, l.Job.Fence, l.Job.LastNode)
+			list = database.AppendLeaseReservation(list, seq, l.Job.Fence, l.Job.LastLeasingNodeID)
 		}
 	}
 	return string(list)

@@ -25,7 +25,7 @@ func occupyWriter(t *testing.T, s *Store) (release func()) {
 	begun, gate := make(chan struct{}), make(chan struct{})
 	var writer sync.WaitGroup
 	writer.Go(func() {
-		s.Do(context.Background(), Urgent, func(*Tx) error {
+		s.Do(context.Background(), UrgentClass, func(*Tx) error {
 			close(begun)
 			<-gate
 			return nil
@@ -37,8 +37,8 @@ func occupyWriter(t *testing.T, s *Store) (release func()) {
 	return release
 }
 
-// awaitWaitingOps returns once n operations are waiting.
-func awaitWaitingOps(t *testing.T, s *Store, n int) {
+// awaitWaitingOperations returns once n operations are waiting.
+func awaitWaitingOperations(t *testing.T, s *Store, n int) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; {
 		got := s.waitingOps.Len()
@@ -58,9 +58,10 @@ func countTransactions(t *testing.T, s *Store) (count func() int) {
 	t.Helper()
 	n := 0
 	clock := s.clock
-	s.Do(t.Context(), Urgent, func(*Tx) error { s.clock = func() queue.UnixMillis { n++; return clock() }; return nil })
+	s.Do(t.Context(), UrgentClass,
+		func(*Tx) error { s.clock = func() queue.UnixMillis { n++; return clock() }; return nil })
 	return func() int {
-		s.Do(t.Context(), Urgent, func(*Tx) error { return nil })
+		s.Do(t.Context(), UrgentClass, func(*Tx) error { return nil })
 		got := n - 1 // do not count this transaction
 		n = 0
 		return got
@@ -69,17 +70,17 @@ func countTransactions(t *testing.T, s *Store) (count func() int) {
 
 // A function passed to RunBetweenTransactions runs once, even while the engine tries a group of operations again. It
 // does not wait behind the operations in the write queue.
-func TestBetweenTxRunsOnce(t *testing.T) {
+func TestRunBetweenTransactionsRunsFunctionOnce(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	release := occupyWriter(t, s)
 	var all sync.WaitGroup
 	all.Go(func() {
-		s.Do(context.Background(), Normal, func(t *Tx) error {
+		s.Do(context.Background(), NormalClass, func(t *Tx) error {
 			err := t.Exec(`INSERT INTO jobs (seq) VALUES ('no number')`)
 			return err
 		})
 	})
-	awaitWaitingOps(t, s, 1)
+	awaitWaitingOperations(t, s, 1)
 	n := 0
 	for range 5 {
 		all.Go(func() {
@@ -114,7 +115,7 @@ func TestCommitGroupsAreBounded(t *testing.T) {
 		"a group":          {writequeue.MaxGroupOps - 4, 1, 1},
 		"one too many":     {writequeue.MaxGroupOps - 3, 1, 2},
 		"large ones":       {10, 300_000, 3}, // three commits, of four, four and two operations
-		"a very large one": {3, maxGroupBytes, 3},
+		"a very large one": {3, maxCommitGroupBytes, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			count := countTransactions(t, s)
@@ -122,7 +123,7 @@ func TestCommitGroupsAreBounded(t *testing.T) {
 			var mu sync.Mutex
 			var order []string
 			var all sync.WaitGroup
-			add := func(k Class, n, bytes int) {
+			add := func(k PriorityClass, n, bytes int) {
 				for range n {
 					all.Go(func() {
 						err := s.Do(context.Background(), k, func(t *Tx) error {
@@ -138,11 +139,11 @@ func TestCommitGroupsAreBounded(t *testing.T) {
 					})
 				}
 			}
-			add(Normal, c.ops, c.bytes)
-			awaitWaitingOps(t, s, c.ops)
-			add(Prompt, 2, 1)
-			add(Urgent, 2, 1)
-			awaitWaitingOps(t, s, c.ops+4)
+			add(NormalClass, c.ops, c.bytes)
+			awaitWaitingOperations(t, s, c.ops)
+			add(PromptClass, 2, 1)
+			add(UrgentClass, 2, 1)
+			awaitWaitingOperations(t, s, c.ops+4)
 			release()
 			all.Wait()
 			if got := count() - 1; got != c.want { // do not count the transaction of occupyWriter
@@ -170,12 +171,12 @@ func TestOperationsOnLargeJobsAreSplit(t *testing.T) {
 		var all sync.WaitGroup
 		for _, seq := range seqs {
 			all.Go(func() {
-				if err := s.ChangeJob(context.Background(), seq, store.Change{Verb: verb}); err != nil {
+				if err := s.ChangeJob(context.Background(), seq, store.JobChange{Verb: verb}); err != nil {
 					t.Errorf("%s: %v", verb, err)
 				}
 			})
 		}
-		awaitWaitingOps(t, s, many)
+		awaitWaitingOperations(t, s, many)
 		release()
 		all.Wait()
 		if n := count() - 1; n != many/3 { // each job has 500 KB, so three jobs fill a commit
@@ -193,7 +194,7 @@ func TestClaimOfLargeJobsIsBounded(t *testing.T) {
 	enqueueForUser(t, s, 1, 3)
 	var got []int
 	for range 4 {
-		seqs, _ := claimJobs(t, s, store.LeaseReport{WantedJobs: 20})
+		seqs, _ := claimJobs(t, s, store.LeaseReport{WantedJobCount: 20})
 		got = append(got, len(seqs))
 	}
 	if !slices.Equal(got, []int{2, 2, 4, 0}) {
@@ -208,7 +209,7 @@ func TestClaimOfLargeJobsIsBounded(t *testing.T) {
 
 // The counts include an event before readers can see it. Otherwise a client could read the event and then an
 // old count, and wait for an event that has already happened.
-func TestCountsIncludeEventsBeforeReaders(t *testing.T) {
+func TestCountsIncludeEventBeforeItIsReadable(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	ctx := t.Context()
 	looked := false
@@ -220,8 +221,8 @@ func TestCountsIncludeEventsBeforeReaders(t *testing.T) {
 			t.Errorf("%d events are read while %d are counted: %v", len(list), last, err)
 		}
 	}
-	err := s.Do(ctx, Prompt, func(tx *Tx) error {
-		tx.afterCommit = append(tx.afterCommit, look) // runs after the commit, before its counts are published
+	err := s.Do(ctx, PromptClass, func(tx *Tx) error {
+		tx.afterCommitFuncs = append(tx.afterCommitFuncs, look) // runs after the commit, before its counts are published
 		return tx.AddEvent(queue.EventAudit, nil, 0, []byte("{}"))
 	})
 	if err != nil || !looked {
@@ -260,7 +261,7 @@ func TestConcurrentRequestsShareCommits(t *testing.T) {
 
 // A claim that fails because the disk is full returns no jobs, even if it has already chosen some. Their
 // leases are not stored, so another claim could take the same jobs.
-func TestFullDiskClaimsNothing(t *testing.T) {
+func TestClaimOnFullDiskReturnsNoJobs(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 3)
 	<-s.writerToken // take the right to write, which prevents commits
@@ -277,7 +278,7 @@ func TestFullDiskClaimsNothing(t *testing.T) {
 		runtime.Gosched() // wait until the operation is in the queue
 	}
 	go func() { // ends when the operation below gets its reply
-		other <- s.Do(t.Context(), Urgent, func(*Tx) error { return &sqlitedb.Error{Code: sqlite3.SQLITE_FULL} })
+		other <- s.Do(t.Context(), UrgentClass, func(*Tx) error { return &sqlitedb.Error{Code: sqlite3.SQLITE_FULL} })
 	}()
 	for s.waitingOps.Len() < 2 {
 		runtime.Gosched()

@@ -20,18 +20,18 @@ import (
 // RuntimeEstimates holds the typical run times of commands. They are updated after each commit and written to the
 // database at most once a minute; see IsWriteDue. The zero value holds no estimates.
 type RuntimeEstimates struct {
-	mu                  sync.Mutex
-	byRecency           list.List                // list of *estimate, most recently completed first; guarded by mu
-	byFingerprint       map[uint64]*list.Element // the elements of byRecency by fingerprint; guarded by mu
-	hasUnwrittenChanges bool                     // the estimates have changed since they were written; guarded by mu
-	lastWriteMinute     queue.UnixMillis         // minute of the last write; only the goroutine that may write uses it
+	mu                   sync.Mutex
+	estimatesByRecency   list.List                // list of *estimate, most recently completed first; guarded by mu
+	elementByFingerprint map[uint64]*list.Element // the elements of estimatesByRecency by fingerprint; guarded by mu
+	hasUnwrittenChanges  bool                     // the estimates have changed since they were written; guarded by mu
+	lastWriteMinute      queue.UnixMillis         // minute of the last write; only the goroutine that may write uses it
 }
 
 // runtimeEstimate is the typical run time of the commands with one fingerprint. The fingerprint is a hash of the
 // command.
 type runtimeEstimate struct {
 	fingerprint uint64
-	store.Estimate
+	store.RuntimeEstimate
 }
 
 // EncodedEstimateBytes is the size in bytes of an estimate in the table "usual": its fingerprint, the logarithm of its
@@ -53,20 +53,20 @@ func (e *RuntimeEstimates) AddMeasurements(measurements []rules.AttemptMeasureme
 // findOrAdd returns the estimate of a fingerprint, creates it if necessary, and moves it to the front. The caller
 // holds mu.
 func (e *RuntimeEstimates) findOrAdd(fingerprint uint64) *runtimeEstimate {
-	if known := e.byFingerprint[fingerprint]; known != nil {
-		e.byRecency.MoveToFront(known)
+	if known := e.elementByFingerprint[fingerprint]; known != nil {
+		e.estimatesByRecency.MoveToFront(known)
 		return known.Value.(*runtimeEstimate)
 	}
-	if e.byFingerprint == nil {
-		e.byFingerprint = map[uint64]*list.Element{}
+	if e.elementByFingerprint == nil {
+		e.elementByFingerprint = map[uint64]*list.Element{}
 	}
-	if len(e.byFingerprint) >= store.MaxRuntimeEstimates {
-		last := e.byRecency.Back()
-		delete(e.byFingerprint, last.Value.(*runtimeEstimate).fingerprint)
-		e.byRecency.Remove(last)
+	if len(e.elementByFingerprint) >= store.MaxRuntimeEstimates {
+		last := e.estimatesByRecency.Back()
+		delete(e.elementByFingerprint, last.Value.(*runtimeEstimate).fingerprint)
+		e.estimatesByRecency.Remove(last)
 	}
 	one := &runtimeEstimate{fingerprint: fingerprint}
-	e.byFingerprint[fingerprint] = e.byRecency.PushFront(one)
+	e.elementByFingerprint[fingerprint] = e.estimatesByRecency.PushFront(one)
 	return one
 }
 
@@ -74,7 +74,7 @@ func (e *RuntimeEstimates) findOrAdd(fingerprint uint64) *runtimeEstimate {
 func (e *RuntimeEstimates) TypicalRuntime(fingerprint uint64) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if known := e.byFingerprint[fingerprint]; known != nil {
+	if known := e.elementByFingerprint[fingerprint]; known != nil {
 		return known.Value.(*runtimeEstimate).TypicalRuntime()
 	}
 	return 0
@@ -97,7 +97,7 @@ func (e *RuntimeEstimates) Encode() (encodedEstimates []byte) {
 		return nil
 	}
 	e.hasUnwrittenChanges = false
-	for at := e.byRecency.Back(); at != nil; at = at.Prev() {
+	for at := e.estimatesByRecency.Back(); at != nil; at = at.Prev() {
 		one := at.Value.(*runtimeEstimate)
 		encodedEstimates = binary.LittleEndian.AppendUint64(encodedEstimates, one.fingerprint)
 		encodedEstimates = binary.LittleEndian.AppendUint64(encodedEstimates, math.Float64bits(one.LogMeanMillis))
@@ -127,7 +127,7 @@ func (e *RuntimeEstimates) LoadFromDatabase(c database.Statements) error {
 		log, runs := math.Float64frombits(binary.LittleEndian.Uint64(b[8:])), b[16]
 		if fingerprint := binary.LittleEndian.Uint64(b); fingerprint != 0 && log >= 0 && log < math.Log(math.MaxInt64) &&
 			runs > 0 {
-			e.findOrAdd(fingerprint).Estimate = store.Estimate{LogMeanMillis: log, WeightedRuns: runs}
+			e.findOrAdd(fingerprint).RuntimeEstimate = store.RuntimeEstimate{LogMeanMillis: log, WeightedRuns: runs}
 		}
 	}
 	return err

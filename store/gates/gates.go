@@ -37,9 +37,9 @@ type CachedState struct {
 
 // AddReadQueries adds to the batch the statements that read the state, except UsedUnitsByGate.
 func (s *CachedState) AddReadQueries(batch *database.QueryBatch) {
-	batch.AddEach(func(r database.Row) { s.ResourceGateIDs = append(s.ResourceGateIDs, r.Int64(0)) },
-		`SELECT id FROM gates WHERE uid = ? AND kind = ?`, int64(queue.SharedOwner), int64(queue.GateResource))
-	batch.AddEach(func(database.Row) { s.HasGates = true }, `SELECT 1 FROM gates LIMIT 1`)
+	batch.AddForEachRow(func(r database.Row) { s.ResourceGateIDs = append(s.ResourceGateIDs, r.Int64(0)) },
+		`SELECT id FROM gates WHERE uid = ? AND kind = ?`, int64(queue.SharedGateOwner), int64(queue.GateResource))
+	batch.AddForEachRow(func(database.Row) { s.HasGates = true }, `SELECT 1 FROM gates LIMIT 1`)
 }
 
 // GateTables implements rules.Gates, except LeasedUnitNumbers, on the tables "gates" and "starts". It belongs to one
@@ -115,13 +115,13 @@ func (t *GateTables) RemoveUnusedGates(limit int) (more bool, err error) {
 }
 
 // removeGate deletes a gate (a lock, rate or resource) and its recorded starts.
-func (t *GateTables) removeGate(id int64) error {
-	delete(t.gateRules, id)
-	if at := slices.Index(t.state.ResourceGateIDs, id); at >= 0 {
+func (t *GateTables) removeGate(gateID int64) error {
+	delete(t.gateRules, gateID)
+	if at := slices.Index(t.state.ResourceGateIDs, gateID); at >= 0 {
 		t.state.ResourceGateIDs = slices.Delete(slices.Clone(t.state.ResourceGateIDs), at, at+1)
 	}
-	t.tx.Exec(`DELETE FROM starts WHERE gate = ?`, id)
-	return t.tx.Exec(`DELETE FROM gates WHERE id = ?`, id)
+	t.tx.Exec(`DELETE FROM starts WHERE gate = ?`, gateID)
+	return t.tx.Exec(`DELETE FROM gates WHERE id = ?`, gateID)
 }
 
 // GateRule implements rules.Gates. It returns the rule of a gate (a lock, rate or resource) and the units in
@@ -178,10 +178,10 @@ func (t *GateTables) setRateRecheckTime(gateID, recheckAt int64) error {
 	return t.tx.Exec(`UPDATE gates SET opens = ? WHERE id = ?`, recheckAt, gateID)
 }
 
-// TakeDueRechecks returns up to limit gates (rate limits) whose opening time has come, and deletes these opening
-// times. If the clock was set back, TakeDueRechecks first lowers opening times that are too far ahead, so that no
+// TakeDueGateRechecks returns up to limit gates (rate limits) whose opening time has come, and deletes these opening
+// times. If the clock was set back, TakeDueGateRechecks first lowers opening times that are too far ahead, so that no
 // rate holds jobs back for longer than its period.
-func (t *GateTables) TakeDueRechecks(limit int, clockWasSetBack bool) (gateIDs []int64, err error) {
+func (t *GateTables) TakeDueGateRechecks(limit int, clockWasSetBack bool) (gateIDs []int64, err error) {
 	now := int64(t.tx.Now())
 	if clockWasSetBack {
 		t.tx.Exec(`UPDATE gates SET opens = ? WHERE id IN (SELECT id FROM gates INDEXED BY gates_opens
@@ -195,8 +195,8 @@ func (t *GateTables) TakeDueRechecks(limit int, clockWasSetBack bool) (gateIDs [
 	return gateIDs, err
 }
 
-// NextRecheckTime returns the earliest time when a rate must be checked again, or 0 if no rate has such a time.
-func (t *GateTables) NextRecheckTime() (recheckAt int64, err error) {
+// NextGateRecheckTime returns the earliest time when a rate must be checked again, or 0 if no rate has such a time.
+func (t *GateTables) NextGateRecheckTime() (recheckAt int64, err error) {
 	if t.state.HasGates {
 		recheckAt, err = t.tx.QueryNumber(
 			`SELECT opens FROM gates INDEXED BY gates_opens WHERE opens > 0 ORDER BY opens LIMIT 1`)
@@ -218,7 +218,7 @@ func (t *GateTables) SetGateRuleFromJob(j *rules.Job, d queue.Demand) (int64, er
 	n, per := int64(d.Amount), d.RatePeriod.Milliseconds()
 	fixed, err := t.tx.QueryNumber(
 		`SELECT kept = 1 OR uid = ? AND jobs + ? > 0 OR n = ? AND per = ? FROM gates WHERE id = ?`,
-		int64(queue.SharedOwner), t.jobCountChanges[gateName{d.GateOwner(j.UID), d.Kind, d.GateKey}], n, per, id)
+		int64(queue.SharedGateOwner), t.jobCountChanges[gateName{d.GateOwner(j.UID), d.Kind, d.GateKey}], n, per, id)
 	if err != nil || fixed == 1 {
 		return 0, err
 	}
@@ -234,9 +234,9 @@ func (t *GateTables) writeGateRule(gateID, limit, periodMillis int64) error {
 
 // SetFixedGateRule implements rules.Gates. It stores the rule of a shared lock or rate. Jobs cannot change this
 // rule. If d.Amount is 0, it keeps the rule as it is, but jobs can then change it.
-func (t *GateTables) SetFixedGateRule(d queue.Demand) (id int64, err error) {
+func (t *GateTables) SetFixedGateRule(d queue.Demand) (gateID int64, err error) {
 	if d.Amount == 0 {
-		err = t.tx.Exec(`UPDATE gates SET kept = 0 WHERE uid = ? AND kind = ? AND key = ?`, int64(queue.SharedOwner),
+		err = t.tx.Exec(`UPDATE gates SET kept = 0 WHERE uid = ? AND kind = ? AND key = ?`, int64(queue.SharedGateOwner),
 			int64(d.Kind), d.GateKey)
 		t.tx.WakeServiceAt(t.tx.Now()) // run upkeep, which removes the gate if no job needs it any more
 		return 0, err
@@ -252,9 +252,9 @@ func (t *GateTables) SetFixedGateRule(d queue.Demand) (id int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	id, _ = t.EnsureGate(queue.SharedOwner, d)
-	t.tx.Exec(`UPDATE gates SET kept = 1 WHERE id = ?`, id)
-	return id, t.writeGateRule(id, int64(d.Amount), d.RatePeriod.Milliseconds())
+	gateID, _ = t.EnsureGate(queue.SharedGateOwner, d)
+	t.tx.Exec(`UPDATE gates SET kept = 1 WHERE id = ?`, gateID)
+	return gateID, t.writeGateRule(gateID, int64(d.Amount), d.RatePeriod.Milliseconds())
 }
 
 // deleteExpiredRateStarts deletes the starts of a rate that are older than its period.
@@ -267,7 +267,7 @@ func (t *GateTables) deleteExpiredRateStarts(gateID int64) {
 // the number of jobs that name it.
 func (t *GateTables) AdjustGateJobCounts(j *rules.Job, delta int) (err error) {
 	for _, d := range j.Demands {
-		if !d.StatesLimit() {
+		if !d.StatesItsLimit() {
 			continue
 		}
 		if delta > 0 {

@@ -22,7 +22,7 @@ const maxStartsCountedPerOwner = 20_000
 // afterGate. The resources are those of the given node.
 func (t *GateTables) ListGates(uid int, afterGate store.GateState, node *store.Node) (gates []store.GateState,
 	err error) {
-	for _, owner := range slices.Compact([]int{queue.SharedOwner, uid}) {
+	for _, owner := range slices.Compact([]int{queue.SharedGateOwner, uid}) {
 		if afterGate.Kind != 0 && afterGate.OwnerUID > owner {
 			continue
 		}

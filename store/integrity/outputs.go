@@ -148,7 +148,7 @@ func findOutputFaults(c *sqlitedb.Conn, existingFiles map[string]bool, outputs s
 		`SELECT ref FROM garbage UNION ALL SELECT seq || '-' || fence FROM jobs WHERE place = 3`); err != nil {
 		return nil, err
 	}
-	reservations, err := database.ReadReservations(c)
+	reservations, err := database.ReadLeaseReservations(c)
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +160,7 @@ func findOutputFaults(c *sqlitedb.Conn, existingFiles map[string]bool, outputs s
 		if !there {
 			continue // the file was deleted after the files were listed
 		}
-		if info, err := os.Lstat(path); err == nil && info.ModTime().Before(outputs.FilesOwnedSince) {
+		if info, err := os.Lstat(path); err == nil && info.ModTime().Before(outputs.OwnFilesWrittenSince) {
 			continue
 		}
 		faults = append(faults, fault{fmt.Sprintf("the output file %s belongs to no attempt", path), "delete it"})

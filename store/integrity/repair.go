@@ -137,7 +137,7 @@ func (g *gateRecount) readAndCountGates() error {
 		for _, d := range records.DecodeDemands(r.BytesView(1)) {
 			u := g.gateUseOf(gateNameOf(d, int(r.Int64(0))))
 			u.demand = d
-			u.countedJobs += records.BoolToInt(d.StatesLimit())
+			u.countedJobs += records.BoolToInt(d.StatesItsLimit())
 		}
 	}, `SELECT uid, demands FROM jobs WHERE state < 6 AND demands <> ''`)
 }
@@ -168,7 +168,7 @@ func (g *gateRecount) rewriteLaneRows() error {
 				return false, err
 			}
 			u.countedLanes++
-			fmt.Fprintf(&list, "%d/%d/%d ", u.id, d.Kind, d.Units())
+			fmt.Fprintf(&list, "%d/%d/%d ", u.id, d.Kind, d.UnitsWhileRunning())
 		}
 		needs[r.Int64(0)] = list.String()
 		return true, nil

@@ -31,7 +31,7 @@ const PreparedDatabaseFileName = "restore.tmp"
 // assigned after the backup are not assigned a second time.
 func PrepareRestore(targetDir, backupPath string, createOutputFile func(ref string) (io.WriteCloser, error),
 	reportProgress func(done, total int64)) (
-	restored RestoreResult, replaceDatabase func(asideDir string, beforeInstall func() error) error, err error) {
+	result RestoreResult, replaceDatabase func(asideDir string, beforeInstall func() error) error, err error) {
 	path := filepath.Join(targetDir, PreparedDatabaseFileName)
 	DeleteUnfinishedRestore(path) // otherwise SQLite would apply an old journal to the new file
 	defer func() {
@@ -40,14 +40,14 @@ func PrepareRestore(targetDir, backupPath string, createOutputFile func(ref stri
 		}
 	}()
 	if err := CopyFile(path, backupPath, reportProgress); err != nil {
-		return restored, nil, err
+		return result, nil, err
 	}
 	c, err := sqlitedb.Open(path, `trusted_schema = 0`, `journal_mode = delete`, `cache_size = -2048`)
 	if err == nil {
 		err = checkAndRepairBackup(c)
 	}
 	if err = notBackupError(backupPath, err); err == nil {
-		restored, err = extractOutputFiles(c, createOutputFile)
+		result, err = extractOutputFiles(c, createOutputFile)
 	}
 	if err == nil {
 		err = raiseNextNumbers(c, filepath.Join(targetDir, sqlitedb.DatabaseFileName))
@@ -56,12 +56,12 @@ func PrepareRestore(targetDir, backupPath string, createOutputFile func(ref stri
 		err = errors.Join(err, c.Close())
 	}
 	if err != nil {
-		return restored, nil, err
+		return result, nil, err
 	}
 	if err := syncFile(path); err != nil {
-		return restored, nil, err
+		return result, nil, err
 	}
-	return restored, func(asideDir string, beforeInstall func() error) error {
+	return result, func(asideDir string, beforeInstall func() error) error {
 		return installPreparedDatabase(targetDir, path, asideDir, beforeInstall)
 	}, nil
 }

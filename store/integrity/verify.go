@@ -131,10 +131,10 @@ func ExamineStateDir(dir string) (findings []store.Finding) {
 		add("disk", store.LevelFailure, "check the disk", "cannot read the free space of the disk of %s: %v", dir, err)
 	} else if disk.IsOutOfInodes {
 		add("disk", store.LevelFailure, "remove files", "no files can be created: the disk of %s has no free inodes", dir)
-	} else if disk.FreeBytes < sqlitedb.MinFreeBytes+sqlitedb.ReserveBytes {
+	} else if disk.FreeBytes < sqlitedb.MinFreeBytesForNewJobs+sqlitedb.ReserveFileBytes {
 		add("disk", store.LevelFailure, "free some space",
 			"only %d KiB are free on the disk of %s; with less than %s, new jobs are refused", disk.FreeBytes>>10, dir,
-			queue.FormatSize(sqlitedb.MinFreeBytes))
+			queue.FormatSize(sqlitedb.MinFreeBytesForNewJobs))
 	} else {
 		add("disk", store.LevelOK, "", "%d MiB are free", disk.FreeBytes>>20)
 	}

@@ -26,16 +26,16 @@ type LaneCache struct {
 	// of the quota; see rules.UserQuotaGate.
 	OverQuotaLaneCounts map[int64]int
 	WeightedQueueCount  int // number of queues whose weight is not 1
-	// LocallyClosedBy lists lanes that are open in the database, but whose jobs cannot start on this node. It maps
-	// the id of the lane to the gate (a resource or other limit) that prevents the start.
-	LocallyClosedBy map[int64]int64
+	// LocalClosingGateByLaneID lists lanes that are open in the database, but whose jobs cannot start on this node. It
+	// maps the id of the lane to the gate (a resource or other limit) that prevents the start.
+	LocalClosingGateByLaneID map[int64]int64
 }
 
 // New returns an empty cache.
 func New() *LaneCache {
 	return &LaneCache{DemandFreeLanes: map[LaneName]*rules.Lane{}, DemandFreeLanesByUID: map[int][]*rules.Lane{},
 		Queues:              map[string]*Queue{},
-		OverQuotaLaneCounts: map[int64]int{}, LocallyClosedBy: map[int64]int64{}}
+		OverQuotaLaneCounts: map[int64]int{}, LocalClosingGateByLaneID: map[int64]int64{}}
 }
 
 // LaneName identifies a lane whose jobs need no lock or other limit: each queue and user have one such lane.
@@ -54,19 +54,19 @@ type headHeap[T any, O headOrdering[T]] []T
 // headOrdering gives headHeap access to the head (the position of the first job) and the heap index of an element. The
 // index is -1 if the element is in no heap.
 type headOrdering[T any] interface {
-	head(T) rules.Position
-	index(T) *int
+	headPosition(T) rules.Position
+	heapIndex(T) *int
 }
 
 type laneOrdering struct{} // the ordering of lanes
 
-func (laneOrdering) head(l *rules.Lane) rules.Position { return l.Head }
-func (laneOrdering) index(l *rules.Lane) *int          { return &l.HeapIndex }
+func (laneOrdering) headPosition(l *rules.Lane) rules.Position { return l.Head }
+func (laneOrdering) heapIndex(l *rules.Lane) *int              { return &l.HeapIndex }
 
 type queueOrdering struct{} // the ordering of queues
 
-func (queueOrdering) head(q *Queue) rules.Position { return q.BestHead }
-func (queueOrdering) index(q *Queue) *int          { return &q.ReadyHeapIndex }
+func (queueOrdering) headPosition(q *Queue) rules.Position { return q.BestHead }
+func (queueOrdering) heapIndex(q *Queue) *int              { return &q.ReadyHeapIndex }
 
 // Len implements heap.Interface.
 func (h headHeap[T, O]) Len() int { return len(h) }
@@ -75,20 +75,20 @@ func (h headHeap[T, O]) Len() int { return len(h) }
 // j.
 func (h headHeap[T, O]) Less(i, j int) bool {
 	var o O
-	return o.head(h[j]).After(o.head(h[i]))
+	return o.headPosition(h[j]).After(o.headPosition(h[i]))
 }
 
 // Swap implements heap.Interface. It swaps two elements and their heap indexes.
 func (h headHeap[T, O]) Swap(i, j int) {
 	var o O
 	h[i], h[j] = h[j], h[i]
-	*o.index(h[i]), *o.index(h[j]) = i, j
+	*o.heapIndex(h[i]), *o.heapIndex(h[j]) = i, j
 }
 
 // Push implements heap.Interface.
 func (h *headHeap[T, O]) Push(x any) {
 	var o O
-	*o.index(x.(T)) = len(*h)
+	*o.heapIndex(x.(T)) = len(*h)
 	*h = append(*h, x.(T))
 }
 
@@ -98,7 +98,7 @@ func (h *headHeap[T, O]) Pop() any {
 	last := len(*h) - 1
 	x := (*h)[last]
 	*h = slices.Delete(*h, last, last+1)
-	*o.index(x) = -1
+	*o.heapIndex(x) = -1
 	return x
 }
 
@@ -106,7 +106,7 @@ func (h *headHeap[T, O]) Pop() any {
 // false, removes the element.
 func (h *headHeap[T, O]) update(element T, shouldContain bool) {
 	var o O
-	switch index := *o.index(element); {
+	switch index := *o.heapIndex(element); {
 	case shouldContain && index < 0:
 		heap.Push(h, element)
 	case shouldContain:
@@ -181,7 +181,7 @@ func (ls *LaneCache) AdjustOverQuotaCount(gateID int64, delta int) {
 // the database. The ids are joined by database.JoinNumbers; "" means no lanes.
 func (ls *LaneCache) LocallyClosedLaneIDs(gateID int64) string {
 	var laneIDs []int64
-	for lane, closedBy := range ls.LocallyClosedBy {
+	for lane, closedBy := range ls.LocalClosingGateByLaneID {
 		if closedBy == gateID {
 			laneIDs = append(laneIDs, lane)
 		}
@@ -205,12 +205,12 @@ func (ls *LaneCache) EachReadyQueue(visit func(*rules.Queue) bool) {
 }
 
 // RefreshBestLanes finds the best open lane of each queue whose lanes have changed. (A lane is open if its first job
-// may start.) readOpenLanes reads the open lanes of the users in q.StaleUIDs, or of all users if q.AllUsersStale is
-// set, and passes each lane to q.AddOpenLane.
+// may start.) readOpenLanes reads the open lanes of the users in q.UIDsWithStaleLanes, or of all users if
+// q.AllUsersLanesStale is set, and passes each lane to q.AddOpenLane.
 func (ls *LaneCache) RefreshBestLanes(readOpenLanes func(q *Queue) error) error {
 	for len(ls.staleQueues) > 0 {
 		q := ls.staleQueues[len(ls.staleQueues)-1]
-		if q.AllUsersStale || len(q.StaleUIDs) > 0 {
+		if q.AllUsersLanesStale || len(q.UIDsWithStaleLanes) > 0 {
 			if err := q.rereadStaleLanes(readOpenLanes); err != nil {
 				return err
 			}
@@ -241,9 +241,9 @@ func earlierPosition(a, b rules.Position) rules.Position {
 	return a
 }
 
-// EachContender calls visit once for every user with an open lane in a queue, and passes the best of these lanes.
+// EachContendingLane calls visit once for every user with an open lane in a queue, and passes the best of these lanes.
 // lastTurn is the number of the user's last turn, or 0 if unknown.
-func (ls *LaneCache) EachContender(q *Queue, visit func(l *rules.Lane, lastTurn int64)) {
+func (ls *LaneCache) EachContendingLane(q *Queue, visit func(l *rules.Lane, lastTurn int64)) {
 	for _, l := range q.OpenLanes {
 		if demandLanes, found := q.demandLanesByUID[l.UID]; found && l.Head.After(demandLanes.openLanes[0].Head) {
 			l = demandLanes.openLanes[0]

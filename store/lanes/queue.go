@@ -21,16 +21,16 @@ type Queue struct {
 	RetainedJobs, RetainedOutputBytes int64
 	LaneCount                         int // number of lanes, including those without jobs
 	// LastTurnByUID holds, for each user, the number of the claim that last took a job of the user. If a job is
-	// returned before it starts, its turn is undone, except turns up to LastFinalTurn, which were taken under an
+	// returned before it starts, its turn is undone, except turns up to LastPermanentTurn, which were taken under an
 	// earlier rule of the queue.
-	LastTurnByUID map[int]int64
-	LastFinalTurn int64
+	LastTurnByUID     map[int]int64
+	LastPermanentTurn int64
 
 	OpenLanes           headHeap[*rules.Lane, laneOrdering] // the queue's open lanes without demands
 	BestLaneWithDemands *rules.Lane                         // best open lane with demands; nil if none is open
 	ReadyHeapIndex      int                                 // index in LaneCache.ReadyQueues, -1 if the queue is not in it
-	AllUsersStale       bool                                // the open lanes with demands of all users must be read again
-	StaleUIDs           map[int]bool                        // users whose open lanes with demands must be read again
+	AllUsersLanesStale  bool                                // the open lanes with demands of all users must be read again
+	UIDsWithStaleLanes  map[int]bool                        // users whose open lanes with demands must be read again
 
 	demandLanesByUID map[int]userLanes
 	secondBestHead   rules.Position // position at or before the first job of the second-best open lane with demands
@@ -54,9 +54,9 @@ func (q *Queue) NeedsDatabaseRow() bool {
 	return q.Exists() || q.RetainedJobs > 0 || q.RetainedOutputBytes > 0
 }
 
-// CanEvict reports whether the queue can be removed from memory: it has no lanes, needs no row in the database, and is
-// neither in LaneCache.staleQueues nor in LaneCache.ReadyQueues.
-func (q *Queue) CanEvict() bool {
+// IsEvictable reports whether the queue can be removed from memory: it has no lanes, needs no row in the database, and
+// is neither in LaneCache.staleQueues nor in LaneCache.ReadyQueues.
+func (q *Queue) IsEvictable() bool {
 	return q.LaneCount == 0 && !q.NeedsDatabaseRow() && !q.mustFindBestLane && q.ReadyHeapIndex < 0
 }
 
@@ -133,17 +133,17 @@ func (ls *LaneCache) UpdateQueueReadiness(q *Queue) {
 // MarkQueueLanesStale marks the open lanes with demands (locks or other limits) of all users in a queue, so that the
 // next claim reads these lanes again.
 func (ls *LaneCache) MarkQueueLanesStale(q *Queue) {
-	q.demandLanesByUID, q.AllUsersStale = nil, true
+	q.demandLanesByUID, q.AllUsersLanesStale = nil, true
 	ls.clearBestLane(q)
 }
 
 // MarkUserLanesStale marks the open lanes with demands (locks or other limits) of one user, so that the next claim
 // reads these lanes again.
 func (ls *LaneCache) MarkUserLanesStale(q *Queue, uid int) {
-	if q.StaleUIDs == nil {
-		q.StaleUIDs = map[int]bool{}
+	if q.UIDsWithStaleLanes == nil {
+		q.UIDsWithStaleLanes = map[int]bool{}
 	}
-	q.StaleUIDs[uid] = true
+	q.UIDsWithStaleLanes[uid] = true
 	ls.clearBestLane(q)
 }
 
@@ -161,17 +161,17 @@ func (ls *LaneCache) clearBestLane(q *Queue) {
 // rereadStaleLanes removes the lanes that are out of date from memory, and calls readOpenLanes, which adds the current
 // lanes with AddOpenLane.
 func (q *Queue) rereadStaleLanes(readOpenLanes func(q *Queue) error) error {
-	if q.AllUsersStale || q.demandLanesByUID == nil {
+	if q.AllUsersLanesStale || q.demandLanesByUID == nil {
 		q.demandLanesByUID = map[int]userLanes{}
 	}
-	for uid := range q.StaleUIDs {
+	for uid := range q.UIDsWithStaleLanes {
 		delete(q.demandLanesByUID, uid)
 	}
 	if err := readOpenLanes(q); err != nil {
 		return err
 	}
-	q.AllUsersStale = false
-	clear(q.StaleUIDs)
+	q.AllUsersLanesStale = false
+	clear(q.UIDsWithStaleLanes)
 	return nil
 }
 
@@ -230,14 +230,14 @@ func (q *Queue) AddOpenLane(l rules.Lane) {
 
 // HasOpenLane reports whether l, a lane whose jobs need locks or other limits, is among the open lanes in memory.
 func (q *Queue) HasOpenLane(l *rules.Lane) bool {
-	return !q.AllUsersStale && !q.StaleUIDs[l.UID] &&
+	return !q.AllUsersLanesStale && !q.UIDsWithStaleLanes[l.UID] &&
 		slices.ContainsFunc(q.demandLanesByUID[l.UID].openLanes, func(o *rules.Lane) bool { return o.ID == l.ID })
 }
 
 // UpdateLaneWithDemands records the new first position (head) of a lane with demands, and whether the lane is open. If
 // memory then holds no open lane of the user, but the database has one, the next claim reads the user's lanes again.
 func (ls *LaneCache) UpdateLaneWithDemands(q *Queue, l rules.Lane) {
-	if q.AllUsersStale || q.StaleUIDs[l.UID] {
+	if q.AllUsersLanesStale || q.UIDsWithStaleLanes[l.UID] {
 		ls.MarkUserLanesStale(q, l.UID)
 		return
 	}

@@ -12,14 +12,14 @@ import (
 // list of jobs, and the last request commits the batch. A committed batch is kept until all its jobs are in the
 // queue.
 type batch struct {
-	batchNumber   int64 // the value of Receipt.Batch
-	uid           int
-	name          string
-	lastFrameAt   queue.UnixMillis // time when the last frame was added
-	frames        [][]queue.Job
-	chosenIDCount int            // number of the batch's jobs whose id the client chose
-	chosenIDSeqs  map[int64]bool // seqs of the jobs whose id the client chose
-	isCommitted   bool
+	batchNumber           int64 // the value of Receipt.Batch
+	uid                   int
+	name                  string
+	lastFrameAt           queue.UnixMillis // time when the last frame was added
+	frames                [][]queue.Job
+	userChosenIDCount     int            // number of the batch's jobs whose id the client chose
+	seqsWithUserChosenIDs map[int64]bool // seqs of the jobs whose id the client chose
+	isCommitted           bool
 }
 
 // findOpenBatch returns the user's uncommitted batch with this name, or nil if none exists.
@@ -33,7 +33,7 @@ func (s *Store) findOpenBatch(uid int, name string) *batch {
 }
 
 func (s *Store) isBatchDiscarded(r store.EnqueueRequest) bool {
-	_, found := s.discardTimes[requestKey{r.UID, r.BatchName}]
+	_, found := s.batchDiscardTimes[requestKey{r.UID, r.BatchName}]
 	return found
 }
 
@@ -94,14 +94,14 @@ func (s *Store) StageBatch(ctx context.Context, r store.EnqueueRequest) (receipt
 
 // countOpenBatches returns the number of a user's uncommitted batches, and the number of their jobs whose id
 // the client chose.
-func (s *Store) countOpenBatches(uid int) (batchCount, chosenIDCount int) {
+func (s *Store) countOpenBatches(uid int) (batchCount, userChosenIDCount int) {
 	for _, b := range s.batches {
 		if b.uid == uid && !b.isCommitted {
 			batchCount++
-			chosenIDCount += b.chosenIDCount
+			userChosenIDCount += b.userChosenIDCount
 		}
 	}
-	return batchCount, chosenIDCount
+	return batchCount, userChosenIDCount
 }
 
 // stageFrame adds the drafts of a request to its batch as a frame, inside a transaction.
@@ -109,7 +109,8 @@ func (s *Store) stageFrame(r store.EnqueueRequest, now queue.UnixMillis) (store.
 	b, known := s.findOpenBatch(r.UID, r.BatchName), true
 	if b == nil {
 		s.begunBatchCount++
-		b, known = &batch{batchNumber: s.begunBatchCount, uid: r.UID, name: r.BatchName, chosenIDSeqs: map[int64]bool{}},
+		b, known = &batch{batchNumber: s.begunBatchCount, uid: r.UID, name: r.BatchName,
+			seqsWithUserChosenIDs: map[int64]bool{}},
 			false
 	}
 	open, openIDs := s.countOpenBatches(r.UID)
@@ -161,12 +162,12 @@ func (s *Store) stageFrame(r store.EnqueueRequest, now queue.UnixMillis) (store.
 	for i, draft := range r.Drafts {
 		frame[i] = copyJob(withParentSeqs(draft, receipt))
 		if draft.ID != "" {
-			b.chosenIDSeqs[receipt.Seqs[i]] = true
+			b.seqsWithUserChosenIDs[receipt.Seqs[i]] = true
 		}
 		frame[i].ID, frame[i].Seq = receipt.IDs[i], receipt.Seqs[i]
 		s.lastSeq = receipt.Seqs[i]
 	}
-	b.frames, b.chosenIDCount, b.lastFrameAt = append(b.frames, frame), b.chosenIDCount+givenIDs, now
+	b.frames, b.userChosenIDCount, b.lastFrameAt = append(b.frames, frame), b.userChosenIDCount+givenIDs, now
 	if !known {
 		s.batches = append(s.batches, b)
 		s.addBatchAuditEvent(b, "begun", now)
@@ -249,7 +250,7 @@ func (s *Store) ApplyBatch(ctx context.Context, batchNumber int64) (more bool, e
 
 // applyNextFrame moves the next frame (the jobs of one request) of a batch into the queue. The batch is the first
 // committed one for which matchesBatch returns true. applied reports whether a frame was moved.
-func (s *Store) applyNextFrame(matchesBatch func(*batch) bool, now queue.UnixMillis) (applied bool) {
+func (s *Store) applyNextFrame(matchesBatch func(*batch) bool, now queue.UnixMillis) (frameApplied bool) {
 	index := slices.IndexFunc(s.batches, func(b *batch) bool { return b.isCommitted && matchesBatch(b) })
 	if index < 0 {
 		return false

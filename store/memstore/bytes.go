@@ -73,11 +73,11 @@ func (s *Store) checkUserByteLimit(uid int, addedBytes, maxUserBytes int64) erro
 }
 
 // sumJobBytes returns the sum of estimateJobBytes of the given jobs.
-func sumJobBytes(jobs []queue.Job) (n int64) {
+func sumJobBytes(jobs []queue.Job) (totalBytes int64) {
 	for i := range jobs {
-		n += estimateJobBytes(&jobs[i])
+		totalBytes += estimateJobBytes(&jobs[i])
 	}
-	return n
+	return totalBytes
 }
 
 // makeRoomForAttempt makes room for the output and the record of an ended attempt. maxUserBytes is the byte limit of
@@ -85,14 +85,15 @@ func sumJobBytes(jobs []queue.Job) (n int64) {
 // about the end. If the record does not fit either and the job has store.MinKeptAttemptRecords records, it deletes the
 // oldest one.
 func (s *Store) makeRoomForAttempt(j *job, settlement *store.Settlement, maxUserBytes int64) {
-	size, recordBytes := store.OutputSize(&settlement.Attempt), store.AttemptRecordSize(settlement, j.StartedAttempts)
+	size, recordBytes := store.AttemptOutputBytes(&settlement.Attempt),
+		store.AttemptRecordBytes(settlement, j.StartedAttempts)
 	if !settlement.Decision.RecordsAttempt || s.makeRoomForBytes(j.UID, size+recordBytes, maxUserBytes) {
 		return
 	}
 	a := &settlement.Attempt
 	if a.OutputFileRef != "" {
 		s.deletableOutputs = append(s.deletableOutputs, a.OutputFileRef)
-		queue.TrySend(s.promoteHints, struct{}{})
+		queue.TrySend(s.dueChangeHints, struct{}{})
 	}
 	if size > 0 {
 		a.Output, a.OutputFileRef, a.Result, a.OutputBytes = nil, "", nil, queue.OutputRemovedByQuota
@@ -132,20 +133,20 @@ func (s *Store) makeRoomForBytes(uid int, addedBytes, maxUserBytes int64) bool {
 		return false
 	}
 	s.removeParts(list)
-	queue.TrySend(s.promoteHints, struct{}{})
+	queue.TrySend(s.dueChangeHints, struct{}{})
 	return true
 }
 
-// UserBytes returns how many bytes the jobs, schedules and batches of a user hold.
-func (s *Store) UserBytes(uid int) int64 {
+// StoredBytesOfUser returns how many bytes the jobs, schedules and batches of a user hold.
+func (s *Store) StoredBytesOfUser(uid int) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n, staged := s.countUserBytes(uid)
 	return n + staged
 }
 
-// UsersOverBytes lists the users whose bytes exceed a limit, most bytes first.
-func (s *Store) UsersOverBytes(maxBytes int64) (usersOverLimit []store.UserBytes) {
+// UsersOverStoredBytes lists the users whose bytes exceed a limit, most bytes first.
+func (s *Store) UsersOverStoredBytes(maxBytes int64) (usersOverLimit []store.UserStoredBytes) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	users := map[int]int64{}
@@ -160,10 +161,10 @@ func (s *Store) UsersOverBytes(maxBytes int64) (usersOverLimit []store.UserBytes
 	}
 	for uid := range users {
 		if n, staged := s.countUserBytes(uid); n+staged > maxBytes {
-			usersOverLimit = append(usersOverLimit, store.UserBytes{UID: uid, Bytes: n + staged})
+			usersOverLimit = append(usersOverLimit, store.UserStoredBytes{UID: uid, StoredBytes: n + staged})
 		}
 	}
-	store.SortUserBytes(usersOverLimit)
+	store.SortByStoredBytes(usersOverLimit)
 	return usersOverLimit
 }
 

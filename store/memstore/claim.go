@@ -24,7 +24,7 @@ func gateOf(j *job, d queue.Demand) gate { return gate{d.GateOwner(j.UID), d.Kin
 func (s *Store) applyDeclaredLimits(j, ignoredJob *job, now queue.UnixMillis) {
 	for _, d := range j.Demands {
 		g := gateOf(j, d)
-		if s.fixedGates[g] || g.ownerUID == queue.SharedOwner && d.StatesLimit() && s.anyJobNamesGate(g, ignoredJob) {
+		if s.fixedGates[g] || g.ownerUID == queue.SharedGateOwner && d.StatesItsLimit() && s.anyJobNamesGate(g, ignoredJob) {
 			continue
 		}
 		s.deleteExpiredRateStarts(g, now)
@@ -55,7 +55,7 @@ func (s *Store) usedUnits(g gate, now queue.UnixMillis, leasedJobs []*job) (unit
 	for _, j := range leasedJobs {
 		for _, d := range j.Demands {
 			if gateOf(j, d) == g && (g.kind != queue.GateRate || j.State != queue.Processing) {
-				unitCount += d.Units()
+				unitCount += d.UnitsWhileRunning()
 			}
 		}
 	}
@@ -119,7 +119,7 @@ type queueUser struct {
 
 // resetUserTurns forgets when jobs of each user were last claimed from a queue.
 func (s *Store) resetUserTurns(queueName string) {
-	maps.DeleteFunc(s.lastUserClaims, func(u queueUser, _ int64) bool { return u.queue == queueName })
+	maps.DeleteFunc(s.lastClaimByQueueUser, func(u queueUser, _ int64) bool { return u.queue == queueName })
 	s.claimCountAtTurnReset[queueName] = s.claimCount
 }
 
@@ -127,7 +127,7 @@ func (s *Store) resetUserTurns(queueName string) {
 // turns of the users.
 func (s *Store) undoUserTurn(j *job) {
 	if u := (queueUser{j.Queue, j.UID}); j.lastClaimNumber > s.claimCountAtTurnReset[j.Queue] {
-		s.lastUserClaims[u] = min(s.lastUserClaims[u], j.previousUserClaim)
+		s.lastClaimByQueueUser[u] = min(s.lastClaimByQueueUser[u], j.previousUserClaim)
 	}
 }
 
@@ -155,7 +155,8 @@ func (s *Store) claim(now queue.UnixMillis, maxJobs int) (claimedJobs []queue.Jo
 		}
 		u := queueUser{j.Queue, j.UID}
 		s.claimCount++
-		j.lastClaimNumber, j.previousUserClaim, s.lastUserClaims[u] = s.claimCount, s.lastUserClaims[u], s.claimCount
+		j.lastClaimNumber, j.previousUserClaim, s.lastClaimByQueueUser[u] = s.claimCount, s.lastClaimByQueueUser[u],
+			s.claimCount
 		j.Fence++
 		j.isLeased = true
 		j.HeldUnits = s.resourceUnitsFor(j, leased)
@@ -164,14 +165,14 @@ func (s *Store) claim(now queue.UnixMillis, maxJobs int) (claimedJobs []queue.Jo
 			s.lastServedQueueTurn = max(s.nextQueueTurns[j.Queue], s.lastServedQueueTurn)
 			s.nextQueueTurns[j.Queue] = s.lastServedQueueTurn + (1<<30)/int64(s.queueRule(j.Queue).Weight)
 		}
-		claimedJobs = append(claimedJobs, j.leasedJob())
+		claimedJobs = append(claimedJobs, j.copyWithRank())
 		claimedJobs[len(claimedJobs)-1].StartPosition = queue.StartPosition{Rank: first.rank, Seq: first.Seq}
 	}
 	return claimedJobs
 }
 
-// leasedJob returns a copy of a leased job with its rank. Other methods return jobs without their rank.
-func (j *job) leasedJob() queue.Job {
+// copyWithRank returns a copy of a leased job with its rank. Other methods return jobs without their rank.
+func (j *job) copyWithRank() queue.Job {
 	c := copyJob(j.Job)
 	c.Rank = j.rank
 	return c
@@ -219,7 +220,7 @@ func (s *Store) jobOfNextUser(firstJob *job, now queue.UnixMillis, readyJobs, le
 		}
 		seen[j.UID] = true
 		if j.Priority == firstJob.Priority &&
-			s.lastUserClaims[queueUser{j.Queue, j.UID}] < s.lastUserClaims[queueUser{best.Queue, best.UID}] {
+			s.lastClaimByQueueUser[queueUser{j.Queue, j.UID}] < s.lastClaimByQueueUser[queueUser{best.Queue, best.UID}] {
 			best = j
 		}
 		return true
@@ -265,7 +266,7 @@ func (s *Store) eachStartableJob(now queue.UnixMillis, readyJobs, leasedJobs []*
 		if s.node.UIDsWithoutAccount[j.UID] || s.maxLeasedPerUser > 0 && leasedByUser[j.UID] >= s.maxLeasedPerUser ||
 			slices.ContainsFunc(j.Demands, func(d queue.Demand) bool {
 				g := gateOf(j, d)
-				fits := s.usedUnits(g, now, leasedJobs)+d.Units() <= s.totalUnits(g)
+				fits := s.usedUnits(g, now, leasedJobs)+d.UnitsWhileRunning() <= s.totalUnits(g)
 				if d.Kind == queue.GateResource {
 					resource := queueResource{j.Queue, d.GateKey}
 					barred[resource] = barred[resource] || !fits

@@ -24,10 +24,10 @@ func (s *Store) Events(ctx context.Context, afterSeq int64, limit int) (events [
 func (s *Store) LastEventSeq() (lastSeq int64, newerStored <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.newEvent == nil {
-		s.newEvent = make(chan struct{})
+	if s.newEventSignal == nil {
+		s.newEventSignal = make(chan struct{})
 	}
-	return s.trimmedEventCount + int64(len(s.events)), s.newEvent
+	return s.trimmedEventCount + int64(len(s.events)), s.newEventSignal
 }
 
 // WatchJobs returns a watch that sends a hint when one of the given jobs changes.

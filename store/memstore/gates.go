@@ -13,7 +13,7 @@ import (
 // SetGateRule stores the limit of a lock or a rate whose key users share.
 func (s *Store) SetGateRule(ctx context.Context, rule queue.Demand) error {
 	return s.runUpdateTx(ctx, func(now queue.UnixMillis) error {
-		g := gate{queue.SharedOwner, rule.Kind, rule.GateKey}
+		g := gate{queue.SharedGateOwner, rule.Kind, rule.GateKey}
 		checked := rule
 		if rule.Amount == 0 {
 			checked.Amount = 1
@@ -25,7 +25,7 @@ func (s *Store) SetGateRule(ctx context.Context, rule queue.Demand) error {
 			return err
 		}
 		switch {
-		case !rule.StatesLimit() || !strings.HasPrefix(rule.GateKey, "@"):
+		case !rule.StatesItsLimit() || !strings.HasPrefix(rule.GateKey, "@"):
 			return queue.InvalidField("key", "%q is not a shared key", rule.GateKey)
 		case rule.Amount == 0:
 			delete(s.fixedGates, g)
@@ -58,7 +58,7 @@ func (s *Store) Gates(ctx context.Context, uid int, afterGate store.GateState) (
 				if _, seen := jobs[g]; !seen && !j.State.HasEnded() {
 					jobs[g] = 0
 				}
-				if d.StatesLimit() && !j.State.HasEnded() {
+				if d.StatesItsLimit() && !j.State.HasEnded() {
 					jobs[g]++
 				}
 			}
@@ -78,7 +78,8 @@ func (s *Store) Gates(ctx context.Context, uid int, afterGate store.GateState) (
 				state.Demand, state.UnfinishedJobs = queue.Demand{Kind: g.kind, GateKey: g.key,
 					Amount: s.node.ResourceUnits[g.key]}, 0
 			}
-			if (g.ownerUID == queue.SharedOwner || g.ownerUID == uid) && (afterGate.Kind == 0 || state.ComesAfter(&afterGate)) {
+			if (g.ownerUID == queue.SharedGateOwner || g.ownerUID == uid) &&
+				(afterGate.Kind == 0 || state.ComesAfter(&afterGate)) {
 				states = append(states, state)
 			}
 		}

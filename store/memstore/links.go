@@ -149,14 +149,14 @@ func (s *Store) resolveParents(drafts []queue.Job, uid int, into *batch) error {
 // batches.
 func (s *Store) findSeqByID(uid int, id string) int64 {
 	for _, j := range s.jobs {
-		if j.ID == id && (j.HookEvents&queue.HookFromSettings == 0 || j.UID == uid) {
+		if j.ID == id && (j.HookEvents&queue.HookDefinedBySettings == 0 || j.UID == uid) {
 			return j.Seq
 		}
 	}
 	for _, b := range s.batches {
 		for _, frame := range b.frames {
 			for i := range frame {
-				if b.uid == uid && frame[i].ID == id && b.chosenIDSeqs[frame[i].Seq] {
+				if b.uid == uid && frame[i].ID == id && b.seqsWithUserChosenIDs[frame[i].Seq] {
 					return frame[i].Seq
 				}
 			}

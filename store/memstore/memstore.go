@@ -15,19 +15,20 @@ import (
 )
 
 // Store implements store.Store and loses all data when the process ends. Its methods scan all jobs wherever that makes
-// the code simpler. mu guards all fields except now, promoteHints and jobWatchers.
+// the code simpler. mu guards all fields except now, dueChangeHints and jobWatchers.
 type Store struct {
-	order                queue.RankOrder
-	maxLeasedPerUser     int // maximum number of leased jobs of one user; 0 means unlimited
-	now                  func() queue.UnixMillis
-	promoteHints         chan struct{}
-	pendingParentChanges []parentChange // ended parents for which it is not decided yet whether their dependants may run
+	order            queue.RankOrder
+	maxLeasedPerUser int // maximum number of leased jobs of one user; 0 means unlimited
+	now              func() queue.UnixMillis
+	dueChangeHints   chan struct{}
+	// ended parents for which it is not decided yet whether their dependants may run
+	pendingParentStateChanges []parentStateChange
 
 	queueRules            map[string]store.QueueRule // rules by queue name
 	queueCreatorUIDs      map[string]int             // for each queue, the uid that enqueued its first job
 	nextQueueTurns        map[string]int64           // by queue, the number of its next turn; used while weights differ
 	lastServedQueueTurn   int64                      // number of the turn of the queue that was served last
-	lastUserClaims        map[queueUser]int64        // by user and queue: number of the last claim of a job of that user
+	lastClaimByQueueUser  map[queueUser]int64        // by user and queue: number of the last claim of a job of that user
 	claimCount            int64                      // number of jobs ever claimed; a job counts once per claim
 	claimCountAtTurnReset map[string]int64           // by queue: the value of claimCount when resetUserTurns was called
 	node                  store.Node
@@ -47,7 +48,7 @@ type Store struct {
 	trimmedEventCount int64                           // number of deleted events
 	begunBatchCount   int64                           // number of batches ever begun
 	batches           []*batch                        // batches that have jobs that are not in the queue yet
-	discardTimes      map[requestKey]queue.UnixMillis // by user and name, the times when batches were discarded
+	batchDiscardTimes map[requestKey]queue.UnixMillis // by user and name, the times when batches were discarded
 	storedReceipts    map[requestKey]storedReceipt    // by user and key, the receipts of requests with an idempotency key
 	settings          map[string]store.Setting        // by key
 	ownerNames        map[int]string                  // by uid, the owner's name; uids below 0 are of former owners
@@ -57,7 +58,7 @@ type Store struct {
 	examinedPartCount int
 	runnerDirs        []string         // directories that were last passed to StoreRunnerDirs
 	nextDueAt         queue.UnixMillis // time when the last ApplyDueChanges expected the next work
-	newEvent          chan struct{}    // closed by the next event; nil if no caller waits for it
+	newEventSignal    chan struct{}    // closed by the next event; nil if no caller waits for it
 	awaitCalls        []*awaitCall     // calls of AwaitJobs that are waiting
 	jobWatchers       store.JobWatches
 
@@ -76,10 +77,10 @@ type job struct {
 	rank            int64
 	isLeased        bool
 	lastClaimNumber int64 // number of the last claim of this job, counted by Store.claimCount
-	// previousUserClaim is the value of Store.lastUserClaims for the user before this job was claimed.
+	// previousUserClaim is the value of Store.lastClaimByQueueUser for the user before this job was claimed.
 	// undoUserTurn restores that value if the job is returned before it has started.
 	previousUserClaim   int64
-	disownToUID         int              // uid that the job gets when its lease ends; 0 means no change
+	uidAfterLease       int              // uid that the job gets when its lease ends; 0 means no change
 	pendingHookEvents   queue.HookEvents // event of the job for which hook jobs must still be created
 	hasNeverBeenDue     bool             // the job has not been due yet, so it does not gain ageing points
 	dependencyLinks     []dependencyLink // dependencies of the job, including satisfied and broken ones
@@ -122,16 +123,16 @@ func NewWithClock(order queue.RankOrder, now func() queue.UnixMillis) *Store {
 	return &Store{
 		order:                 order,
 		now:                   now,
-		promoteHints:          make(chan struct{}, 1),
+		dueChangeHints:        make(chan struct{}, 1),
 		jobs:                  map[int64]*job{},
 		storedReceipts:        map[requestKey]storedReceipt{},
-		discardTimes:          map[requestKey]queue.UnixMillis{},
+		batchDiscardTimes:     map[requestKey]queue.UnixMillis{},
 		settings:              map[string]store.Setting{},
 		ownerNames:            map[int]string{},
 		queueRules:            map[string]store.QueueRule{},
 		queueCreatorUIDs:      map[string]int{},
 		nextQueueTurns:        map[string]int64{},
-		lastUserClaims:        map[queueUser]int64{},
+		lastClaimByQueueUser:  map[queueUser]int64{},
 		claimCountAtTurnReset: map[string]int64{},
 		gateRules:             map[gate]queue.Demand{},
 		rateStarts:            map[gate][]queue.UnixMillis{},
@@ -196,8 +197,8 @@ func (s *Store) runUpdateTx(ctx context.Context, change func(now queue.UnixMilli
 		}
 		s.resolveChangedDependencies(now)
 		s.serveAwaitCalls(now)
-		if next, found := s.nextPromoteTime(now); found && next < s.nextDueAt {
-			queue.TrySend(s.promoteHints, struct{}{})
+		if next, found := s.nextDueChangeTime(now); found && next < s.nextDueAt {
+			queue.TrySend(s.dueChangeHints, struct{}{})
 		}
 		return nil
 	})
@@ -234,30 +235,31 @@ func (s *Store) setState(j *job, newState queue.State, now queue.UnixMillis) {
 	}
 	s.jobWatchers.NotifyOfChangedJobs(j.Seq)
 	if ends {
-		s.pendingParentChanges = append(s.pendingParentChanges, parentChange{parentSeq: j.Seq, parentState: newState})
+		s.pendingParentStateChanges = append(s.pendingParentStateChanges,
+			parentStateChange{parentSeq: j.Seq, parentState: newState})
 		j.pendingHookEvents = queue.HookEventsOfState(newState)
 	}
 }
 
-// parentChange records that a parent has ended in the given state, was removed (state 0), or runs again.
+// parentStateChange records that a parent has ended in the given state, was removed (state 0), or runs again.
 // resolveChangedDependencies uses it to decide whether the dependants of the parent may run.
-type parentChange struct {
-	parentSeq   int64
-	parentState queue.State
-	runsAgain   bool
+type parentStateChange struct {
+	parentSeq       int64
+	parentState     queue.State
+	parentRunsAgain bool
 }
 
 // resolveChangedDependencies decides whether the dependants of ended parents may run. It also decides about the
 // dependants of the jobs that it cancels.
 func (s *Store) resolveChangedDependencies(now queue.UnixMillis) {
-	for ; len(s.pendingParentChanges) > 0; s.pendingParentChanges = s.pendingParentChanges[1:] {
-		e := s.pendingParentChanges[0]
+	for ; len(s.pendingParentStateChanges) > 0; s.pendingParentStateChanges = s.pendingParentStateChanges[1:] {
+		e := s.pendingParentStateChanges[0]
 		for _, j := range s.jobsBySeq() {
 			for i := range j.dependencyLinks {
 				l := &j.dependencyLinks[i]
 				switch {
 				case l.ParentSeq != e.parentSeq:
-				case e.runsAgain:
+				case e.parentRunsAgain:
 					if l.status == store.Broken {
 						l.status = store.Unresolved
 						s.makeDependantWaitAgain(j, now)
@@ -289,7 +291,8 @@ func (s *Store) makeDependantWaitAgain(j *job, now queue.UnixMillis) {
 	j.Reason = ""
 	s.setState(j, queue.Blocked, now)
 	s.addEvent(j, queue.EventRetried, queue.EventDetail{Reason: queue.ReasonDependency}, now)
-	s.pendingParentChanges = append(s.pendingParentChanges, parentChange{parentSeq: j.Seq, runsAgain: true})
+	s.pendingParentStateChanges = append(s.pendingParentStateChanges,
+		parentStateChange{parentSeq: j.Seq, parentRunsAgain: true})
 }
 
 // applyResolvedDependency changes a job after one of its dependencies was decided. If isSatisfied is false, the job is
@@ -318,9 +321,9 @@ func (s *Store) applyResolvedDependency(j *job, isSatisfied bool, now queue.Unix
 
 // addEvent adds an event about a job, and creates the hook jobs that this event causes.
 func (s *Store) addEvent(j *job, kind queue.EventKind, detail queue.EventDetail, now queue.UnixMillis) {
-	if s.newEvent != nil {
-		close(s.newEvent)
-		s.newEvent = nil
+	if s.newEventSignal != nil {
+		close(s.newEventSignal)
+		s.newEventSignal = nil
 	}
 	s.events = append(s.events, queue.Event{
 		Seq: s.trimmedEventCount + int64(len(s.events)) + 1, Time: now, Kind: kind, JobSeq: j.Seq, JobID: j.ID,

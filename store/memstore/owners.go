@@ -23,7 +23,7 @@ func (s *Store) Owners(ctx context.Context) (ownerNames map[int]string, disownin
 	err = s.runReadTx(ctx, func() error {
 		ownerNames = maps.Clone(s.ownerNames)
 		for _, j := range s.jobs {
-			if j.disownToUID != 0 && !slices.Contains(disowningUIDs, j.UID) {
+			if j.uidAfterLease != 0 && !slices.Contains(disowningUIDs, j.UID) {
 				disowningUIDs = append(disowningUIDs, j.UID)
 			}
 		}
@@ -48,13 +48,13 @@ func (s *Store) DisownJobs(ctx context.Context, uid int, ownerName string) (more
 		s.ownerNames[former] = name
 		delete(s.ownerNames, uid)
 		for _, j := range s.jobsBySeq() {
-			if j.HookUID == uid && j.HookEvents&queue.IsHook != 0 {
+			if j.HookUID == uid && j.HookEvents&queue.IsHookJob != 0 {
 				j.HookUID = former
 			}
 			switch {
-			case j.UID != uid || j.disownToUID != 0:
+			case j.UID != uid || j.uidAfterLease != 0:
 			case j.isLeased:
-				j.disownToUID = former
+				j.uidAfterLease = former
 			default:
 				s.disownJob(j, former, now)
 			}
@@ -71,14 +71,15 @@ func (s *Store) DisownJobs(ctx context.Context, uid int, ownerName string) (more
 		}
 		for _, known := range s.schedules {
 			if known.OwnerUID == uid {
-				known.OwnerUID, known.NextOccurrenceAt, known.NextDueAt, known.Note = former, 0, 0, store.DisownedScheduleNote
+				known.OwnerUID, known.NextOccurrenceAt, known.NextDueAt, known.PauseOrDamageNote = former, 0, 0,
+					store.DisownedScheduleNote
 				if known.PausedAt == 0 {
 					known.PausedAt = now
 				}
 			}
 		}
 		maps.DeleteFunc(s.storedReceipts, func(k requestKey, _ storedReceipt) bool { return k.uid == uid })
-		maps.DeleteFunc(s.discardTimes, func(k requestKey, _ queue.UnixMillis) bool { return k.uid == uid })
+		maps.DeleteFunc(s.batchDiscardTimes, func(k requestKey, _ queue.UnixMillis) bool { return k.uid == uid })
 		return nil
 	})
 	return false, err
@@ -87,7 +88,7 @@ func (s *Store) DisownJobs(ctx context.Context, uid int, ownerName string) (more
 // disownJob moves a job that is not leased to the negative uid of its former owner. A waiting job gets the state
 // held.
 func (s *Store) disownJob(j *job, formerOwnerUID int, now queue.UnixMillis) {
-	j.UID, j.disownToUID = formerOwnerUID, 0
+	j.UID, j.uidAfterLease = formerOwnerUID, 0
 	if j.State.IsWaiting() && j.State != queue.Held {
 		s.setState(j, queue.Held, now)
 		j.Reason = queue.ReasonDisowned
@@ -99,8 +100,8 @@ func (s *Store) disownJob(j *job, formerOwnerUID int, now queue.UnixMillis) {
 // endLease ends the lease of a job. If the job's uid was disowned during the lease, endLease moves the job.
 func (s *Store) endLease(j *job, now queue.UnixMillis) {
 	j.isLeased, j.HeldUnits = false, ""
-	if j.disownToUID != 0 {
-		s.disownJob(j, j.disownToUID, now)
+	if j.uidAfterLease != 0 {
+		s.disownJob(j, j.uidAfterLease, now)
 	}
 }
 

@@ -62,7 +62,7 @@ func (s *Store) TrimEvents(ctx context.Context, beforeTime queue.UnixMillis, max
 			if s.events[0].Time >= beforeTime && int64(len(s.events)) <= maxEvents {
 				return nil
 			}
-			if more = n == maxChangesPerPromote; more {
+			if more = n == maxDueChangesPerCall; more {
 				return nil
 			}
 			s.events = s.events[1:]

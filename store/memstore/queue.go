@@ -258,7 +258,7 @@ func (s *Store) insertJob(draft queue.Job, uid int, now queue.UnixMillis) {
 }
 
 // ChangeJob applies the verb of c, such as cancel, to a job.
-func (s *Store) ChangeJob(ctx context.Context, seq int64, c store.Change) error {
+func (s *Store) ChangeJob(ctx context.Context, seq int64, c store.JobChange) error {
 	return s.runUpdateTx(ctx, func(now queue.UnixMillis) error {
 		j, err := s.findJob(seq)
 		if err != nil {
@@ -271,7 +271,7 @@ func (s *Store) ChangeJob(ctx context.Context, seq int64, c store.Change) error 
 	})
 }
 
-func (s *Store) applyChange(j *job, c store.Change, now queue.UnixMillis) error {
+func (s *Store) applyChange(j *job, c store.JobChange, now queue.UnixMillis) error {
 	to, event, acts, err := c.EffectOn(&j.Job)
 	if err != nil || !acts {
 		return err
@@ -289,8 +289,9 @@ func (s *Store) applyChange(j *job, c store.Change, now queue.UnixMillis) error 
 		if other := s.newestJobWithUniqueKey(j.UID, j.Unique); other != nil && !other.State.HasEnded() {
 			return queue.Errorf(queue.CodeExists, "job %s already has the unique key", other.ID)
 		}
-		if !c.KeepDependants {
-			s.pendingParentChanges = append(s.pendingParentChanges, parentChange{parentSeq: j.Seq, runsAgain: true})
+		if !c.KeepDependantsCancelled {
+			s.pendingParentStateChanges = append(s.pendingParentStateChanges,
+				parentStateChange{parentSeq: j.Seq, parentRunsAgain: true})
 		}
 	}
 	switch c.Verb {
@@ -326,7 +327,7 @@ func (s *Store) applyChange(j *job, c store.Change, now queue.UnixMillis) error 
 	}
 	if to == 0 {
 		if !j.State.HasEnded() {
-			s.pendingParentChanges = append(s.pendingParentChanges, parentChange{parentSeq: j.Seq})
+			s.pendingParentStateChanges = append(s.pendingParentStateChanges, parentStateChange{parentSeq: j.Seq})
 		}
 		j.State = 0
 	} else {
@@ -346,7 +347,7 @@ func (s *Store) restartWaitingTime(j *job, dueAt queue.UnixMillis) {
 
 // applyEdit changes a waiting job. Unless the start time changes, the time that the job has already waited still
 // counts.
-func (s *Store) applyEdit(j *job, c *store.Change, now queue.UnixMillis) error {
+func (s *Store) applyEdit(j *job, c *store.JobChange, now queue.UnixMillis) error {
 	edited := copyJob(j.Job)
 	if err := c.EditJob(&edited); err != nil {
 		return err

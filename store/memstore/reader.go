@@ -102,7 +102,8 @@ func (s *Store) SimulateClaims(ctx context.Context, maxJobs int) (simulation sto
 		other := NewWithClock(s.order, s.now)
 		other.maxLeasedPerUser, other.lastServedQueueTurn = s.maxLeasedPerUser, s.lastServedQueueTurn
 		other.node, other.enqueuedTotal, other.claimCount = s.node, s.enqueuedTotal, s.claimCount
-		other.lastUserClaims, other.claimCountAtTurnReset = maps.Clone(s.lastUserClaims), maps.Clone(s.claimCountAtTurnReset)
+		other.lastClaimByQueueUser, other.claimCountAtTurnReset = maps.Clone(s.lastClaimByQueueUser),
+			maps.Clone(s.claimCountAtTurnReset)
 		other.queueRules, other.nextQueueTurns = maps.Clone(s.queueRules), maps.Clone(s.nextQueueTurns)
 		other.gateRules = maps.Clone(s.gateRules)
 		for g, starts := range s.rateStarts {
@@ -159,7 +160,7 @@ func (s *Store) waitReasons(j *job) (reasons []store.WaitReason) {
 	}
 	timed := j.DueAt > now
 	if r := s.queueRule(j.Queue); r.Paused || !timed && r.Concurrency > 0 && running >= r.Concurrency {
-		reasons = append(reasons, store.WaitReason{GateKeyOrQueue: j.Queue, UsedUnits: running, MaxUnits: r.Concurrency,
+		reasons = append(reasons, store.WaitReason{GateKeyOrQueueName: j.Queue, UsedUnits: running, MaxUnits: r.Concurrency,
 			NeededUnits: 1,
 			QueuePaused: r.Paused})
 	}
@@ -176,13 +177,13 @@ func (s *Store) waitReasons(j *job) (reasons []store.WaitReason) {
 	for _, d := range j.Demands {
 		g := gateOf(j, d)
 		used := s.usedUnits(g, now, leased)
-		o := store.WaitReason{GateKind: d.Kind, GateKeyOrQueue: d.GateKey, UsedUnits: used, MaxUnits: s.totalUnits(g),
-			NeededUnits: d.Units()}
+		o := store.WaitReason{GateKind: d.Kind, GateKeyOrQueueName: d.GateKey, UsedUnits: used, MaxUnits: s.totalUnits(g),
+			NeededUnits: d.UnitsWhileRunning()}
 		if d.Kind == queue.GateNode {
 			o.UsedUnits, o.MaxUnits = 0, min(0, o.MaxUnits)
 		}
 		switch {
-		case used+d.Units() > s.totalUnits(g):
+		case used+d.UnitsWhileRunning() > s.totalUnits(g):
 			o.RateOpensAt = s.rateOpensAt(g, leased)
 			reasons = append(reasons, o)
 		case d.Kind == queue.GateResource && s.waitsForReservedResource(j, d, now, leased):
@@ -204,7 +205,7 @@ func (s *Store) waitsForReservedResource(j *job, demand queue.Demand, now queue.
 		for _, d := range other.Demands {
 			g := gateOf(other, d)
 			if d.Kind == queue.GateResource && d.GateKey == demand.GateKey && s.usedUnits(g, now, leasedJobs)+
-				d.Units() > s.totalUnits(g) {
+				d.UnitsWhileRunning() > s.totalUnits(g) {
 				return true
 			}
 		}
@@ -283,7 +284,7 @@ func (s *Store) AttemptHistory(ctx context.Context, seq int64, beforeNumber, lim
 			if beforeNumber > 0 && a.Number >= beforeNumber {
 				continue
 			}
-			bytes += store.AttemptTextSize(&a)
+			bytes += store.AttemptTextBytes(&a)
 			if len(attempts) == limit || len(attempts) > 0 && bytes > store.MaxHistoryTextBytes {
 				break
 			}
@@ -329,7 +330,7 @@ func (s *Store) List(ctx context.Context, f store.Filter) (page store.JobPage, e
 	err = s.withMatchingJobs(ctx, f, func(list []*job) {
 		bytes := 0
 		for _, j := range list {
-			bytes += store.JobTextSize(&j.Job)
+			bytes += store.JobTextBytes(&j.Job)
 			if len(page.Jobs) == f.Limit || len(page.Jobs) > 0 && bytes > store.MaxPageTextBytes {
 				page.NextBeforeSeq = page.Jobs[len(page.Jobs)-1].Seq
 				return
@@ -383,7 +384,7 @@ func matchesFilter(f store.Filter, j *job) bool {
 	}
 	return (len(f.States) == 0 || slices.Contains(f.States, j.State)) &&
 		(f.UID == nil || *f.UID == j.UID) &&
-		(f.ViewerUID == nil || j.HookEvents&queue.HookFromSettings == 0 || *f.ViewerUID == j.UID) &&
+		(f.ViewerUID == nil || j.HookEvents&queue.HookDefinedBySettings == 0 || *f.ViewerUID == j.UID) &&
 		(f.Queue == "" || f.Queue == j.Queue) &&
 		(f.Until == 0 || cmp.Or(j.EndedAt, j.CreatedAt) < f.Until) &&
 		cmp.Or(j.EndedAt, j.CreatedAt) >= f.Since &&
@@ -427,7 +428,7 @@ func (s *Store) ReadScreen(ctx context.Context, f store.ScreenFilter) (screen st
 				if f.DetailsForUID != nil && shownJob.UID != *f.DetailsForUID {
 					shownJob.Execution = queue.Execution{Labels: shownJob.Labels}
 				}
-				if bytes += store.JobTextSize(&shownJob); bytes > store.MaxScreenPartTextBytes && len(list) > 0 {
+				if bytes += store.JobTextBytes(&shownJob); bytes > store.MaxScreenPartTextBytes && len(list) > 0 {
 					break
 				}
 				list = append(list, shownJob)
@@ -461,7 +462,7 @@ func (s *Store) startOrderComparison(now queue.UnixMillis) func(a, b *job) int {
 	for _, leased := range []bool{true, false} {
 		served := map[queueUser]int64{}
 		if !leased {
-			maps.Copy(served, s.lastUserClaims)
+			maps.Copy(served, s.lastClaimByQueueUser)
 		}
 		var remainingJobs []*job
 		for _, j := range s.jobsBySeq() {

@@ -58,7 +58,7 @@ func (s *Store) PutSchedule(ctx context.Context, request store.SchedulePutReques
 			created.occurrenceRecords = known.occurrenceRecords
 		}
 		s.schedules[request.Name] = created
-		s.hintPromoteIfDueEarlier(request.NextDueAt)
+		s.sendDueChangeHintIfEarlier(request.NextDueAt)
 		s.addEvent(&job{}, queue.EventScheduleAdded,
 			queue.EventDetail{CausedByUID: &request.RequestedByUID, ScheduleName: request.Name}, now)
 		return nil
@@ -66,11 +66,11 @@ func (s *Store) PutSchedule(ctx context.Context, request store.SchedulePutReques
 	return newSchedule, err
 }
 
-// hintPromoteIfDueEarlier sends a hint if a schedule is due before nextDueAt, so that ApplyDueChanges is called
+// sendDueChangeHintIfEarlier sends a hint if a schedule is due before nextDueAt, so that ApplyDueChanges is called
 // in time. dueAt is 0 if the schedule is never due.
-func (s *Store) hintPromoteIfDueEarlier(dueAt queue.UnixMillis) {
+func (s *Store) sendDueChangeHintIfEarlier(dueAt queue.UnixMillis) {
 	if dueAt != 0 && dueAt < s.nextDueAt {
-		queue.TrySend(s.promoteHints, struct{}{})
+		queue.TrySend(s.dueChangeHints, struct{}{})
 	}
 }
 
@@ -144,15 +144,16 @@ func (s *Store) PauseSchedule(ctx context.Context, p store.SchedulePauseRequest)
 		}
 		detail := queue.EventDetail{CausedByUID: p.RequestedByUID, ScheduleName: p.ScheduleName, ActionTarget: p.PauseNote}
 		if p.Pause && known.PausedAt == 0 {
-			known.PausedAt, known.PausedByUID, known.Note, known.NextOccurrenceAt, known.NextDueAt = now, p.RequestedByUID,
+			known.PausedAt, known.PausedByUID, known.PauseOrDamageNote, known.NextOccurrenceAt, known.NextDueAt = now,
+				p.RequestedByUID,
 				p.PauseNote, 0, 0
 			s.addEvent(&job{}, queue.EventSchedulePaused, detail, now)
 		}
 		if !p.Pause && known.PausedAt != 0 {
-			known.PausedAt, known.PausedByUID, known.Note = 0, nil, ""
+			known.PausedAt, known.PausedByUID, known.PauseOrDamageNote = 0, nil, ""
 			known.LastOccurrenceAt, known.NextOccurrenceAt, known.NextDueAt,
 				known.LastBootID = max(known.LastOccurrenceAt, p.LastOccurrenceAt), p.NextOccurrenceAt, p.NextDueAt, p.LastBootID
-			s.hintPromoteIfDueEarlier(p.NextDueAt)
+			s.sendDueChangeHintIfEarlier(p.NextDueAt)
 			s.addEvent(&job{}, queue.EventScheduleResumed, detail, now)
 		}
 		return nil
@@ -216,32 +217,32 @@ func (s *Store) RunOccurrences(ctx context.Context, request store.OccurrenceRequ
 		}
 		var unfinishedJobs []*job
 		for _, j := range s.jobsBySeq() {
-			if j.Schedule == request.ScheduleName && j.UID == known.OwnerUID && j.disownToUID == 0 && !j.State.HasEnded() {
+			if j.Schedule == request.ScheduleName && j.UID == known.OwnerUID && j.uidAfterLease == 0 && !j.State.HasEnded() {
 				unfinishedJobs = append(unfinishedJobs, j)
 			}
 		}
 		var replacedJobs []*job
 		var rejection error
-		if len(request.Occurrences) > 0 && known.Overlap == store.OverlapReplace {
+		if len(request.OccurrencesToRun) > 0 && known.Overlap == store.OverlapReplace {
 			replacedJobs, unfinishedJobs = unfinishedJobs, nil
 			for _, j := range replacedJobs {
 				if j.isLeased {
-					result.LeasedJobSeqs = append([]int64{j.Seq}, result.LeasedJobSeqs...)
+					result.JobSeqsToCancel = append([]int64{j.Seq}, result.JobSeqsToCancel...)
 				}
 			}
-			if len(result.LeasedJobSeqs) > 0 {
+			if len(result.JobSeqsToCancel) > 0 {
 				if rejection = s.checkJobCreation(known, &request, now); rejection == nil ||
 					errors.Is(rejection, queue.ErrExists) && known.JobDraft.UniqueFor == 0 {
 					return nil
 				}
-				result.LeasedJobSeqs = nil
+				result.JobSeqsToCancel = nil
 			}
 		}
 		checkCreate := func() error {
-			return cmp.Or(rejection, s.callWithoutJobs(replacedJobs, now,
+			return cmp.Or(rejection, s.callWithJobsCancelled(replacedJobs, now,
 				func() error { return s.checkJobCreation(known, &request, now) }))
 		}
-		if request.RequestedByUID != nil && len(request.Occurrences) > 0 {
+		if request.RequestedByUID != nil && len(request.OccurrencesToRun) > 0 {
 			if err := s.checkManualRun(known, unfinishedJobs, checkCreate); err != nil {
 				return err
 			}
@@ -249,7 +250,7 @@ func (s *Store) RunOccurrences(ctx context.Context, request store.OccurrenceRequ
 		var quotaErr *store.QuotaError
 		canStart := len(unfinishedJobs) == 0 ||
 			known.Overlap != store.OverlapSkip && len(unfinishedJobs) < store.MaxUnfinishedJobsPerSchedule
-		if request.FailIfOverQuota && len(request.Occurrences) > 0 && canStart && errors.As(checkCreate(), &quotaErr) {
+		if request.FailIfOverQuota && len(request.OccurrencesToRun) > 0 && canStart && errors.As(checkCreate(), &quotaErr) {
 			return quotaErr
 		}
 		for i, at := range request.MissedOccurrences {
@@ -261,7 +262,7 @@ func (s *Store) RunOccurrences(ctx context.Context, request store.OccurrenceRequ
 			}
 		}
 		s.runOccurrences(known, &request, unfinishedJobs, replacedJobs, checkCreate, &result.Records, now)
-		if result.WasCarriedOut = true; request.RequestedByUID == nil {
+		if result.RequestCarriedOut = true; request.RequestedByUID == nil {
 			known.LastOccurrenceAt, known.NextOccurrenceAt, known.NextDueAt, known.LastBootID =
 				request.LastOccurrenceAt, request.NextOccurrenceAt, request.NextDueAt, request.NewLastBootID
 		}
@@ -276,7 +277,7 @@ func (s *Store) runOccurrences(storedSchedule *schedule, request *store.Occurren
 	unfinishedJobs, replacedJobs []*job, checkJobCreation func() error, newRecords *[]store.OccurrenceRecord,
 	now queue.UnixMillis) {
 	unfinishedBefore := len(unfinishedJobs)
-	for _, at := range request.Occurrences {
+	for _, at := range request.OccurrencesToRun {
 		if len(replacedJobs) > 0 && checkJobCreation() == nil {
 			for _, j := range replacedJobs {
 				s.cancelReplacedJob(j, now)
@@ -332,9 +333,9 @@ func (s *Store) checkJobCreation(storedSchedule *schedule, request *store.Occurr
 	return err
 }
 
-// callWithoutJobs calls f with the given jobs treated as cancelled, and then restores the jobs.
-func (s *Store) callWithoutJobs(excludedJobs []*job, now queue.UnixMillis, f func() error) error {
-	for _, j := range excludedJobs {
+// callWithJobsCancelled calls f with the given jobs treated as cancelled, and then restores the jobs.
+func (s *Store) callWithJobsCancelled(cancelledJobs []*job, now queue.UnixMillis, f func() error) error {
+	for _, j := range cancelledJobs {
 		saved := j.Job
 		defer func() { j.Job = saved }()
 		j.State, j.EndedAt = queue.Cancelled, now

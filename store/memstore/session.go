@@ -18,17 +18,18 @@ type awaitCall struct {
 	dueEarlierHint chan struct{}    // receives a value if a job may be due before the call's timer ends
 }
 
-// ReportAndClaim records what a service reports about its leases, and claims up to report.WantedJobs jobs.
-func (s *Store) ReportAndClaim(ctx context.Context, report store.LeaseReport) (grant store.Grant, err error) {
+// ReportAndClaim records what a service reports about its leases, and claims up to report.WantedJobCount jobs.
+func (s *Store) ReportAndClaim(ctx context.Context, report store.LeaseReport) (grant store.ReportAndClaimResult,
+	err error) {
 	err = s.runUpdateTx(ctx, func(now queue.UnixMillis) error {
-		for _, e := range report.Starts {
+		for _, e := range report.AttemptStarts {
 			if j := s.jobOfLease(e.Lease); j == nil {
 				grant.StaleLeases = append(grant.StaleLeases, e.Lease)
 			} else if j.State != queue.Processing { // record a start only once, because the service may report it twice
 				s.recordAttemptStart(j, e, now)
 			}
 		}
-		for _, p := range report.Progress {
+		for _, p := range report.ProgressReports {
 			if j := s.jobOfLease(p.Lease); j == nil || j.State != queue.Processing {
 				grant.StaleLeases = append(grant.StaleLeases, p.Lease)
 			} else {
@@ -63,14 +64,14 @@ func (s *Store) ReportAndClaim(ctx context.Context, report store.LeaseReport) (g
 			}
 			s.undoUserTurn(j)
 			s.endLease(j, now)
-			if err := s.applyChange(j, c.Change, now); err != nil {
+			if err := s.applyChange(j, c.JobChange, now); err != nil {
 				if grant.RejectedChanges == nil {
 					grant.RejectedChanges = map[queue.Lease]error{}
 				}
 				grant.RejectedChanges[c.Lease] = err
 			}
 		}
-		grant.ClaimedJobs = s.claim(now, report.WantedJobs)
+		grant.ClaimedJobs = s.claim(now, report.WantedJobCount)
 		return nil
 	})
 	return grant, err
@@ -93,8 +94,8 @@ func (s *Store) recordAttemptStart(j *job, start store.AttemptStart, now queue.U
 		now)
 }
 
-// RecordPause records that a running job is paused or resumed.
-func (s *Store) RecordPause(ctx context.Context, p store.PauseRequest) error {
+// RecordJobPause records that a running job is paused or resumed.
+func (s *Store) RecordJobPause(ctx context.Context, p store.JobPauseRequest) error {
 	return s.runUpdateTx(ctx, func(now queue.UnixMillis) error {
 		j := s.jobOfLease(p.Lease)
 		if j == nil {
@@ -138,13 +139,13 @@ func (s *Store) settle(j *job, settlement store.Settlement, now queue.UnixMillis
 	if j.State.HasEnded() && a.EndedAt != 0 {
 		j.EndedAt = a.EndedAt
 	}
-	if d.CountsAttempt {
+	if d.CountsTowardMaxAttempts {
 		j.Attempts++
 	}
-	if d.CountsDeferral {
+	if d.CountsAsDeferral {
 		j.Deferrals++
 	}
-	if d.CountsShortage {
+	if d.CountsAsShortage {
 		j.Shortages++
 	}
 	if !d.RecordsAttempt { // no attempt ran, so the job keeps the results of its last attempt
@@ -163,7 +164,8 @@ func (s *Store) settle(j *job, settlement store.Settlement, now queue.UnixMillis
 	}
 	s.addAttempt(j, &a, settlement, wasRunning)
 	detail := queue.EventDetail{AttemptNumber: a.Number, StartedAt: a.StartedAt, Signal: a.Signal, Reason: d.Reason,
-		HasOutput: len(a.Output) > 0 || a.OutputFileRef != "", CausedByUID: settlement.EndedByUID, Verb: settlement.EndVerb}
+		HasOutput: len(a.Output) > 0 || a.OutputFileRef != "", CausedByUID: settlement.EndedByUID,
+		Verb: settlement.EndedByVerb}
 	if a.ExitCode >= 0 {
 		detail.ExitCode = &a.ExitCode
 	}
@@ -173,11 +175,11 @@ func (s *Store) settle(j *job, settlement store.Settlement, now queue.UnixMillis
 // addAttempt adds an ended attempt to its job. startWasReported reports whether the service had reported the start of
 // the attempt.
 func (s *Store) addAttempt(j *job, attempt *queue.Attempt, settlement store.Settlement, startWasReported bool) {
-	j.attemptRecordBytes += store.AttemptRecordSize(&settlement, j.StartedAttempts)
+	j.attemptRecordBytes += store.AttemptRecordBytes(&settlement, j.StartedAttempts)
 	j.StartedAttempts++
 	j.Shortages = 0
 	j.NeedsIsolation = settlement.Decision.NeedsIsolation
-	if settlement.Decision.CountsRunnerCrash {
+	if settlement.Decision.CountsAsRunnerCrash {
 		j.RunnerCrashes++
 	}
 	j.Error, j.ExitCode, j.Signal, j.StartedAt = settlement.Decision.Error, attempt.ExitCode, attempt.Signal,
@@ -271,7 +273,7 @@ func (s *Store) timeUntilNextDueJob() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
-	next := now.Add(maxPromoteInterval)
+	next := now.Add(maxDueChangesInterval)
 	for _, j := range s.jobs {
 		// These jobs only wait for their due time. All other jobs wait until a job ends or a rule changes.
 		if j.State.IsRunnable() && !j.isLeased && j.DueAt > now {
@@ -315,7 +317,7 @@ func (s *Store) PreviousSession(ctx context.Context) (session store.PreviousSess
 	err = s.runReadTx(ctx, func() error {
 		for _, j := range s.jobsBySeq() {
 			if j.isLeased {
-				session.LeasedJobs = append(session.LeasedJobs, j.leasedJob())
+				session.LeasedJobs = append(session.LeasedJobs, j.copyWithRank())
 			}
 		}
 		session.RunnerDirs, session.HighestJobSeq = slices.Clone(s.runnerDirs), s.lastSeq

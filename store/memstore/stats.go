@@ -24,7 +24,7 @@ type statisticsSample struct {
 // runtimeEstimate is the typical run time of a command. The fingerprint identifies the command.
 type runtimeEstimate struct {
 	fingerprint uint64
-	store.Estimate
+	store.RuntimeEstimate
 }
 
 // addAttemptSample adds the start or the end of an attempt to the statistics. The time from startTime to endTime is,
@@ -92,9 +92,9 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (stats store.Sta
 				periods[start][m.queue] = figures
 			}
 			if m.endState == 0 {
-				figures.CountStart(m.waitOrRunTime)
+				figures.AddStartedAttempt(m.waitOrRunTime)
 			} else {
-				figures.CountEnd(m.endState, m.waitOrRunTime)
+				figures.AddEndedAttempt(m.endState, m.waitOrRunTime)
 			}
 		}
 		queues := map[string]*store.AttemptStatistics{}
@@ -171,7 +171,7 @@ func (s *Store) counts() store.Counts {
 	for _, j := range s.jobs {
 		c.JobsByState[j.State]++
 		if j.UsesQueueRetention {
-			c.JobsUnderOwnRetention++
+			c.EndedUnderQueueRetention++
 		}
 	}
 	return c

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	maxChangesPerPromote = 1000      // maximum number of changes of each kind in one call of ApplyDueChanges
-	maxPromoteInterval   = time.Hour // longest time until the next call that ApplyDueChanges returns
+	maxDueChangesPerCall  = 1000      // maximum number of changes of each kind in one call of ApplyDueChanges
+	maxDueChangesInterval = time.Hour // longest time until the next call that ApplyDueChanges returns
 )
 
 // Settings lists the stored settings, ordered by key.
@@ -117,8 +117,8 @@ func (s *Store) SetHooks(ctx context.Context, h store.HookSettings) error {
 	})
 }
 
-// SetThisNode sets the node on which the store runs.
-func (s *Store) SetThisNode(ctx context.Context, node store.Node) error {
+// SetThisNodeProperties sets the node on which the store runs.
+func (s *Store) SetThisNodeProperties(ctx context.Context, node store.Node) error {
 	return s.runUpdateTx(ctx, func(queue.UnixMillis) error {
 		s.node = node.Clone()
 		return nil
@@ -135,7 +135,7 @@ func (s *Store) ApplyDueChanges(ctx context.Context) (untilNext time.Duration, e
 		for _, j := range s.jobsBySeq() {
 			switch {
 			case !j.isExpired(now):
-			case cancelled == maxChangesPerPromote:
+			case cancelled == maxDueChangesPerCall:
 				more = true
 			default:
 				s.cancelExpiredJob(j, now)
@@ -145,7 +145,7 @@ func (s *Store) ApplyDueChanges(ctx context.Context) (untilNext time.Duration, e
 		for k, m := range s.storedReceipts {
 			switch {
 			case now <= m.storedAt.Add(store.IdempotencyKeyRetention):
-			case forgotten == maxChangesPerPromote:
+			case forgotten == maxDueChangesPerCall:
 				more = true
 			default:
 				delete(s.storedReceipts, k)
@@ -154,18 +154,18 @@ func (s *Store) ApplyDueChanges(ctx context.Context) (untilNext time.Duration, e
 		}
 		for _, b := range slices.Clone(s.batches) {
 			if !b.isCommitted && b.lastFrameAt.Add(store.BatchStagingTimeout) < now {
-				s.discardTimes[requestKey{b.uid, b.name}] = now
+				s.batchDiscardTimes[requestKey{b.uid, b.name}] = now
 				s.addBatchAuditEvent(b, "forgotten", now)
 				s.removeBatch(b)
 			}
 		}
-		maps.DeleteFunc(s.discardTimes, func(_ requestKey, at queue.UnixMillis) bool {
+		maps.DeleteFunc(s.batchDiscardTimes, func(_ requestKey, at queue.UnixMillis) bool {
 			return at < now.Add(-store.DiscardedBatchNameRetention)
 		})
 		s.applyNextFrame(func(*batch) bool { return true }, now)
 		more = more || slices.ContainsFunc(s.batches, func(b *batch) bool { return b.isCommitted })
-		untilNext = maxPromoteInterval
-		if at, found := s.nextPromoteTime(now); found {
+		untilNext = maxDueChangesInterval
+		if at, found := s.nextDueChangeTime(now); found {
 			untilNext = min(untilNext, time.Duration(at-now)*time.Millisecond)
 		}
 		if more {
@@ -177,12 +177,12 @@ func (s *Store) ApplyDueChanges(ctx context.Context) (untilNext time.Duration, e
 	return untilNext, err
 }
 
-// nextPromoteTime returns the next time at which a job is due or expires, a pause ends, or a rate allows another
+// nextDueChangeTime returns the next time at which a job is due or expires, a pause ends, or a rate allows another
 // start.
-func (s *Store) nextPromoteTime(now queue.UnixMillis) (next queue.UnixMillis, found bool) {
+func (s *Store) nextDueChangeTime(now queue.UnixMillis) (nextTime queue.UnixMillis, found bool) {
 	consider := func(at queue.UnixMillis) {
-		if !found || at < next {
-			next, found = at, true
+		if !found || at < nextTime {
+			nextTime, found = at, true
 		}
 	}
 	for _, j := range s.jobs {
@@ -204,12 +204,12 @@ func (s *Store) nextPromoteTime(now queue.UnixMillis) (next queue.UnixMillis, fo
 	if at := s.nextRateOpeningTime(now); at != 0 {
 		consider(at)
 	}
-	return next, found
+	return nextTime, found
 }
 
 // DueChangeHints returns a channel that receives a hint if ApplyDueChanges must be called earlier than its last call
 // has announced.
-func (s *Store) DueChangeHints() <-chan struct{} { return s.promoteHints }
+func (s *Store) DueChangeHints() <-chan struct{} { return s.dueChangeHints }
 
 // DeletableOutputs lists up to limit output files that the caller must delete, because their attempts were
 // removed.

@@ -150,17 +150,17 @@ func (m *queueMove) compareTables() error {
 }
 
 // checksumTable returns a checksum of a table's rows in order, and their number.
-func (m *queueMove) checksumTable(c database.Conn, t *table) (sum [sha256.Size]byte, rows int64, err error) {
+func (m *queueMove) checksumTable(c database.Conn, t *table) (sum [sha256.Size]byte, rowCount int64, err error) {
 	h := sha256.New()
 	err = c.Query(func(r database.Row) (bool, error) {
-		rows++
+		rowCount++
 		for i := range t.columns {
 			addValueToHash(h, r.Value(i))
 		}
 		return true, m.ctx.Err()
 	}, `SELECT `+strings.Join(t.columns, ", ")+` FROM `+t.name+` ORDER BY `+strings.Join(t.sortColumns(), ", "))
 	h.Sum(sum[:0])
-	return sum, rows, err
+	return sum, rowCount, err
 }
 
 // addValueToHash adds a value to a checksum. It replaces the bytes in texts that a server cannot store, as the

@@ -163,7 +163,7 @@ func (m *queueMove) openSourceFile() (database.Conn, error) {
 	}
 	version, err := c.QueryNumber(`PRAGMA user_version`)
 	if err == nil {
-		err = sqlitedb.CheckUsable(c, m.sourceLocation.Dir)
+		err = sqlitedb.CheckDatabaseUsable(c, m.sourceLocation.Dir)
 	}
 	if err == nil && version != int64(len(database.SchemaMigrations)) {
 		err = sqlitedb.OldSchemaError(m.sourceLocation.Dir, version)
@@ -409,13 +409,13 @@ func (m *queueMove) assignLeasesToNode() (nodeNumber int64, err error) {
 			return 0, err
 		}
 	}
-	reservations, err := database.ReadReservations(m.targetConn)
+	reservations, err := database.ReadLeaseReservations(m.targetConn)
 	if err != nil {
 		return 0, err
 	}
 	var list []byte
 	for seq, r := range reservations {
-		list = database.AppendReservation(list, seq, r.Fence, nodeNumber)
+		list = database.AppendLeaseReservation(list, seq, r.Fence, nodeNumber)
 	}
 	err = m.targetConn.Exec(`UPDATE meta SET reserved = ?`, string(list))
 	if err == nil {

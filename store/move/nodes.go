@@ -27,7 +27,7 @@ func (m *queueMove) checkNoOtherNodes(c database.Conn) error {
 	if err != nil {
 		return err
 	}
-	reservations, err := database.ReadReservations(c)
+	reservations, err := database.ReadLeaseReservations(c)
 	if err != nil {
 		return err
 	}

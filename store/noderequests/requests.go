@@ -24,21 +24,21 @@ import (
 // NodeMessenger sends requests to other nodes of the queue and receives their requests. It implements
 // store.NodeRequests.
 type NodeMessenger struct {
-	Conn         *pgdb.ReconnectingConn
-	nodeNumber   func() int64 // returns the number of this node
-	requestHints chan struct{}
-	wakeChannel  atomic.Pointer[chan struct{}] // the channel that the next WakeReceivers closes
-	// TakeRequests marks the requests that it takes with a random value. lostTakeMarks holds, newest last, the
+	Conn                *pgdb.ReconnectingConn
+	nodeNumber          func() int64 // returns the number of this node
+	requestHints        chan struct{}
+	receiverWakeChannel atomic.Pointer[chan struct{}] // the channel that the next WakeReceivers closes
+	// TakeRequests marks the requests that it takes with a random value. lostReplyTakeMarks holds, newest last, the
 	// values of calls whose replies were lost; the next call removes these marks, so that the requests are
 	// taken again. Only the goroutine that calls TakeRequests uses this field.
-	lostTakeMarks []int64
+	lostReplyTakeMarks []int64
 }
 
 // New returns the NodeMessenger of a node. nodeNumber returns the number of this node.
 func New(config *pgdb.ConnConfig, nodeNumber func() int64) *NodeMessenger {
 	r := &NodeMessenger{Conn: &pgdb.ReconnectingConn{Config: config}, nodeNumber: nodeNumber,
 		requestHints: make(chan struct{}, 1)}
-	r.wakeChannel.Store(new(make(chan struct{})))
+	r.receiverWakeChannel.Store(new(make(chan struct{})))
 	return r
 }
 
@@ -52,7 +52,7 @@ const replyPollInterval = 250 * time.Millisecond
 // WakeReceivers makes this node check for new requests, and waiting calls of SendRequest check for their answers.
 func (r *NodeMessenger) WakeReceivers() {
 	queue.TrySend(r.requestHints, struct{}{})
-	close(*r.wakeChannel.Swap(new(make(chan struct{}))))
+	close(*r.receiverWakeChannel.Swap(new(make(chan struct{}))))
 }
 
 // NotifyNodes notifies the other nodes of an event that concerns the given node. With NOTIFY, it sends the number
@@ -92,7 +92,7 @@ func (r *NodeMessenger) SendRequest(ctx context.Context, nodeNumber int64, reque
 	}()
 	r.NotifyNodes(ctx, RequestsNotifyChannel, nodeNumber)
 	for {
-		woken, found := *r.wakeChannel.Load(), false
+		woken, found := *r.receiverWakeChannel.Load(), false
 		err = r.Conn.UseConn(ctx, func(c *pgdb.Conn) error {
 			reply = nil
 			found, err = database.ReadFirstRow(c, func(row database.Row) {
@@ -118,9 +118,9 @@ func (r *NodeMessenger) SendRequest(ctx context.Context, nodeNumber int64, reque
 	}
 }
 
-// maxLostTakeMarks is the maximum length of lostTakeMarks. It may be short, because most queries whose replies were
-// lost have never reached the server.
-const maxLostTakeMarks = 32
+// maxLostReplyTakeMarks is the maximum length of lostReplyTakeMarks. It may be short, because most queries whose
+// replies were lost have never reached the server.
+const maxLostReplyTakeMarks = 32
 
 // TakeRequests implements store.NodeRequests. It returns up to limit new requests to this node.
 func (r *NodeMessenger) TakeRequests(ctx context.Context, isSlow bool, limit int) (requests []store.NodeRequest,
@@ -129,12 +129,12 @@ func (r *NodeMessenger) TakeRequests(ctx context.Context, isSlow bool, limit int
 	// UseConn calls this function again if the connection is lost. Both calls mark requests with the same value, take, so
 	// the second call also returns requests that the first one has marked.
 	err = r.Conn.UseConn(ctx, func(c *pgdb.Conn) error {
-		for len(r.lostTakeMarks) > 0 {
+		for len(r.lostReplyTakeMarks) > 0 {
 			if err := c.Exec(`UPDATE asks SET taken = 0 WHERE node = ? AND taken = ?`, r.nodeNumber(),
-				r.lostTakeMarks[0]); err != nil {
+				r.lostReplyTakeMarks[0]); err != nil {
 				return err
 			}
-			r.lostTakeMarks = r.lostTakeMarks[1:]
+			r.lostReplyTakeMarks = r.lostReplyTakeMarks[1:]
 		}
 		requests, err = database.ReadRows(c, func(row database.Row) store.NodeRequest {
 			return store.NodeRequest{Number: row.Int64(0), Payload: []byte(row.Text(1))}
@@ -144,7 +144,8 @@ func (r *NodeMessenger) TakeRequests(ctx context.Context, isSlow bool, limit int
 		return err
 	})
 	if err != nil { // the server may have marked requests, but its reply was lost
-		r.lostTakeMarks, requests = append(r.lostTakeMarks[max(0, len(r.lostTakeMarks)-maxLostTakeMarks+1):], take), nil
+		r.lostReplyTakeMarks, requests = append(r.lostReplyTakeMarks[max(0, len(r.lostReplyTakeMarks)-maxLostReplyTakeMarks+
+			1):], take), nil
 	}
 	slices.SortFunc(requests, func(a, b store.NodeRequest) int { return cmp.Compare(a.Number, b.Number) })
 	return requests, err

@@ -63,8 +63,8 @@ func Connect(ctx context.Context, a *ConnConfig) (*Conn, error) {
 		return nil, ConnLostError{fmt.Errorf("the database cannot be reached: %w", err)}
 	}
 	return &Conn{pgConn: pg, sessionSettingsSQL: session, callCtx: context.Background(),
-		statements:    map[string]*preparedStatement{},
-		collectedRows: map[string]*preparedStatement{}}, nil
+		statements:        map[string]*preparedStatement{},
+		unsentRowsByTable: map[string]*preparedStatement{}}, nil
 }
 
 // ParseDatabaseURL parses the URL of a database.

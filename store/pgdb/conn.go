@@ -29,18 +29,18 @@ type Conn struct {
 	releaseTxContext    func()           // releases the context of the transaction; nil outside of a transaction
 	pipeline            *pgconn.Pipeline // pipeline of the transaction; nil outside of a transaction
 	statements          map[string]*preparedStatement
-	statementNameCount  int                 // number of statements that were prepared under a name
+	namedStatementCount int                 // number of statements that were prepared under a name
 	unreadMessages      []unansweredMessage // messages whose replies have not been read
 	unreadArgumentBytes int                 // bytes of arguments in the messages of unreadMessages
 	// pipelineErr is the first error in the pipeline. After an error, the server skips all statements until
 	// the next Sync.
-	pipelineErr       error
-	sentArgumentBytes int64                         // total size of the arguments sent on this connection, in bytes
-	needsSync         bool                          // a statement was sent after the last Sync
-	hasWritten        bool                          // a writing statement was sent since Begin
-	collectedRows     map[string]*preparedStatement // by table: the statement whose collected rows are not sent yet
-	RoundTrips        int64                         // number of times that the client waited for a reply
-	StatementsSent    int64                         // number of statements sent
+	pipelineErr          error
+	sentArgumentBytes    int64                         // total size of the arguments sent on this connection, in bytes
+	needsSync            bool                          // a statement was sent after the last Sync
+	hasWrittenSinceBegin bool                          // a writing statement was sent since Begin
+	unsentRowsByTable    map[string]*preparedStatement // by table: the statement whose collected rows are not sent yet
+	RoundTrips           int64                         // number of times that the client waited for a reply
+	StatementsSent       int64                         // number of statements sent
 }
 
 // maxTransactionTime is the maximum duration of one transaction of the writer.
@@ -163,7 +163,7 @@ const beginWritingSQL = `BEGIN ISOLATION LEVEL READ COMMITTED`
 // Begin implements database.Conn. If the transaction lasts longer than maxTransactionTime, the connection counts as
 // lost.
 func (c *Conn) Begin() error {
-	c.hasWritten = false
+	c.hasWrittenSinceBegin = false
 	ctx, cancel := context.WithTimeout(c.callCtx, maxTransactionTime)
 	c.pipeline, c.pipelineErr, c.releaseTxContext = c.pgConn.StartPipeline(ctx), nil, cancel
 	if err := c.sendStatement(beginWritingSQL, nil); err != nil {
@@ -198,7 +198,7 @@ func (c *Conn) Rollback() {
 // BeginSnapshot implements database.ReadConn. It begins a transaction whose reads all see the same state of
 // the database.
 func (c *Conn) BeginSnapshot() error {
-	c.hasWritten = false
+	c.hasWrittenSinceBegin = false
 	c.pipeline, c.pipelineErr = c.pgConn.StartPipeline(c.callCtx), nil
 	if err := c.sendStatement(`BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`, nil); err != nil {
 		return err
@@ -226,19 +226,19 @@ func (c *Conn) EndSnapshot() error {
 // connection.
 func (c *Conn) TotalArgumentBytes() int64 { return c.sentArgumentBytes }
 
-// InNumbersSQL implements database.Statements.
-func (c *Conn) InNumbersSQL(column string) string {
+// ColumnInNumbersSQL implements database.Statements.
+func (c *Conn) ColumnInNumbersSQL(column string) string {
 	return column + ` = ANY (string_to_array(?, ' ')::bigint[])`
 }
 
-// InWordsSQL implements database.Statements.
-func (c *Conn) InWordsSQL(column string) string {
+// ColumnInWordsSQL implements database.Statements.
+func (c *Conn) ColumnInWordsSQL(column string) string {
 	return column + ` = ANY (string_to_array(?, ' '))`
 }
 
-// RowLimit implements database.Statements. It returns how many rows one query should request if the caller
+// QueryRowLimit implements database.Statements. It returns how many rows one query should request if the caller
 // wants wantedRows of rowBytes bytes each.
-func (c *Conn) RowLimit(wantedRows, rowBytes int) int {
+func (c *Conn) QueryRowLimit(wantedRows, rowBytes int) int {
 	return max(64, min(wantedRows+readLimitExtraRows, maxRowBytesPerQuery/max(rowBytes, 1)))
 }
 
@@ -251,7 +251,7 @@ const (
 )
 
 // HasUncountedChanges implements database.Conn. It reports whether a writing statement was sent since Begin.
-func (c *Conn) HasUncountedChanges() bool { return c.hasWritten }
+func (c *Conn) HasUncountedChanges() bool { return c.hasWrittenSinceBegin }
 
 // InterruptWhenDone implements database.ReadConn. Until release is called, the end of ctx interrupts running
 // statements.

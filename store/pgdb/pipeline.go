@@ -113,7 +113,7 @@ func (c *Conn) sendValues(s *preparedStatement, values [][]byte, formats []int16
 		c.pipeline.SendQueryParams(s.sql, values, nil, formats, nil)
 	}
 	c.unreadMessages = append(c.unreadMessages, unansweredMessage{preparedStatement: s})
-	c.hasWritten, c.needsSync = c.hasWritten || s.mayWrite, true
+	c.hasWrittenSinceBegin, c.needsSync = c.hasWrittenSinceBegin || s.mayWrite, true
 	c.StatementsSent++
 	return nil
 }
@@ -121,8 +121,8 @@ func (c *Conn) sendValues(s *preparedStatement, values [][]byte, formats []int16
 // sendPrepare sends the message that prepares a statement.
 func (c *Conn) sendPrepare(s *preparedStatement) {
 	if c.sessionSettingsSQL == "" {
-		c.statementNameCount++
-		s.name = "s" + strconv.Itoa(c.statementNameCount)
+		c.namedStatementCount++
+		s.name = "s" + strconv.Itoa(c.namedStatementCount)
 	}
 	s.prepareSent, c.needsSync = true, true
 	c.pipeline.SendPrepare(s.name, s.sql, nil)

@@ -203,7 +203,7 @@ func (c *Conn) WriteRow(sql string, args ...any) error {
 			key = args[len(args)-1].(int64)
 			_, twice = r.updatedKeys[key]
 		}
-		if before := c.collectedRows[r.table]; before != nil && (before != s || twice) {
+		if before := c.unsentRowsByTable[r.table]; before != nil && (before != s || twice) {
 			if err := c.sendCollectedTableRows(r.table); err != nil {
 				return err
 			}
@@ -215,7 +215,7 @@ func (c *Conn) WriteRow(sql string, args ...any) error {
 		if r.isUpdate {
 			r.updatedKeys[key] = struct{}{}
 		}
-		c.collectedRows[r.table], c.hasWritten = s, true
+		c.unsentRowsByTable[r.table], c.hasWrittenSinceBegin = s, true
 		c.sentArgumentBytes += int64(r.valueBytes - had)
 		if r.rowCount >= maxRowsPerStatement || r.valueBytes >= maxRowBytesPerStatement {
 			if err := c.sendCollectedTableRows(r.table); err != nil {
@@ -237,8 +237,8 @@ func (c *Conn) prepareStatement(s *preparedStatement) error {
 }
 
 func (c *Conn) sendCollectedTableRows(table string) error {
-	s := c.collectedRows[table]
-	delete(c.collectedRows, table)
+	s := c.unsentRowsByTable[table]
+	delete(c.unsentRowsByTable, table)
 	r := s.unsentRows
 	values, formats := r.arrayArguments()
 	c.unreadArgumentBytes += r.valueBytes
@@ -249,7 +249,7 @@ func (c *Conn) sendCollectedTableRows(table string) error {
 
 // sendCollectedRows sends the collected rows of all tables.
 func (c *Conn) sendCollectedRows() error {
-	for table := range c.collectedRows {
+	for table := range c.unsentRowsByTable {
 		if err := c.sendCollectedTableRows(table); err != nil {
 			return err
 		}
@@ -260,8 +260,8 @@ func (c *Conn) sendCollectedRows() error {
 // discardCollectedRows discards the rows that were collected but not sent, because the transaction ends
 // without them.
 func (c *Conn) discardCollectedRows() {
-	for table, s := range c.collectedRows {
+	for table, s := range c.unsentRowsByTable {
 		s.unsentRows.removeAllRows()
-		delete(c.collectedRows, table)
+		delete(c.unsentRowsByTable, table)
 	}
 }

@@ -67,7 +67,7 @@ func TestSlowRepliesDoNotShiftTimes(t *testing.T) {
 	slow.Store(int64(200 * time.Millisecond))
 	job := claimOnNode(t, a, 1)[0]
 	at := queue.UnixMillisOf(time.Now())
-	if _, err := a.ReportAndClaim(t.Context(), store.LeaseReport{Starts: []store.AttemptStart{{Lease: job.Lease(),
+	if _, err := a.ReportAndClaim(t.Context(), store.LeaseReport{AttemptStarts: []store.AttemptStart{{Lease: job.Lease(),
 		StartedAt: at,
 		WorkerID:  "1/1",
 		PID:       1}}}); err != nil {
@@ -98,7 +98,7 @@ func TestClockOffsetIsCorrectedByReadings(t *testing.T) {
 		"set back between request and reply":   {[]reading{{5000, 5001, 1000}, {1001, 5002, 1003}}, 3999},
 		"the server's clock was set back then": {[]reading{{1000, 61_001, 1002}, {2000, 2001, 2002}}, 1},
 	} {
-		var o clockOffset
+		var o serverClockOffsetMillis
 		for _, r := range row.readings {
 			o.update(r.sent, r.server, r.received)
 		}

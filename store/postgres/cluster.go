@@ -25,9 +25,9 @@ const (
 	minPollInterval   = time.Second           // shortest time between two polls; up to half of it is added at random
 )
 
-// notifyCommits sends notifications of this node's commits to the other nodes. It sends the notifications outside of
-// transactions, because a transaction with NOTIFY takes a lock that all nodes need.
-func (s *Store) notifyCommits(ctx context.Context) {
+// notifyNodesOfCommits sends notifications of this node's commits to the other nodes. It sends the notifications
+// outside of transactions, because a transaction with NOTIFY takes a lock that all nodes need.
+func (s *Store) notifyNodesOfCommits(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -137,7 +137,7 @@ func (s *Store) awaitNotificationOrPoll(ctx context.Context, c *pgdb.Conn,
 			}
 		}
 		if s.cacheMissesCommit(newest, before) {
-			s.Do(ctx, engine.Urgent, func(*engine.Tx) error { return nil }) // beginning a transaction applies the changes
+			s.Do(ctx, engine.UrgentClass, func(*engine.Tx) error { return nil }) // beginning a transaction applies the changes
 		}
 	}
 	return nil
@@ -148,16 +148,16 @@ func (s *Store) awaitNotificationOrPoll(ctx context.Context, c *pgdb.Conn,
 func (s *Store) HasOtherActiveNodes() bool { return s.HasOtherNodes() }
 
 // cacheMissesCommit reports whether this node's cache does not reflect newest, the newest commit of the database.
-// lastCached is the commit that the cache reflected before newest was read. If the cache has not changed since, and
-// newest is not that commit, the database has lost commits.
-func (s *Store) cacheMissesCommit(newest commitID, lastCached *commitID) bool {
+// lastCachedCommit is the commit that the cache reflected before newest was read. If the cache has not changed since,
+// and newest is not that commit, the database has lost commits.
+func (s *Store) cacheMissesCommit(newestCommit commitID, lastCachedCommit *commitID) bool {
 	applied := s.lastAppliedCommit.Load()
-	return applied.commitNumber < newest.commitNumber || applied == lastCached && *applied != newest
+	return applied.commitNumber < newestCommit.commitNumber || applied == lastCachedCommit && *applied != newestCommit
 }
 
-// SharedChangeHints implements store.Cluster. The channel receives a hint when another node may have changed
+// SharedDataChangeHints implements store.Cluster. The channel receives a hint when another node may have changed
 // settings or other data that all nodes share.
-func (s *Store) SharedChangeHints() <-chan struct{} { return s.changeHints }
+func (s *Store) SharedDataChangeHints() <-chan struct{} { return s.sharedChangeHints }
 
 // DatabaseIdentifier implements store.Cluster. It returns the identifier of the database.
 func (s *Store) DatabaseIdentifier() string { return s.DatabaseID() }

@@ -11,10 +11,10 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// applyCommitsOfOthers begins a transaction on a node, which applies the commits of other nodes.
-func applyCommitsOfOthers(t *testing.T, s *Store) {
+// applyCommitsOfOtherNodes begins a transaction on a node, which applies the commits of other nodes.
+func applyCommitsOfOtherNodes(t *testing.T, s *Store) {
 	t.Helper()
-	if err := s.Do(t.Context(), engine.Urgent, func(*engine.Tx) error { return nil }); err != nil {
+	if err := s.Do(t.Context(), engine.UrgentClass, func(*engine.Tx) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -53,11 +53,11 @@ func TestNodeReloadsCachesWhenItsLastCommitIsLost(t *testing.T) {
 			a.StopListening()
 			b.StopListening()
 			enqueueOnNode(t, a, newDraft(), newDraft(), newDraft())
-			applyCommitsOfOthers(t, b)
+			applyCommitsOfOtherNodes(t, b)
 			restore := saveAllTables(t, url)
 			enqueueOnNode(t, a, newDraft())
 			enqueueOnNode(t, b, newDraft())
-			applyCommitsOfOthers(t, a)
+			applyCommitsOfOtherNodes(t, a)
 			known := a.Counters().CommitCount
 			restore()
 			if !c.connected {
@@ -91,7 +91,7 @@ func TestIdleNodeNoticesLostCommits(t *testing.T) {
 	enqueueOnNode(t, a, newDraft())
 	restore := saveAllTables(t, url)
 	enqueueOnNode(t, a, newDraft(), newDraft())
-	applyCommitsOfOthers(t, b)
+	applyCommitsOfOtherNodes(t, b)
 	restore()
 	for until := time.Now().Add(20 * time.Second); a.Counts().JobsByState[queue.Pending] != 1; {
 		if time.Now().After(until) {
@@ -106,14 +106,14 @@ func TestNodeAppliesMissedCommitsWithoutReload(t *testing.T) {
 	url := pgserver.SharedServer(t).CreateDatabase(t)
 	a, b := openNodeWithGPU(t, url, "a"), openNodeWithGPU(t, url, "b")
 	a.StopListening()
-	applyCommitsOfOthers(t, a) // a now knows of b, so it stores its changes for b
+	applyCommitsOfOtherNodes(t, a) // a now knows of b, so it stores its changes for b
 	for _, missed := range []int{0, 1, 6, 0, 11} {
 		for range missed {
 			enqueueOnNode(t, b, newDraft())
 		}
 		const want = 5 // the begin, the writer lock, two queries and the commit
 		before := a.writer.StatementsSent
-		applyCommitsOfOthers(t, a)
+		applyCommitsOfOtherNodes(t, a)
 		if got := a.writer.StatementsSent - before; got != want {
 			t.Errorf("a transaction after %d commits of another node sends %d statements, want %d", missed, got, want)
 		}
@@ -121,6 +121,6 @@ func TestNodeAppliesMissedCommitsWithoutReload(t *testing.T) {
 			t.Errorf("the node counts %d jobs, want %d", got, want)
 		}
 		enqueueOnNode(t, a, newDraft()) // b applies this commit, and its next one follows it
-		applyCommitsOfOthers(t, b)
+		applyCommitsOfOtherNodes(t, b)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-var defaultOrder = queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime,
+var defaultRankOrder = queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime,
 	AgingInterval: time.Minute}
 
 // newDraft returns a draft of a job after the given functions have changed it.
@@ -26,8 +26,8 @@ func newDraft(changes ...func(*queue.Job)) queue.Job {
 // completedSettlement returns the report that a job has completed.
 func completedSettlement(j *queue.Job) store.Settlement {
 	return store.Settlement{Lease: j.Lease(), Decision: queue.AttemptDecision{NextState: queue.Completed,
-		CountsAttempt:  true,
-		RecordsAttempt: true}}
+		CountsTowardMaxAttempts: true,
+		RecordsAttempt:          true}}
 }
 
 // withUID returns an argument for newDraft that sets the job's user.

@@ -18,8 +18,8 @@ import (
 func TestSubmissionIsEnqueuedOnce(t *testing.T) {
 	url := pgserver.SharedServer(t).CreateDatabase(t)
 	a, b := openNodeWithGPU(t, url, "a"), openNodeWithGPU(t, url, "b")
-	for _, err := range []error{a.SetAcceptedRoles(t.Context(), []string{"app"}),
-		b.SetAcceptedRoles(t.Context(), []string{"shop"})} {
+	for _, err := range []error{a.SetAcceptedDatabaseRoles(t.Context(), []string{"app"}),
+		b.SetAcceptedDatabaseRoles(t.Context(), []string{"shop"})} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +65,7 @@ func TestSubmissionIsEnqueuedOnce(t *testing.T) {
 	}
 	j, err := a.Get(t.Context(), "x")
 	if err == nil {
-		err = a.ChangeJob(t.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 7})
+		err = a.ChangeJob(t.Context(), j.Seq, store.JobChange{Verb: queue.VerbRemove, UID: 7})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +83,7 @@ func TestSubmissionIsEnqueuedOnce(t *testing.T) {
 func TestEnqueueFunctionCostIgnoresBacklog(t *testing.T) {
 	url := pgserver.SharedServer(t).CreateDatabase(t)
 	a := openNodeWithGPU(t, url, "a")
-	if err := a.SetAcceptedRoles(t.Context(), []string{"many", "few"}); err != nil {
+	if err := a.SetAcceptedDatabaseRoles(t.Context(), []string{"many", "few"}); err != nil {
 		t.Fatal(err)
 	}
 	pgserver.Query(t, url,
@@ -122,22 +122,22 @@ func TestEnqueueFunctionCostIgnoresBacklog(t *testing.T) {
 	reads("many")
 }
 
-// SetAcceptedRoles accepts a role that an earlier node has set, even if its own database role may not create objects.
-// For any other role, the error says what to do.
+// SetAcceptedDatabaseRoles accepts a role that an earlier node has set, even if its own database role may not create
+// objects. For any other role, the error says what to do.
 func TestSetRolesWorksWithoutCreatePrivilege(t *testing.T) {
 	url := pgserver.SharedServer(t).CreateDatabase(t)
 	owner := openNodeWithGPU(t, url, "a")
-	if err := owner.SetAcceptedRoles(t.Context(), []string{"app"}); err != nil {
+	if err := owner.SetAcceptedDatabaseRoles(t.Context(), []string{"app"}); err != nil {
 		t.Fatal(err)
 	}
 	pgserver.Query(t, url, `CREATE ROLE plain LOGIN; GRANT USAGE ON SCHEMA queuectl TO plain;
 		GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA queuectl TO plain;
 		GRANT USAGE ON ALL SEQUENCES IN SCHEMA queuectl TO plain`)
 	node := openNodeWithGPU(t, pgserver.URLWithRole(url, "plain"), "b")
-	if err := node.SetAcceptedRoles(t.Context(), []string{"app"}); err != nil {
+	if err := node.SetAcceptedDatabaseRoles(t.Context(), []string{"app"}); err != nil {
 		t.Errorf("a role that another node has listed: %v", err)
 	}
-	err := node.SetAcceptedRoles(t.Context(), []string{"app", "new"})
+	err := node.SetAcceptedDatabaseRoles(t.Context(), []string{"app", "new"})
 	if err == nil || !strings.Contains(err.Error(), `store_roles: the role "new" needs a sequence`) {
 		t.Errorf("a new role: got %v, want an error that names the setting and the next step", err)
 	}

@@ -40,7 +40,7 @@ func TestRestartedNodeKeepsItsLeases(t *testing.T) {
 	a := openNodeWithGPU(t, url, "a")
 	enqueueOnNode(t, a, newDraft())
 	held := claimOnNode(t, a, 1)
-	options := Options{Order: a.RankOrder(), Node: NodeConfig{NodeName: "a", StateDirID: "another",
+	options := Options{RankOrder: a.RankOrder(), Node: NodeConfig{NodeName: "a", StateDirID: "another",
 		LeaseDuration: time.Hour}}
 	if _, err := Open(t.Context(), url, options); !errors.Is(err, queue.ErrExists) {
 		t.Errorf("another service of the same name: %v", err)
@@ -59,7 +59,7 @@ func TestCopiedStateDirCannotJoin(t *testing.T) {
 	url := pgserver.SharedServer(t).CreateDatabase(t)
 	const lease = 500 * time.Millisecond
 	open := func(name, place string) (*Store, error) {
-		return Open(t.Context(), url, Options{Order: queue.RankOrder{Scheduling: "fifo", AgingUnit: "time",
+		return Open(t.Context(), url, Options{RankOrder: queue.RankOrder{Scheduling: "fifo", AgingUnit: "time",
 			AgingInterval: time.Minute}, Node: NodeConfig{NodeName: name, StateDirID: "one", StateDirLocation: place,
 			LeaseDuration: lease}})
 	}
@@ -68,7 +68,7 @@ func TestCopiedStateDirCannotJoin(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	prolong := func() error { _, err := a.RenewNodeLease(t.Context(), store.Load{WorkerCount: 1}); return err }
+	prolong := func() error { _, err := a.RenewNodeLease(t.Context(), store.NodeLoad{WorkerCount: 1}); return err }
 	enqueueOnNode(t, a, newDraft(), newDraft())
 	held := claimOnNode(t, a, 1)
 	if err := prolong(); err != nil {
@@ -104,7 +104,7 @@ func TestCopiedStateDirCannotJoin(t *testing.T) {
 		left.LeasedJobs[0].Fence != held[0].Fence {
 		t.Errorf("the restarted service has the leases %+v, %v", left.LeasedJobs, err)
 	}
-	if _, err := again.RenewNodeLease(t.Context(), store.Load{WorkerCount: 1}); err != nil {
+	if _, err := again.RenewNodeLease(t.Context(), store.NodeLoad{WorkerCount: 1}); err != nil {
 		t.Error(err)
 	}
 	if err := prolong(); err == nil {
@@ -122,7 +122,7 @@ func TestRenamedNodeKeepsItsLeases(t *testing.T) {
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
 	}
-	again := reopenNode(t, url, Options{Order: a.RankOrder(), Node: NodeConfig{NodeName: "z", StateDirID: "a",
+	again := reopenNode(t, url, Options{RankOrder: a.RankOrder(), Node: NodeConfig{NodeName: "z", StateDirID: "a",
 		LeaseDuration: time.Hour}},
 		held[0].Fence)
 	lost, err := again.TakeOverLeases(t.Context())
@@ -164,9 +164,9 @@ func TestNodesOfTwoVersionsShareDatabase(t *testing.T) {
 		`SELECT version, (SELECT count(*) FROM pg_attribute WHERE attname = 'colour' AND attrelid IN ('queuectl.jobs'::regclass, 'queuectl.nodes'::regclass)), (SELECT prosrc LIKE '%may not enqueue%' FROM pg_proc WHERE proname = 'enqueue' AND pronamespace = 'queuectl'::regnamespace) FROM queuectl.schema`); got != "2|2|t" {
 		t.Errorf("version, number of new columns, and whether the function is new: %s", got)
 	}
-	if _,
-		err := old.ReportAndClaim(t.Context(), store.LeaseReport{Settlements: []store.Settlement{completedSettlementOn(old,
-		&run[0])}}); err != nil {
+	if _, err := old.ReportAndClaim(t.Context(),
+		store.LeaseReport{Settlements: []store.Settlement{completedSettlementOn(old,
+			&run[0])}}); err != nil {
 		t.Fatal(err)
 	}
 	enqueueOnNode(t, old, newDraft())
@@ -201,7 +201,7 @@ func TestJoinErrorNamesMoveLockHolder(t *testing.T) {
 		got != 1 {
 		t.Fatal(got, err)
 	}
-	_, err = Open(t.Context(), url, Options{Order: a.RankOrder(), Node: NodeConfig{NodeName: "b", StateDirID: "b"}})
+	_, err = Open(t.Context(), url, Options{RankOrder: a.RankOrder(), Node: NodeConfig{NodeName: "b", StateDirID: "b"}})
 	if want := fmt.Sprintf("by PostgreSQL session %d of the role queuectl", c.PID()); err == nil ||
 		!strings.Contains(err.Error(), want) {
 		t.Errorf("a service that joins while the queue is locked: %v, want %q", err, want)
@@ -213,12 +213,12 @@ func TestJoinErrorNamesMoveLockHolder(t *testing.T) {
 func TestRolesOfReplacedNodeAreRemoved(t *testing.T) {
 	url := pgserver.SharedServer(t).CreateDatabase(t)
 	x, b := openNodeWithGPU(t, url, "x"), openNodeWithGPU(t, url, "b")
-	if err := x.SetAcceptedRoles(t.Context(), []string{"app"}); err != nil {
+	if err := x.SetAcceptedDatabaseRoles(t.Context(), []string{"app"}); err != nil {
 		t.Fatal(err)
 	}
 	x.Close()
 	b.Close()
-	s, err := Open(t.Context(), url, Options{Order: queue.RankOrder{Scheduling: "fifo", AgingUnit: "time",
+	s, err := Open(t.Context(), url, Options{RankOrder: queue.RankOrder{Scheduling: "fifo", AgingUnit: "time",
 		AgingInterval: time.Minute}, Node: NodeConfig{NodeName: "x", StateDirID: "b", LeaseDuration: time.Hour}})
 	if err != nil {
 		t.Fatal(err)

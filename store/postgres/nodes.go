@@ -27,14 +27,14 @@ func (b backend) StoreNode(t *engine.Tx, n *store.Node) error {
 }
 
 // RenewNodeLease implements store.Cluster. It renews the node's lease and stores its load.
-func (s *Store) RenewNodeLease(ctx context.Context, load store.Load) (membership store.NodeLeaseRenewal, err error) {
+func (s *Store) RenewNodeLease(ctx context.Context, load store.NodeLoad) (renewal store.NodeLeaseRenewal, err error) {
 	encoded, err := json.Marshal(load)
 	if err != nil {
-		return membership, err
+		return renewal, err
 	}
 	err = s.leaseConn.UseConn(ctx, func(c *pgdb.Conn) error {
-		membership = store.NodeLeaseRenewal{}
-		found, err := database.ReadFirstRow(c, func(r database.Row) { membership.Drained = r.Int64(0) != 0 },
+		renewal = store.NodeLeaseRenewal{}
+		found, err := database.ReadFirstRow(c, func(r database.Row) { renewal.IsNodeDrained = r.Int64(0) != 0 },
 			`UPDATE nodes SET until = clock_timestamp() + ? * interval '1 ms', heard = clock_timestamp(), load = ?
 				WHERE id = ? AND incarnation = ? AND NOT gone RETURNING drained`,
 			s.nodeLeaseDuration.Milliseconds(), string(encoded), s.NodeNumber(), s.serviceStartNumber)
@@ -53,29 +53,29 @@ func (s *Store) RenewNodeLease(ctx context.Context, load store.Load) (membership
 				OR NOT gone AND until < clock_timestamp()) + (SELECT count(*) FROM meta WHERE reserved <> '')
 			+ (SELECT count(*) FROM (SELECT 1 FROM jobs WHERE place = 3
 				AND (node < 0 OR node IN (SELECT id FROM nodes WHERE gone)) LIMIT 1) AS of) FROM nodes`)
-		membership.HasTakeoverLeases = orphans != 0
+		renewal.HasTakeoverLeases = orphans != 0
 		return err
 	})
-	return membership, err
+	return renewal, err
 }
 
 // ReportAndClaim implements store.Session. The times in a report come from the clock of this machine, where the runner
 // is. ReportAndClaim converts them to the server's clock, except the start time of a lost attempt, which may have been
 // read from the database.
-func (s *Store) ReportAndClaim(ctx context.Context, report store.LeaseReport) (store.Grant, error) {
-	behind := queue.UnixMillis(s.clockOffset.Load())
+func (s *Store) ReportAndClaim(ctx context.Context, report store.LeaseReport) (store.ReportAndClaimResult, error) {
+	behind := queue.UnixMillis(s.serverClockOffset.Load())
 	if behind > -clockToleranceMillis && behind < clockToleranceMillis {
 		return s.Engine.ReportAndClaim(ctx, report)
 	}
-	return s.ReportAndClaimLater(ctx, report.WantedJobs, func(t *engine.Tx) *store.LeaseReport {
+	return s.BuildReportAndClaim(ctx, report.WantedJobCount, func(t *engine.Tx) *store.LeaseReport {
 		by := report
-		by.Starts, by.Settlements = slices.Clone(report.Starts), slices.Clone(report.Settlements)
-		for i := range by.Starts {
-			by.Starts[i].StartedAt += behind
+		by.AttemptStarts, by.Settlements = slices.Clone(report.AttemptStarts), slices.Clone(report.Settlements)
+		for i := range by.AttemptStarts {
+			by.AttemptStarts[i].StartedAt += behind
 		}
-		by.Progress = slices.Clone(report.Progress)
-		for i := range by.Progress {
-			by.Progress[i].ReportedAt += behind
+		by.ProgressReports = slices.Clone(report.ProgressReports)
+		for i := range by.ProgressReports {
+			by.ProgressReports[i].ReportedAt += behind
 		}
 		for i := range by.Settlements {
 			a := &by.Settlements[i].Attempt
@@ -105,12 +105,12 @@ func (s *Store) Nodes(ctx context.Context, afterName string) (nodes []store.Node
 		return r.Query(func(r database.Row) (bool, error) {
 			n := store.NodeState{Node: store.Node{ID: r.Int64(0), Name: r.Text(1)}, RunningJobs: leased[r.Int64(0)],
 				ServiceVersion: r.Text(2),
-				Drained:        r.Int64(4) != 0, JoinedAt: queue.UnixMillis(r.Int64(6)),
+				IsDrained:      r.Int64(4) != 0, JoinedAt: queue.UnixMillis(r.Int64(6)),
 				LastHeartbeat: queue.UnixMillis(r.Int64(7)),
 				IsThisNode:    r.Int64(0) == s.NodeNumber()}
 			n.IsNodeLeaseValid, n.ServiceStopped = r.Int64(5) != 0, r.Int64(10) != 0
 			if err := errors.Join(json.Unmarshal(r.BytesView(8), &n.Labels), json.Unmarshal(r.BytesView(9), &n.ResourceUnits),
-				json.Unmarshal(r.BytesView(3), &n.Load)); err != nil {
+				json.Unmarshal(r.BytesView(3), &n.NodeLoad)); err != nil {
 				return false, database.DamageError(`a row of the table "nodes" is damaged`)
 			}
 			nodes = append(nodes, n)
@@ -129,7 +129,7 @@ const maxCountedNodes = 10_000
 // LeaseHolderNode implements store.Cluster. It returns the number of the node that has leased a job, or 0 if no other
 // node has.
 func (s *Store) LeaseHolderNode(ctx context.Context, jobSeq int64) (nodeNumber int64, err error) {
-	if nodeNumber = s.ReservingNode(jobSeq); nodeNumber == 0 {
+	if nodeNumber = s.NodeReservingJob(jobSeq); nodeNumber == 0 {
 		err = s.RunRead(ctx, func(r *reads.ReadSnapshot) (err error) {
 			nodeNumber, err = r.QueryNumber(`SELECT node FROM jobs WHERE seq = ? AND place = 3`, jobSeq)
 			return err
@@ -141,15 +141,15 @@ func (s *Store) LeaseHolderNode(ctx context.Context, jobSeq int64) (nodeNumber i
 	return nodeNumber, err
 }
 
-// LastNodeNames implements store.Cluster. It returns, by seq, the name of the node that leased the job last.
-func (s *Store) LastNodeNames(ctx context.Context, jobSeqs []int64) (names map[int64]string, err error) {
+// LastJobNodeNames implements store.Cluster. It returns, by seq, the name of the node that leased the job last.
+func (s *Store) LastJobNodeNames(ctx context.Context, jobSeqs []int64) (names map[int64]string, err error) {
 	err = s.RunRead(ctx, func(r *reads.ReadSnapshot) error {
 		names = map[int64]string{}
 		return database.ForEachRow(r, func(r database.Row) { names[r.Int64(0)] = r.Text(1) },
 			`SELECT jobs.seq, coalesce(CASE WHEN jobs.place = 3 THEN nodes.name END,
 					(SELECT attempts.node FROM attempts WHERE attempts.seq = jobs.seq AND n = runs),
 					CASE WHEN ran <> '' THEN regexp_replace(ran, '^([^ ]* ){4}', '') END, nodes.name, '')
-				FROM jobs LEFT JOIN nodes ON nodes.id = jobs.node WHERE `+r.InNumbersSQL("jobs.seq"),
+				FROM jobs LEFT JOIN nodes ON nodes.id = jobs.node WHERE `+r.ColumnInNumbersSQL("jobs.seq"),
 			database.JoinNumbers(slices.Values(jobSeqs)))
 	})
 	return names, err
@@ -158,25 +158,25 @@ func (s *Store) LastNodeNames(ctx context.Context, jobSeqs []int64) (names map[i
 // SetNodeDrained implements store.Cluster. It makes a node stop claiming jobs or, if startDraining is false, claim jobs
 // again.
 func (s *Store) SetNodeDrained(ctx context.Context, name string, startDraining bool) error {
-	return s.Do(ctx, engine.Prompt, func(t *engine.Tx) error {
+	return s.Do(ctx, engine.PromptClass, func(t *engine.Tx) error {
 		n, err := t.ExecCount(`UPDATE nodes SET drained = ? WHERE name = ?`, strconv.FormatBool(startDraining), name)
 		return cmp.Or(err, checkNodeFound(n, name))
 	})
 }
 
 // IsThisNodeDrained implements store.Cluster. It reports whether this node must not claim jobs.
-func (s *Store) IsThisNodeDrained(ctx context.Context) (drained bool, err error) {
+func (s *Store) IsThisNodeDrained(ctx context.Context) (isDrained bool, err error) {
 	err = s.leaseConn.UseConn(ctx, func(c *pgdb.Conn) error {
 		n, err := c.QueryNumber(`SELECT count(*) FROM nodes WHERE id = ? AND drained`, s.NodeNumber())
-		drained = n > 0
+		isDrained = n > 0
 		return err
 	})
-	return drained, err
+	return isDrained, err
 }
 
 // RemoveNode implements store.Cluster. It deletes a node whose service does not run.
 func (s *Store) RemoveNode(ctx context.Context, name string) error {
-	return s.Do(ctx, engine.Prompt, func(t *engine.Tx) error {
+	return s.Do(ctx, engine.PromptClass, func(t *engine.Tx) error {
 		id, alive := int64(0), false
 		_, err := database.ReadFirstRow(t, func(r database.Row) { id, alive = r.Int64(0), r.Int64(1) != 0 },
 			`SELECT id, NOT gone AND until > clock_timestamp() AND isfinite(until) FROM nodes WHERE name = ?`, name)
@@ -226,9 +226,9 @@ func (s *Store) endNodeLease(ctx context.Context) error {
 	})
 }
 
-// OwnDeletableOutputs implements engine.SharedDatabase. It lists deletable output files of this node, and of nodes that
-// do not exist any more. An index lets it skip the rows of other nodes, of which there may be many.
-func (b backend) OwnDeletableOutputs(t *engine.Tx, limit int) (refs []string, err error) {
+// DeletableOutputsOfThisNode implements engine.SharedDatabase. It lists deletable output files of this node, and of
+// nodes that do not exist any more. An index lets it skip the rows of other nodes, of which there may be many.
+func (b backend) DeletableOutputsOfThisNode(t *engine.Tx, limit int) (refs []string, err error) {
 	for name, found := "", true; found; {
 		more, err := database.ReadRows(t, database.FirstColumnText, `SELECT ref FROM garbage WHERE node = ?
 			AND NOT EXISTS (SELECT 1 FROM nodes WHERE name = ? AND id <> ?) ORDER BY ref LIMIT ?`,

@@ -16,7 +16,7 @@ import (
 
 func reportJobStarted(t *testing.T, s *Store, j *queue.Job) {
 	t.Helper()
-	if _, err := s.ReportAndClaim(t.Context(), store.LeaseReport{Starts: []store.AttemptStart{{Lease: j.Lease(),
+	if _, err := s.ReportAndClaim(t.Context(), store.LeaseReport{AttemptStarts: []store.AttemptStart{{Lease: j.Lease(),
 		StartedAt: s.Now(),
 		WorkerID:  "1/1", PID: 1}}}); err != nil {
 		t.Fatal(err)
@@ -33,7 +33,7 @@ func completedSettlementOn(s *Store, j *queue.Job) store.Settlement {
 // rejoinWithNewStateDir opens a node with the name of an existing node, but with another state directory.
 func rejoinWithNewStateDir(t *testing.T, url, name string) *Store {
 	t.Helper()
-	s, err := Open(t.Context(), url, Options{Order: queue.RankOrder{Scheduling: "fifo", AgingUnit: "time",
+	s, err := Open(t.Context(), url, Options{RankOrder: queue.RankOrder{Scheduling: "fifo", AgingUnit: "time",
 		AgingInterval: time.Minute}, Node: NodeConfig{NodeName: name, StateDirID: "another", LeaseDuration: time.Hour}})
 	if err != nil {
 		t.Fatal(err)
@@ -50,8 +50,8 @@ func TestStoreRecoversFromFullServerDisk(t *testing.T) {
 	jobs := claimOnNode(t, a, 2)
 	end := func(j *queue.Job) error {
 		_, err := a.ReportAndClaim(t.Context(), store.LeaseReport{
-			Starts:      []store.AttemptStart{{Lease: j.Lease(), StartedAt: a.Now(), WorkerID: "1/1", PID: 1}},
-			Settlements: []store.Settlement{completedSettlementOn(a, j)}})
+			AttemptStarts: []store.AttemptStart{{Lease: j.Lease(), StartedAt: a.Now(), WorkerID: "1/1", PID: 1}},
+			Settlements:   []store.Settlement{completedSettlementOn(a, j)}})
 		return err
 	}
 	if err := end(&jobs[0]); err != nil {
@@ -74,21 +74,21 @@ func TestStoreRecoversFromFullServerDisk(t *testing.T) {
 	}
 }
 
-// A node sends a hint on SharedChangeHints when another node has made changes. It does so while it is idle, and
+// A node sends a hint on SharedDataChangeHints when another node has made changes. It does so while it is idle, and
 // also while it applies the changes in its own transactions.
-func TestNodeHintsAtChangesOfOtherNodes(t *testing.T) {
+func TestNodeSignalsChangesByOtherNodes(t *testing.T) {
 	url := pgserver.SharedServer(t).CreateDatabase(t)
 	a, b := openNodeWithGPU(t, url, "a"), openNodeWithGPU(t, url, "b")
 	for range 5 {
-		for len(b.changeHints) > 0 {
-			<-b.changeHints
+		for len(b.sharedChangeHints) > 0 {
+			<-b.sharedChangeHints
 		}
 		enqueueOnNode(t, a, newDraft())
-		if err := b.Do(t.Context(), engine.Urgent, func(*engine.Tx) error { return nil }); err != nil {
+		if err := b.Do(t.Context(), engine.UrgentClass, func(*engine.Tx) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 		select {
-		case <-b.SharedChangeHints():
+		case <-b.SharedDataChangeHints():
 		case <-time.After(20 * time.Second):
 			t.Fatal("no notification of a change within 20 s")
 		}
@@ -106,7 +106,7 @@ func TestWatchersSeeLeaseChangesOfAnotherNode(t *testing.T) {
 	b := openNodeWithGPU(t, url, "b") // b is opened after the claim, so it reads the complete lease from the database
 	watching := b.WatchJobs([]int64{1})
 	defer watching.Stop()
-	if err := a.RecordPause(t.Context(), store.PauseRequest{Lease: held[0].Lease(), Paused: true,
+	if err := a.RecordJobPause(t.Context(), store.JobPauseRequest{Lease: held[0].Lease(), Paused: true,
 		RequesterUID: 7}); err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestLeasesOfLostStateDirAreTakenOver(t *testing.T) {
 	theirs := claimOnNode(t, b, 1)
 	expireNodeLease(t, b, "a")
 	again := rejoinWithNewStateDir(t, url, "a")
-	if m, err := again.RenewNodeLease(t.Context(), store.Load{WorkerCount: 1}); err != nil || !m.HasTakeoverLeases {
+	if m, err := again.RenewNodeLease(t.Context(), store.NodeLoad{WorkerCount: 1}); err != nil || !m.HasTakeoverLeases {
 		t.Errorf("membership %+v, %v; want HasOrphans, because leases without a node exist", m, err)
 	}
 	lost, err := again.TakeOverLeases(t.Context())
@@ -162,7 +162,7 @@ func TestLeasesOfLostStateDirAreTakenOver(t *testing.T) {
 	if _, err := again.ReportAndClaim(t.Context(), store.LeaseReport{Settlements: ends}); err != nil {
 		t.Fatal(err)
 	}
-	if err := openNodeWithGPU(t, url, "c").Do(t.Context(), engine.Urgent, func(tx *engine.Tx) error {
+	if err := openNodeWithGPU(t, url, "c").Do(t.Context(), engine.UrgentClass, func(tx *engine.Tx) error {
 		if n := len(tx.Leases()); n != 0 {
 			t.Errorf("all jobs have ended, but %d are leased", n)
 		}
@@ -170,7 +170,7 @@ func TestLeasesOfLostStateDirAreTakenOver(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if m, err := again.RenewNodeLease(t.Context(), store.Load{WorkerCount: 1}); err != nil || m.HasTakeoverLeases {
+	if m, err := again.RenewNodeLease(t.Context(), store.NodeLoad{WorkerCount: 1}); err != nil || m.HasTakeoverLeases {
 		t.Errorf("membership %+v, %v; want no orphans, because no lease remains", m, err)
 	}
 }

@@ -21,10 +21,10 @@ import (
 // openNodeWithGPU opens a node with one unit of the resource gpu.
 func openNodeWithGPU(t *testing.T, url, name string) *Store {
 	t.Helper()
-	s, err := Open(t.Context(), url, Options{Order: queue.RankOrder{Scheduling: "fifo", AgingUnit: "time",
+	s, err := Open(t.Context(), url, Options{RankOrder: queue.RankOrder{Scheduling: "fifo", AgingUnit: "time",
 		AgingInterval: time.Minute}, Node: NodeConfig{NodeName: name, StateDirID: name, LeaseDuration: time.Hour}})
 	if err == nil {
-		err = s.SetThisNode(t.Context(), store.Node{Name: name, ResourceUnits: map[string]int{"gpu": 1}})
+		err = s.SetThisNodeProperties(t.Context(), store.Node{Name: name, ResourceUnits: map[string]int{"gpu": 1}})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +55,7 @@ func enqueueOnNode(t *testing.T, s *Store, drafts ...queue.Job) []int64 {
 
 func claimOnNode(t *testing.T, s *Store, wantCount int) (jobs []queue.Job) {
 	t.Helper()
-	g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: wantCount})
+	g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: wantCount})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,16 +103,17 @@ func TestNodesClaimEachSharedJobOnce(t *testing.T) {
 	if jobs := <-waits; !slices.Equal(seqsOfJobs(jobs), []int64{4}) {
 		t.Errorf("a waiting claim on another node gets %v, want job 4", seqsOfJobs(jobs))
 	}
-	if _, err := a.ReportAndClaim(t.Context(), store.LeaseReport{Starts: []store.AttemptStart{{Lease: first[0].Lease(),
-		StartedAt: a.Now(),
-		WorkerID:  "1/1", PID: 1}}}); err != nil {
+	if _, err := a.ReportAndClaim(t.Context(),
+		store.LeaseReport{AttemptStarts: []store.AttemptStart{{Lease: first[0].Lease(), StartedAt: a.Now(),
+			WorkerID: "1/1", PID: 1}}}); err != nil {
 		t.Fatal(err)
 	}
 	for b.Counts().JobsByState[queue.Processing] != 1 { // the watch reports the enqueue too
 		<-watching.C
 	}
-	if uid := first[0].UID; a.UserBytes(uid) == 0 || b.UserBytes(uid) != a.UserBytes(uid) {
-		t.Errorf("the jobs of a user hold %d bytes on one node and %d on the other", a.UserBytes(uid), b.UserBytes(uid))
+	if uid := first[0].UID; a.StoredBytesOfUser(uid) == 0 || b.StoredBytesOfUser(uid) != a.StoredBytesOfUser(uid) {
+		t.Errorf("the jobs of a user hold %d bytes on one node and %d on the other", a.StoredBytesOfUser(uid),
+			b.StoredBytesOfUser(uid))
 	}
 	if j, err := b.Get(t.Context(), "1"); err != nil || j.State != queue.Processing || j.Fence != first[0].Fence {
 		t.Errorf("another node has %v with fence %d, %v", j.State, j.Fence, err)
@@ -137,9 +138,9 @@ func TestAllNodesCountBytesOfBatches(t *testing.T) {
 	if err := stage(a, 0); err != nil {
 		t.Fatal(err)
 	}
-	one := a.UserBytes(5)
+	one := a.StoredBytesOfUser(5)
 	enqueueOnNode(t, b, newDraft()) // the transaction of this enqueue applies the changes of node a on node b
-	if got := b.UserBytes(5); got != one || one < store.QuotaBytesPerJob {
+	if got := b.StoredBytesOfUser(5); got != one || one < store.QuotaBytesPerJob {
 		t.Errorf("the user's jobs use %d bytes on one node, %d on the other", one, got)
 	}
 	if err := stage(b, 2*one-1); !errors.Is(err, queue.ErrQueueFull) {
@@ -156,7 +157,7 @@ func TestAllNodesCountBytesOfBatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	enqueueOnNode(t, b, newDraft())
-	if at, bt := a.UserBytes(5), b.UserBytes(5); at != 2*one || bt != at {
+	if at, bt := a.StoredBytesOfUser(5), b.StoredBytesOfUser(5); at != 2*one || bt != at {
 		t.Errorf("after the commit the user's jobs use %d bytes on one node and %d on the other, want %d", at, bt, 2*one)
 	}
 }
@@ -169,14 +170,14 @@ func TestJobsOfExpiredNodeAreTakenOver(t *testing.T) {
 	enqueueOnNode(t, a, newDraft(), newDraft(), newDraft())
 	held := claimOnNode(t, a, 2)
 	started := []store.AttemptStart{{Lease: held[0].Lease(), StartedAt: a.Now(), WorkerID: "1/1", PID: 1}}
-	if _, err := a.ReportAndClaim(t.Context(), store.LeaseReport{Starts: started}); err != nil {
+	if _, err := a.ReportAndClaim(t.Context(), store.LeaseReport{AttemptStarts: started}); err != nil {
 		t.Fatal(err)
 	}
 	if lost, err := b.TakeOverLeases(t.Context()); err != nil || len(lost) != 0 {
 		t.Fatalf("a node that lives loses %v, %v", lost, err)
 	}
 	expireNodeLease(t, b, "a")
-	if m, err := b.RenewNodeLease(t.Context(), store.Load{WorkerCount: 1}); err != nil || !m.HasTakeoverLeases {
+	if m, err := b.RenewNodeLease(t.Context(), store.NodeLoad{WorkerCount: 1}); err != nil || !m.HasTakeoverLeases {
 		t.Errorf("%+v, %v", m, err)
 	}
 	lost, err := b.TakeOverLeases(t.Context())
@@ -201,7 +202,8 @@ func TestJobsOfExpiredNodeAreTakenOver(t *testing.T) {
 	if j, err := b.Get(t.Context(), "1"); err != nil || j.State != queue.Processing {
 		t.Errorf("its job is %v, %v", j.State, err)
 	}
-	again, err := Open(t.Context(), url, Options{Order: b.RankOrder(), Node: NodeConfig{NodeName: "a", StateDirID: "a"}})
+	again, err := Open(t.Context(), url, Options{RankOrder: b.RankOrder(),
+		Node: NodeConfig{NodeName: "a", StateDirID: "a"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,8 +259,7 @@ func TestNodesShareLocksButNotResources(t *testing.T) {
 	if more := claimOnNode(t, a, 9); len(more) != 0 {
 		t.Errorf("a unit is assigned twice: %v", seqsOfJobs(more))
 	}
-	if _,
-		err := b.ReportAndClaim(t.Context(),
+	if _, err := b.ReportAndClaim(t.Context(),
 		store.LeaseReport{ReleasedLeases: []queue.Lease{second[0].Lease()}}); err != nil {
 		t.Fatal(err)
 	}
@@ -315,7 +316,7 @@ func TestConcurrentNodesStartEachJobOnce(t *testing.T) {
 						Decision: queue.AttemptDecision{NextState: queue.Completed, RecordsAttempt: true},
 						Attempt:  queue.Attempt{StartedAt: s.Now(), EndedAt: s.Now()}})
 				}
-				var g store.Grant
+				var g store.ReportAndClaimResult
 				if g, o.err = s.ReportAndClaim(t.Context(), r); len(g.StaleLeases) > 0 {
 					o.err = errors.New("a lease is stale")
 				}
@@ -336,7 +337,7 @@ func TestConcurrentNodesStartEachJobOnce(t *testing.T) {
 		t.Errorf("%d claims of %d jobs", len(all), 2*nodes*each)
 	}
 	if c := servers[0].Counts(); c.JobsByState[queue.Completed] != 2*nodes*each {
-		err := servers[0].Do(t.Context(), engine.Urgent, func(*engine.Tx) error { return nil })
+		err := servers[0].Do(t.Context(), engine.UrgentClass, func(*engine.Tx) error { return nil })
 		if c := servers[0].Counts(); err != nil || c.JobsByState[queue.Completed] != 2*nodes*each {
 			t.Errorf("%v are counted, %v", c.JobsByState, err)
 		}
@@ -403,9 +404,10 @@ func TestRoundTripsDoNotGrowWithJobs(t *testing.T) {
 	jobs, minute := claimOnNode(t, a, block), queue.UnixMillis(0)
 	for turn := range 3 {
 		var r store.LeaseReport
-		r.WantedJobs = block
+		r.WantedJobCount = block
 		for _, j := range jobs {
-			r.Starts = append(r.Starts, store.AttemptStart{Lease: j.Lease(), StartedAt: a.Now(), WorkerID: "1/1", PID: 1})
+			r.AttemptStarts = append(r.AttemptStarts, store.AttemptStart{Lease: j.Lease(), StartedAt: a.Now(), WorkerID: "1/1",
+				PID: 1})
 			r.Settlements = append(r.Settlements, store.Settlement{Lease: j.Lease(),
 				Decision: queue.AttemptDecision{NextState: queue.Completed, RecordsAttempt: true},
 				Attempt:  queue.Attempt{StartedAt: a.Now(), EndedAt: a.Now()}})
@@ -435,13 +437,15 @@ func TestRunnerTimesAreConvertedToServerTime(t *testing.T) {
 	enqueueOnNode(t, a, newDraft())
 	job := claimOnNode(t, a, 1)[0]
 	const hour, at = queue.UnixMillis(3_600_000), queue.UnixMillis(1_800_000_000_000)
-	report := store.LeaseReport{Starts: []store.AttemptStart{{Lease: job.Lease(), StartedAt: at, WorkerID: "1/1", PID: 1}}}
-	a.clockOffset.Store(int64(hour))
+	report := store.LeaseReport{AttemptStarts: []store.AttemptStart{{Lease: job.Lease(), StartedAt: at, WorkerID: "1/1",
+		PID: 1}}}
+	a.serverClockOffset.Store(int64(hour))
 	if _, err := a.ReportAndClaim(t.Context(), report); err != nil {
 		t.Fatal(err)
 	}
-	if j, err := a.Get(t.Context(), job.ID); err != nil || j.StartedAt != at+hour || report.Starts[0].StartedAt != at {
-		t.Errorf("started at %v, %v; the report has %v now", j.StartedAt, err, report.Starts[0].StartedAt)
+	if j, err := a.Get(t.Context(), job.ID); err != nil || j.StartedAt != at+hour ||
+		report.AttemptStarts[0].StartedAt != at {
+		t.Errorf("started at %v, %v; the report has %v now", j.StartedAt, err, report.AttemptStarts[0].StartedAt)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 // A dependant is a job that depends on another job. When the store decides which dependants may run, their
 // users take turns, even if nodes reload their caches. Here, two nodes alternately change a queue, which
 // makes the other node reload.
-func TestDependantTurnsSurviveCacheReload(t *testing.T) {
+func TestUserTurnsOfDependantsSurviveCacheReload(t *testing.T) {
 	url := pgserver.SharedServer(t).CreateDatabase(t)
 	a, b := openNodeWithGPU(t, url, "a"), openNodeWithGPU(t, url, "b")
 	put := func(uid, n int, after ...queue.Dependency) (seqs []int64) {
@@ -72,7 +72,7 @@ func TestNodeClaimsNoJobsOfUnknownUsers(t *testing.T) {
 		for _, uid := range strangers {
 			n.UIDsWithoutAccount[uid] = true
 		}
-		if err := s.SetThisNode(t.Context(), n); err != nil {
+		if err := s.SetThisNodeProperties(t.Context(), n); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -57,7 +57,7 @@ func TestOpenRejectsObjectsOfUntrustedRoles(t *testing.T) {
 					}
 				}
 				start := func() error {
-					s, err := Open(t.Context(), url, Options{Order: defaultOrder,
+					s, err := Open(t.Context(), url, Options{RankOrder: defaultRankOrder,
 						Node: NodeConfig{NodeName: "one", StateDirID: "one"}})
 					if err == nil {
 						err = s.Close()

@@ -72,7 +72,7 @@ func TestTrimDoesNotDeadlockWithPrewrite(t *testing.T) {
 	enqueueOnNode(t, a, newDraft(func(j *queue.Job) { j.MaxAttempts = 5 }))
 	j := claimOnNode(t, a, 1)[0]
 	failed := completedSettlementOn(a, &j)
-	failed.Decision = queue.AttemptDecision{NextState: queue.Failed, RecordsAttempt: true, CountsAttempt: true}
+	failed.Decision = queue.AttemptDecision{NextState: queue.Failed, RecordsAttempt: true, CountsTowardMaxAttempts: true}
 	failed.Attempt.Output = []byte("its first output")
 	if _, err := a.ReportAndClaim(t.Context(), store.LeaseReport{Settlements: []store.Settlement{failed}}); err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func TestTrimDoesNotDeadlockWithPrewrite(t *testing.T) {
 	claimOnNode(t, b, 1) // after this claim, both nodes know of each other
 	claimOnNode(t, a, 1)
 	looks, ended, free := separateServerConn(t, b), make(chan error, 1), int64(0)
-	err := b.Do(t.Context(), engine.Urgent, func(tx *engine.Tx) error {
+	err := b.Do(t.Context(), engine.UrgentClass, func(tx *engine.Tx) error {
 		go func() {
 			_, err := a.ReportAndClaim(t.Context(), store.LeaseReport{Settlements: []store.Settlement{completedSettlementOn(a,
 				&j)}})
@@ -127,7 +127,7 @@ func TestPrewrittenRowIsNotTakenAsStored(t *testing.T) {
 		j := claimOnNode(t, a, 1)[0]
 		failed := completedSettlementOn(a, &j)
 		failed.Decision, failed.Attempt.ExitCode = queue.AttemptDecision{NextState: queue.Failed, RecordsAttempt: true,
-			CountsAttempt: true}, 1
+			CountsTowardMaxAttempts: true}, 1
 		if _, err := a.ReportAndClaim(t.Context(), store.LeaseReport{Settlements: []store.Settlement{failed}}); err != nil {
 			t.Fatal(err)
 		}
@@ -135,11 +135,11 @@ func TestPrewrittenRowIsNotTakenAsStored(t *testing.T) {
 		reportJobStarted(t, a, &j)
 		claimOnNode(t, b, 1) // after this claim, both nodes know of each other
 		claimOnNode(t, a, 1)
-		if err := b.RecordPause(t.Context(), store.PauseRequest{Lease: j.Lease(), Paused: true}); err != nil {
+		if err := b.RecordJobPause(t.Context(), store.JobPauseRequest{Lease: j.Lease(), Paused: true}); err != nil {
 			t.Fatal(err)
 		}
 		end := completedSettlementOn(a, &j)
-		end.Decision.CountsAttempt, end.Attempt.Output = true, []byte(output)
+		end.Decision.CountsTowardMaxAttempts, end.Attempt.Output = true, []byte(output)
 		if _, err := a.ReportAndClaim(t.Context(), store.LeaseReport{Settlements: []store.Settlement{end}}); err != nil {
 			t.Fatal(err)
 		}
@@ -166,12 +166,12 @@ func TestAttemptInJobRowNamesRemovedNode(t *testing.T) {
 	enqueueOnNode(t, a, newDraft())
 	j := claimOnNode(t, a, 1)[0]
 	e := completedSettlementOn(a, &j)
-	e.Decision.CountsAttempt, e.Attempt.Worker, e.Attempt.Node = true, "1/1", "the first a"
+	e.Decision.CountsTowardMaxAttempts, e.Attempt.Worker, e.Attempt.Node = true, "1/1", "the first a"
 	_, err := a.ReportAndClaim(t.Context(), store.LeaseReport{Settlements: []store.Settlement{e}})
 	expireNodeLease(t, b, "a")
 	_, err2 := b.TakeOverLeases(t.Context())
 	err3 := b.RemoveNode(t.Context(), "a")
-	names, err4 := b.LastNodeNames(t.Context(), []int64{j.Seq})
+	names, err4 := b.LastJobNodeNames(t.Context(), []int64{j.Seq})
 	if err := errors.Join(err, err2, err3, err4); err != nil {
 		t.Fatal(err)
 	}

@@ -18,12 +18,12 @@ type prefetchedRows struct {
 	rows []pgdb.Row // the rows if they were read immediately; if nil, ForEachRow reads them
 }
 
-// StartLaneQuery implements engine.SharedDatabase. It sends a query whose rows are needed later. If readNow
+// SendLaneQuery implements engine.SharedDatabase. It sends a query whose rows are needed later. If readRowsNow
 // is true, it also reads the rows.
-func (b backend) StartLaneQuery(query string, args []any, expectedRows int, readNow bool) (engine.PrefetchedRows,
+func (b backend) SendLaneQuery(query string, args []any, expectedRows int, readRowsNow bool) (engine.PrefetchedRows,
 	error) {
 	e := &prefetchedRows{conn: b.writer.Conn}
-	if !readNow {
+	if !readRowsNow {
 		return e, e.conn.StartQuery(query, args...)
 	}
 	e.rows = make([]pgdb.Row, 0, expectedRows)
@@ -33,7 +33,7 @@ func (b backend) StartLaneQuery(query string, args []any, expectedRows int, read
 }
 
 // ForEachRow implements engine.PrefetchedRows. It calls visit for every row.
-func (e *prefetchedRows) ForEachRow(visit func(r database.Row) (more bool, err error)) (ok bool, err error) {
+func (e *prefetchedRows) ForEachRow(visit func(r database.Row) (more bool, err error)) (rowsAvailable bool, err error) {
 	if e.rows == nil {
 		return e.conn.FinishQuery(visit)
 	}
@@ -45,12 +45,13 @@ func (e *prefetchedRows) ForEachRow(visit func(r database.Row) (more bool, err e
 	return true, nil
 }
 
-// ReadLanes implements engine.SharedDatabase. It reads the next jobs of several lanes in one round trip. A lane is a
+// ReadLaneJobs implements engine.SharedDatabase. It reads the next jobs of several lanes in one round trip. A lane is a
 // list of waiting jobs of one queue and user that need the same locks and other limits.
-func (b backend) ReadLanes(t *engine.Tx, starts []readahead.LaneStart, jobsPerLane int) ([]readahead.LaneJobs, error) {
-	index := make(map[int64]int, len(starts))
+func (b backend) ReadLaneJobs(t *engine.Tx, laneStarts []readahead.LaneStart, jobsPerLane int) ([]readahead.LaneJobs,
+	error) {
+	index := make(map[int64]int, len(laneStarts))
 	var ids, ranks, seqs []int64
-	for i, start := range starts {
+	for i, start := range laneStarts {
 		index[start.LaneID] = i
 		ids, ranks, seqs = append(ids, start.LaneID), append(ranks, start.FromPosition.Rank),
 			append(seqs, start.FromPosition.Seq)
@@ -64,13 +65,13 @@ func (b backend) ReadLanes(t *engine.Tx, starts []readahead.LaneStart, jobsPerLa
 		args = append(args, database.JoinNumbers(slices.Values(list)))
 	}
 	args = append(args, int64(jobsPerLane))
-	copies, list := make([][]pgdb.Row, len(starts)), make([]readahead.LaneJobs, len(starts))
+	copies, list := make([][]pgdb.Row, len(laneStarts)), make([]readahead.LaneJobs, len(laneStarts))
 	var batch database.QueryBatch
-	batch.AddEach(func(r database.Row) {
+	batch.AddForEachRow(func(r database.Row) {
 		i := index[r.Int64(records.LaneColumnIndex)]
 		copies[i] = append(copies[i], r.(*pgdb.Row).Clone())
 	}, `SELECT j.*`+fromClause+records.AllJobColumns+whereClause+`LIMIT ?4) AS j`, args...)
-	batch.AddEach(func(r database.Row) {
+	batch.AddForEachRow(func(r database.Row) {
 		list[index[r.Int64(0)]].NextHead = new(readahead.ReadLaneHead(r))
 	}, `SELECT j.*`+fromClause+readahead.LaneHeadColumns+whereClause+`LIMIT 1 OFFSET ?4) AS j`, args...)
 	if err := t.Conn.QueryAll(batch.Queries); err != nil {

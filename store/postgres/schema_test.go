@@ -54,7 +54,8 @@ func TestOpenRejectsDifferingTables(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			url := pgserver.SharedServer(t).CreateDatabase(t)
 			start := func() error {
-				s, err := Open(t.Context(), url, Options{Order: defaultOrder, Node: NodeConfig{NodeName: "one", StateDirID: "one"}})
+				s, err := Open(t.Context(), url, Options{RankOrder: defaultRankOrder,
+					Node: NodeConfig{NodeName: "one", StateDirID: "one"}})
 				if err == nil {
 					err = s.Close()
 				}

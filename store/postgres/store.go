@@ -31,29 +31,30 @@ import (
 type Store struct {
 	*engine.Engine
 	*noderequests.NodeMessenger
-	connConfig            *pgdb.ConnConfig
-	writer                *serverWriter
-	writerServerStartText string // text of the time when the server process of the writer's connection started
-	clockOffset           clockOffset
-	databaseBytes         atomic.Int64 // size of the database as last read
-	databaseBytesReadAt   time.Time    // time when databaseBytes was last read; used only by the goroutine that may write
+	connConfig                *pgdb.ConnConfig
+	writer                    *serverWriter
+	writerServerStartTimeText string // text of the time when the server process of the writer's connection started
+	serverClockOffset         serverClockOffsetMillis
+	databaseBytes             atomic.Int64 // size of the database as last read
+	// time when databaseBytes was last read; used only by the goroutine that may write
+	databaseBytesReadAt time.Time
 
-	// lastCommitMark is the mark of the last commit that the writer's memory reflects, or 0 if it is unknown. Only the
-	// writer uses it. Counters().CommitCount is the number of that commit.
-	lastCommitMark int64
+	// lastCommitRandomMark is the mark of the last commit that the writer's memory reflects, or 0 if it is unknown. Only
+	// the writer uses it. Counters().CommitCount is the number of that commit.
+	lastCommitRandomMark int64
 
-	// newReservedText is the new value of the column "reserved" in this node's row. It is nil if the transaction
+	// newReservationsText is the new value of the column "reserved" in this node's row. It is nil if the transaction
 	// leaves that column unchanged.
-	newReservedText any
+	newReservationsText any
 
 	serviceStartNumber int64 // number of this service start; it increases with each start of the node's service
 	nodeLeaseDuration  time.Duration
 	lastAppliedCommit  atomic.Pointer[commitID] // last commit that this node's cache reflects; set after each commit
 	leaseConn          *pgdb.ReconnectingConn   // connection for the node lease
-	changeHints        chan struct{}
-	notifyCommitHints  chan struct{}      // makes notifyCommits notify the other nodes
-	cancelListening    context.CancelFunc // stops notifyCommits and listenForCommits
-	backgroundTasks    sync.WaitGroup     // waits for notifyCommits and listenForCommits
+	sharedChangeHints  chan struct{}
+	notifyCommitHints  chan struct{}      // makes notifyNodesOfCommits notify the other nodes
+	cancelListening    context.CancelFunc // stops notifyNodesOfCommits and listenForCommits
+	backgroundTasks    sync.WaitGroup     // waits for notifyNodesOfCommits and listenForCommits
 }
 
 // backend implements the interfaces Backend, DiskSpace and SharedDatabase of the engine for a Store.
@@ -61,9 +62,9 @@ type backend struct{ *Store }
 
 // Options are the parameters of Open, without the URL.
 type Options struct {
-	// Order decides how the ranks of jobs are computed. If OrderFromSettings is not nil, it computes the
-	// order from the stored settings, and Order is ignored.
-	Order             queue.RankOrder
+	// RankOrder decides how the ranks of jobs are computed. If OrderFromSettings is not nil, it computes the
+	// order from the stored settings, and RankOrder is ignored.
+	RankOrder         queue.RankOrder
 	OrderFromSettings func([]store.Setting) (queue.RankOrder, error)
 	Log               *slog.Logger // nil discards the log
 	Node              NodeConfig
@@ -81,14 +82,15 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{connConfig: config, leaseConn: &pgdb.ReconnectingConn{Config: config}, changeHints: make(chan struct{}, 1),
+	s := &Store{connConfig: config, leaseConn: &pgdb.ReconnectingConn{Config: config},
+		sharedChangeHints: make(chan struct{}, 1),
 		notifyCommitHints: make(chan struct{}, 1)}
 	s.writer = &serverWriter{store: s}
 	s.lastAppliedCommit.Store(&commitID{})
 	b := backend{s}
-	s.Engine = engine.New(engine.Config{Backend: b, DiskSpace: b, SharedDatabase: b, RankOrder: o.Order, Log: o.Log,
+	s.Engine = engine.New(engine.Config{Backend: b, DiskSpace: b, SharedDatabase: b, RankOrder: o.RankOrder, Log: o.Log,
 		Clock: func() queue.UnixMillis {
-			return queue.UnixMillisOf(time.Now()) + queue.UnixMillis(s.clockOffset.Load())
+			return queue.UnixMillisOf(time.Now()) + queue.UnixMillis(s.serverClockOffset.Load())
 		}})
 	s.NodeMessenger = noderequests.New(config, s.NodeNumber)
 	if err := s.connectWriter(ctx); err != nil {
@@ -103,12 +105,12 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 	o.Node.NodeName, o.Node.LeaseDuration = cmp.Or(o.Node.NodeName, "node"),
 		cmp.Or(o.Node.LeaseDuration, defaultNodeLeaseDuration)
 	if err = s.joinAsNode(ctx, o.Node); err == nil {
-		err = s.Start(ctx, o.Order, o.OrderFromSettings)
+		err = s.Start(ctx, o.RankOrder, o.OrderFromSettings)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
-	s.backgroundTasks.Go(func() { s.notifyCommits(background) })
+	s.backgroundTasks.Go(func() { s.notifyNodesOfCommits(background) })
 	s.backgroundTasks.Go(func() { s.listenForCommits(background) })
 	for _, f := range s.Examine(ctx) {
 		if f.Level != store.LevelOK {
@@ -133,7 +135,7 @@ func (s *Store) connectWriter(ctx context.Context) error {
 	received := queue.UnixMillisOf(time.Now())
 	if err == nil && s.writer.Conn != nil && !s.connConfig.UsesPooler {
 		_, err = c.QueryNumber(`SELECT count(*) FROM (SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-			WHERE pid = ? AND backend_start = ?::timestamptz) AS t`, int64(s.writer.PID()), s.writerServerStartText)
+			WHERE pid = ? AND backend_start = ?::timestamptz) AS t`, int64(s.writer.PID()), s.writerServerStartTimeText)
 	}
 	start := ""
 	if err == nil {
@@ -143,8 +145,8 @@ func (s *Store) connectWriter(ctx context.Context) error {
 		c.Close()
 		return err
 	}
-	s.clockOffset.update(sent, queue.UnixMillis(ms), received)
-	s.writer.Conn, s.writerServerStartText = c, start
+	s.serverClockOffset.update(sent, queue.UnixMillis(ms), received)
+	s.writer.Conn, s.writerServerStartTimeText = c, start
 	return nil
 }
 
@@ -166,7 +168,7 @@ func (s *Store) initDatabase() error {
 		err = s.LoadCache(s.writer, id)
 	}
 	if err == nil && s.Counters().CommitCount == newest.commitNumber {
-		s.lastCommitMark = newest.randomMark
+		s.lastCommitRandomMark = newest.randomMark
 	}
 	return err
 }
@@ -197,12 +199,12 @@ func (w *serverWriter) Commit() error {
 	}
 	mark := rand.Int64()
 	if err := w.Exec(`UPDATE nodes SET mark = ?, commits = ?, reserved = coalesce(?, reserved) WHERE id = ?`, mark,
-		w.store.Counters().CommitCount, w.store.newReservedText, w.store.NodeNumber()); err != nil {
+		w.store.Counters().CommitCount, w.store.newReservationsText, w.store.NodeNumber()); err != nil {
 		return err
 	}
 	err := w.Conn.Commit()
 	if err == nil {
-		w.store.lastCommitMark = mark
+		w.store.lastCommitRandomMark = mark
 	}
 	if err == nil || !w.IsClosed() {
 		return err
@@ -219,7 +221,7 @@ func (w *serverWriter) Commit() error {
 			cancel()
 			switch {
 			case failed == nil && holds == 1:
-				w.store.lastCommitMark = mark
+				w.store.lastCommitRandomMark = mark
 				return nil
 			case failed == nil:
 				return err // nothing was stored
@@ -254,32 +256,32 @@ func (b backend) BeforeCommitGroup() error { return nil }
 // ReadReservations implements engine.Backend. The row of each node in the table nodes lists its reserved
 // leases, whose attempts are not known to have started.
 func (b backend) ReadReservations(batch *database.QueryBatch, readRow func(database.Row)) {
-	batch.AddEach(readRow, `SELECT reserved FROM nodes WHERE reserved <> ''`)
+	batch.AddForEachRow(readRow, `SELECT reserved FROM nodes WHERE reserved <> ''`)
 }
 
 // WriteReservations implements engine.Backend. A node's row lists its reserved leases, whose attempts are not known to
 // have started. The table meta lists only the reserved leases that belong to no node. After a move from another
 // database, these are all reserved leases.
-func (b backend) WriteReservations(t *engine.Tx) (metaText string, metaChanged bool, err error) {
+func (b backend) WriteReservations(t *engine.Tx) (metaListText string, metaListChanged bool, err error) {
 	if b.NodeNumber() == 0 {
 		return t.EncodedReservations(), true, nil
 	}
-	for node, list := range t.ReservationsByNode() {
+	for node, list := range t.EncodedReservationsByNode() {
 		if node <= 0 {
-			metaText += string(list)
+			metaListText += string(list)
 		} else if node == b.NodeNumber() {
-			b.newReservedText = string(list) // Commit writes this node's row anyway
+			b.newReservationsText = string(list) // Commit writes this node's row anyway
 		} else if err := t.Exec(`UPDATE nodes SET reserved = ? WHERE id = ?`, string(list), node); err != nil {
 			return "", false, err
 		}
 	}
-	return metaText, t.SetReservedInMeta(metaText != ""), nil
+	return metaListText, t.SetMetaListsReservedLeases(metaListText != ""), nil
 }
 
 // AfterCommit implements engine.Backend. It records which commit the cache reflects, and notifies the other nodes.
-func (b backend) AfterCommit(metaChanged bool) {
-	b.lastAppliedCommit.Store(&commitID{b.Counters().CommitCount, b.lastCommitMark})
-	if metaChanged && b.HasOtherNodes() {
+func (b backend) AfterCommit(metaRowChanged bool) {
+	b.lastAppliedCommit.Store(&commitID{b.Counters().CommitCount, b.lastCommitRandomMark})
+	if metaRowChanged && b.HasOtherNodes() {
 		queue.TrySend(b.notifyCommitHints, struct{}{})
 	}
 }
@@ -291,8 +293,8 @@ func (b backend) ReleaseDiskReserve(bool) bool { return false }
 // OnSpaceFreed implements engine.DiskSpace. It does nothing, because the server returns free space by itself.
 func (b backend) OnSpaceFreed() {}
 
-// RefusalError implements engine.Backend. It returns the error for requests that fail because of the server.
-func (b backend) RefusalError(kind database.ErrorKind, err error) error {
+// RefusedRequestError implements engine.Backend. It returns the error for requests that fail because of the server.
+func (b backend) RefusedRequestError(kind database.ErrorKind, err error) error {
 	err = pgdb.ErrorWithoutStatement(err)
 	if kind == database.DiskFull {
 		return queue.Errorf(queue.CodeNoSpace, "the disk of the database server is full (%v); free some space and try again",
@@ -327,7 +329,7 @@ func (b backend) MaintainDiskReserve() {
 	// Ignore an error: the next statement reports a lost connection.
 	database.ReadFirstRow(b.writer, func(r database.Row) {
 		b.databaseBytes.Store(r.Int64(0))
-		b.clockOffset.update(sent, queue.UnixMillis(r.Int64(1)), queue.UnixMillisOf(time.Now()))
+		b.serverClockOffset.update(sent, queue.UnixMillis(r.Int64(1)), queue.UnixMillisOf(time.Now()))
 	}, `SELECT pg_database_size(current_database()), (extract(epoch FROM clock_timestamp()) * 1000)::bigint`)
 }
 

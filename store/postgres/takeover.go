@@ -12,7 +12,7 @@ import (
 
 // TakeOverLeases implements store.Cluster. It gives this node the leases of nodes whose node lease has ended.
 func (s *Store) TakeOverLeases(ctx context.Context) (lostLeases []store.LostLease, err error) {
-	err = s.Do(ctx, engine.Urgent, func(t *engine.Tx) error {
+	err = s.Do(ctx, engine.UrgentClass, func(t *engine.Tx) error {
 		lostLeases = nil
 		names, expired, gone := map[int64]string{}, map[int64]bool{}, map[int64]bool{}
 		err := database.ForEachRow(t, func(r database.Row) {
@@ -49,7 +49,7 @@ func (s *Store) TakeOverLeases(ctx context.Context) (lostLeases []store.LostLeas
 			t.RecheckClosedLanes()
 		}
 		for seq, l := range t.Leases() {
-			if !isGone(l.Job.LastNode) {
+			if !isGone(l.Job.LastLeasingNodeID) {
 				continue
 			}
 			if len(lostLeases) == store.MaxTakenOverLeases {
@@ -58,13 +58,13 @@ func (s *Store) TakeOverLeases(ctx context.Context) (lostLeases []store.LostLeas
 			if err := t.TransferLease(l, s.NodeNumber()); err != nil {
 				return err
 			}
-			j, err := t.Job(seq, rules.ReadFull)
+			j, err := t.Job(seq, rules.ReadFullJob)
 			if err != nil {
 				return err
 			}
 			j.Fence = t.Leases()[seq].Job.Fence
 			lostLeases = append(lostLeases, store.LostLease{Job: j.Job, AttemptStarted: l.AttemptStarted, OldFence: l.Job.Fence,
-				FormerNodeName: cmp.Or(names[l.Job.LastNode], "a removed node")})
+				FormerNodeName: cmp.Or(names[l.Job.LastLeasingNodeID], "a removed node")})
 		}
 		return nil
 	})

@@ -13,11 +13,11 @@ import (
 func openPriorityNode(t *testing.T, url, name string) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), url, Options{
-		Order: queue.RankOrder{Scheduling: queue.SchedulingByPriority, AgingUnit: "time", AgingInterval: time.Minute},
-		Node:  NodeConfig{NodeName: name, StateDirID: name, LeaseDuration: time.Hour},
+		RankOrder: queue.RankOrder{Scheduling: queue.SchedulingByPriority, AgingUnit: "time", AgingInterval: time.Minute},
+		Node:      NodeConfig{NodeName: name, StateDirID: name, LeaseDuration: time.Hour},
 	})
 	if err == nil {
-		err = s.SetThisNode(t.Context(), store.Node{Name: name, ResourceUnits: map[string]int{"gpu": 10000}})
+		err = s.SetThisNodeProperties(t.Context(), store.Node{Name: name, ResourceUnits: map[string]int{"gpu": 10000}})
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ var errNodeLeaseLost = database.DamageError(
 // BeginTx implements engine.Backend. It begins a transaction and takes the writer lock, which is the lock on
 // the row of the table meta. It then applies the changes of other nodes. See docs/decisions/0026 and 0112.
 func (b backend) BeginTx(t *engine.Tx) error {
-	b.newReservedText = nil
+	b.newReservationsText = nil
 	if err := t.EnsureBegun(); err != nil {
 		return err
 	}
@@ -27,22 +27,22 @@ func (b backend) BeginTx(t *engine.Tx) error {
 	if err := t.Conn.Exec(`SELECT one FROM meta FOR UPDATE`); err != nil {
 		return err
 	}
-	known, newest := commitID{b.Counters().CommitCount, b.lastCommitMark}, commitID{}
+	known, newest := commitID{b.Counters().CommitCount, b.lastCommitRandomMark}, commitID{}
 	hasKnown, member, sent := false, false, queue.UnixMillisOf(time.Now())
 	var deltas [][]byte
 	var batch database.QueryBatch
-	batch.AddEach(func(r database.Row) {
+	batch.AddForEachRow(func(r database.Row) {
 		newest, member = commitID{r.Int64(0), r.Int64(4)}, r.Int64(1) != 0
 		hasKnown = newest == known
-		b.SetOtherNodes(r.Int64(3))
-		b.clockOffset.update(sent, queue.UnixMillis(r.Int64(2)), queue.UnixMillisOf(time.Now()))
+		b.SetOtherActiveNodeCount(r.Int64(3))
+		b.serverClockOffset.update(sent, queue.UnixMillis(r.Int64(2)), queue.UnixMillisOf(time.Now()))
 		t.ResetStartTime()
 	}, `SELECT meta.commits, n.self, (extract(epoch FROM clock_timestamp()) * 1000)::bigint, n.others, n.mark
 		FROM meta, LATERAL (SELECT count(*) FILTER (WHERE id = ? AND incarnation = ? AND NOT gone) AS self,
 			count(*) FILTER (WHERE id <> ? AND NOT gone AND until > clock_timestamp()) AS others,
 			coalesce(max(mark) FILTER (WHERE nodes.commits = meta.commits), 0) AS mark FROM nodes) AS n`,
 		b.NodeNumber(), b.serviceStartNumber, b.NodeNumber())
-	batch.AddEach(func(r database.Row) {
+	batch.AddForEachRow(func(r database.Row) {
 		if r.Int64(0) == known.commitNumber+int64(len(deltas))+1 && len(r.BytesView(2)) > 0 {
 			// The first commit that this node has missed must follow the last commit that the node knows.
 			hasKnown = hasKnown || len(deltas) == 0 && r.Int64(1) == known.randomMark
@@ -56,15 +56,15 @@ func (b backend) BeginTx(t *engine.Tx) error {
 		return errNodeLeaseLost
 	}
 	if newest != known {
-		queue.TrySend(b.changeHints, struct{}{})
+		queue.TrySend(b.sharedChangeHints, struct{}{})
 	}
 	if err := t.CatchUpCache(newest.commitNumber, deltas, hasKnown); err != nil {
 		if len(deltas) > 0 {
-			b.lastCommitMark = 0 // the caches may reflect only some of the deltas
+			b.lastCommitRandomMark = 0 // the caches may reflect only some of the deltas
 		}
 		return err
 	}
-	b.lastCommitMark = newest.randomMark
+	b.lastCommitRandomMark = newest.randomMark
 	return nil
 }
 
@@ -85,13 +85,13 @@ func readNewestCommit(c database.Querier) (newest commitID, err error) {
 
 // StoreCacheDelta implements engine.SharedDatabase. It stores the changes of a commit, the delta, for the caches
 // of other nodes, and deletes old deltas. A node that needs a deleted delta reloads its caches.
-func (b backend) StoreCacheDelta(t *engine.Tx, commit int64, delta []byte) error {
+func (b backend) StoreCacheDelta(t *engine.Tx, commitNumber int64, delta []byte) error {
 	if err := t.Exec(`INSERT INTO changes (n, base, news) VALUES (?, ?, ?)
 		ON CONFLICT (n) DO UPDATE SET base = excluded.base, news = excluded.news`,
-		commit, b.lastCommitMark, string(delta)); err != nil || commit%commitsPerDeltaCleanup != 0 {
+		commitNumber, b.lastCommitRandomMark, string(delta)); err != nil || commitNumber%commitsPerDeltaCleanup != 0 {
 		return err
 	}
-	return t.Exec(`DELETE FROM changes WHERE n < ?`, commit-maxKeptDeltas)
+	return t.Exec(`DELETE FROM changes WHERE n < ?`, commitNumber-maxKeptDeltas)
 }
 
 // Limits of the table "changes", in numbers of commits. A node that has missed more than maxDeltasToCatchUp

@@ -34,8 +34,8 @@ type ReadAheadJobs struct {
 // laneRows holds the jobs of a lane that one query has read, and the position at which the query started.
 type laneRows struct {
 	LaneJobs
-	startPosition rules.Position
-	requestedJobs int // number of jobs that the query asked for
+	startPosition     rules.Position
+	requestedJobCount int // number of jobs that the query asked for
 }
 
 // LaneJobs holds consecutive jobs of a lane, the list of waiting jobs of one queue and user that need the same locks
@@ -95,8 +95,10 @@ func PositionAfter(p rules.Position) rules.Position {
 	return rules.Position{Rank: p.Rank, Seq: p.Seq + 1}
 }
 
-// HasLeftLane reports whether a job has left its lane after it was read.
-func (j *ReadAheadJobs) HasLeftLane(seq int64) bool { return j != nil && j.departedJobSeqs[seq] }
+// HasJobLeftLane reports whether a job has left its lane after it was read.
+func (j *ReadAheadJobs) HasJobLeftLane(jobSeq int64) bool {
+	return j != nil && j.departedJobSeqs[jobSeq]
+}
 
 // RecordJobWrite records that the transaction writes a job's row. It ignores writes of leased jobs, because such writes
 // do not affect the rows that were read ahead.
@@ -162,7 +164,7 @@ func (j *ReadAheadJobs) VisitLaneJobs(scan *rules.LaneScan, maxJobs int, readLan
 		if from.After(JobRowPosition(r)) {
 			continue
 		}
-		if more, err := visit(r, j.HasLeftLane(r.Int64(0))); !more || err != nil {
+		if more, err := visit(r, j.HasJobLeftLane(r.Int64(0))); !more || err != nil {
 			return false, err
 		}
 	}
@@ -175,9 +177,9 @@ func (j *ReadAheadJobs) VisitLaneJobs(scan *rules.LaneScan, maxJobs int, readLan
 // readNextLanes reads the next jobs of the lane in scan, and of the lanes that will probably be served next. cached
 // holds the rows of that lane that were read before, or is nil.
 func (j *ReadAheadJobs) readNextLanes(scan *rules.LaneScan, cached *laneRows, maxJobs int, readLanes LaneReader) error {
-	size := max(1, scan.ExpectedJobs)
+	size := max(1, scan.ExpectedJobsPerLane)
 	if cached != nil {
-		size = 2 * cached.requestedJobs
+		size = 2 * cached.requestedJobCount
 	}
 	size = min(size, maxJobs)
 	starts := []LaneStart{{scan.Lane.ID, scan.NextPosition}}

@@ -35,7 +35,7 @@ func (s *JobReader) BestWaitingPriority(ctx context.Context, uid int) (best stor
 		return best, nil
 	}
 	err = s.RunRead(ctx, func(r *ReadSnapshot) error {
-		b := bestWaitingJobSearch{reader: r, uid: int64(uid), reservedFences: s.reservedFences()}
+		b := bestWaitingJobSearch{snapshot: r, uid: int64(uid), fencesByReservedSeq: s.fencesByReservedSeq()}
 		err := b.considerFirstJobOf(`jobs_retried WHERE place = 2 AND state = 4 AND uid = ?`, b.uid)
 		if err == nil {
 			err = b.searchDemandFreeLanes()
@@ -66,9 +66,9 @@ func (s *JobReader) BestWaitingPriority(ctx context.Context, uid int) (best stor
 
 // bestWaitingJobSearch searches the best-ranked waiting job of a user that is not leased.
 type bestWaitingJobSearch struct {
-	reader         *ReadSnapshot
-	uid            int64
-	reservedFences map[int64]int64 // fences of the leases whose attempts are not known to have started, by seq
+	snapshot            *ReadSnapshot
+	uid                 int64
+	fencesByReservedSeq map[int64]int64 // fences of the leases whose attempts are not known to have started, by seq
 
 	// These fields describe the best job found; they are set if foundBest is true.
 	foundBest                       bool
@@ -84,9 +84,9 @@ type bestWaitingJobSearch struct {
 // considerFirstJobOf reads the jobs that a part of an SQL query selects, up to the first that is not leased. It
 // takes this job if it ranks before the best job found.
 func (b *bestWaitingJobSearch) considerFirstJobOf(indexAndCondition string, args ...any) error {
-	return b.reader.Query(func(r database.Row) (bool, error) {
+	return b.snapshot.Query(func(r database.Row) (bool, error) {
 		p := rules.Position{Rank: r.Int64(0), Seq: r.Int64(1)}
-		if _, leased := b.reservedFences[p.Seq]; leased {
+		if _, leased := b.fencesByReservedSeq[p.Seq]; leased {
 			return true, nil
 		}
 		if !b.foundBest || b.bestPosition.After(p) {
@@ -95,7 +95,7 @@ func (b *bestWaitingJobSearch) considerFirstJobOf(indexAndCondition string, args
 		}
 		return false, nil
 	}, `SELECT rank, seq, priority, arrival, since FROM jobs INDEXED BY `+indexAndCondition+` ORDER BY rank, seq LIMIT ?`,
-		append(args, int64(len(b.reservedFences)+1))...)
+		append(args, int64(len(b.fencesByReservedSeq)+1))...)
 }
 
 // searchLane searches the jobs of one lane (the user's waiting jobs in a queue that need the same locks and other
@@ -106,7 +106,7 @@ func (b *bestWaitingJobSearch) searchLane(laneID int64) error {
 
 // searchDemandFreeLanes searches the user's jobs that need no lock or other limit, one lane for each queue.
 func (b *bestWaitingJobSearch) searchDemandFreeLanes() error {
-	lanes, err := database.ReadRows(b.reader, database.FirstColumnInt64,
+	lanes, err := database.ReadRows(b.snapshot, database.FirstColumnInt64,
 		`SELECT id FROM lanes INDEXED BY lanes_plain WHERE demands = '' AND uid = ? LIMIT ?`, b.uid,
 		int64(MaxLanesSearchedForBest+1))
 	if len(lanes) > MaxLanesSearchedForBest {
@@ -127,7 +127,7 @@ func (b *bestWaitingJobSearch) searchLanesWithDemands() error {
 	}
 	var last rules.Position
 	for offset := 0; offset < MaxLanesSearchedForBest; offset += lanesPerSearchQuery {
-		page, err := database.ReadRows(b.reader, func(r database.Row) laneHead {
+		page, err := database.ReadRows(b.snapshot, func(r database.Row) laneHead {
 			return laneHead{r.Int64(0), rules.Position{Rank: r.Int64(1), Seq: r.Int64(2)}}
 		}, `SELECT id, head_rank, head_seq FROM lanes INDEXED BY lanes_user WHERE demands <> '' AND uid = ? AND shut <> ?
 			ORDER BY head_rank, head_seq LIMIT ? OFFSET ?`, b.uid, rules.Empty, int64(lanesPerSearchQuery), int64(offset))

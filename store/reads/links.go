@@ -11,19 +11,19 @@ import (
 
 // DependencyLinks returns the jobs for which a job waits or has waited, and the jobs that wait or have waited
 // for it.
-func (s *JobReader) DependencyLinks(ctx context.Context, seq int64, limit int) (parents,
+func (s *JobReader) DependencyLinks(ctx context.Context, jobSeq int64, limit int) (parents,
 	children []store.DependencyLink,
 	err error) {
 	if err := checkPageLimit(limit); err != nil {
 		return nil, nil, err
 	}
 	err = s.RunRead(ctx, func(r *ReadSnapshot) error {
-		err := r.checkJobExists(seq)
+		err := r.checkJobExists(jobSeq)
 		if err == nil {
-			parents, err = r.readDependencyLinks(`parent`, `child`, seq, limit)
+			parents, err = r.readDependencyLinks(`parent`, `child`, jobSeq, limit)
 		}
 		if err == nil {
-			children, err = r.readDependencyLinks(`child`, `parent`, seq, limit)
+			children, err = r.readDependencyLinks(`child`, `parent`, jobSeq, limit)
 		}
 		return err
 	})
@@ -42,18 +42,18 @@ func (r *ReadSnapshot) checkJobExists(seq int64) error {
 // readDependencyLinks returns up to limit jobs that depend on the job seq, or on which it depends. Each row of the
 // table edges is a dependency between two jobs. resultColumn is the column with the jobs to return, and seqColumn the
 // one with seq.
-func (r *ReadSnapshot) readDependencyLinks(resultColumn, seqColumn string, seq int64,
+func (r *ReadSnapshot) readDependencyLinks(resultColumn, seqColumn string, jobSeq int64,
 	limit int) ([]store.DependencyLink, error) {
 	return database.ReadRows(r, func(r database.Row) store.DependencyLink {
 		return store.DependencyLink{OtherJobSeq: r.Int64(0), OtherJobID: r.Text(1), OtherJobState: queue.State(r.Int64(2)),
 			Condition: queue.DependencyCondition(r.Int64(3)), Status: store.DependencyStatus(r.Int64(4))}
 	}, `SELECT `+resultColumn+`, coalesce(jobs.id, ''), coalesce(state, 0), how, met FROM edges INDEXED BY edges_`+
 		seqColumn+` LEFT JOIN jobs ON seq = `+resultColumn+` WHERE `+seqColumn+` = ? ORDER BY met, edges.id LIMIT ?`,
-		seq, int64(limit))
+		jobSeq, int64(limit))
 }
 
 // ParentJobs returns the jobs on which a job depends.
-func (s *JobReader) ParentJobs(ctx context.Context, seq int64) (parents []store.ParentJob, err error) {
+func (s *JobReader) ParentJobs(ctx context.Context, jobSeq int64) (parents []store.ParentJob, err error) {
 	err = s.RunRead(ctx, func(r *ReadSnapshot) error {
 		parents = nil
 		room := queue.MaxDependencyResultBytes
@@ -70,7 +70,7 @@ func (s *JobReader) ParentJobs(ctx context.Context, seq int64) (parents []store.
 			edgeIDs, parents = slices.Insert(edgeIDs, at, r.Int64(0)), slices.Insert(parents, at, p)
 		}, `SELECT edges.id, jobs.id, uid, state, jobs.exit_code, coalesce(octet_length(result), 0)
 			FROM edges INDEXED BY edges_child CROSS JOIN jobs ON jobs.seq = parent
-			LEFT JOIN attempts ON attempts.seq = jobs.seq AND n = runs WHERE child = ?`, seq)
+			LEFT JOIN attempts ON attempts.seq = jobs.seq AND n = runs WHERE child = ?`, jobSeq)
 		for _, edge := range neededResults { // read one result at a time, since all together may be large
 			if err == nil {
 				_, err = database.ReadFirstRow(r, func(r database.Row) {
@@ -83,7 +83,7 @@ func (s *JobReader) ParentJobs(ctx context.Context, seq int64) (parents []store.
 		if err != nil || len(parents) > 0 {
 			return err
 		}
-		return r.checkJobExists(seq)
+		return r.checkJobExists(jobSeq)
 	})
 	return parents, err
 }

@@ -188,7 +188,7 @@ func TestLookupOfMissingJobReturnsErrNotFound(t *testing.T) {
 func openStore(t *testing.T, dir string) *sqlite.Store {
 	t.Helper()
 	s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: dir,
-		Order: queue.RankOrder{Scheduling: queue.SchedulingByPriority}})
+		RankOrder: queue.RankOrder{Scheduling: queue.SchedulingByPriority}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,10 +29,10 @@ type UserUsage struct {
 
 // PublishedState holds the state that the engine has published for readers. It is safe for concurrent use.
 type PublishedState struct {
-	now      func() queue.UnixMillis
-	mu       sync.Mutex
-	state    ReaderState   // guarded by mu
-	newEvent chan struct{} // closed when the next event is stored; nil if no caller waits; guarded by mu
+	now            func() queue.UnixMillis
+	mu             sync.Mutex
+	state          ReaderState   // guarded by mu
+	newEventSignal chan struct{} // closed when the next event is stored; nil if no caller waits; guarded by mu
 }
 
 // UpdatePublishedState calls change, which modifies the state. No reader reads the state while change runs.
@@ -40,9 +40,9 @@ func (p *PublishedState) UpdatePublishedState(change func(*ReaderState)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	last := p.state.LastEventNumber
-	if change(&p.state); p.newEvent != nil && p.state.LastEventNumber != last {
-		close(p.newEvent)
-		p.newEvent = nil
+	if change(&p.state); p.newEventSignal != nil && p.state.LastEventNumber != last {
+		close(p.newEventSignal)
+		p.newEventSignal = nil
 	}
 }
 
@@ -72,32 +72,32 @@ func (p *PublishedState) Counts() store.Counts {
 func (p *PublishedState) LastEventSeq() (lastSeq int64, newerStored <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.newEvent == nil {
-		p.newEvent = make(chan struct{})
+	if p.newEventSignal == nil {
+		p.newEventSignal = make(chan struct{})
 	}
-	return p.state.LastEventNumber, p.newEvent
+	return p.state.LastEventNumber, p.newEventSignal
 }
 
-// ReservingNode returns the node that has claimed a job whose attempt is not known to have started, or 0 for
+// NodeReservingJob returns the node that has claimed a job whose attempt is not known to have started, or 0 for
 // any other job.
-func (p *PublishedState) ReservingNode(seq int64) (nodeNumber int64) {
-	return readState(p, func(s *ReaderState) int64 { return s.ReservationsBySeq[seq].NodeID })
+func (p *PublishedState) NodeReservingJob(jobSeq int64) (nodeNumber int64) {
+	return readState(p, func(s *ReaderState) int64 { return s.ReservationsBySeq[jobSeq].NodeID })
 }
 
-// UserBytes returns how many bytes the jobs of a user hold.
-func (p *PublishedState) UserBytes(uid int) int64 { return p.userUsage(uid).UsedBytes }
+// StoredBytesOfUser returns how many bytes the jobs of a user hold.
+func (p *PublishedState) StoredBytesOfUser(uid int) int64 { return p.userUsage(uid).UsedBytes }
 
-// UsersOverBytes lists the users whose jobs hold more than maxBytes bytes, most bytes first.
-func (p *PublishedState) UsersOverBytes(maxBytes int64) (usersOverLimit []store.UserBytes) {
-	usersOverLimit = readState(p, func(s *ReaderState) []store.UserBytes {
+// UsersOverStoredBytes lists the users whose jobs hold more than maxBytes bytes, most bytes first.
+func (p *PublishedState) UsersOverStoredBytes(maxBytes int64) (usersOverLimit []store.UserStoredBytes) {
+	usersOverLimit = readState(p, func(s *ReaderState) []store.UserStoredBytes {
 		for uid, u := range s.UsageByUID {
 			if u.UsedBytes > maxBytes {
-				usersOverLimit = append(usersOverLimit, store.UserBytes{UID: uid, Bytes: u.UsedBytes})
+				usersOverLimit = append(usersOverLimit, store.UserStoredBytes{UID: uid, StoredBytes: u.UsedBytes})
 			}
 		}
 		return usersOverLimit
 	})
-	store.SortUserBytes(usersOverLimit)
+	store.SortByStoredBytes(usersOverLimit)
 	return usersOverLimit
 }
 
@@ -105,8 +105,8 @@ func (p *PublishedState) userUsage(uid int) UserUsage {
 	return readState(p, func(s *ReaderState) UserUsage { return s.UsageByUID[uid] })
 }
 
-// reservedFences returns, by seq, the fences of the leases that are not in the rows of the jobs yet.
-func (p *PublishedState) reservedFences() map[int64]int64 {
+// fencesByReservedSeq returns, by seq, the fences of the leases that are not in the rows of the jobs yet.
+func (p *PublishedState) fencesByReservedSeq() map[int64]int64 {
 	return readState(p, func(s *ReaderState) map[int64]int64 {
 		fences := make(map[int64]int64, len(s.ReservationsBySeq))
 		for seq, r := range s.ReservationsBySeq {

@@ -15,15 +15,15 @@ import (
 	"github.com/queuectl/queuectl/store/records"
 )
 
-// selectJob reads the job that a WHERE clause selects. found is false if no job matches. reservedFences holds, by
+// selectJob reads the job that a WHERE clause selects. found is false if no job matches. fencesByReservedSeq holds, by
 // seq, the fences of the leases that are not in the rows of the jobs yet.
-func (r *ReadSnapshot) selectJob(reservedFences map[int64]int64, columns, whereClause string, args ...any) (
+func (r *ReadSnapshot) selectJob(fencesByReservedSeq map[int64]int64, columns, whereClause string, args ...any) (
 	j queue.Job, found bool, err error) {
 	found, err = database.ReadFirstRow(r, func(r database.Row) {
 		records.ReadJob(r, columns, &j) // the Error of a damaged job describes the damage
 	}, `SELECT `+columns+` FROM jobs `+whereClause, args...)
 	if j.State.IsRunnable() {
-		j.Fence = max(j.Fence, reservedFences[j.Seq])
+		j.Fence = max(j.Fence, fencesByReservedSeq[j.Seq])
 	}
 	if err == nil && j.State == queue.Blocked {
 		j.DependsOn, err = r.unresolvedDependenciesOf(j.Seq)
@@ -33,9 +33,9 @@ func (r *ReadSnapshot) selectJob(reservedFences map[int64]int64, columns, whereC
 
 // selectExistingJob reads a job that the same read has already found. args are the arguments of placeholders in
 // columns.
-func (r *ReadSnapshot) selectExistingJob(reservedFences map[int64]int64, seq int64, columns string,
+func (r *ReadSnapshot) selectExistingJob(fencesByReservedSeq map[int64]int64, seq int64, columns string,
 	args ...any) (queue.Job, error) {
-	j, found, err := r.selectJob(reservedFences, columns, `WHERE seq = ?`, append(args, seq)...)
+	j, found, err := r.selectJob(fencesByReservedSeq, columns, `WHERE seq = ?`, append(args, seq)...)
 	if err == nil && (!found || j.ID == "") {
 		err = database.DamageError(fmt.Sprintf("the row of the job with the number (seq) %d is damaged", seq))
 	}
@@ -45,7 +45,7 @@ func (r *ReadSnapshot) selectExistingJob(reservedFences map[int64]int64, seq int
 // jobByID reads the given columns of a job by its id.
 func (s *JobReader) jobByID(ctx context.Context, id, columns string) (j queue.Job, err error) {
 	err = s.RunRead(ctx, func(r *ReadSnapshot) error {
-		reserved := s.reservedFences()
+		reserved := s.fencesByReservedSeq()
 		got, found, err := r.selectJob(reserved, columns, `WHERE `+JobWithIDCondition, JobWithIDArgs(id)...)
 		if err == nil && !found {
 			if err = CheckJobIsMissing(r.Statements, id); err == nil {
@@ -69,20 +69,21 @@ func (s *JobReader) GetWithEnvAndStdin(ctx context.Context, id string) (queue.Jo
 }
 
 // AttemptHistory reads a page of a job's attempts, without their output.
-func (s *JobReader) AttemptHistory(ctx context.Context, seq int64, beforeNumber, limit int) (attempts []queue.Attempt,
+func (s *JobReader) AttemptHistory(ctx context.Context, jobSeq int64, beforeAttemptNumber,
+	limit int) (attempts []queue.Attempt,
 	err error) {
 	if err := checkPageLimit(limit); err != nil {
 		return nil, err
 	}
-	if beforeNumber <= 0 {
-		beforeNumber = math.MaxInt64
+	if beforeAttemptNumber <= 0 {
+		beforeAttemptNumber = math.MaxInt64
 	}
 	err = s.RunRead(ctx, func(r *ReadSnapshot) error {
-		last, plain, err := r.lastAttemptInJobRow(seq)
+		last, plain, err := r.lastAttemptInJobRow(jobSeq)
 		if err != nil {
 			return err
 		}
-		if plain && last.Number < beforeNumber {
+		if plain && last.Number < beforeAttemptNumber {
 			if attempts = append(attempts, last); len(attempts) == limit {
 				return nil
 			}
@@ -90,22 +91,22 @@ func (s *JobReader) AttemptHistory(ctx context.Context, seq int64, beforeNumber,
 		bytes := 0
 		return r.Query(func(r database.Row) (bool, error) {
 			a := records.ReadAttempt(r)
-			if bytes += store.AttemptTextSize(&a); bytes > store.MaxHistoryTextBytes && len(attempts) > 0 {
+			if bytes += store.AttemptTextBytes(&a); bytes > store.MaxHistoryTextBytes && len(attempts) > 0 {
 				return false, nil
 			}
 			attempts = append(attempts, a)
 			return len(attempts) < limit, nil
-		}, `SELECT `+records.AttemptColumns+` FROM attempts WHERE seq = ? AND n < ? ORDER BY n DESC LIMIT ?`, seq,
-			int64(beforeNumber), int64(limit))
+		}, `SELECT `+records.AttemptColumns+` FROM attempts WHERE seq = ? AND n < ? ORDER BY n DESC LIMIT ?`, jobSeq,
+			int64(beforeAttemptNumber), int64(limit))
 	})
 	slices.Reverse(attempts)
 	return attempts, err
 }
 
 // Attempt reads one attempt with its output. attemptNumber is the attempt's number, or 0 for the last attempt.
-func (s *JobReader) Attempt(ctx context.Context, seq int64, attemptNumber int) (attempt queue.Attempt, err error) {
+func (s *JobReader) Attempt(ctx context.Context, jobSeq int64, attemptNumber int) (attempt queue.Attempt, err error) {
 	err = s.RunRead(ctx, func(r *ReadSnapshot) error {
-		last, plain, err := r.lastAttemptInJobRow(seq)
+		last, plain, err := r.lastAttemptInJobRow(jobSeq)
 		if err != nil {
 			return err
 		}
@@ -113,7 +114,7 @@ func (s *JobReader) Attempt(ctx context.Context, seq int64, attemptNumber int) (
 			attempt = last
 			return nil
 		}
-		where, args := `seq = ? AND n = ?`, []any{seq, int64(attemptNumber)}
+		where, args := `seq = ? AND n = ?`, []any{jobSeq, int64(attemptNumber)}
 		if attemptNumber == 0 {
 			where, args = `seq = ? ORDER BY n DESC LIMIT 1`, args[:1]
 		}
@@ -134,11 +135,11 @@ func (s *JobReader) Attempt(ctx context.Context, seq int64, attemptNumber int) (
 
 // lastAttemptInJobRow reads the last attempt of a job from the job's own row. found is false if the attempt has a row
 // in the table attempts instead. If the job does not exist, lastAttemptInJobRow returns an error.
-func (r *ReadSnapshot) lastAttemptInJobRow(seq int64) (attempt queue.Attempt, found bool, err error) {
+func (r *ReadSnapshot) lastAttemptInJobRow(jobSeq int64) (attempt queue.Attempt, found bool, err error) {
 	there, err := database.ReadFirstRow(r, func(r database.Row) { attempt, found = records.ReadLastAttempt(r) },
-		`SELECT `+records.LastAttemptColumns+` FROM jobs WHERE seq = ?`, seq)
+		`SELECT `+records.LastAttemptColumns+` FROM jobs WHERE seq = ?`, jobSeq)
 	if err == nil && !there {
-		err = MissingJobError(r.Statements, seq)
+		err = MissingJobError(r.Statements, jobSeq)
 	}
 	return attempt, found, err
 }
@@ -157,7 +158,7 @@ func checkPageLimit(limit int) error {
 // List reads a page of jobs, the newest first.
 func (s *JobReader) List(ctx context.Context, f store.Filter) (page store.JobPage, err error) {
 	err = s.withSelectedRefs(ctx, f, func(r *ReadSnapshot, selected store.JobRefPage) error {
-		reserved := s.reservedFences()
+		reserved := s.fencesByReservedSeq()
 		page = store.JobPage{NextBeforeSeq: selected.NextBeforeSeq}
 		bytes := 0
 		for _, ref := range selected.Refs {
@@ -165,7 +166,7 @@ func (s *JobReader) List(ctx context.Context, f store.Filter) (page store.JobPag
 			if err != nil {
 				return err
 			}
-			if bytes += store.JobTextSize(&j); bytes > store.MaxPageTextBytes && len(page.Jobs) > 0 {
+			if bytes += store.JobTextBytes(&j); bytes > store.MaxPageTextBytes && len(page.Jobs) > 0 {
 				page.NextBeforeSeq = page.Jobs[len(page.Jobs)-1].Seq
 				return nil
 			}
@@ -262,7 +263,7 @@ func (m *jobMatcher) addMatchesInState(r *ReadSnapshot, state queue.State, resul
 		from, args = `INDEXED BY jobs_state WHERE state = ? AND`, append(args, int64(state))
 	}
 	scanned, selected, more := 0, 0, true
-	for piece, before := min(maxJobsScannedPerPage, max(r.RowLimit(0, 0), m.Limit+1)), m.BeforeSeq; more; piece *= 4 {
+	for piece, before := min(maxJobsScannedPerPage, max(r.QueryRowLimit(0, 0), m.Limit+1)), m.BeforeSeq; more; piece *= 4 {
 		rows := 0
 		err := r.Query(func(r database.Row) (bool, error) {
 			if queue.UnixMillis(r.Int64(4)) < m.Since && !state.HasEnded() {
@@ -292,7 +293,7 @@ func (m *jobMatcher) addMatchesInState(r *ReadSnapshot, state queue.State, resul
 }
 
 func (m *jobMatcher) matchesRow(r database.Row) bool {
-	if m.ViewerUID != nil && queue.HookEvents(r.Int64(8))&queue.HookFromSettings != 0 &&
+	if m.ViewerUID != nil && queue.HookEvents(r.Int64(8))&queue.HookDefinedBySettings != 0 &&
 		int64(*m.ViewerUID) != r.Int64(3) {
 		return false
 	}
@@ -328,10 +329,10 @@ func (m *jobMatcher) hasAllLabels(labelsJSON []byte) bool {
 	return true
 }
 
-// maxJobsScannedForOldest limits how many jobs of a state OldestReadySince searches, in the order in which they were
-// enqueued. If this many jobs that are not due yet were enqueued before the oldest ready job, OldestReadySince does not
-// find that job.
-const maxJobsScannedForOldest = 1000
+// maxJobsScannedForOldestReady limits how many jobs of a state OldestReadySince searches, in the order in which they
+// were enqueued. If this many jobs that are not due yet were enqueued before the oldest ready job, OldestReadySince
+// does not find that job.
+const maxJobsScannedForOldestReady = 1000
 
 // OldestReadySince returns since when the job that has waited longest could have started, or 0 if no job is
 // ready.
@@ -340,7 +341,7 @@ func (s *JobReader) OldestReadySince(ctx context.Context) (oldestSince queue.Uni
 		for _, state := range []queue.State{queue.Pending, queue.Failed} {
 			first, err := r.QueryNumber(`SELECT min(since) FROM (SELECT since FROM jobs INDEXED BY jobs_state
 				WHERE state = ? ORDER BY seq LIMIT ?) AS firsts WHERE since <= ?`,
-				int64(state), int64(maxJobsScannedForOldest), int64(s.Now()))
+				int64(state), int64(maxJobsScannedForOldestReady), int64(s.Now()))
 			if err != nil {
 				return err
 			}

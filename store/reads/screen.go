@@ -23,7 +23,7 @@ func (s *JobReader) ReadScreen(ctx context.Context, f store.ScreenFilter) (scree
 			store.MaxScreenRowsPerPart)
 	}
 	err = s.RunRead(ctx, func(r *ReadSnapshot) error {
-		reserved, columns, args := s.reservedFences(), records.JobColumns, []any(nil)
+		reserved, columns, args := s.fencesByReservedSeq(), records.JobColumns, []any(nil)
 		if f.DetailsForUID != nil { // leave out the settings of other users' jobs
 			columns, args = records.RestrictedJobColumns, []any{int64(*f.DetailsForUID)}
 		}
@@ -50,7 +50,7 @@ func (s *JobReader) ReadScreen(ctx context.Context, f store.ScreenFilter) (scree
 				if err != nil {
 					return err
 				}
-				if bytes += store.JobTextSize(&j); bytes > store.MaxScreenPartTextBytes && len(*part.dest) > 0 {
+				if bytes += store.JobTextBytes(&j); bytes > store.MaxScreenPartTextBytes && len(*part.dest) > 0 {
 					break
 				}
 				*part.dest = append(*part.dest, j)

@@ -29,29 +29,30 @@ const readyJobsPerQuery = 20
 
 // readyJobsReader returns a function that reads the ready jobs in the order in which they would start if no limit
 // held them back: first the claimed jobs, then the others. Users take turns; see store/rules/user_turns.go.
-func (s *JobReader) readyJobsReader(reservedFences map[int64]int64) func(*ReadSnapshot, int) ([]rules.Position, error) {
+func (s *JobReader) readyJobsReader(fencesByReservedSeq map[int64]int64) func(*ReadSnapshot, int) ([]rules.Position,
+	error) {
 	return func(r *ReadSnapshot, rows int) (list []rules.Position, err error) {
-		lanes, err := r.readClaimedLanes(reservedFences, rows)
+		lanes, err := r.readClaimedJobsAsLanes(fencesByReservedSeq, rows)
 		if err != nil {
 			return nil, err
 		}
-		turns := turnOrder{byArrival: s.RankOrder().Scheduling == queue.SchedulingByArrival,
-			lastChosenJob: map[rules.ClosedLaneListKey]int64{}}
-		if list, err = r.listJobsByUserTurns(lanes, &turns, rows, reservedFences); err != nil || len(list) == rows {
+		turns := turnOrder{ignoresUserTurns: s.RankOrder().Scheduling == queue.SchedulingByArrival,
+			lastChoiceByQueueUser: map[rules.ClosedLaneListKey]int64{}}
+		if list, err = r.listJobsByUserTurns(lanes, &turns, rows, fencesByReservedSeq); err != nil || len(list) == rows {
 			return list, err
 		}
-		if lanes, err = r.readReadyLanes(reservedFences); err != nil {
+		if lanes, err = r.readLanesWithUnclaimedJobs(fencesByReservedSeq); err != nil {
 			return nil, err
 		}
-		turns.lastTurns, turns.lastChosenJob = s.lastTurnsByQueue(), map[rules.ClosedLaneListKey]int64{}
-		others, err := r.listJobsByUserTurns(lanes, &turns, rows-len(list), reservedFences)
+		turns.lastTurnByQueueAndUID, turns.lastChoiceByQueueUser = s.lastTurnsByQueue(), map[rules.ClosedLaneListKey]int64{}
+		others, err := r.listJobsByUserTurns(lanes, &turns, rows-len(list), fencesByReservedSeq)
 		return append(list, others...), err
 	}
 }
 
 // listJobsByUserTurns reads up to limit jobs of the lanes, in the order of the users' turns.
 func (r *ReadSnapshot) listJobsByUserTurns(
-	lanes []*readyLane, turns *turnOrder, limit int, reservedFences map[int64]int64,
+	lanes []*readyLane, turns *turnOrder, limit int, fencesByReservedSeq map[int64]int64,
 ) (positions []rules.Position, err error) {
 	for len(positions) < limit && len(lanes) > 0 && err == nil {
 		at := turns.chooseNextLane(lanes)
@@ -59,7 +60,7 @@ func (r *ReadSnapshot) listJobsByUserTurns(
 		job := l.nextJobs[0].Position
 		positions = append(positions, job)
 		if l.nextJobs = l.nextJobs[1:]; len(l.nextJobs) == 0 && l.laneID != 0 {
-			err = r.readNextJobs(l, job, readyJobsPerQuery, reservedFences)
+			err = r.readNextJobsOfLane(l, job, readyJobsPerQuery, fencesByReservedSeq)
 		}
 		if len(l.nextJobs) == 0 {
 			lanes = slices.Delete(lanes, at, at+1)
@@ -68,9 +69,10 @@ func (r *ReadSnapshot) listJobsByUserTurns(
 	return positions, err
 }
 
-// readClaimedLanes returns the jobs that are claimed but have not started, as one readyLane for each queue and user.
-// Some claimed jobs have left their lane in the database; of these jobs, it reads at most maxRows.
-func (r *ReadSnapshot) readClaimedLanes(reservedFences map[int64]int64, maxRows int) (lanes []*readyLane, err error) {
+// readClaimedJobsAsLanes returns the jobs that are claimed but have not started, as one readyLane for each queue and
+// user. Some claimed jobs have left their lane in the database; of these jobs, it reads at most maxRows.
+func (r *ReadSnapshot) readClaimedJobsAsLanes(fencesByReservedSeq map[int64]int64, maxRows int) (lanes []*readyLane,
+	err error) {
 	const (
 		columns       = `queue, uid, rank, seq, priority, place`
 		lanelessPlace = 3
@@ -93,9 +95,9 @@ func (r *ReadSnapshot) readClaimedLanes(reservedFences map[int64]int64, maxRows 
 	}
 	err = database.ForEachRow(r, add(lanelessPlace), `SELECT `+columns+` FROM jobs INDEXED BY jobs_running
 		WHERE place = 3 AND state < 5 ORDER BY seq LIMIT ?`, int64(maxRows))
-	if err == nil && len(reservedFences) > 0 {
-		err = database.ForEachRow(r, add(inLanePlace), `SELECT `+columns+` FROM jobs WHERE `+r.InNumbersSQL("seq"),
-			database.JoinNumbers(maps.Keys(reservedFences)))
+	if err == nil && len(fencesByReservedSeq) > 0 {
+		err = database.ForEachRow(r, add(inLanePlace), `SELECT `+columns+` FROM jobs WHERE `+r.ColumnInNumbersSQL("seq"),
+			database.JoinNumbers(maps.Keys(fencesByReservedSeq)))
 	}
 	for _, l := range lanes {
 		slices.SortFunc(l.nextJobs, func(a, b readyJob) int { return a.Compare(b.Position) })
@@ -103,8 +105,8 @@ func (r *ReadSnapshot) readClaimedLanes(reservedFences map[int64]int64, maxRows 
 	return lanes, err
 }
 
-// readReadyLanes returns up to MaxScreenLanes lanes with unclaimed jobs, each with its first unclaimed job.
-func (r *ReadSnapshot) readReadyLanes(reservedFences map[int64]int64) (lanes []*readyLane, err error) {
+// readLanesWithUnclaimedJobs returns up to MaxScreenLanes lanes with unclaimed jobs, each with its first unclaimed job.
+func (r *ReadSnapshot) readLanesWithUnclaimedJobs(fencesByReservedSeq map[int64]int64) (lanes []*readyLane, err error) {
 	for last := int64(-1); len(lanes) < MaxScreenLanes && err == nil; { // skips lanes without unclaimed jobs
 		l := &readyLane{}
 		var found bool
@@ -118,28 +120,28 @@ func (r *ReadSnapshot) readReadyLanes(reservedFences map[int64]int64) (lanes []*
 			break
 		}
 		last = l.laneID
-		if err = r.readNextJobs(l, rules.MinPosition, 1, reservedFences); len(l.nextJobs) > 0 {
+		if err = r.readNextJobsOfLane(l, rules.MinPosition, 1, fencesByReservedSeq); len(l.nextJobs) > 0 {
 			lanes = append(lanes, l)
 		}
 	}
 	return lanes, err
 }
 
-// readNextJobs reads the next unclaimed jobs of a lane into l.nextJobs. If l.nextJobs is then empty, the lane has no
-// further jobs.
-func (r *ReadSnapshot) readNextJobs(l *readyLane, after rules.Position, limit int,
-	reservedFences map[int64]int64) error {
+// readNextJobsOfLane reads the next unclaimed jobs of a lane into l.nextJobs. If l.nextJobs is then empty, the lane has
+// no further jobs.
+func (r *ReadSnapshot) readNextJobsOfLane(l *readyLane, afterPosition rules.Position, limit int,
+	fencesByReservedSeq map[int64]int64) error {
 	for end := false; !end && len(l.nextJobs) == 0; limit = readyJobsPerQuery {
 		n := 0
 		err := database.ForEachRow(r, func(r database.Row) {
 			n++
-			after = rules.Position{Rank: r.Int64(0), Seq: r.Int64(1)}
-			if _, claimed := reservedFences[after.Seq]; !claimed {
-				l.nextJobs = append(l.nextJobs, readyJob{after, r.Int64(2)})
+			afterPosition = rules.Position{Rank: r.Int64(0), Seq: r.Int64(1)}
+			if _, claimed := fencesByReservedSeq[afterPosition.Seq]; !claimed {
+				l.nextJobs = append(l.nextJobs, readyJob{afterPosition, r.Int64(2)})
 			}
 		}, `SELECT rank, seq, priority FROM jobs INDEXED BY jobs_ready
 			WHERE place = 1 AND lane = ? AND (rank, seq) > (?, ?) ORDER BY rank, seq LIMIT ?`,
-			l.laneID, after.Rank, after.Seq, int64(limit))
+			l.laneID, afterPosition.Rank, afterPosition.Seq, int64(limit))
 		if err != nil {
 			return err
 		}
@@ -150,19 +152,20 @@ func (r *ReadSnapshot) readNextJobs(l *readyLane, after rules.Position, limit in
 
 // turnOrder holds the state that decides which user has the next turn.
 type turnOrder struct {
-	byArrival      bool                              // users do not take turns
-	lastTurns      map[string]map[int]int64          // number of each user's last turn, by queue and uid
-	lastChosenJob  map[rules.ClosedLaneListKey]int64 // number of the last job of each user that chooseNextLane has chosen
-	chosenJobCount int64                             // how many jobs chooseNextLane has chosen
+	ignoresUserTurns      bool                     // users do not take turns
+	lastTurnByQueueAndUID map[string]map[int]int64 // number of each user's last turn, by queue and uid
+	// number of the last job of each user that chooseNextLane has chosen
+	lastChoiceByQueueUser map[rules.ClosedLaneListKey]int64
+	chosenJobCount        int64 // how many jobs chooseNextLane has chosen
 }
 
 // lastTurn returns the number of the last turn of a lane's user. Turns that chooseNextLane has given get higher
-// numbers than all turns in lastTurns.
+// numbers than all turns in lastTurnByQueueAndUID.
 func (t *turnOrder) lastTurn(l *readyLane) int64 {
-	if claim := t.lastChosenJob[l.ClosedLaneListKey]; claim != 0 {
+	if claim := t.lastChoiceByQueueUser[l.ClosedLaneListKey]; claim != 0 {
 		return math.MaxInt64/2 + claim
 	}
-	return t.lastTurns[l.Queue][l.UID]
+	return t.lastTurnByQueueAndUID[l.Queue][l.UID]
 }
 
 // chooseNextLane returns the index of the lane whose first job would start next, and counts a turn of its user. The
@@ -175,7 +178,7 @@ func (t *turnOrder) chooseNextLane(lanes []*readyLane) int {
 			first = i
 		}
 	}
-	if t.byArrival {
+	if t.ignoresUserTurns {
 		return first
 	}
 	bestOf := map[int]int{} // by uid, the index of the user's best lane among those of the queue of the first lane
@@ -196,6 +199,6 @@ func (t *turnOrder) chooseNextLane(lanes []*readyLane) int {
 		}
 	}
 	t.chosenJobCount++
-	t.lastChosenJob[lanes[best].ClosedLaneListKey] = t.chosenJobCount
+	t.lastChoiceByQueueUser[lanes[best].ClosedLaneListKey] = t.chosenJobCount
 	return best
 }

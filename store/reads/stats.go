@@ -33,7 +33,7 @@ func (s *JobReader) Stats(ctx context.Context, f store.StatsFilter) (stats store
 			if err := r.readAllTimeStatistics(aggregatedUntil[store.PerHour], queues); err != nil {
 				return err
 			}
-			stats.Queues = sortedByName(queues)
+			stats.Queues = sortQueueStatsByName(queues)
 			return nil
 		}
 		before := until
@@ -47,7 +47,7 @@ func (s *JobReader) Stats(ctx context.Context, f store.StatsFilter) (stats store
 			}
 			before = min(before, from)
 		}
-		stats.Queues = sortedByName(queues)
+		stats.Queues = sortQueueStatsByName(queues)
 		slices.Reverse(stats.Periods)
 		return nil
 	})
@@ -56,28 +56,29 @@ func (s *JobReader) Stats(ctx context.Context, f store.StatsFilter) (stats store
 
 // readAllTimeStatistics reads the statistics of all time: the stored sums, and the minutes from since on,
 // which the sums do not include.
-func (r *ReadSnapshot) readAllTimeStatistics(since queue.UnixMillis, queues map[string]*store.AttemptStatistics) error {
+func (r *ReadSnapshot) readAllTimeStatistics(since queue.UnixMillis,
+	statsByQueue map[string]*store.AttemptStatistics) error {
 	return database.ForEachRow(r, func(r database.Row) {
 		var statistics store.AttemptStatistics
 		records.ReadStatistics(r, &statistics)
-		records.AddStatistics(queues, records.AllTimeQueueName(r), &statistics)
+		records.AddStatistics(statsByQueue, records.AllTimeQueueName(r), &statistics)
 	}, `SELECT `+records.StatisticsColumns+`, others FROM figures WHERE grain = ? OR grain = ? AND at >= ?`,
 		int64(records.AllTimeGrain), int64(store.PerMinute), int64(since))
 }
 
 // readStatistics reads the statistics of a grain (the length of a period) for the periods that begin at firstPeriod or
 // later and before endPeriod, newest first.
-func (r *ReadSnapshot) readStatistics(grain store.Granularity, firstPeriod, endPeriod queue.UnixMillis,
+func (r *ReadSnapshot) readStatistics(granularity store.Granularity, firstPeriod, endPeriod queue.UnixMillis,
 	filter store.StatsFilter,
-	stats *store.Stats, queues map[string]*store.AttemptStatistics) error {
+	stats *store.Stats, statsByQueue map[string]*store.AttemptStatistics) error {
 	return database.ForEachRow(r, func(r database.Row) {
 		var statistics store.AttemptStatistics
 		records.ReadStatistics(r, &statistics)
 		name := r.Text(0)
-		if queues[name] == nil && len(queues) >= store.MaxQueuesPerStatsResult {
+		if statsByQueue[name] == nil && len(statsByQueue) >= store.MaxQueuesPerStatsResult {
 			name = store.OtherQueuesName
 		}
-		records.AddStatistics(queues, name, &statistics)
+		records.AddStatistics(statsByQueue, name, &statistics)
 		if !filter.IncludePeriods {
 			return
 		}
@@ -88,12 +89,12 @@ func (r *ReadSnapshot) readStatistics(grain store.Granularity, firstPeriod, endP
 		stats.Periods[len(stats.Periods)-1].Add(&statistics)
 	}, `SELECT `+records.StatisticsColumns+`, at FROM figures
 		WHERE grain = ? AND at >= ? AND at < ? AND (? = '' OR queue = ?) ORDER BY at DESC, queue DESC`,
-		int64(grain), int64(firstPeriod), int64(endPeriod), filter.Queue, filter.Queue)
+		int64(granularity), int64(firstPeriod), int64(endPeriod), filter.Queue, filter.Queue)
 }
 
-// sortedByName returns the statistics of the queues, sorted by name, with store.OtherQueuesName last.
-func sortedByName(queues map[string]*store.AttemptStatistics) (sorted []store.QueueStatistics) {
-	for name, f := range queues {
+// sortQueueStatsByName returns the statistics of the queues, sorted by name, with store.OtherQueuesName last.
+func sortQueueStatsByName(statsByQueue map[string]*store.AttemptStatistics) (sorted []store.QueueStatistics) {
+	for name, f := range statsByQueue {
 		sorted = append(sorted, store.QueueStatistics{QueueName: name, AttemptStatistics: *f})
 	}
 	slices.SortFunc(sorted, func(a, b store.QueueStatistics) int {

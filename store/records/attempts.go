@@ -16,7 +16,8 @@ import (
 // row, it returns "". See docs/decisions/0025.
 func EncodeAttemptForJobRow(settlement *store.Settlement) string {
 	d, a := &settlement.Decision, &settlement.Attempt
-	if d.NextState != queue.Completed || !d.CountsAttempt || d.Reason != "" || d.Error != "" || a.ExitCode != 0 ||
+	if d.NextState != queue.Completed || !d.CountsTowardMaxAttempts || d.Reason != "" || d.Error != "" ||
+		a.ExitCode != 0 ||
 		a.Signal != 0 || a.EndedAt <= 0 || a.LeftoverProcesses != 0 || a.DroppedBytes != 0 || a.PeakTasks != 0 ||
 		len(a.Output) > 0 || a.OutputFileRef != "" || a.OutputBytes < 0 || len(a.Result) > 0 || a.ResultError != "" ||
 		strings.Contains(a.Worker, " ") {

@@ -26,14 +26,14 @@ func JobRowArgs(j *rules.Job) []any {
 			j.NeedsIsolation), j.Fence,
 		int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt), int64(j.AgingSince), j.ArrivalNumber, int64(j.ExpiresAt),
 		int64(j.StartedAt), int64(j.EndedAt), j.ExitCode, int64(j.Signal), int64(j.PID), int64(j.PausedAt),
-		int64(j.PausedBy), BoolToInt(j.UsesQueueRetention), j.OutputBytes, j.LastNode, j.StoredBytes,
+		int64(j.PausedBy), BoolToInt(j.UsesQueueRetention), j.OutputBytes, j.LastLeasingNodeID, j.StoredBytes,
 		j.WorkerID, j.HeldUnits, string(j.Reason), j.EncodedLastAttempt, newError)
 }
 
-// SameRow reports whether JobRowArgs returns the same arguments for both jobs, apart from UpdatedAt. SameRow compares
-// the fields one by one, because JobRowArgs allocates memory for each argument: with four nodes on one PostgreSQL
-// server, comparing the results of JobRowArgs took an eighth of the nodes' processor time.
-func SameRow(a, b *rules.Job) bool {
+// HaveEqualJobRows reports whether JobRowArgs returns the same arguments for both jobs, apart from UpdatedAt.
+// HaveEqualJobRows compares the fields one by one, because JobRowArgs allocates memory for each argument: with four
+// nodes on one PostgreSQL server, comparing the results of JobRowArgs took an eighth of the nodes' processor time.
+func HaveEqualJobRows(a, b *rules.Job) bool {
 	sameError := a.NewError == b.NewError || a.NewError != nil && b.NewError != nil && *a.NewError == *b.NewError
 	return sameError && a.UID == b.UID && a.State == b.State && a.Slot == b.Slot && a.LaneID == b.LaneID &&
 		a.Rank == b.Rank && a.Priority == b.Priority && a.MaxAttempts == b.MaxAttempts && a.Attempts == b.Attempts &&
@@ -43,7 +43,7 @@ func SameRow(a, b *rules.Job) bool {
 		a.ArrivalNumber == b.ArrivalNumber && a.ExpiresAt == b.ExpiresAt && a.StartedAt == b.StartedAt &&
 		a.EndedAt == b.EndedAt && a.ExitCode == b.ExitCode && a.Signal == b.Signal && a.PID == b.PID &&
 		a.PausedAt == b.PausedAt && a.PausedBy == b.PausedBy && a.UsesQueueRetention == b.UsesQueueRetention &&
-		a.OutputBytes == b.OutputBytes && a.LastNode == b.LastNode && a.StoredBytes == b.StoredBytes &&
+		a.OutputBytes == b.OutputBytes && a.LastLeasingNodeID == b.LastLeasingNodeID && a.StoredBytes == b.StoredBytes &&
 		a.WorkerID == b.WorkerID && a.HeldUnits == b.HeldUnits && a.Reason == b.Reason &&
 		a.EncodedLastAttempt == b.EncodedLastAttempt
 }

@@ -239,9 +239,9 @@ func ReadRulesJob(r database.Row, columns string, j *rules.Job) {
 	err := ReadJob(r, columns, &j.Job)
 	j.Rank = r.Int64(RankColumnIndex)
 	j.Slot, j.LaneID = rules.Slot(r.Int64(slotColumnIndex)), r.Int64(LaneColumnIndex)
-	j.LastNode, j.EncodedLastAttempt = r.Int64(LaneColumnIndex+14), r.Text(LaneColumnIndex+15)
+	j.LastLeasingNodeID, j.EncodedLastAttempt = r.Int64(LaneColumnIndex+14), r.Text(LaneColumnIndex+15)
 	j.StoredBytes, j.IsDamaged = r.Int64(LaneColumnIndex+16), err != nil
-	j.NewError, j.WriteScope = nil, rules.WriteRowOnly
+	j.NewError, j.WriteScope = nil, rules.WriteJobRowOnly
 }
 
 // AttemptColumns are the columns of an attempt, in the order in which ReadAttempt reads them.

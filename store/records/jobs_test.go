@@ -33,7 +33,8 @@ func TestEncodedInputIsValidJSON(t *testing.T) {
 	}
 }
 
-// SameRow finds each change of a job that changes an argument of JobRowArgs, except UpdatedAt, and no other change.
+// HaveEqualJobRows finds each change of a job that changes an argument of JobRowArgs, except UpdatedAt, and no other
+// change.
 func TestSameRowComparesRowArgs(t *testing.T) {
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[rules.Job]()) {
 		var original, changed rules.Job
@@ -53,15 +54,15 @@ func TestSameRowComparesRowArgs(t *testing.T) {
 			continue
 		}
 		want := field.Name == "UpdatedAt" || slices.Equal(JobRowArgs(&original), JobRowArgs(&changed))
-		if got := SameRow(&original, &changed); got != want {
+		if got := HaveEqualJobRows(&original, &changed); got != want {
 			t.Errorf("with another %s: got %t, want %t", field.Name, got, want)
 		}
 	}
 	first, second, other := "no such file", "no such file", "killed"
-	if !SameRow(&rules.Job{NewError: &first}, &rules.Job{NewError: &second}) {
+	if !HaveEqualJobRows(&rules.Job{NewError: &first}, &rules.Job{NewError: &second}) {
 		t.Error("jobs with equal errors differ")
 	}
-	if SameRow(&rules.Job{NewError: &first}, &rules.Job{NewError: &other}) {
+	if HaveEqualJobRows(&rules.Job{NewError: &first}, &rules.Job{NewError: &other}) {
 		t.Error("jobs with different errors are the same")
 	}
 }

@@ -29,7 +29,7 @@ func ReadSchedule(r database.Row, hasAllColumns bool) store.Schedule {
 		CatchUp:   store.CatchUpPolicy(t(6)), Overlap: store.OverlapPolicy(t(7)), RunsAtBoot: n(8) != 0, LastBootID: t(9),
 		CreatedAt: queue.UnixMillis(n(10)), LastOccurrenceAt: queue.UnixMillis(n(11)),
 		NextOccurrenceAt: queue.UnixMillis(n(12)), NextDueAt: queue.UnixMillis(n(13)),
-		PausedAt: queue.UnixMillis(n(14)), Note: t(17),
+		PausedAt: queue.UnixMillis(n(14)), PauseOrDamageNote: t(17),
 	}
 	if n(15) == 0 {
 		s.PausedByUID = new(int(n(16)))
@@ -48,7 +48,7 @@ func ReadSchedule(r database.Row, hasAllColumns bool) store.Schedule {
 	}
 	if err != nil {
 		s.JobDraft, s.IsDamaged = queue.Job{}, true
-		s.Note = fmt.Sprintf("the schedule cannot be read (%v); add it again with --replace", err)
+		s.PauseOrDamageNote = fmt.Sprintf("the schedule cannot be read (%v); add it again with --replace", err)
 	}
 	return s
 }

@@ -68,7 +68,7 @@ func TestRetriedJobMustFitWaitingLimits(t *testing.T) {
 	change := func(id string, verb queue.Verb, limit int64) error {
 		seq := f.jobByID(id).Seq
 		return f.runTx(func(r *Rules) error {
-			return r.Change(seq, store.Change{Verb: verb, UID: userA, MaxPendingJobs: limit})
+			return r.ChangeJob(seq, store.JobChange{Verb: verb, UID: userA, MaxPendingJobs: limit})
 		})
 	}
 	wantRejection(t, change("dead", queue.VerbRetry, 1), queue.CodeQueueFull, "max_pending is 1")

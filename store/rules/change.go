@@ -12,19 +12,19 @@ import (
 func readScopeFor(verb queue.Verb) ReadScope {
 	switch verb {
 	case queue.VerbCancel, queue.VerbRemove, queue.VerbHold:
-		return ReadSummary
+		return ReadJobSummary
 	case queue.VerbEdit:
-		return ReadFull
+		return ReadFullJob
 	}
-	return ReadSettings
+	return ReadJobSettings
 }
 
-// Change applies the verb of c to the job with the number seq; see store.Queue.ChangeJob.
-func (r *Rules) Change(seq int64, c store.Change) error {
-	if r.tx.Lease(seq) != nil {
+// ChangeJob applies the verb of c to the job with the number seq; see store.Queue.ChangeJob.
+func (r *Rules) ChangeJob(jobSeq int64, c store.JobChange) error {
+	if r.tx.Lease(jobSeq) != nil {
 		return store.ErrJobLeased
 	}
-	j, err := r.tx.Job(seq, readScopeFor(c.Verb))
+	j, err := r.tx.Job(jobSeq, readScopeFor(c.Verb))
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 		r.restartWaitingTime(&j, max(r.tx.Now(), j.RunAt)) // a released job does not wait for the end of its retry delay
 	case queue.VerbRetry, queue.VerbRetryDead:
 		if c.NewTimeout != nil {
-			j.Timeout, j.WriteScope = *c.NewTimeout, WriteSettings
+			j.Timeout, j.WriteScope = *c.NewTimeout, WriteJobSettings
 		}
 		j.Attempts, j.Deferrals, j.Shortages, j.RunnerCrashes = 0, 0, 0, 0
 		j.NewError, j.ExitCode, j.Signal, j.ExpiresAt = new(""), -1, 0, 0
@@ -94,24 +94,24 @@ func (r *Rules) stateForDependencies(j *Job, requestedState queue.State) queue.S
 }
 
 // prepareJobRestart prepares an ended job to wait for another start. It returns an error if a limit is reached, or if
-// another job has the unique key. Unless c.KeepDependants is true, it also adds a ParentChange, so that
+// another job has the unique key. Unless c.KeepDependantsCancelled is true, it also adds a ParentStateChange, so that
 // dependants that were cancelled because of this job wait for it.
-func (r *Rules) prepareJobRestart(j *Job, c *store.Change) error {
+func (r *Rules) prepareJobRestart(j *Job, c *store.JobChange) error {
 	if err := CheckWaitingLimits(r.tx, j.UID, 1, c.MaxPendingJobs, c.MaxPendingJobsPerUser); err != nil {
 		return err
 	}
 	if err := CheckQueueWaitingLimits(r.tx, map[string]int64{j.Queue: 1}); err != nil {
 		return err
 	}
-	if other, taken := r.successorWithUniqueKey(j); taken {
+	if other, taken := r.otherJobWithUniqueKey(j); taken {
 		return queue.Errorf(queue.CodeExists, "job %[1]s cannot run again, because job %[2]s was enqueued later with the "+
 			"same unique key, %[3]q; wait for job %[2]s, or cancel it", j.ID, other.ID, j.Unique)
 	}
-	if c.KeepDependants || !r.tx.HasEdges() {
+	if c.KeepDependantsCancelled || !r.tx.HasEdges() {
 		return nil
 	}
 	r.tx.WakeServiceAt(r.tx.Now())
-	r.addParentChange(j, ParentRerunState)
+	r.addParentStateChange(j, ParentRerunState)
 	return nil
 }
 
@@ -145,9 +145,9 @@ func (r *Rules) checkEdit(old, edited *Job) error {
 
 // applyEdit applies a user's changes to a waiting job. If its start time does not change, the job keeps the ageing
 // points that it has gained by waiting.
-func (r *Rules) applyEdit(j *Job, c *store.Change) error {
+func (r *Rules) applyEdit(j *Job, c *store.JobChange) error {
 	old := *j
-	sizeBefore, err := r.tx.StoredSize(&old.Job)
+	sizeBefore, err := r.tx.StoredJobBytes(&old.Job)
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (r *Rules) applyEdit(j *Job, c *store.Change) error {
 	if err := r.checkEdit(&old, j); err != nil {
 		return err
 	}
-	sizeAfter, err := r.tx.StoredSize(&j.Job)
+	sizeAfter, err := r.tx.StoredJobBytes(&j.Job)
 	if err == nil {
 		err = CheckUserByteLimit(r.tx, j.UID, sizeAfter-sizeBefore, c.MaxBytesPerUser)
 	}
@@ -165,7 +165,7 @@ func (r *Rules) applyEdit(j *Job, c *store.Change) error {
 		return err
 	}
 	j.StoredBytes += sizeAfter - sizeBefore
-	r.tx.AddUserBytes(j.UID, sizeAfter-sizeBefore, 0)
+	r.tx.AdjustUserBytes(j.UID, sizeAfter-sizeBefore, 0)
 	if old.Queue != j.Queue {
 		r.tx.CountStateTransition(&old, old.State, 0)
 		r.tx.CountStateTransition(j, 0, old.State)
@@ -180,7 +180,7 @@ func (r *Rules) applyEdit(j *Job, c *store.Change) error {
 	if j.RunAt != old.RunAt {
 		j.DueAt, j.AgingSince, j.ArrivalNumber = j.RunAt, max(r.tx.Now(), j.RunAt), r.tx.Counts().EnqueuedTotal
 	}
-	j.WriteScope = WriteFull
+	j.WriteScope = WriteFullJob
 	demandsChanged := !slices.Equal(old.Demands, j.Demands)
 	if demandsChanged {
 		r.recordErr(r.tx.AdjustGateJobCounts(&old, -1))

@@ -10,9 +10,9 @@ import (
 
 func (f *fixture) editJob(id string, change func(*queue.Job)) error {
 	f.t.Helper()
-	c := store.Change{Verb: queue.VerbEdit, UID: userA, EditJob: func(j *queue.Job) error { change(j); return nil }}
+	c := store.JobChange{Verb: queue.VerbEdit, UID: userA, EditJob: func(j *queue.Job) error { change(j); return nil }}
 	seq := f.jobByID(id).Seq
-	return f.runTx(func(r *Rules) error { return r.Change(seq, c) })
+	return f.runTx(func(r *Rules) error { return r.ChangeJob(seq, c) })
 }
 
 // A job whose queue or demands are edited is moved to the lane (list of ready jobs) of its new queue and
@@ -86,7 +86,7 @@ func TestRetryResetsJob(t *testing.T) {
 	seq := f.jobByID("1").Seq
 	f.advanceTime(time.Hour)
 	f.mustRunTx(func(r *Rules) error {
-		return r.Change(seq, store.Change{Verb: queue.VerbRetry, UID: userA, NewTimeout: &timeout})
+		return r.ChangeJob(seq, store.JobChange{Verb: queue.VerbRetry, UID: userA, NewTimeout: &timeout})
 	})
 	j := f.jobByID("1")
 	if j.Attempts != 0 || j.Error != "" || j.ExpiresAt != 0 || j.AgingSince != f.currentTime || j.Timeout != timeout {
@@ -102,7 +102,7 @@ func TestReleaseEndsRetryDelay(t *testing.T) {
 	f.wantClaim(1, "1")
 	e := f.newSettlement(f.leaseOf("1"), queue.Failed)
 	e.Decision.StartDelay = time.Hour
-	f.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
+	f.reportAndClaim(store.LeaseReport{Settlements: []store.Settlement{e}})
 	f.mustApplyVerb(queue.VerbHold, "1")
 	f.mustApplyVerb(queue.VerbRelease, "1")
 	if j := f.jobByID("1"); j.Attempts >= j.MaxAttempts {
@@ -128,7 +128,7 @@ func TestChangeAppliesOnlyInListedStates(t *testing.T) {
 	f.mustEnqueue(queue.Job{ID: "1"})
 	seq := f.jobByID("1").Seq
 	err := f.runTx(func(r *Rules) error {
-		return r.Change(seq, store.Change{Verb: queue.VerbCancel, UID: userA, AllowedStates: []queue.State{queue.Held}})
+		return r.ChangeJob(seq, store.JobChange{Verb: queue.VerbCancel, UID: userA, AllowedStates: []queue.State{queue.Held}})
 	})
 	if err != store.ErrJobStateChanged {
 		t.Errorf("the change returned %v; want %v", err, store.ErrJobStateChanged)

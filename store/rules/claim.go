@@ -34,8 +34,8 @@ type claimer struct {
 	// turnSteps counts the lanes that the current claim has checked in order to decide which user is next,
 	// and the jobs that it has leased.
 	turnSteps int
-	// ClaimReadBytes is the size in bytes of the jobs that this transaction has read in order to claim them.
-	ClaimReadBytes int
+	// ClaimBytesRead is the size in bytes of the jobs that this transaction has read in order to claim them.
+	ClaimBytesRead int
 }
 
 // Claim leases up to wantedJobs jobs that may start, in the order of their ranks. It stops when their size
@@ -44,7 +44,7 @@ type claimer struct {
 func (c *claimer) Claim(wantedJobs int) (jobs []queue.Job, hasMore bool, err error) {
 	bytes := 0
 	c.turnSteps = 0
-	clear(c.skippedPriorities)
+	clear(c.skippedPriorityByLaneID)
 	for len(jobs) < wantedJobs && bytes < MaxBytesReadPerClaim {
 		c.recordErr(c.OpenLanes())
 		q, scan := c.chooseNextQueue()
@@ -64,8 +64,8 @@ func (c *claimer) Claim(wantedJobs int) (jobs []queue.Job, hasMore bool, err err
 			continue
 		}
 		l := &scan.Lane
-		scan.ExpectedJobs = min(n, scan.ExpectedJobs)
-		scan.JobReadScope, scan.MaxDamagedJobs, scan.ClaimBytesRead = ReadFull, MaxLaneStepsPerTx-c.claimSteps, bytes
+		scan.ExpectedJobsPerLane = min(n, scan.ExpectedJobsPerLane)
+		scan.JobReadScope, scan.MaxDamagedJobs, scan.ClaimBytesRead = ReadFullJob, MaxLaneStepsPerTx-c.claimSteps, bytes
 		scan.WantedJobs = min(n, scan.WantedJobs, wantedJobs-len(jobs), q.LeasableJobs)
 		c.stopScanAtClosedLanes(&scan)
 		c.recordErr(c.lanes.ScanLane(&scan))
@@ -86,7 +86,7 @@ func (c *claimer) Claim(wantedJobs int) (jobs []queue.Job, hasMore bool, err err
 			c.markResourcesDirty()
 		}
 	}
-	c.ClaimReadBytes += bytes
+	c.ClaimBytesRead += bytes
 	return jobs, (hasMore || bytes >= MaxBytesReadPerClaim) && len(jobs) == 0, c.err
 }
 
@@ -204,8 +204,8 @@ func (c *claimer) stopScanAtClosedLanes(scan *LaneScan) {
 // leaseJob leases a job. It writes the row of the job only if the job takes units of resources, because their
 // numbers are stored in the row. Other leases are stored in a list; see docs/decisions/0003.
 func (c *claimer) leaseJob(j *Job, l *Lane, turn UserTurn) {
-	j.Fence += c.leases.FenceStep()
-	j.LastNode = c.settings.Node().ID
+	j.Fence += c.leases.RandomFenceIncrement()
+	j.LastLeasingNodeID = c.settings.Node().ID
 	if _, reranking := c.settings.Order(); reranking {
 		j.Rank = computeRank(c.settings, &j.Job)
 	}
@@ -220,7 +220,7 @@ func (c *claimer) leaseJob(j *Job, l *Lane, turn UserTurn) {
 	lease.Job.Execution = queue.Execution{}
 	c.leases.PutLease(lease)
 	if len(l.GateNeeds) > 0 { // skipped lanes may need the units that the job has taken
-		clear(c.skippedPriorities)
+		clear(c.skippedPriorityByLaneID)
 	}
 	if j.HeldUnits != "" {
 		c.recordErr(c.jobs.PutJob(j))

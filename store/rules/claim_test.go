@@ -151,7 +151,7 @@ func TestQueuesShareStartsByWeight(t *testing.T) {
 	for i := range 12 {
 		f.mustEnqueue(queue.Job{ID: fmt.Sprint("a", i), Queue: "a"}, queue.Job{ID: fmt.Sprint("b", i), Queue: "b"})
 	}
-	got := f.claim(8)
+	got := f.claimJobIDs(8)
 	if a, b := strings.Count(got, "a"), strings.Count(got, "b"); a != 6 || b != 2 {
 		t.Errorf("a claim of 8 jobs took %d and %d of the queues with weights 3 and 1 (%s); want 6 and 2", a, b, got)
 	}
@@ -165,11 +165,11 @@ func TestEmptyQueueSavesNoTurns(t *testing.T) {
 	for i := range 20 {
 		f.mustEnqueue(queue.Job{ID: fmt.Sprint("a", i), Queue: "a"})
 	}
-	f.claim(10)
+	f.claimJobIDs(10)
 	for i := range 10 {
 		f.mustEnqueue(queue.Job{ID: fmt.Sprint("b", i), Queue: "b"})
 	}
-	if got := f.claim(6); strings.Count(got, "b") > 3 {
+	if got := f.claimJobIDs(6); strings.Count(got, "b") > 3 {
 		t.Errorf("a claim of 6 jobs took %s; want at most 3 jobs of the queue that was empty before", got)
 	}
 }

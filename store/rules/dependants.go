@@ -16,45 +16,45 @@ type DependencyEdge struct {
 	OnFailure queue.OnDependencyFailure
 }
 
-// ParentChange records that a parent has ended in ParentState, was removed (ParentState 0), or runs again
+// ParentStateChange records that a parent has ended in ParentState, was removed (ParentState 0), or runs again
 // (ParentRerunState). It applies to the parent's edges with ids up to LastEdgeID. These edges must still be decided or,
-// if the parent runs again, made undecided. In this package, a ParentChange is called a note.
-type ParentChange struct {
+// if the parent runs again, made undecided. In this package, a ParentStateChange is called a note.
+type ParentStateChange struct {
 	ID          int64
 	ParentSeq   int64
 	ParentState queue.State
 	LastEdgeID  int64
 }
 
-// ParentRerunState is the value of ParentChange.ParentState for a parent that runs again. Dependants that were
+// ParentRerunState is the value of ParentStateChange.ParentState for a parent that runs again. Dependants that were
 // cancelled because of the parent wait for it a second time.
 const ParentRerunState = ^queue.State(0)
 
-// MaxChangesPerParent is how many notes one parent may have before its edges are decided. Otherwise a user who
+// MaxStateChangesPerParent is how many notes one parent may have before its edges are decided. Otherwise a user who
 // retries a job many times could store any number of notes.
-const MaxChangesPerParent = 8
+const MaxStateChangesPerParent = 8
 
-// addParentChange adds a note for the dependants of a job; see ParentChange. The job's previous note decides the edges
-// that existed when it was added, so the new note applies only to later edges. But if one of the two notes says that
-// the parent runs again (a Rerun note), the new note applies to all edges. If a Rerun note would exceed
-// MaxChangesPerParent, the last Rerun note is extended to all current edges instead, and the notes after it are
+// addParentStateChange adds a note for the dependants of a job; see ParentStateChange. The job's previous note decides
+// the edges that existed when it was added, so the new note applies only to later edges. But if one of the two notes
+// says that the parent runs again (a Rerun note), the new note applies to all edges. If a Rerun note would exceed
+// MaxStateChangesPerParent, the last Rerun note is extended to all current edges instead, and the notes after it are
 // deleted.
-func (r *Rules) addParentChange(j *Job, state queue.State) {
+func (r *Rules) addParentStateChange(j *Job, newParentState queue.State) {
 	if !r.tx.HasEdges() {
 		return
 	}
-	n, newest, err := r.tx.CountParentChanges(j.Seq)
+	n, newest, err := r.tx.CountParentStateChanges(j.Seq)
 	r.recordErr(err)
 	after := int64(0)
 	switch {
-	case n > 0 && state != ParentRerunState && newest.ParentState != ParentRerunState:
+	case n > 0 && newParentState != ParentRerunState && newest.ParentState != ParentRerunState:
 		after = newest.LastEdgeID
-	case n >= MaxChangesPerParent && state == ParentRerunState:
-		if found, err := r.tx.ExtendRerunChange(j.Seq); r.hasFailed(err) || found {
+	case n >= MaxStateChangesPerParent && newParentState == ParentRerunState:
+		if found, err := r.tx.ExtendParentRerunChange(j.Seq); r.hasFailed(err) || found {
 			return
 		}
 	}
-	r.recordErr(r.tx.AddParentChange(j.Seq, j.UID, state, after))
+	r.recordErr(r.tx.AddParentStateChange(j.Seq, j.UID, newParentState, after))
 }
 
 // maxEdgesResolvedPerTx limits the edges that are decided in one transaction. While the edges of a job with 100,000
@@ -66,7 +66,7 @@ const maxEdgesResolvedPerTx = 50
 // ApplyDueChanges handles.
 func (r *Rules) ResolveChangedDependencies() (hasMore bool, err error) {
 	for remaining := maxEdgesResolvedPerTx; remaining > 0; {
-		e, found, err := r.tx.NextParentChange()
+		e, found, err := r.tx.NextParentStateChange()
 		if r.hasFailed(err) || !found {
 			return false, r.err
 		}
@@ -78,13 +78,13 @@ func (r *Rules) ResolveChangedDependencies() (hasMore bool, err error) {
 		}
 		if done < len(edges) {
 			r.tx.WakeServiceAt(r.tx.Now())
-			r.recordErr(r.tx.PostponeParentChanges(e.ParentSeq))
+			r.recordErr(r.tx.PostponeParentStateChanges(e.ParentSeq))
 			return true, r.err
 		}
 		if len(edges) < remaining {
-			r.recordErr(r.tx.DeleteParentChange(e.ID))
+			r.recordErr(r.tx.DeleteParentStateChange(e.ID))
 		} else { // the parent has many edges, so let other parents of the user go first
-			r.recordErr(r.tx.PostponeParentChanges(e.ParentSeq))
+			r.recordErr(r.tx.PostponeParentStateChanges(e.ParentSeq))
 		}
 		remaining -= max(1, len(edges))
 	}
@@ -103,7 +103,7 @@ func (r *Rules) updateEdgeStatus(e *DependencyEdge, parentState queue.State) {
 		status = store.Broken
 	}
 	r.recordErr(r.tx.SetEdgeStatus(e, status))
-	j, err := r.tx.Job(e.ChildSeq, ReadSummary)
+	j, err := r.tx.Job(e.ChildSeq, ReadJobSummary)
 	switch {
 	case errors.Is(err, queue.ErrNotFound):
 	case r.hasFailed(err):
@@ -141,12 +141,12 @@ func (r *Rules) makeChildWaitAgain(j *Job) {
 	if broken, err := r.tx.HasEdgeWithStatus(j.Seq, store.Broken); r.hasFailed(err) || broken {
 		return
 	}
-	if _, taken := r.successorWithUniqueKey(j); taken {
+	if _, taken := r.otherJobWithUniqueKey(j); taken {
 		return
 	}
 	r.restartWaitingTime(j, r.tx.Now())
 	r.applyDeclaredLimits(j)
-	r.addParentChange(j, ParentRerunState)
+	r.addParentStateChange(j, ParentRerunState)
 	r.MoveToState(j, queue.Blocked, queue.EventRetried, dependencyEventDetail)
 }
 

@@ -212,7 +212,7 @@ func TestRetriedParentLeavesIneligibleDependantsCancelled(t *testing.T) {
 			c.prepare(f)
 			seq := f.jobByID("parent").Seq
 			f.mustRunTx(func(r *Rules) error {
-				return r.Change(seq, store.Change{Verb: queue.VerbRetry, UID: userA, KeepDependants: c.alone})
+				return r.ChangeJob(seq, store.JobChange{Verb: queue.VerbRetry, UID: userA, KeepDependantsCancelled: c.alone})
 			})
 			f.wantStates("child", c.want)
 		})
@@ -263,7 +263,7 @@ func TestDependantsAreReleasedInSeveralTransactions(t *testing.T) {
 	}
 }
 
-// However often a user ends and retries a parent, at most MaxChangesPerParent notes (changes that its dependants
+// However often a user ends and retries a parent, at most MaxStateChangesPerParent notes (changes that its dependants
 // have not seen yet) about the parent are stored.
 func TestStoredParentChangesAreLimited(t *testing.T) {
 	f := newFixture(t)
@@ -271,15 +271,15 @@ func TestStoredParentChangesAreLimited(t *testing.T) {
 	f.mustEnqueue(draftDependingOn("child", "parent", queue.ParentCompleted))
 	parent, r := f.jobByID("parent"), &Rules{}
 	r.Init(f.newTx(), &f.rechecks)
-	for range 2 * MaxChangesPerParent {
+	for range 2 * MaxStateChangesPerParent {
 		for _, state := range []queue.State{queue.Dead, ParentRerunState} {
-			if r.addParentChange(parent, state); r.Err() != nil {
+			if r.addParentStateChange(parent, state); r.Err() != nil {
 				t.Fatal(r.Err())
 			}
 		}
 	}
-	if n := len(f.parentChanges); n > MaxChangesPerParent+1 {
-		t.Errorf("%d notes are stored; want at most %d", n, MaxChangesPerParent+1)
+	if n := len(f.parentChanges); n > MaxStateChangesPerParent+1 {
+		t.Errorf("%d notes are stored; want at most %d", n, MaxStateChangesPerParent+1)
 	}
 }
 
@@ -334,7 +334,7 @@ func TestEditReplacesParentsWithoutCycle(t *testing.T) {
 	edit := func(id, parent string) error {
 		seq := f.jobByID(id).Seq
 		return f.runTx(func(r *Rules) error {
-			return r.Change(seq, store.Change{Verb: queue.VerbEdit, UID: userA, EditJob: func(j *queue.Job) error {
+			return r.ChangeJob(seq, store.JobChange{Verb: queue.VerbEdit, UID: userA, EditJob: func(j *queue.Job) error {
 				j.DependsOn = []queue.Dependency{{ParentID: parent, Condition: queue.ParentCompleted}}
 				return nil
 			}})

@@ -10,14 +10,14 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Exchange records what a worker pool reports about its leases, and then claims the jobs that the pool wants.
-func (r *Rules) Exchange(report *store.LeaseReport) (grant store.Grant, err error) {
+// ReportAndClaim records what a worker pool reports about its leases, and then claims the jobs that the pool wants.
+func (r *Rules) ReportAndClaim(report *store.LeaseReport) (grant store.ReportAndClaimResult, err error) {
 	reportStale := func(l queue.Lease) { grant.StaleLeases = append(grant.StaleLeases, l) }
-	for i := range report.Starts {
-		r.recordAttemptStart(&report.Starts[i], reportStale)
+	for i := range report.AttemptStarts {
+		r.recordAttemptStart(&report.AttemptStarts[i], reportStale)
 	}
-	for i := range report.Progress {
-		r.recordProgress(&report.Progress[i], reportStale)
+	for i := range report.ProgressReports {
+		r.recordProgress(&report.ProgressReports[i], reportStale)
 	}
 	for i := range report.Settlements {
 		r.settle(&report.Settlements[i], report.MaxBytesPerUser, reportStale)
@@ -31,7 +31,8 @@ func (r *Rules) Exchange(report *store.LeaseReport) (grant store.Grant, err erro
 		if l == nil || l.AttemptStarted {
 			continue
 		}
-		if err := r.Change(c.Seq, c.Change); errors.As(err, new(*queue.Error)) || errors.Is(err, store.ErrJobStateChanged) {
+		if err := r.ChangeJob(c.Seq, c.JobChange); errors.As(err, new(*queue.Error)) ||
+			errors.Is(err, store.ErrJobStateChanged) {
 			if grant.RejectedChanges == nil {
 				grant.RejectedChanges = map[queue.Lease]error{}
 			}
@@ -40,8 +41,8 @@ func (r *Rules) Exchange(report *store.LeaseReport) (grant store.Grant, err erro
 			r.recordErr(err)
 		}
 	}
-	if report.WantedJobs > 0 && r.err == nil {
-		grant.ClaimedJobs, _, err = r.Claim(report.WantedJobs)
+	if report.WantedJobCount > 0 && r.err == nil {
+		grant.ClaimedJobs, _, err = r.Claim(report.WantedJobCount)
 		r.recordErr(err)
 	}
 	return grant, r.err
@@ -85,7 +86,7 @@ func (r *Rules) recordProgress(p *store.AttemptProgress, reportStale func(queue.
 	j := new(l.Job)
 	r.putProgress(j, &p.Progress)
 	r.tx.PutLease(&Lease{Job: *j, AttemptStarted: true, HeldGateUnits: l.HeldGateUnits})
-	r.tx.NotifyWatches(j.Seq)
+	r.tx.NotifyJobWatches(j.Seq)
 	detail := encodeEventDetail(queue.EventDetail{AttemptNumber: j.StartedAttempts + 1, ProgressPercent: &p.Percent})
 	r.recordErr(r.tx.AddEvent(queue.EventProgress, &j.Job, j.State, detail))
 }
@@ -104,14 +105,14 @@ func (r *Rules) putProgress(j *Job, progress *queue.Progress) {
 
 // settle records how a lease has ended. If the lease is stale (has ended), it calls reportStale instead. maxBytes
 // limits the bytes that the job's user may hold; 0 means unlimited.
-func (r *Rules) settle(settlement *store.Settlement, maxBytes int64, reportStale func(queue.Lease)) {
+func (r *Rules) settle(settlement *store.Settlement, maxUserBytes int64, reportStale func(queue.Lease)) {
 	l := r.currentLease(settlement.Lease)
 	if l == nil {
 		reportStale(settlement.Lease)
 		return
 	}
 	if settlement.Decision.RecordsAttempt {
-		settlement = r.makeRoomForAttempt(settlement, &l.Job, maxBytes)
+		settlement = r.makeRoomForAttempt(settlement, &l.Job, maxUserBytes)
 		// Making room may have removed outputs or a record of earlier attempts, so read the lease again.
 		l = r.currentLease(settlement.Lease)
 	}
@@ -126,7 +127,7 @@ func (r *Rules) settle(settlement *store.Settlement, maxBytes int64, reportStale
 	}
 	// If no attempt ran, the job keeps the results of its last attempt.
 	if !d.RecordsAttempt {
-		j.Shortages += boolToInt(d.CountsShortage)
+		j.Shortages += boolToInt(d.CountsAsShortage)
 		if d.Error != "" {
 			j.NewError = &d.Error
 		}
@@ -135,7 +136,7 @@ func (r *Rules) settle(settlement *store.Settlement, maxBytes int64, reportStale
 			kind, detail = queue.EventHeld, disownedEventDetail
 		}
 		r.MoveToState(j, d.NextState, kind, detail)
-		r.disownAfterLease(j)
+		r.disownJobAfterLease(j)
 		return
 	}
 	if !l.AttemptStarted {
@@ -149,11 +150,11 @@ func (r *Rules) settle(settlement *store.Settlement, maxBytes int64, reportStale
 	if settlement.Progress != nil || !l.AttemptStarted {
 		r.putProgress(j, settlement.Progress)
 	}
-	applyResult(j, settlement)
-	r.tx.AddUserBytes(j.UID, j.StoredBytes-l.Job.StoredBytes, store.OutputSize(a))
+	copyAttemptResultsToJob(j, settlement)
+	r.tx.AdjustUserBytes(j.UID, j.StoredBytes-l.Job.StoredBytes, store.AttemptOutputBytes(a))
 	r.recordErr(r.tx.AddAttempt(j, settlement))
 	r.MoveToState(j, d.NextState, queue.EventEnded, attemptEndEventDetail(j.StartedAttempts, a, settlement))
-	r.disownAfterLease(j)
+	r.disownJobAfterLease(j)
 }
 
 // clearRunningFields resets the fields of a job that describe a running attempt, and sets the reason for its
@@ -162,16 +163,17 @@ func clearRunningFields(j *Job, settlement *store.Settlement) {
 	j.Reason, j.WorkerID, j.PID = settlement.Decision.Reason, "", 0
 }
 
-// applyResult copies the results of an ended attempt to its job.
-func applyResult(j *Job, settlement *store.Settlement) {
+// copyAttemptResultsToJob copies the results of an ended attempt to its job.
+func copyAttemptResultsToJob(j *Job, settlement *store.Settlement) {
 	d, a := &settlement.Decision, &settlement.Attempt
 	j.EndedAt = a.EndedAt
-	j.OutputBytes, j.StoredBytes = j.OutputBytes+store.OutputSize(a), j.StoredBytes+store.AttemptRecordSize(settlement,
-		j.StartedAttempts)
+	j.OutputBytes, j.StoredBytes = j.OutputBytes+store.AttemptOutputBytes(a), j.StoredBytes+
+		store.AttemptRecordBytes(settlement,
+			j.StartedAttempts)
 	j.StartedAttempts++
-	j.Attempts, j.Deferrals, j.RunnerCrashes = j.Attempts+boolToInt(d.CountsAttempt), j.Deferrals+
-		boolToInt(d.CountsDeferral),
-		j.RunnerCrashes+boolToInt(d.CountsRunnerCrash)
+	j.Attempts, j.Deferrals, j.RunnerCrashes = j.Attempts+boolToInt(d.CountsTowardMaxAttempts), j.Deferrals+
+		boolToInt(d.CountsAsDeferral),
+		j.RunnerCrashes+boolToInt(d.CountsAsRunnerCrash)
 	j.Shortages, j.NeedsIsolation = 0, d.NeedsIsolation
 	j.StartedAt, j.ExitCode, j.Signal, j.NewError = a.StartedAt, a.ExitCode, a.Signal, &d.Error
 }
@@ -179,18 +181,18 @@ func applyResult(j *Job, settlement *store.Settlement) {
 // PredictSettledRow returns the row that a job will have when the end of its attempt is recorded, so that the row
 // can be written early. It returns nil if the row cannot be predicted. maxBytes limits the bytes that the
 // job's user may hold; 0 means unlimited. PredictSettledRow changes nothing.
-func (r *Rules) PredictSettledRow(settlement *store.Settlement, maxBytes int64) *Job {
+func (r *Rules) PredictSettledRow(settlement *store.Settlement, maxUserBytes int64) *Job {
 	l := r.currentLease(settlement.Lease)
 	if l == nil || !settlement.Decision.RecordsAttempt || !settlement.Decision.NextState.HasEnded() {
 		return nil
 	}
-	added := store.OutputSize(&settlement.Attempt) + store.AttemptRecordSize(settlement, l.Job.StartedAttempts)
-	if maxBytes > 0 && r.tx.UserCounts(l.Job.UID).UsedBytes+added > maxBytes {
+	added := store.AttemptOutputBytes(&settlement.Attempt) + store.AttemptRecordBytes(settlement, l.Job.StartedAttempts)
+	if maxUserBytes > 0 && r.tx.UserCounts(l.Job.UID).UsedBytes+added > maxUserBytes {
 		return nil // the removal of old outputs may change the row
 	}
 	j := l.Job
 	clearRunningFields(&j, settlement)
-	applyResult(&j, settlement)
+	copyAttemptResultsToJob(&j, settlement)
 	j.HeldUnits, j.Slot = "", SlotNotQueued
 	r.setState(&j, settlement.Decision.NextState)
 	return &j
@@ -210,7 +212,7 @@ func elapsedTime(start, end queue.UnixMillis) time.Duration {
 }
 
 // RecordPause records that a running job is paused or resumed.
-func (r *Rules) RecordPause(p store.PauseRequest) error {
+func (r *Rules) RecordPause(p store.JobPauseRequest) error {
 	l := r.currentLease(p.Lease)
 	switch {
 	case l == nil:
@@ -245,8 +247,8 @@ func (r *Rules) releaseLease(lease queue.Lease, reportStale func(queue.Lease)) {
 	r.endLease(l)
 	r.assignSlot(j)
 	r.recordErr(r.tx.PutJob(j))
-	r.tx.NotifyWatches(j.Seq)
-	r.disownAfterLease(j)
+	r.tx.NotifyJobWatches(j.Seq)
+	r.disownJobAfterLease(j)
 }
 
 func encodeEventDetail(d queue.EventDetail) []byte {
@@ -271,7 +273,7 @@ func attemptEndEventDetail(attemptNumber int, a *queue.Attempt, settlement *stor
 		d.ExitCode = &a.ExitCode
 	}
 	if settlement.EndedByUID != nil {
-		d.Verb = settlement.EndVerb
+		d.Verb = settlement.EndedByVerb
 	}
 	return encodeEventDetail(d)
 }

@@ -15,10 +15,10 @@ import (
 func TestReportOfEndedLeaseChangesNothing(t *testing.T) {
 	reports := map[string]func(*fixture, queue.Lease) store.LeaseReport{
 		"started": func(f *fixture, l queue.Lease) store.LeaseReport {
-			return store.LeaseReport{Starts: []store.AttemptStart{{Lease: l, StartedAt: f.currentTime}}}
+			return store.LeaseReport{AttemptStarts: []store.AttemptStart{{Lease: l, StartedAt: f.currentTime}}}
 		},
 		"progress": func(f *fixture, l queue.Lease) store.LeaseReport {
-			return store.LeaseReport{Progress: []store.AttemptProgress{{Lease: l, Progress: queue.Progress{Percent: 50}}}}
+			return store.LeaseReport{ProgressReports: []store.AttemptProgress{{Lease: l, Progress: queue.Progress{Percent: 50}}}}
 		},
 		"ended": func(f *fixture, l queue.Lease) store.LeaseReport {
 			return store.LeaseReport{Settlements: []store.Settlement{f.newSettlement(l, queue.Completed)}}
@@ -28,7 +28,7 @@ func TestReportOfEndedLeaseChangesNothing(t *testing.T) {
 		},
 		"changed": func(_ *fixture, l queue.Lease) store.LeaseReport {
 			return store.LeaseReport{LeasedJobChanges: []store.LeasedJobChange{{Lease: l,
-				Change: store.Change{Verb: queue.VerbCancel, UID: userA}}}}
+				JobChange: store.JobChange{Verb: queue.VerbCancel, UID: userA}}}}
 		},
 	}
 	lose := map[string]func(*fixture) queue.Lease{
@@ -55,7 +55,7 @@ func TestReportOfEndedLeaseChangesNothing(t *testing.T) {
 				f.wantClaim(1, "1")
 				lease := lost(f)
 				before, attempts, current := f.jobByID("1"), len(f.attempts[lease.Seq]), f.leases[lease.Seq]
-				g := f.exchange(report(f, lease))
+				g := f.reportAndClaim(report(f, lease))
 				if !slices.Contains(g.StaleLeases, lease) {
 					t.Errorf("the stale leases are %v; want %v among them", g.StaleLeases, lease)
 				}
@@ -77,7 +77,8 @@ func TestStartedLeaseIsNotReleased(t *testing.T) {
 	f.wantClaim(1, "1")
 	f.reportJobsStarted("1")
 	lease := f.leaseOf("1")
-	if g := f.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{lease}}); !slices.Contains(g.StaleLeases, lease) {
+	if g := f.reportAndClaim(store.LeaseReport{ReleasedLeases: []queue.Lease{lease}}); !slices.Contains(g.StaleLeases,
+		lease) {
 		t.Errorf("the stale leases are %v; want the one that has started", g.StaleLeases)
 	}
 	f.wantStates("1", "processing")
@@ -110,9 +111,9 @@ func TestSettleWithoutStartRecordsNoAttempt(t *testing.T) {
 	f.mustEnqueue(queue.Job{ID: "1"})
 	f.wantClaim(1, "1")
 	e := store.Settlement{Lease: f.leaseOf("1")}
-	e.Decision = queue.AttemptDecision{NextState: queue.Pending, CountsShortage: true, StartDelay: time.Minute,
+	e.Decision = queue.AttemptDecision{NextState: queue.Pending, CountsAsShortage: true, StartDelay: time.Minute,
 		Error: "no memory"}
-	f.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
+	f.reportAndClaim(store.LeaseReport{Settlements: []store.Settlement{e}})
 	j := f.jobByID("1")
 	if j.StartedAttempts != 0 || j.Shortages != 1 || j.Error != "no memory" || len(f.attempts[j.Seq]) != 0 {
 		t.Errorf("the job has %d runs, %d refunds, the error %q; want none, 1 and the reason", j.StartedAttempts, j.Shortages,
@@ -130,7 +131,7 @@ func TestRetryWaitsForItsDelay(t *testing.T) {
 	f.wantClaim(1, "1")
 	e := f.newSettlement(f.leaseOf("1"), queue.Failed)
 	e.Decision.StartDelay = 4 * time.Second
-	f.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
+	f.reportAndClaim(store.LeaseReport{Settlements: []store.Settlement{e}})
 	f.advanceTime(4*time.Second - time.Millisecond)
 	f.wantClaim(1, "")
 	f.advanceTime(time.Millisecond)
@@ -157,9 +158,10 @@ func TestChangeDuringLeaseAppliesAfterRelease(t *testing.T) {
 		t.Errorf("a change of a leased job returned %v; want %v", err, store.ErrJobLeased)
 	}
 	second := f.leaseOf("2")
-	g := f.exchange(store.LeaseReport{LeasedJobChanges: []store.LeasedJobChange{
-		{Lease: f.leaseOf("1"), Change: store.Change{Verb: queue.VerbCancel, UID: userA}},
-		{Lease: second, Change: store.Change{Verb: queue.VerbRelease, UID: userA, AllowedStates: []queue.State{queue.Held}}},
+	g := f.reportAndClaim(store.LeaseReport{LeasedJobChanges: []store.LeasedJobChange{
+		{Lease: f.leaseOf("1"), JobChange: store.JobChange{Verb: queue.VerbCancel, UID: userA}},
+		{Lease: second, JobChange: store.JobChange{Verb: queue.VerbRelease, UID: userA,
+			AllowedStates: []queue.State{queue.Held}}},
 	}})
 	f.wantStates("1 2", "cancelled pending")
 	if g.RejectedChanges[second] == nil {
@@ -176,7 +178,7 @@ func TestPauseIsRecordedOnlyWhileRunning(t *testing.T) {
 	pause := func(on bool) error {
 		lease := f.leaseOf("1")
 		return f.runTx(func(r *Rules) error {
-			return r.RecordPause(store.PauseRequest{Lease: lease, Paused: on, RequesterUID: userA})
+			return r.RecordPause(store.JobPauseRequest{Lease: lease, Paused: on, RequesterUID: userA})
 		})
 	}
 	if err := pause(true); err != store.ErrJobLeased {
@@ -203,13 +205,13 @@ func TestProgressIsKeptAfterAttemptEnds(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1"})
 	f.wantClaim(1, "1")
-	report := store.LeaseReport{Progress: []store.AttemptProgress{{Lease: f.leaseOf("1"),
+	report := store.LeaseReport{ProgressReports: []store.AttemptProgress{{Lease: f.leaseOf("1"),
 		Progress: queue.Progress{Percent: 50}}}}
-	if g := f.exchange(report); len(g.StaleLeases) != 1 {
+	if g := f.reportAndClaim(report); len(g.StaleLeases) != 1 {
 		t.Error("progress was recorded for an attempt that has not started")
 	}
 	f.reportJobsStarted("1")
-	f.exchange(report)
+	f.reportAndClaim(report)
 	f.reportJobsCompleted("1")
 	if p := f.jobByID("1").Progress; p == nil || p.Percent != 50 {
 		t.Errorf("the progress of the ended job is %v; want 50 %%", p)
@@ -220,7 +222,7 @@ func TestProgressIsKeptAfterAttemptEnds(t *testing.T) {
 }
 
 // PredictSettledRow returns the same row that a settlement then writes.
-func TestPredictRowMatchesSettlement(t *testing.T) {
+func TestPredictedSettledRowMatchesSettlement(t *testing.T) {
 	f := newFixture(t)
 	f.node.ResourceUnits = map[string]int{"gpu": 1}
 	f.mustEnqueue(draftWithDemands("1", "resource:gpu:1"))
@@ -230,7 +232,7 @@ func TestPredictRowMatchesSettlement(t *testing.T) {
 	e.Attempt.Output = []byte("text")
 	var predicted *Job
 	f.mustRunTx(func(r *Rules) error { predicted = r.PredictSettledRow(&e, 0); return nil })
-	f.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
+	f.reportAndClaim(store.LeaseReport{Settlements: []store.Settlement{e}})
 	got, want := f.jobByID("1"), predicted
 	if got.State != want.State || got.Slot != want.Slot || got.StartedAttempts != want.StartedAttempts ||
 		got.StoredBytes != want.StoredBytes ||
@@ -247,11 +249,11 @@ func TestNewOutputReplacesOlderOutputs(t *testing.T) {
 		f.wantClaim(1, id)
 		e := f.newSettlement(f.leaseOf(id), queue.Completed)
 		e.Attempt.Output = []byte(strings.Repeat("x", 1000))
-		f.exchange(store.LeaseReport{Settlements: []store.Settlement{e}, MaxBytesPerUser: limit})
+		f.reportAndClaim(store.LeaseReport{Settlements: []store.Settlement{e}, MaxBytesPerUser: limit})
 	}
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1"}, queue.Job{ID: "2"}, queue.Job{ID: "3"})
-	limit := f.bytesByUID[userA].total + 1000 // leaves room for one output
+	limit := f.bytesByUID[userA].storedAndOutputBytes + 1000 // leaves room for one output
 	end(f, "1", limit)
 	end(f, "2", limit)
 	if a, b := f.jobByID("1").OutputBytes, f.jobByID("2").OutputBytes; a != 0 || b != 1000 {
@@ -265,7 +267,7 @@ func TestNewOutputReplacesOlderOutputs(t *testing.T) {
 }
 
 // The detail of an ended attempt is the encoded EventDetail, also if it is written without the encoder.
-func TestEndedDetailIsEncodedEventDetail(t *testing.T) {
+func TestAttemptEndDetailIsEncodedEventDetail(t *testing.T) {
 	uid := 1000
 	for _, c := range []struct {
 		attempt    queue.Attempt
@@ -279,7 +281,7 @@ func TestEndedDetailIsEncodedEventDetail(t *testing.T) {
 			queue.EventDetail{ExitCode: new(int64(0)), HasOutput: true}},
 		{queue.Attempt{StartedAt: 7}, store.Settlement{Decision: queue.AttemptDecision{Reason: queue.ReasonTimedOut}},
 			queue.EventDetail{ExitCode: new(int64(0)), Reason: queue.ReasonTimedOut}},
-		{queue.Attempt{StartedAt: 7}, store.Settlement{EndedByUID: &uid, EndVerb: "cancel"},
+		{queue.Attempt{StartedAt: 7}, store.Settlement{EndedByUID: &uid, EndedByVerb: "cancel"},
 			queue.EventDetail{ExitCode: new(int64(0)), CausedByUID: &uid, Verb: "cancel"}},
 	} {
 		c.want.AttemptNumber, c.want.StartedAt = 2, 7

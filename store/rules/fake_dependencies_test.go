@@ -11,7 +11,7 @@ import (
 type fakeDependencyTables struct {
 	edges              []fakeEdge
 	parentChanges      []fakeParentChange
-	lastChangeOwnerUID int // owner of the parent whose note NextParentChange returned last
+	lastChangeOwnerUID int // owner of the parent whose note NextParentStateChange returned last
 
 	schedules         map[string]store.Schedule
 	occurrenceRecords map[string][]store.OccurrenceRecord // by name of the schedule
@@ -23,9 +23,9 @@ type fakeEdge struct {
 	status    store.DependencyStatus
 }
 
-// fakeParentChange is a ParentChange with the uid of the parent's owner.
+// fakeParentChange is a ParentStateChange with the uid of the parent's owner.
 type fakeParentChange struct {
-	ParentChange
+	ParentStateChange
 	ownerUID int
 }
 
@@ -66,7 +66,7 @@ func (f fakeDependencies) UnresolvedParentSeqs(childSeq int64, limit int) (paren
 	return parents, nil
 }
 
-func (f fakeDependencies) EdgesToResolve(change ParentChange, limit int) (edges []DependencyEdge, err error) {
+func (f fakeDependencies) EdgesToResolve(change ParentStateChange, limit int) (edges []DependencyEdge, err error) {
 	status := store.Unresolved
 	if change.ParentState == ParentRerunState {
 		status = store.Broken
@@ -80,33 +80,34 @@ func (f fakeDependencies) EdgesToResolve(change ParentChange, limit int) (edges 
 }
 
 // newestEdgeID returns the highest id of those edges (dependencies) of a parent that are not satisfied.
-func (f fakeDependencies) newestEdgeID(parentSeq int64) (id int64) {
+func (f fakeDependencies) newestEdgeID(parentSeq int64) (edgeID int64) {
 	for _, e := range f.data.edges {
 		if e.parentSeq == parentSeq && e.status != store.Satisfied {
-			id = max(id, e.ID)
+			edgeID = max(edgeID, e.ID)
 		}
 	}
-	return id
+	return edgeID
 }
 
-func (f fakeDependencies) AddParentChange(parentSeq int64, uid int, state queue.State, afterEdge int64) error {
-	if upto := f.newestEdgeID(parentSeq); upto > afterEdge {
-		e := ParentChange{ID: f.data.newID(), ParentSeq: parentSeq, ParentState: state, LastEdgeID: upto}
+func (f fakeDependencies) AddParentStateChange(parentSeq int64, uid int, state queue.State, afterEdgeID int64) error {
+	if upto := f.newestEdgeID(parentSeq); upto > afterEdgeID {
+		e := ParentStateChange{ID: f.data.newID(), ParentSeq: parentSeq, ParentState: state, LastEdgeID: upto}
 		f.data.parentChanges = append(f.data.parentChanges, fakeParentChange{e, uid})
 	}
 	return nil
 }
 
-func (f fakeDependencies) CountParentChanges(parentSeq int64) (n int64, newest ParentChange, err error) {
+func (f fakeDependencies) CountParentStateChanges(parentSeq int64) (changeCount int64, newestChange ParentStateChange,
+	err error) {
 	for _, note := range f.data.parentChanges {
 		if note.ParentSeq == parentSeq {
-			n, newest = n+1, note.ParentChange
+			changeCount, newestChange = changeCount+1, note.ParentStateChange
 		}
 	}
-	return n, newest, nil
+	return changeCount, newestChange, nil
 }
 
-func (f fakeDependencies) ExtendRerunChange(parentSeq int64) (found bool, err error) {
+func (f fakeDependencies) ExtendParentRerunChange(parentSeq int64) (found bool, err error) {
 	for i := len(f.data.parentChanges) - 1; i >= 0; i-- {
 		if note := &f.data.parentChanges[i]; note.ParentSeq == parentSeq && note.ParentState == ParentRerunState {
 			note.LastEdgeID = f.newestEdgeID(parentSeq)
@@ -119,20 +120,20 @@ func (f fakeDependencies) ExtendRerunChange(parentSeq int64) (found bool, err er
 	return false, nil
 }
 
-// NextParentChange returns the notes about parents, by users in turn: the first note of the user with the next higher
-// uid or, after the highest uid, of the user with the lowest uid.
-func (f fakeDependencies) NextParentChange() (ParentChange, bool, error) {
+// NextParentStateChange returns the notes about parents, by users in turn: the first note of the user with the next
+// higher uid or, after the highest uid, of the user with the lowest uid.
+func (f fakeDependencies) NextParentStateChange() (ParentStateChange, bool, error) {
 	if len(f.data.parentChanges) == 0 {
-		return ParentChange{}, false, nil
+		return ParentStateChange{}, false, nil
 	}
 	list := slices.Clone(f.data.parentChanges)
 	slices.SortStableFunc(list, func(a, b fakeParentChange) int { return a.ownerUID - b.ownerUID })
 	i := max(0, slices.IndexFunc(list, func(n fakeParentChange) bool { return n.ownerUID > f.data.lastChangeOwnerUID }))
 	f.data.lastChangeOwnerUID = list[i].ownerUID
-	return list[i].ParentChange, true, nil
+	return list[i].ParentStateChange, true, nil
 }
 
-func (f fakeDependencies) PostponeParentChanges(parentSeq int64) error {
+func (f fakeDependencies) PostponeParentStateChanges(parentSeq int64) error {
 	isParent := func(n fakeParentChange) bool { return n.ParentSeq == parentSeq }
 	var last []fakeParentChange
 	for _, n := range f.data.parentChanges {
@@ -145,8 +146,9 @@ func (f fakeDependencies) PostponeParentChanges(parentSeq int64) error {
 	return nil
 }
 
-func (f fakeDependencies) DeleteParentChange(id int64) error {
-	f.data.parentChanges = slices.DeleteFunc(f.data.parentChanges, func(n fakeParentChange) bool { return n.ID == id })
+func (f fakeDependencies) DeleteParentStateChange(changeID int64) error {
+	f.data.parentChanges = slices.DeleteFunc(f.data.parentChanges,
+		func(n fakeParentChange) bool { return n.ID == changeID })
 	return nil
 }
 

@@ -71,7 +71,7 @@ func (f fakeQueues) EachReadyQueue(visit func(*Queue) bool) error {
 
 func (f fakeQueues) QueueWaitReason(name string) store.WaitReason {
 	rule := f.data.queueRules[name]
-	return store.WaitReason{GateKeyOrQueue: name, UsedUnits: f.countLeasedJobs(name), MaxUnits: rule.Concurrency,
+	return store.WaitReason{GateKeyOrQueueName: name, UsedUnits: f.countLeasedJobs(name), MaxUnits: rule.Concurrency,
 		NeededUnits: 1,
 		QueuePaused: rule.Paused}
 }
@@ -86,8 +86,8 @@ func (f fakeQueues) QueueWeightsDiffer() bool {
 }
 
 func (f fakeQueues) LastServedQueueTurn() int64 { return f.data.lastServedQueueTurn }
-func (f fakeQueues) RecordQueueTurn(q *Queue, turn, nextTurn int64) {
-	f.data.nextQueueTurns[q.Name], f.data.lastServedQueueTurn = nextTurn, turn
+func (f fakeQueues) RecordQueueTurn(q *Queue, usedTurn, nextTurn int64) {
+	f.data.nextQueueTurns[q.Name], f.data.lastServedQueueTurn = nextTurn, usedTurn
 }
 
 // fakeLane is a lane with its demands as a text.
@@ -118,7 +118,7 @@ func firstLane(lanes []Lane) (l Lane, found bool, err error) {
 
 type fakeLanes struct{ data *fakeData }
 
-func (f fakeLanes) Lane(j *Job) (Lane, error) {
+func (f fakeLanes) FindOrAddLane(j *Job) (Lane, error) {
 	demands := queue.DemandsSignature(j.Demands)
 	for _, l := range f.data.lanes {
 		if l.Queue == j.Queue && l.UID == j.UID && l.demandsText == demands {
@@ -129,7 +129,7 @@ func (f fakeLanes) Lane(j *Job) (Lane, error) {
 		ClosedBy: Empty, HeapIndex: -1}
 	for _, d := range j.Demands {
 		l.GateNeeds = append(l.GateNeeds, GateNeed{Gate: fakeGates(f).findOrAddGate(j.UID, d), Kind: d.Kind,
-			Units: d.Units()})
+			Units: d.UnitsWhileRunning()})
 	}
 	f.data.lanes[l.ID] = fakeLane{l, demands}
 	return l, nil
@@ -216,19 +216,19 @@ func (f fakeLanes) BestClosedLaneInList(gateID int64, key ClosedLaneListKey) (La
 	}))
 }
 
-func (f fakeLanes) BestClosedLaneInQueue(gateID int64, name string) (Lane, bool, error) {
-	return firstLane(f.data.lanesSortedByHead(func(l *Lane) bool { return l.ClosedBy == gateID && l.Queue == name }))
+func (f fakeLanes) BestClosedLaneInQueue(gateID int64, queueName string) (Lane, bool, error) {
+	return firstLane(f.data.lanesSortedByHead(func(l *Lane) bool { return l.ClosedBy == gateID && l.Queue == queueName }))
 }
 
 type fakeUserTurns struct{ data *fakeData }
 
 func (f fakeUserTurns) HasSeveralUsers(q *Queue) bool {
 	users := 0
-	f.EachContender(q, func(*Lane, int64) { users++ })
+	f.EachContendingLane(q, func(*Lane, int64) { users++ })
 	return users > 1
 }
 
-func (f fakeUserTurns) EachContender(q *Queue, visit func(l *Lane, lastTurn int64)) {
+func (f fakeUserTurns) EachContendingLane(q *Queue, visit func(l *Lane, lastTurn int64)) {
 	seen := map[int]bool{}
 	for _, l := range f.data.lanesSortedByHead(func(l *Lane) bool { return l.ClosedBy == Open && l.Queue == q.Name }) {
 		if !seen[l.UID] {
@@ -258,7 +258,7 @@ type fakeGate struct {
 	ownerUID       int
 	namingJobCount int
 	isFixed        bool
-	startTimes     []queue.UnixMillis
+	rateStartTimes []queue.UnixMillis
 	recheckAt      queue.UnixMillis // time passed to ScheduleGateRecheck
 }
 
@@ -297,12 +297,12 @@ func (f fakeGates) GateRule(gateID int64) (GateRule, error) {
 	return rule, nil
 }
 
-func (f fakeGates) LeasedUnitNumbers(name string) map[int]bool {
+func (f fakeGates) LeasedUnitNumbers(resourceName string) map[int]bool {
 	taken := map[int]bool{}
 	for _, l := range f.data.leases {
 		queue.ParseResourceUnits(l.Job.HeldUnits, func(resource string, units []int) {
 			for _, u := range units {
-				taken[u] = taken[u] || resource == name
+				taken[u] = taken[u] || resource == resourceName
 			}
 		})
 	}
@@ -319,13 +319,13 @@ func (f fakeGates) ResourceGateIDs() (gateIDs []int64) {
 }
 
 func (f fakeGates) RecordRateStart(gateID int64, startedAt queue.UnixMillis) error {
-	f.changeGate(gateID, func(g *fakeGate) { g.startTimes = append(g.startTimes, startedAt) })
+	f.changeGate(gateID, func(g *fakeGate) { g.rateStartTimes = append(g.rateStartTimes, startedAt) })
 	return nil
 }
 
 // startsSince returns the starts of a gate at or after a time, newest first.
 func (f fakeGates) startsSince(gateID int64, since queue.UnixMillis) []queue.UnixMillis {
-	list := slices.DeleteFunc(slices.Clone(f.data.gates[gateID].startTimes),
+	list := slices.DeleteFunc(slices.Clone(f.data.gates[gateID].rateStartTimes),
 		func(at queue.UnixMillis) bool { return at < since })
 	slices.Sort(list)
 	slices.Reverse(list)
@@ -351,7 +351,7 @@ func (f fakeGates) ScheduleGateRecheck(gateID int64, recheckAt queue.UnixMillis)
 func (f fakeGates) SetGateRuleFromJob(j *Job, d queue.Demand) (int64, error) {
 	id := f.findOrAddGate(j.UID, d)
 	g := f.data.gates[id]
-	if g.isFixed || g.ownerUID == queue.SharedOwner && g.namingJobCount > 0 || g.Amount == d.Amount &&
+	if g.isFixed || g.ownerUID == queue.SharedGateOwner && g.namingJobCount > 0 || g.Amount == d.Amount &&
 		g.RatePeriod == d.RatePeriod {
 		return 0, nil
 	}
@@ -360,7 +360,7 @@ func (f fakeGates) SetGateRuleFromJob(j *Job, d queue.Demand) (int64, error) {
 }
 
 func (f fakeGates) SetFixedGateRule(d queue.Demand) (int64, error) {
-	id := f.findOrAddGate(queue.SharedOwner, d)
+	id := f.findOrAddGate(queue.SharedGateOwner, d)
 	if d.Amount == 0 {
 		f.changeGate(id, func(g *fakeGate) { g.isFixed = false })
 		return 0, nil
@@ -371,7 +371,7 @@ func (f fakeGates) SetFixedGateRule(d queue.Demand) (int64, error) {
 
 func (f fakeGates) AdjustGateJobCounts(j *Job, delta int) error {
 	for _, d := range j.Demands {
-		if d.StatesLimit() {
+		if d.StatesItsLimit() {
 			f.changeGate(f.findOrAddGate(j.UID, d), func(g *fakeGate) { g.namingJobCount += delta })
 		}
 	}

@@ -58,7 +58,7 @@ type fakeJobTables struct {
 	nextSeq         int64
 	enqueuedTotal   int64
 	formerOwnerUIDs map[int]int // by uid that has a new owner: the uid for jobs of the former owner
-	notifiedSeqs    []int64     // jobs passed to NotifyWatches
+	notifiedJobSeqs []int64     // jobs passed to NotifyJobWatches
 
 	events           []fakeEvent
 	attempts         map[int64][]store.Settlement
@@ -67,7 +67,7 @@ type fakeJobTables struct {
 
 	stateCounts   map[queue.State]int   // number of jobs by state, as counted by CountStateTransition
 	retainedCount int                   // number of retained jobs, as counted by AdjustRetainedCounts
-	bytesByUID    map[int]fakeUserBytes // bytes of each user, as counted by AddUserBytes
+	bytesByUID    map[int]fakeUserBytes // bytes of each user, as counted by AdjustUserBytes
 }
 
 type fakeEvent struct {
@@ -78,7 +78,7 @@ type fakeEvent struct {
 }
 
 // fakeUserBytes holds the bytes of a user's jobs. outputs is the part of total that outputs take.
-type fakeUserBytes struct{ total, outputs int64 }
+type fakeUserBytes struct{ storedAndOutputBytes, outputBytes int64 }
 
 func newFakeData() *fakeData {
 	d := &fakeData{currentTime: 1_000_000, node: store.Node{Name: "here"}}
@@ -96,8 +96,8 @@ func newFakeData() *fakeData {
 // clone returns a copy that shares no map and no slice with d.
 func (d *fakeData) clone() fakeData {
 	c := *d
-	c.jobs, c.formerOwnerUIDs, c.notifiedSeqs = maps.Clone(d.jobs), maps.Clone(d.formerOwnerUIDs),
-		slices.Clone(d.notifiedSeqs)
+	c.jobs, c.formerOwnerUIDs, c.notifiedJobSeqs = maps.Clone(d.jobs), maps.Clone(d.formerOwnerUIDs),
+		slices.Clone(d.notifiedJobSeqs)
 	c.events, c.measurements = slices.Clone(d.events), slices.Clone(d.measurements)
 	c.deletableOutputs = slices.Clone(d.deletableOutputs)
 	c.stateCounts, c.bytesByUID, c.leases = maps.Clone(d.stateCounts), maps.Clone(d.bytesByUID), maps.Clone(d.leases)
@@ -106,7 +106,7 @@ func (d *fakeData) clone() fakeData {
 	c.edges, c.parentChanges, c.schedules = slices.Clone(d.edges), slices.Clone(d.parentChanges), maps.Clone(d.schedules)
 	c.attempts, c.occurrenceRecords, c.gates = cloneLists(d.attempts), cloneLists(d.occurrenceRecords), maps.Clone(d.gates)
 	for id, g := range c.gates {
-		g.startTimes = slices.Clone(g.startTimes)
+		g.rateStartTimes = slices.Clone(g.rateStartTimes)
 		c.gates[id] = g
 	}
 	return c
@@ -147,7 +147,7 @@ func (f fakeClock) WakeServiceAt(at queue.UnixMillis) {
 
 type fakeSettings struct{ data *fakeData }
 
-func (f fakeSettings) Order() (o queue.RankOrder, reranking bool) {
+func (f fakeSettings) Order() (o queue.RankOrder, isReranking bool) {
 	return f.data.order, f.data.isReranking
 }
 func (f fakeSettings) MaxLeasedPerUser() int      { return f.data.maxLeasedPerUser }
@@ -166,35 +166,35 @@ func (f fakeJobs) Job(seq int64, scope ReadScope) (Job, error) {
 
 // limitToReadScope returns a job without the fields that a read with this scope leaves out.
 func limitToReadScope(j Job, scope ReadScope) Job {
-	if scope < ReadFull {
+	if scope < ReadFullJob {
 		j.Env, j.Stdin = nil, ""
 	}
-	if scope < ReadSettings {
+	if scope < ReadJobSettings {
 		j.Execution = queue.Execution{}
 	}
 	return j
 }
 
-func (f fakeJobs) FindByID(_ int, id string) (seq int64, err error) {
+func (f fakeJobs) FindJobSeqByID(_ int, id string) (jobSeq int64, err error) {
 	for _, j := range f.data.jobs {
 		if j.ID == id {
-			seq = j.Seq
+			jobSeq = j.Seq
 		}
 	}
-	return seq, nil
+	return jobSeq, nil
 }
 
-func (f fakeJobs) IsInCommittedFrame(int64) (bool, error) { return false, nil }
+func (f fakeJobs) IsJobInCommittedFrame(int64) (bool, error) { return false, nil }
 
-func (f fakeJobs) IsIDTaken(id string) (bool, error) {
-	seq, err := f.FindByID(0, id)
+func (f fakeJobs) IsJobIDTaken(id string) (bool, error) {
+	seq, err := f.FindJobSeqByID(0, id)
 	return seq != 0, err
 }
 
-func (f fakeJobs) UniqueKeyHolder(uid int, key string) (holder Job, found bool, err error) {
-	for _, j := range f.data.sortedJobs(func(j *Job) bool { return j.UID == uid && j.Unique == key }) {
+func (f fakeJobs) UniqueKeyHolder(uid int, uniqueKey string) (holder Job, found bool, err error) {
+	for _, j := range f.data.sortedJobs(func(j *Job) bool { return j.UID == uid && j.Unique == uniqueKey }) {
 		if !found || !j.State.HasEnded() || holder.State.HasEnded() && j.EndedAt > holder.EndedAt {
-			holder, found = limitToReadScope(j, ReadSummary), true
+			holder, found = limitToReadScope(j, ReadJobSummary), true
 		}
 	}
 	return holder, found, nil
@@ -209,14 +209,14 @@ func (f fakeJobs) RegisterDraft(draft *queue.Job) (draftNumber int, seq int64, i
 }
 
 func (f fakeJobs) InsertJob(j *Job, _ int) error {
-	j.StoredBytes, _ = f.StoredSize(&j.Job)
+	j.StoredBytes, _ = f.StoredJobBytes(&j.Job)
 	stored := *j
 	stored.DependsOn = nil
 	f.data.jobs[j.Seq] = stored
 	return nil
 }
 
-func (f fakeJobs) StoredSize(j *queue.Job) (int64, error) {
+func (f fakeJobs) StoredJobBytes(j *queue.Job) (int64, error) {
 	dependencies := j.ParentCount
 	if j.DependsOn != nil {
 		dependencies = len(j.DependsOn)
@@ -232,15 +232,15 @@ func (f fakeJobs) PutJob(j *Job) error {
 		return queue.ErrNotFound
 	}
 	switch j.WriteScope {
-	case WriteRowOnly:
+	case WriteJobRowOnly:
 		stored.Execution, stored.IsDamaged = old.Execution, old.IsDamaged
-	case WriteSettings:
+	case WriteJobSettings:
 		stored.Env, stored.Stdin, stored.Labels = old.Env, old.Stdin, old.Labels
 	}
 	if stored.Error = old.Error; j.NewError != nil {
 		stored.Error = *j.NewError
 	}
-	stored.Progress, stored.DependsOn, stored.NewError, stored.WriteScope = old.Progress, nil, nil, WriteRowOnly
+	stored.Progress, stored.DependsOn, stored.NewError, stored.WriteScope = old.Progress, nil, nil, WriteJobRowOnly
 	f.data.jobs[j.Seq] = stored
 	return nil
 }
@@ -265,7 +265,9 @@ func (f fakeJobs) RemoveJob(seq int64) error {
 	return fakeDependencies(f).DeleteEdges(seq)
 }
 
-func (f fakeJobs) NotifyWatches(seq int64) { f.data.notifiedSeqs = append(f.data.notifiedSeqs, seq) }
+func (f fakeJobs) NotifyJobWatches(jobSeq int64) {
+	f.data.notifiedJobSeqs = append(f.data.notifiedJobSeqs, jobSeq)
+}
 
 type fakeHistory struct{ data *fakeData }
 
@@ -279,27 +281,27 @@ func (f fakeHistory) AddAttempt(j *Job, settlement *store.Settlement) error {
 	return nil
 }
 
-func (f fakeHistory) DeleteOldestAttempt(seq int64) error {
-	f.data.attempts[seq] = f.data.attempts[seq][min(1, len(f.data.attempts[seq])):]
+func (f fakeHistory) DeleteOldestAttempt(jobSeq int64) error {
+	f.data.attempts[jobSeq] = f.data.attempts[jobSeq][min(1, len(f.data.attempts[jobSeq])):]
 	return nil
 }
 
-func (f fakeHistory) AddDeletableOutput(ref, _ string) error {
-	f.data.deletableOutputs = append(f.data.deletableOutputs, ref)
+func (f fakeHistory) AddDeletableOutput(outputRef, _ string) error {
+	f.data.deletableOutputs = append(f.data.deletableOutputs, outputRef)
 	return nil
 }
 
 // TrimUserData removes outputs of ended jobs. It does not remove inputs, because no test of the rules needs
 // that.
-func (f fakeHistory) TrimUserData(uid int, maxBytes int64) error {
+func (f fakeHistory) TrimUserData(uid int, maxUserBytes int64) error {
 	list := f.data.sortedJobs(func(j *Job) bool { return j.UID == uid && j.State.HasEnded() })
 	slices.SortStableFunc(list, func(a, b Job) int { return cmp.Compare(a.EndedAt, b.EndedAt) })
-	for i := 0; i < len(list) && f.data.bytesByUID[uid].total > maxBytes; i++ {
+	for i := 0; i < len(list) && f.data.bytesByUID[uid].storedAndOutputBytes > maxUserBytes; i++ {
 		j := list[i]
 		for k := range f.data.attempts[j.Seq] {
 			f.data.attempts[j.Seq][k].Attempt.Output = nil
 		}
-		fakeCounters(f).AddUserBytes(uid, 0, -j.OutputBytes)
+		fakeCounters(f).AdjustUserBytes(uid, 0, -j.OutputBytes)
 		j.OutputBytes = 0
 		f.data.jobs[j.Seq] = j
 	}
@@ -320,12 +322,12 @@ func (f fakeCounters) Counts() JobCounts {
 func (f fakeCounters) UserCounts(uid int) (u UserCounts) {
 	for _, j := range f.data.sortedJobs(func(j *Job) bool { return j.State.IsWaiting() }) {
 		u.WaitingJobs += int64(boolToInt(j.UID == uid))
-		u.WaitingHooks += int64(boolToInt(j.HookEvents&queue.IsHook != 0 && j.HookUID == uid))
+		u.WaitingHooks += int64(boolToInt(j.HookEvents&queue.IsHookJob != 0 && j.HookUID == uid))
 	}
 	for _, l := range f.data.leases {
 		u.LeasedJobs += boolToInt(l.Job.UID == uid)
 	}
-	u.UsedBytes, u.OutputBytes = f.data.bytesByUID[uid].total, f.data.bytesByUID[uid].outputs
+	u.UsedBytes, u.OutputBytes = f.data.bytesByUID[uid].storedAndOutputBytes, f.data.bytesByUID[uid].outputBytes
 	return u
 }
 
@@ -338,17 +340,18 @@ func (f fakeCounters) CountStateTransition(_ *Job, oldState, newState queue.Stat
 
 func (f fakeCounters) AdjustRetainedCounts(_ *Job, sign int) { f.data.retainedCount += sign }
 
-func (f fakeCounters) AddUserBytes(uid int, storedBytes, outputBytes int64) {
+func (f fakeCounters) AdjustUserBytes(uid int, storedBytesDelta, outputBytesDelta int64) {
 	b := f.data.bytesByUID[uid]
-	f.data.bytesByUID[uid] = fakeUserBytes{b.total + storedBytes + outputBytes, b.outputs + outputBytes}
+	f.data.bytesByUID[uid] = fakeUserBytes{b.storedAndOutputBytes + storedBytesDelta + outputBytesDelta, b.outputBytes +
+		outputBytesDelta}
 }
 
 type fakeLeases struct{ data *fakeData }
 
-func (f fakeLeases) Lease(seq int64) *Lease { return f.data.leases[seq] }
-func (f fakeLeases) PutLease(l *Lease)      { f.data.leases[l.Job.Seq] = l }
-func (f fakeLeases) DeleteLease(l *Lease)   { delete(f.data.leases, l.Job.Seq) }
-func (f fakeLeases) FenceStep() int64       { return 1 }
+func (f fakeLeases) Lease(jobSeq int64) *Lease   { return f.data.leases[jobSeq] }
+func (f fakeLeases) PutLease(l *Lease)           { f.data.leases[l.Job.Seq] = l }
+func (f fakeLeases) DeleteLease(l *Lease)        { delete(f.data.leases, l.Job.Seq) }
+func (f fakeLeases) RandomFenceIncrement() int64 { return 1 }
 
 // fakeSavepoints undoes a part of a transaction: it restores all data and the state of the rules.
 type fakeSavepoints struct {

@@ -118,8 +118,8 @@ func (f *fixture) insertDrafts(r *Rules, drafts []queue.Job) (ids []string, err 
 	}
 	seqs := make([]int64, len(drafts))
 	for i := range drafts {
-		if s, found := substitutes[i]; found && s.Job != nil {
-			seqs[i], ids = s.Job.Seq, append(ids, s.Job.ID)
+		if s, found := substitutes[i]; found && s.ExistingJob != nil {
+			seqs[i], ids = s.ExistingJob.Seq, append(ids, s.ExistingJob.ID)
 			continue
 		} else if found {
 			seqs[i], ids = seqs[s.DraftIndex], append(ids, ids[s.DraftIndex])
@@ -184,8 +184,8 @@ func (f *fixture) jobByID(id string) *Job {
 	return nil
 }
 
-// claim claims up to maxJobs jobs and returns their ids, separated by spaces.
-func (f *fixture) claim(maxJobs int) string {
+// claimJobIDs claims up to maxJobs jobs and returns their ids, separated by spaces.
+func (f *fixture) claimJobIDs(maxJobs int) string {
 	f.t.Helper()
 	var ids []string
 	f.mustRunTx(func(r *Rules) error {
@@ -201,16 +201,16 @@ func (f *fixture) claim(maxJobs int) string {
 // wantClaim claims up to maxJobs jobs and checks that these are the jobs with the ids in wantIDs, in this order.
 func (f *fixture) wantClaim(maxJobs int, wantIDs string) {
 	f.t.Helper()
-	if got := f.claim(maxJobs); got != wantIDs {
+	if got := f.claimJobIDs(maxJobs); got != wantIDs {
 		f.t.Fatalf("a claim of up to %d jobs got %q; want %q", maxJobs, got, wantIDs)
 	}
 }
 
-// exchange passes a report of the worker pool to the rules.
-func (f *fixture) exchange(report store.LeaseReport) (g store.Grant) {
+// reportAndClaim passes a report of the worker pool to the rules.
+func (f *fixture) reportAndClaim(report store.LeaseReport) (g store.ReportAndClaimResult) {
 	f.t.Helper()
 	f.mustRunTx(func(r *Rules) (err error) {
-		g, err = r.Exchange(&report)
+		g, err = r.ReportAndClaim(&report)
 		return err
 	})
 	return g
@@ -229,9 +229,10 @@ func (f *fixture) leaseOf(id string) queue.Lease {
 func (f *fixture) reportJobsStarted(ids ...string) {
 	f.t.Helper()
 	for _, id := range ids {
-		f.exchange(store.LeaseReport{Starts: []store.AttemptStart{{Lease: f.leaseOf(id), StartedAt: f.currentTime,
-			WorkerID: "w",
-			PID:      7}}})
+		f.reportAndClaim(store.LeaseReport{AttemptStarts: []store.AttemptStart{{Lease: f.leaseOf(id),
+			StartedAt: f.currentTime,
+			WorkerID:  "w",
+			PID:       7}}})
 	}
 }
 
@@ -240,7 +241,7 @@ func (f *fixture) reportJobsStarted(ids ...string) {
 func (f *fixture) newSettlement(lease queue.Lease, state queue.State) store.Settlement {
 	e := store.Settlement{Lease: lease}
 	e.Attempt = queue.Attempt{Fence: lease.Fence, StartedAt: f.currentTime, EndedAt: f.currentTime}
-	e.Decision = queue.AttemptDecision{NextState: state, RecordsAttempt: true, CountsAttempt: true}
+	e.Decision = queue.AttemptDecision{NextState: state, RecordsAttempt: true, CountsTowardMaxAttempts: true}
 	return e
 }
 
@@ -254,11 +255,11 @@ func (f *fixture) reportJobsCompleted(ids ...string) {
 // reportAttemptEnd reports the end of a job's attempt. The job then has the given state.
 func (f *fixture) reportAttemptEnd(id string, state queue.State) {
 	f.t.Helper()
-	f.exchange(store.LeaseReport{Settlements: []store.Settlement{f.newSettlement(f.leaseOf(id), state)}})
+	f.reportAndClaim(store.LeaseReport{Settlements: []store.Settlement{f.newSettlement(f.leaseOf(id), state)}})
 }
 
-// holdSharedLock makes a job of userC hold a shared lock. The job has the name of the lock as its id.
-func (f *fixture) holdSharedLock(lock string) {
+// leaseSharedLock makes a job of userC hold a shared lock. The job has the name of the lock as its id.
+func (f *fixture) leaseSharedLock(lock string) {
 	f.t.Helper()
 	f.mustEnqueue(queue.Job{ID: lock, UID: userC, Queue: "holders", Demands: parseDemands("lock:" + lock),
 		Priority: 1_000_000})
@@ -276,14 +277,14 @@ func (f *fixture) claimAndReportEnd(id string, state queue.State) {
 func (f *fixture) releaseLeases(ids ...string) {
 	f.t.Helper()
 	for _, id := range ids {
-		f.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{f.leaseOf(id)}})
+		f.reportAndClaim(store.LeaseReport{ReleasedLeases: []queue.Lease{f.leaseOf(id)}})
 	}
 }
 
 func (f *fixture) applyVerb(verb queue.Verb, id string) error {
 	f.t.Helper()
 	seq := f.jobByID(id).Seq
-	return f.runTx(func(r *Rules) error { return r.Change(seq, store.Change{Verb: verb, UID: userA}) })
+	return f.runTx(func(r *Rules) error { return r.ChangeJob(seq, store.JobChange{Verb: verb, UID: userA}) })
 }
 
 // mustApplyVerb applies a verb to jobs. The test fails if a change is rejected.
@@ -301,7 +302,7 @@ func (f *fixture) advanceTime(d time.Duration) {
 	f.t.Helper()
 	f.currentTime = f.currentTime.Add(d)
 	f.mustRunTx(func(r *Rules) error {
-		due := f.sortedJobs(func(j *Job) bool { return j.Slot == SlotTimed && j.DueAt <= f.currentTime })
+		due := f.sortedJobs(func(j *Job) bool { return j.Slot == SlotWaitingUntilDue && j.DueAt <= f.currentTime })
 		for i := range due {
 			if err := r.AddDueJobToLane(&due[i]); err != nil {
 				return err

@@ -33,10 +33,10 @@ var errUnknownGateKind = errors.New("a limit in the database (a gate) has a kind
 // current period, which begins at periodStart. usedUnits is the number of units that leases hold. The embedded GateRoom
 // contains the free units.
 type rateRoom struct {
-	periodStart   queue.UnixMillis
-	startCount    int
-	allowedStarts int // units that the rule allows in a period
-	usedUnits     int
+	periodStart           queue.UnixMillis
+	startCount            int
+	allowedUnitsPerPeriod int // units that the rule allows in a period
+	usedUnits             int
 	GateRoom
 }
 
@@ -90,7 +90,7 @@ func (k *gatekeeper) rateLimitRoom(gateID int64, rule *GateRule) (GateRoom, erro
 	since := k.clock.Now() - queue.UnixMillis(rule.RatePeriod.Milliseconds())
 	cached, found := k.rateRooms[gateID]
 	found = found && cached.periodStart == since
-	if found && cached.allowedStarts == rule.Amount && cached.usedUnits == rule.UsedUnits {
+	if found && cached.allowedUnitsPerPeriod == rule.Amount && cached.usedUnits == rule.UsedUnits {
 		return cached.GateRoom, nil
 	}
 	starts := cached.startCount
@@ -113,7 +113,7 @@ func (k *gatekeeper) rateLimitRoom(gateID int64, rule *GateRule) (GateRoom, erro
 	if k.rateRooms == nil {
 		k.rateRooms = map[int64]rateRoom{}
 	}
-	k.rateRooms[gateID] = rateRoom{periodStart: since, startCount: starts, allowedStarts: rule.Amount,
+	k.rateRooms[gateID] = rateRoom{periodStart: since, startCount: starts, allowedUnitsPerPeriod: rule.Amount,
 		usedUnits: rule.UsedUnits,
 		GateRoom:  g}
 	return g, nil
@@ -133,7 +133,7 @@ func (k *gatekeeper) recordRateStart(gateID int64, startedAt queue.UnixMillis) e
 // user name the same key, the newest job decides. For keys that users share, see Gates.SetGateRuleFromJob.
 func (k *laneKeeper) applyDeclaredLimits(j *Job) {
 	for _, d := range j.Demands {
-		if d.StatesLimit() {
+		if d.StatesItsLimit() {
 			k.recordErr(k.recheckLanesOfGate(k.gates.SetGateRuleFromJob(j, d)))
 		}
 	}
@@ -149,8 +149,8 @@ func (k *laneKeeper) recheckLanesOfGate(gateID int64, err error) error {
 	return err
 }
 
-// SetGate sets the rule of a shared lock or rate. Jobs cannot change this rule.
-func (k *laneKeeper) SetGate(d queue.Demand) error {
+// SetFixedGateRule sets the rule of a shared lock or rate. Jobs cannot change this rule.
+func (k *laneKeeper) SetFixedGateRule(d queue.Demand) error {
 	if err := checkGateRule(d); err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func checkGateRule(d queue.Demand) error {
 	if err := queue.CheckDemands([]queue.Demand{d}); err != nil {
 		return err
 	}
-	if !d.StatesLimit() || d.GateOwner(0) != queue.SharedOwner {
+	if !d.StatesItsLimit() || d.GateOwner(0) != queue.SharedGateOwner {
 		return queue.InvalidField("key", "%q is not a shared key; shared keys begin with @", queue.ClipForMessage(d.GateKey))
 	}
 	return nil

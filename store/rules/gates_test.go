@@ -143,7 +143,7 @@ func TestFutureStartCountsAsCurrentStart(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(draftWithDemands("1", "rate:mail:1"), draftWithDemands("2", "rate:mail:1"))
 	f.wantClaim(9, "1")
-	f.exchange(store.LeaseReport{Starts: []store.AttemptStart{{Lease: f.leaseOf("1"),
+	f.reportAndClaim(store.LeaseReport{AttemptStarts: []store.AttemptStart{{Lease: f.leaseOf("1"),
 		StartedAt: f.currentTime.Add(time.Hour)}}})
 	f.advanceTime(time.Minute + time.Millisecond)
 	f.wantClaim(9, "2")
@@ -215,7 +215,7 @@ func TestJobStartsOnlyOnItsNamedNode(t *testing.T) {
 func TestJobThatWaitsForLockReservesNoResource(t *testing.T) {
 	f := newFixture(t)
 	f.node.ResourceUnits = map[string]int{"gpu": 4}
-	f.holdSharedLock("@db")
+	f.leaseSharedLock("@db")
 	f.mustEnqueue(draftWithDemands("large", "lock:@db resource:gpu:4"), draftWithDemands("small", "resource:gpu:1"))
 	f.wantClaim(9, "small")
 	f.wantLaneState("large", "closed by @db")
@@ -240,7 +240,7 @@ func TestJobsDeclareLockLimits(t *testing.T) {
 			f := newFixture(t)
 			if c.operator > 0 {
 				f.mustRunTx(func(r *Rules) error {
-					return r.SetGate(queue.Demand{Kind: queue.GateLock, GateKey: c.key, Amount: c.operator})
+					return r.SetFixedGateRule(queue.Demand{Kind: queue.GateLock, GateKey: c.key, Amount: c.operator})
 				})
 			}
 			for i, n := range c.declared {
@@ -258,10 +258,12 @@ func TestJobsDeclareLockLimits(t *testing.T) {
 // When the limit of a gate is raised, jobs that have waited for the gate can start.
 func TestRaisedLimitOpensLanes(t *testing.T) {
 	f := newFixture(t)
-	f.holdSharedLock("@db")
+	f.leaseSharedLock("@db")
 	f.mustEnqueue(draftWithDemands("waits", "lock:@db"))
 	f.wantLaneState("waits", "closed by @db")
-	f.mustRunTx(func(r *Rules) error { return r.SetGate(queue.Demand{Kind: queue.GateLock, GateKey: "@db", Amount: 2}) })
+	f.mustRunTx(func(r *Rules) error {
+		return r.SetFixedGateRule(queue.Demand{Kind: queue.GateLock, GateKey: "@db", Amount: 2})
+	})
 	f.wantClaim(9, "waits")
 }
 
@@ -273,7 +275,7 @@ func TestSetGateAcceptsOnlySharedKeys(t *testing.T) {
 		{Kind: queue.GateNode, GateKey: "here", Amount: 1},
 	} {
 		f := newFixture(t)
-		err := f.runTx(func(r *Rules) error { return r.SetGate(d) })
+		err := f.runTx(func(r *Rules) error { return r.SetFixedGateRule(d) })
 		var rejection *queue.Error
 		if !errors.As(err, &rejection) || rejection.Code != queue.CodeInvalid {
 			t.Errorf("setting the limit of %q returned %v; want an invalid request", d.GateKey, err)
@@ -298,14 +300,14 @@ func TestWaitReasonsListAllFullGates(t *testing.T) {
 		return err
 	})
 	want := []store.WaitReason{
-		{GateKeyOrQueue: "default", UsedUnits: 1, MaxUnits: 1, NeededUnits: 1},
+		{GateKeyOrQueueName: "default", UsedUnits: 1, MaxUnits: 1, NeededUnits: 1},
 		{GateKind: queue.GateUser, UsedUnits: 1, MaxUnits: 1, NeededUnits: 1},
-		{GateKind: queue.GateNode, GateKeyOrQueue: "there", NeededUnits: 1},
-		{GateKind: queue.GateLock, GateKeyOrQueue: "db", UsedUnits: 1, MaxUnits: 1, NeededUnits: 1},
-		{GateKind: queue.GateRate, GateKeyOrQueue: "mail", UsedUnits: 1, MaxUnits: 1, NeededUnits: 1,
+		{GateKind: queue.GateNode, GateKeyOrQueueName: "there", NeededUnits: 1},
+		{GateKind: queue.GateLock, GateKeyOrQueueName: "db", UsedUnits: 1, MaxUnits: 1, NeededUnits: 1},
+		{GateKind: queue.GateRate, GateKeyOrQueueName: "mail", UsedUnits: 1, MaxUnits: 1, NeededUnits: 1,
 			RateOpensAt: f.currentTime.Add(time.Minute) +
 				1},
-		{GateKind: queue.GateResource, GateKeyOrQueue: "gpu", UsedUnits: 0, MaxUnits: 1, NeededUnits: 2},
+		{GateKind: queue.GateResource, GateKeyOrQueueName: "gpu", UsedUnits: 0, MaxUnits: 1, NeededUnits: 2},
 	}
 	if len(list) != len(want) {
 		t.Fatalf("the obstacles are %+v; want %+v", list, want)
@@ -326,7 +328,7 @@ func TestWaitReasonsReportResourceReservation(t *testing.T) {
 	f.wantClaim(9, "running")
 	f.mustRunTx(func(r *Rules) error {
 		list, err := r.WaitReasons(f.jobByID("small").Seq)
-		if len(list) != 1 || !list[0].UnitsKeptForOtherJob || list[0].GateKeyOrQueue != "gpu" {
+		if len(list) != 1 || !list[0].UnitsKeptForOtherJob || list[0].GateKeyOrQueueName != "gpu" {
 			t.Errorf("the obstacles are %+v; want the reserved resource gpu", list)
 		}
 		return err

@@ -18,7 +18,7 @@ const MaxHookBytesPerStep = 1 << 20
 func (r *Rules) enqueueHooks(j *Job) {
 	h := r.tx.Hooks()
 	moments := queue.HookEventsOfState(j.State) & (j.HookEvents | h.TriggerEvents)
-	if moments == 0 || j.HookEvents&queue.IsHook != 0 || h.MakeHooks == nil {
+	if moments == 0 || j.HookEvents&queue.IsHookJob != 0 || h.MakeHooks == nil {
 		return
 	}
 	// check this first, because reading the job's large fields takes time
@@ -26,7 +26,7 @@ func (r *Rules) enqueueHooks(j *Job) {
 		r.recordDroppedHook(j)
 		return
 	}
-	fullJob, err := r.tx.Job(j.Seq, ReadFull)
+	fullJob, err := r.tx.Job(j.Seq, ReadFullJob)
 	isLost := errors.Is(err, queue.ErrNotFound) // the row was deleted while the job was leased
 	if !isLost && r.hasFailed(err) {
 		return
@@ -37,8 +37,8 @@ func (r *Rules) enqueueHooks(j *Job) {
 		return
 	}
 	for _, draft := range h.MakeHooks(&fullJob.Job, moments) {
-		r.HookBytesUsed += 2 * store.InputSize(&draft.Execution) // the input is read and written, so count it twice
-		draft.HookEvents, draft.HookUID = draft.HookEvents|queue.IsHook, j.UID
+		r.HookBytesUsed += 2 * store.JobInputBytes(&draft.Execution) // the input is read and written, so count it twice
+		draft.HookEvents, draft.HookUID = draft.HookEvents|queue.IsHookJob, j.UID
 		if !r.hookFitsQuotas(j, &draft, h.MaxBytesPerUser) {
 			r.recordDroppedHook(j)
 			continue
@@ -60,7 +60,7 @@ func (r *Rules) recordDroppedHook(j *Job) {
 // hook's user may use the bytes that it needs. maxBytes limits the bytes that the hook's user may hold. If
 // too few bytes are free, hookFitsQuotas tries to free some.
 func (r *Rules) hookFitsQuotas(j *Job, draft *queue.Job, maxBytes int64) bool {
-	size, err := r.tx.StoredSize(draft)
+	size, err := r.tx.StoredJobBytes(draft)
 	r.recordErr(err)
 	return r.tx.UserCounts(j.UID).WaitingHooks < queue.MaxWaitingHookJobs && r.makeRoomForBytes(draft.UID, size, maxBytes)
 }

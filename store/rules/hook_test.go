@@ -28,7 +28,7 @@ func newHookFixture(t *testing.T, events queue.HookEvents) *fixture {
 // listHookIDs returns the ids of all hooks, separated by spaces.
 func (f *fixture) listHookIDs() string {
 	var ids []string
-	for _, j := range f.sortedJobs(func(j *Job) bool { return j.HookEvents&queue.IsHook != 0 }) {
+	for _, j := range f.sortedJobs(func(j *Job) bool { return j.HookEvents&queue.IsHookJob != 0 }) {
 		ids = append(ids, j.ID)
 	}
 	return strings.Join(ids, " ")
@@ -87,7 +87,9 @@ func TestHookJobsCauseNoHooks(t *testing.T) {
 // hook.
 func TestDroppedHookIsRecordedAsEvent(t *testing.T) {
 	cases := map[string]func(*fixture){
-		"the user's bytes are used up":       func(f *fixture) { f.hooks.MaxBytesPerUser = f.bytesByUID[userA].total + 100 },
+		"the user's bytes are used up": func(f *fixture) {
+			f.hooks.MaxBytesPerUser = f.bytesByUID[userA].storedAndOutputBytes + 100
+		},
 		"the account was given to another":   func(f *fixture) { f.formerOwnerUIDs[userA] = -1001 },
 		"the job's settings cannot be read":  func(f *fixture) { f.damageJob("1") },
 		"the user has too many hooks queued": func(f *fixture) { f.addWaitingHooks(queue.MaxWaitingHookJobs) },
@@ -123,7 +125,7 @@ func (f *fixture) addWaitingHooks(n int) {
 	for range n {
 		seq := f.nextSeq
 		f.nextSeq++
-		j := queue.Job{Seq: seq, ID: "hook", UID: userA, HookUID: userA, HookEvents: queue.IsHook, State: queue.Held}
+		j := queue.Job{Seq: seq, ID: "hook", UID: userA, HookUID: userA, HookEvents: queue.IsHookJob, State: queue.Held}
 		f.jobs[seq] = Job{Job: j}
 		f.stateCounts[queue.Held]++
 	}

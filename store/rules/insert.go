@@ -26,7 +26,7 @@ func (r *Rules) InsertJob(draft *queue.Job, draftNumber, uid int, seq int64, id 
 	}
 	r.assignSlot(j)
 	r.recordErr(r.tx.InsertJob(j, draftNumber))
-	r.tx.AddUserBytes(j.UID, j.StoredBytes, 0)
+	r.tx.AdjustUserBytes(j.UID, j.StoredBytes, 0)
 	r.tx.CountStateTransition(j, 0, j.State)
 	r.recordErr(r.tx.AddEvent(queue.EventEnqueued, &j.Job, j.State, UserEventDetail(uid)))
 	for i := range statuses {

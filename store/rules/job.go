@@ -12,10 +12,10 @@ type Slot int64
 
 // The values of Slot. A claimed job keeps its Slot until its start is reported.
 const (
-	SlotNotQueued Slot = 0 // the job is held, blocked or ended
-	SlotReady     Slot = 1 // the job is in its lane, ordered by rank
-	SlotTimed     Slot = 2 // the job waits until DueAt
-	SlotRunning   Slot = 3 // the job is leased and was started
+	SlotNotQueued       Slot = 0 // the job is held, blocked or ended
+	SlotReady           Slot = 1 // the job is in its lane, ordered by rank
+	SlotWaitingUntilDue Slot = 2 // the job waits until DueAt
+	SlotRunning         Slot = 3 // the job is leased and was started
 )
 
 // WriteScope says which parts of a job the method PutJob writes.
@@ -23,9 +23,9 @@ type WriteScope uint8
 
 // The values of WriteScope.
 const (
-	WriteRowOnly  WriteScope = iota // PutJob writes only the row
-	WriteSettings                   // PutJob writes the row and Execution, without Env, Stdin and Labels
-	WriteFull                       // PutJob writes the row and all of Execution
+	WriteJobRowOnly  WriteScope = iota // PutJob writes only the row
+	WriteJobSettings                   // PutJob writes the row and Execution, without Env, Stdin and Labels
+	WriteFullJob                       // PutJob writes the row and all of Execution
 )
 
 // ReadScope says how much of a job is read.
@@ -33,17 +33,17 @@ type ReadScope uint8
 
 // The values of ReadScope. Each includes the ones before it.
 const (
-	ReadSummary  ReadScope = iota // read only the short columns of the row
-	ReadSettings                  // also read Execution, without Env and Stdin
-	ReadFull                      // also read Env and Stdin
+	ReadJobSummary  ReadScope = iota // read only the short columns of the row
+	ReadJobSettings                  // also read Execution, without Env and Stdin
+	ReadFullJob                      // also read Env and Stdin
 )
 
 // Job is a stored job with the values that the rules need to change it.
 type Job struct {
 	queue.Job
 	Slot Slot
-	// LastNode is the number of the node that leased the job last, or 0 if only one node uses the database.
-	LastNode           int64
+	// LastLeasingNodeID is the number of the node that leased the job last, or 0 if only one node uses the database.
+	LastLeasingNodeID  int64
 	LaneID             int64   // number of the lane that contains the job, if Slot is SlotReady
 	NewError           *string // new value of Job.Error; nil keeps the stored value
 	StoredBytes        int64   // bytes stored for the job's row, input, dependencies and attempts, without outputs

@@ -19,9 +19,9 @@ type LaneScan struct {
 	// it searched before. The search ends when ClaimBytesRead reaches MaxBytesReadPerClaim.
 	ClaimBytesRead       int
 	MustReadNextPriority bool // if true, ScanLane reads NextPriority even if it has found enough jobs
-	// ExpectedJobs is roughly how many jobs the claim will take from this lane, and from each of
+	// ExpectedJobsPerLane is roughly how many jobs the claim will take from this lane, and from each of
 	// UpcomingLanes. It is 0 if users do not take turns.
-	ExpectedJobs int
+	ExpectedJobsPerLane int
 	// UpcomingLanes returns up to n other lanes that will probably be served next, in that order. It is nil
 	// if users do not take turns.
 	UpcomingLanes func(n int) []Lane
@@ -112,7 +112,7 @@ func (k *laneKeeper) keepResourceForBetterLane(l *Lane, gateID int64) (fullGate 
 		if k.hasFailed(err) || !found || first.ID == l.ID || !l.Head.After(first.Head) {
 			return Open
 		}
-		if k.outOfSteps() {
+		if k.currentStepsUsedUp() {
 			// The other lane may go first, so l waits until OpenLanes has checked that lane.
 			k.MarkGateDirty(gateID)
 			return gateID

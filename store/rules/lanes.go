@@ -27,7 +27,7 @@ import (
 // 4. Lane A no longer goes first, so storeLaneHead calls MarkGateDirty for the lock, and OpenLanes opens lane B.
 // The claim takes job 2 and closes both lanes until job 2 ends.
 //
-// TestExampleOfTwoLanesSharingLock executes this example.
+// TestDocumentedExampleOfTwoLanesSharingLock executes this example.
 
 // Lane is the list of ready jobs with the same queue, user and demands. Apart from the limits of their queue, only
 // gates can keep these jobs from starting. A claim checks the gates for the first job only. To open or close a lane,
@@ -106,7 +106,7 @@ type laneKeeper struct {
 	lanes        Lanes
 	leases       Leases
 	queues       Queues
-	dropper      jobDropper
+	dropper      unclaimableJobHandler
 	recheckState *GateRecheckState
 
 	// JobsMayBeClaimable is true if a waiting claim may find a job now, because the transaction has made a job
@@ -121,14 +121,14 @@ type laneKeeper struct {
 	// currentSteps points to the counter that the current operation uses: claimSteps while a claim chooses a lane,
 	// otherwise nonClaimSteps.
 	currentSteps *int
-	// skippedPriorities holds the priorities of lanes that the claim has skipped, by id of the lane. These lanes had room,
-	// but not the priority of the best lane. When a lane changes, its entry is removed.
-	skippedPriorities map[int64]int64
+	// skippedPriorityByLaneID holds the priorities of lanes that the claim has skipped, by id of the lane. These lanes had
+	// room, but not the priority of the best lane. When a lane changes, its entry is removed.
+	skippedPriorityByLaneID map[int64]int64
 }
 
-// jobDropper removes jobs that can no longer start from their lanes. Rules implements it with MoveToState. It is an
-// interface because Rules itself contains the laneKeeper.
-type jobDropper interface {
+// unclaimableJobHandler removes jobs that can no longer start from their lanes. Rules implements it with MoveToState.
+// It is an interface because Rules itself contains the laneKeeper.
+type unclaimableJobHandler interface {
 	// CancelExpiredJob cancels a job that has expired before it started.
 	CancelExpiredJob(j *Job) error
 	// HoldDamagedJob sets a job that cannot be read to held.
@@ -166,7 +166,7 @@ func (k *laneKeeper) storeLaneHead(l *Lane, head Position, closedBy int64) {
 		k.MarkGateDirty(l.ClosedBy)
 	}
 	l.Head, l.ClosedBy = head, closedBy
-	delete(k.skippedPriorities, l.ID)
+	delete(k.skippedPriorityByLaneID, l.ID)
 	k.recordErr(k.lanes.SetLane(*l))
 }
 
@@ -199,9 +199,9 @@ func (k *laneKeeper) roomAtGate(l *Lane, need GateNeed) (maxJobs int, fullGate i
 	return maxJobs, Open
 }
 
-// laneNeedAt returns what a lane needs of a gate. If GateNeeds does not list the gate, it is the user's quota, of
+// laneNeedAtGate returns what a lane needs of a gate. If GateNeeds does not list the gate, it is the user's quota, of
 // which a lane needs one unit.
-func laneNeedAt(l *Lane, gateID int64) GateNeed {
+func laneNeedAtGate(l *Lane, gateID int64) GateNeed {
 	for _, n := range l.GateNeeds {
 		if n.Gate == gateID {
 			return n
@@ -212,13 +212,13 @@ func laneNeedAt(l *Lane, gateID int64) GateNeed {
 
 // laneNeedsResource reports whether gateID is a resource that the lane needs.
 func laneNeedsResource(l *Lane, gateID int64) bool {
-	return laneNeedAt(l, gateID).Kind == queue.GateResource
+	return laneNeedAtGate(l, gateID).Kind == queue.GateResource
 }
 
 // addJobToLane adds a job to its lane, the list of ready jobs with the same queue, user and demands. The caller must
 // then write the job's row.
 func (k *laneKeeper) addJobToLane(j *Job) {
-	l, err := k.lanes.Lane(j)
+	l, err := k.lanes.FindOrAddLane(j)
 	if k.hasFailed(err) {
 		return
 	}
@@ -255,11 +255,11 @@ func (k *laneKeeper) prepareJobToLeaveLane(j *Job) {
 		// moves the head of the lane past the job, so there is nothing to do.
 		return
 	}
-	l, err := k.lanes.Lane(j)
+	l, err := k.lanes.FindOrAddLane(j)
 	if k.hasFailed(err) {
 		return
 	}
-	delete(k.skippedPriorities, l.ID)
+	delete(k.skippedPriorityByLaneID, l.ID)
 	if laneNeedsResource(&l, l.ClosedBy) {
 		k.MarkGateDirty(l.ClosedBy)
 	}

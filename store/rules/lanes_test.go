@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// TestExampleOfTwoLanesSharingLock executes the example at the top of lanes.go.
-func TestExampleOfTwoLanesSharingLock(t *testing.T) {
+// TestDocumentedExampleOfTwoLanesSharingLock executes the example at the top of lanes.go.
+func TestDocumentedExampleOfTwoLanesSharingLock(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(draftWithDemands("1", "lock:db")) // lane A
 	f.advanceTime(time.Second)
@@ -72,7 +72,7 @@ func TestLaneHoldsJobsOfOneQueueUserAndDemands(t *testing.T) {
 // A claim takes the next job that can start, even if better-ranked jobs wait for a lock or another limit.
 func TestClaimSkipsClosedLane(t *testing.T) {
 	f := newFixture(t)
-	f.holdSharedLock("@db")
+	f.leaseSharedLock("@db")
 	f.mustEnqueue(draftWithDemands("waits", "lock:@db"))
 	f.mustEnqueue(queue.Job{ID: "free", Priority: -9})
 	f.wantClaim(2, "free")
@@ -83,7 +83,7 @@ func TestClaimSkipsClosedLane(t *testing.T) {
 // closed immediately, not by the next claim.
 func TestJobClosesEmptyLaneAtFullGate(t *testing.T) {
 	f := newFixture(t)
-	f.holdSharedLock("@db")
+	f.leaseSharedLock("@db")
 	f.mustEnqueue(draftWithDemands("waits", "lock:@db"))
 	f.wantLaneState("waits", "closed by @db")
 }
@@ -92,8 +92,8 @@ func TestJobClosesEmptyLaneAtFullGate(t *testing.T) {
 // which claims check the gates.
 func TestLaneIsClosedByItsFirstFullGate(t *testing.T) {
 	f := newFixture(t)
-	f.holdSharedLock("@a")
-	f.holdSharedLock("@b")
+	f.leaseSharedLock("@a")
+	f.leaseSharedLock("@b")
 	f.mustEnqueue(draftWithDemands("both", "lock:@a lock:@b"))
 	f.wantLaneState("both", "closed by @a")
 	f.reportJobsCompleted("@a")
@@ -126,7 +126,7 @@ func TestLaneIsEmptyWhenItsOnlyJobIsCancelled(t *testing.T) {
 // When a gate has room again, the best of the lanes that it has closed opens, for each queue and user.
 func TestFreedGateOpensBestLanePerUser(t *testing.T) {
 	f := newFixture(t)
-	f.holdSharedLock("@db")
+	f.leaseSharedLock("@db")
 	f.mustEnqueue(
 		draftWithDemands("best", "lock:@db"), draftWithDemands("second", "lock:@db rate:mail:10"),
 		queue.Job{ID: "other queue", Queue: "other", Demands: parseDemands("lock:@db")},
@@ -151,7 +151,7 @@ func TestLaneOpensAfterJobAheadLeaves(t *testing.T) {
 	for name, do := range leave {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
-			f.holdSharedLock("@db")
+			f.leaseSharedLock("@db")
 			first := draftWithDemands("first", "lock:@db rate:mail:10")
 			first.ExpiresAt = f.currentTime.Add(time.Minute)
 			f.mustEnqueue(first, draftWithDemands("second", "lock:@db"))
@@ -169,7 +169,7 @@ func TestLaneOpensAfterJobAheadLeaves(t *testing.T) {
 // OpenLanes checks a limited number of lanes in each transaction, and continues in the next one.
 func TestOpenLanesContinuesInNextTransaction(t *testing.T) {
 	f := newFixture(t)
-	f.holdSharedLock("@db")
+	f.leaseSharedLock("@db")
 	for _, name := range []string{"q1", "q2", "q3"} {
 		f.mustEnqueue(queue.Job{ID: name, Queue: name, Demands: parseDemands("lock:@db")})
 	}

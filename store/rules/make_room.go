@@ -51,8 +51,8 @@ func (m *userQuotaRoomMaker) makeRoomForBytes(uid int, addedBytes, maxUserBytes 
 // it deletes the oldest one, so that the history does not grow.
 func (m *userQuotaRoomMaker) makeRoomForAttempt(settlement *store.Settlement, j *Job,
 	maxUserBytes int64) *store.Settlement {
-	recordBytes := store.AttemptRecordSize(settlement, j.StartedAttempts)
-	if m.makeRoomForBytes(j.UID, recordBytes+store.OutputSize(&settlement.Attempt), maxUserBytes) {
+	recordBytes := store.AttemptRecordBytes(settlement, j.StartedAttempts)
+	if m.makeRoomForBytes(j.UID, recordBytes+store.AttemptOutputBytes(&settlement.Attempt), maxUserBytes) {
 		return settlement
 	}
 	stripped := *settlement
@@ -61,7 +61,7 @@ func (m *userQuotaRoomMaker) makeRoomForAttempt(settlement *store.Settlement, j 
 		m.recordErr(m.history.AddDeletableOutput(a.OutputFileRef, a.Node))
 		m.clock.WakeServiceAt(m.clock.Now())
 	}
-	if store.OutputSize(a) > 0 {
+	if store.AttemptOutputBytes(a) > 0 {
 		a.Output, a.OutputFileRef, a.Result, a.OutputBytes = nil, "", nil, queue.OutputRemovedByQuota
 	}
 	if !m.makeRoomForBytes(j.UID, recordBytes, maxUserBytes) && j.StartedAttempts >= store.MinKeptAttemptRecords {

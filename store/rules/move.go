@@ -38,7 +38,7 @@ func (r *Rules) MoveToState(j *Job, newState queue.State, eventKind queue.EventK
 		r.recordErr(r.tx.AdjustGateJobCounts(j, boolToInt(from.HasEnded())-boolToInt(newState.HasEnded())))
 	}
 	if newState.HasEnded() && !from.HasEnded() {
-		r.addParentChange(j, newState)
+		r.addParentStateChange(j, newState)
 	}
 	if eventKind != "" {
 		r.recordErr(r.tx.AddEvent(eventKind, &j.Job, newState, eventDetail))
@@ -83,7 +83,7 @@ func (r *Rules) assignSlot(j *Job) {
 	case !j.State.IsRunnable():
 		j.Slot = SlotNotQueued
 	case j.DueAt > r.tx.Now():
-		j.Slot = SlotTimed
+		j.Slot = SlotWaitingUntilDue
 		r.tx.WakeServiceAt(j.DueAt)
 	default:
 		j.Slot = SlotReady
@@ -153,8 +153,8 @@ func (r *Rules) DisownJob(j *Job, formerOwnerUID int) error {
 	}
 	old := *j
 	j.UID = formerOwnerUID
-	r.tx.AddUserBytes(old.UID, -j.StoredBytes, -j.OutputBytes)
-	r.tx.AddUserBytes(formerOwnerUID, j.StoredBytes, j.OutputBytes)
+	r.tx.AdjustUserBytes(old.UID, -j.StoredBytes, -j.OutputBytes)
+	r.tx.AdjustUserBytes(formerOwnerUID, j.StoredBytes, j.OutputBytes)
 	if from.IsWaiting() {
 		r.tx.CountStateTransition(j, 0, from)
 	}
@@ -163,7 +163,7 @@ func (r *Rules) DisownJob(j *Job, formerOwnerUID int) error {
 		r.recordErr(r.tx.AdjustGateJobCounts(j, 1))
 	}
 	if !from.IsWaiting() || from == queue.Held {
-		r.tx.NotifyWatches(j.Seq)
+		r.tx.NotifyJobWatches(j.Seq)
 		r.recordErr(r.tx.PutJob(j))
 		return r.err
 	}
@@ -195,9 +195,9 @@ func (r *Rules) DisownHook(j *Job, formerOwnerUID int) error {
 	return r.err
 }
 
-// disownAfterLease disowns a job whose lease has just ended, if another account got the job's uid during the
+// disownJobAfterLease disowns a job whose lease has just ended, if another account got the job's uid during the
 // lease.
-func (r *Rules) disownAfterLease(j *Job) {
+func (r *Rules) disownJobAfterLease(j *Job) {
 	if former := r.tx.FormerOwnerUID(j.UID, j.Seq); former != 0 {
 		r.tx.WakeServiceAt(r.tx.Now()) // call ApplyDueChanges, which ends the disownment after its last job
 		r.recordErr(r.DisownJob(j, former))
@@ -223,11 +223,11 @@ func (r *Rules) RemoveUnleasedJob(j *Job, eventDetail []byte) error {
 		r.prepareJobToLeaveLane(j)
 	}
 	if !j.State.HasEnded() {
-		r.addParentChange(j, 0)
+		r.addParentStateChange(j, 0)
 		r.recordErr(r.tx.AdjustGateJobCounts(j, -1))
 	}
 	r.recordErr(r.tx.RemoveJob(j.Seq))
-	r.tx.AddUserBytes(j.UID, -j.StoredBytes, -j.OutputBytes)
+	r.tx.AdjustUserBytes(j.UID, -j.StoredBytes, -j.OutputBytes)
 	r.tx.CountStateTransition(j, j.State, 0)
 	if j.UsesQueueRetention {
 		r.tx.AdjustRetainedCounts(j, -1)

@@ -11,7 +11,7 @@ import (
 
 // MoveToState allows the transitions in the state table of package queue. A leased job may also change as if it were
 // running, because its start may not have been reported.
-func TestMoveFollowsStateTable(t *testing.T) {
+func TestMoveToStateFollowsStateTable(t *testing.T) {
 	for _, from := range queue.States() {
 		for _, to := range queue.States() {
 			for _, leased := range []bool{false, true} {
@@ -55,9 +55,9 @@ func TestEveryJobChangeNotifiesWatches(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1"})
 	f.wantClaim(1, "1")
-	before := len(f.notifiedSeqs)
-	f.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{f.leaseOf("1")}})
-	if len(f.notifiedSeqs) == before {
+	before := len(f.notifiedJobSeqs)
+	f.reportAndClaim(store.LeaseReport{ReleasedLeases: []queue.Lease{f.leaseOf("1")}})
+	if len(f.notifiedJobSeqs) == before {
 		t.Error("the release of a lease notifies no watch")
 	}
 }
@@ -87,7 +87,7 @@ func TestRemovedJobUsesNoBytes(t *testing.T) {
 	f.wantClaim(1, "1")
 	e := f.newSettlement(f.leaseOf("1"), queue.Completed)
 	e.Attempt.Output = []byte("text")
-	f.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
+	f.reportAndClaim(store.LeaseReport{Settlements: []store.Settlement{e}})
 	f.mustApplyVerb(queue.VerbRemove, "1")
 	if got := f.bytesByUID[userA]; got != (fakeUserBytes{}) {
 		t.Errorf("the user of the removed job still uses %+v", got)
@@ -150,7 +150,7 @@ func TestClaimComputesNewRankWhileReranking(t *testing.T) {
 func TestDueJobJoinsItsLane(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1", Delay: time.Minute})
-	if f.wakeAt != f.currentTime.Add(time.Minute) || f.jobByID("1").Slot != SlotTimed {
+	if f.wakeAt != f.currentTime.Add(time.Minute) || f.jobByID("1").Slot != SlotWaitingUntilDue {
 		t.Errorf("the service wakes at %d for a job in slot %d; want its due time", f.wakeAt, f.jobByID("1").Slot)
 	}
 	f.advanceTime(time.Minute)

@@ -33,29 +33,29 @@ func (r *Rules) RunOccurrences(
 	if len(unfinished) > 0 {
 		b.newestUnfinishedSeq, b.newestUnfinishedID = unfinished[0].Seq, unfinished[0].ID
 	}
-	if len(request.Occurrences) > 0 && s.Overlap == store.OverlapReplace {
+	if len(request.OccurrencesToRun) > 0 && s.Overlap == store.OverlapReplace {
 		b.unfinishedCount, b.newestUnfinishedSeq, b.jobsToReplace = 0, 0, unfinished
 		for i := range unfinished {
 			if r.tx.Lease(unfinished[i].Seq) != nil {
-				result.LeasedJobSeqs = append(result.LeasedJobSeqs, unfinished[i].Seq)
+				result.JobSeqsToCancel = append(result.JobSeqsToCancel, unfinished[i].Seq)
 			}
 		}
-		if len(result.LeasedJobSeqs) > 0 {
+		if len(result.JobSeqsToCancel) > 0 {
 			if err := b.checkForRejection(); err != nil || b.rejectionErr == nil {
 				return result, err
 			}
-			result.LeasedJobSeqs = nil
+			result.JobSeqsToCancel = nil
 		}
 	}
 	r.recordMissedOccurrences(request)
-	for _, at := range request.Occurrences {
+	for _, at := range request.OccurrencesToRun {
 		run, err := b.runOccurrence(at, request.FailIfOverQuota && len(result.Records) == 0)
 		if err != nil {
 			return result, err
 		}
 		result.Records = append(result.Records, run)
 	}
-	result.WasCarriedOut = true
+	result.RequestCarriedOut = true
 	if request.RequestedByUID != nil {
 		return result, r.err
 	}
@@ -153,7 +153,7 @@ func (e *occurrenceEnqueuer) enqueueOccurrence(plannedAt queue.UnixMillis, j *Jo
 	}
 	for n := 1; draft.ID == ""; n++ {
 		id := e.request.CandidateJobID(plannedAt, n)
-		taken, err := e.rules.tx.IsIDTaken(id)
+		taken, err := e.rules.tx.IsJobIDTaken(id)
 		switch {
 		case err != nil:
 			return err
@@ -194,7 +194,7 @@ func (e *occurrenceEnqueuer) enqueueAndCancelReplaced(draft queue.Job) (seq int6
 		bytesBefore := e.rules.HookBytesUsed
 		for i := range e.jobsToReplace {
 			// The hooks of the previous job may have changed this job, so read it again.
-			j, err := e.rules.tx.Job(e.jobsToReplace[i].Seq, ReadSummary)
+			j, err := e.rules.tx.Job(e.jobsToReplace[i].Seq, ReadJobSummary)
 			if err != nil {
 				return err
 			}

@@ -22,7 +22,7 @@ func (f *fixture) addSchedule(overlap store.OverlapPolicy) {
 // s-TIME or, if another job has that id, s-TIME-N.
 func occurrenceRequest(occurrences ...queue.UnixMillis) store.OccurrenceRequest {
 	return store.OccurrenceRequest{
-		ScheduleName: "s", Generation: 1, ExpectedLastOccurrenceAt: 100, Occurrences: occurrences, LastOccurrenceAt: 900,
+		ScheduleName: "s", Generation: 1, ExpectedLastOccurrenceAt: 100, OccurrencesToRun: occurrences, LastOccurrenceAt: 900,
 		NextOccurrenceAt: 1000, NextDueAt: 1000,
 		CandidateJobID: func(at queue.UnixMillis, n int) string {
 			if n == 1 {
@@ -81,7 +81,7 @@ func TestScheduleCatchesUpOnMissedOccurrences(t *testing.T) {
 			f.addSchedule(store.OverlapQueue)
 			request := occurrenceRequest(c.runs...)
 			request.MissedOccurrences = c.missed
-			if fired, err := f.runOccurrences(request); err != nil || !fired.WasCarriedOut {
+			if fired, err := f.runOccurrences(request); err != nil || !fired.RequestCarriedOut {
 				t.Fatalf("Fire returned %+v, %v", fired, err)
 			}
 			if got := f.listRecordedOutcomes(); got != c.outcomes {
@@ -148,8 +148,8 @@ func TestReplaceOverlapWaitsForLeasedJob(t *testing.T) {
 	request := occurrenceRequest(300)
 	request.ExpectedLastOccurrenceAt = 900
 	fired, err := f.runOccurrences(request)
-	if want := []int64{f.jobByID("s-200").Seq}; err != nil || fired.WasCarriedOut ||
-		!slices.Equal(fired.LeasedJobSeqs, want) {
+	if want := []int64{f.jobByID("s-200").Seq}; err != nil || fired.RequestCarriedOut ||
+		!slices.Equal(fired.JobSeqsToCancel, want) {
 		t.Fatalf("Fire returned %+v, %v; want the leased job %v and no change", fired, err, want)
 	}
 	f.wantStates("s-200 s-300", "pending gone")
@@ -171,7 +171,7 @@ func TestReplaceOverlapKeepsLeasedJobOnRejection(t *testing.T) {
 	f.wantClaim(1, "s-200")
 	request := occurrenceRequest(300)
 	request.ExpectedLastOccurrenceAt, request.MaxPendingJobs = 900, 1
-	if fired, err := f.runOccurrences(request); err != nil || !fired.WasCarriedOut || len(fired.LeasedJobSeqs) != 0 {
+	if fired, err := f.runOccurrences(request); err != nil || !fired.RequestCarriedOut || len(fired.JobSeqsToCancel) != 0 {
 		t.Fatalf("Fire returned %+v, %v; want it done", fired, err)
 	}
 	if got, want := f.listRecordedOutcomes(), "200 fired, 300 refused"; got != want {
@@ -196,7 +196,8 @@ func TestOutdatedOccurrenceRequestDoesNothing(t *testing.T) {
 			s := f.schedules["s"]
 			change(&s)
 			f.schedules["s"] = s
-			if fired, err := f.runOccurrences(occurrenceRequest(200)); err != nil || fired.WasCarriedOut || len(f.jobs) != 0 ||
+			if fired, err := f.runOccurrences(occurrenceRequest(200)); err != nil || fired.RequestCarriedOut ||
+				len(f.jobs) != 0 ||
 				len(f.occurrenceRecords["s"]) != 0 {
 				t.Errorf("Fire returned %+v, %v and stored %d jobs; want no change", fired, err, len(f.jobs))
 			}
@@ -214,13 +215,13 @@ func TestUserCanRunPausedSchedule(t *testing.T) {
 	f.schedules["s"] = s
 	request, by := occurrenceRequest(200), userB
 	request.RequestedByUID = &by
-	if fired, err := f.runOccurrences(request); err != nil || !fired.WasCarriedOut {
+	if fired, err := f.runOccurrences(request); err != nil || !fired.RequestCarriedOut {
 		t.Fatalf("Fire returned %+v, %v", fired, err)
 	}
 	if got := f.schedules["s"]; got.LastOccurrenceAt != 100 || got.PausedAt != 1 {
 		t.Errorf("the run changed the schedule to %+v", got)
 	}
-	request.Occurrences = []queue.UnixMillis{300}
+	request.OccurrencesToRun = []queue.UnixMillis{300}
 	_, err := f.runOccurrences(request)
 	wantRejection(t, err, queue.CodeWrongState, "job s-200 of schedule s has not ended")
 }
@@ -231,7 +232,7 @@ func TestRejectedOccurrenceIsRecorded(t *testing.T) {
 	f.addSchedule(store.OverlapQueue)
 	request := occurrenceRequest(200, 300)
 	request.MaxPendingJobs = 1
-	if fired, err := f.runOccurrences(request); err != nil || !fired.WasCarriedOut {
+	if fired, err := f.runOccurrences(request); err != nil || !fired.RequestCarriedOut {
 		t.Fatalf("Fire returned %+v, %v", fired, err)
 	}
 	if got, want := f.listRecordedOutcomes(), "200 fired, 300 refused"; got != want {

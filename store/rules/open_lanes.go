@@ -63,9 +63,9 @@ func (k *laneKeeper) markResourcesDirty() {
 	}
 }
 
-// outOfSteps reports whether the current operation has taken all the steps that it may take in this
+// currentStepsUsedUp reports whether the current operation has taken all the steps that it may take in this
 // transaction.
-func (k *laneKeeper) outOfSteps() bool {
+func (k *laneKeeper) currentStepsUsedUp() bool {
 	if k.currentSteps == &k.claimSteps {
 		return k.claimSteps >= MaxLaneStepsPerTx
 	}
@@ -106,7 +106,7 @@ func (k *laneKeeper) openLanesOfGate(gateID int64, pass recheckPass) {
 	}))
 	k.nonClaimSteps++
 	if len(lanes) > 0 {
-		if need := laneNeedAt(&lanes[0], gateID); need.Kind != queue.GateResource {
+		if need := laneNeedAtGate(&lanes[0], gateID); need.Kind != queue.GateResource {
 			if g, err := k.GateRoom(lanes[0].UID, need); k.hasFailed(err) || g.FreeUnits < need.Units {
 				return // the gate itself has no room, so no lane can open
 			}

@@ -43,7 +43,7 @@ func (p *parentChecker) CheckDraftDependencies(drafts []queue.Job, uid int) erro
 			if d.ParentDraftNumber != 0 || d.ParentID != "" {
 				continue
 			}
-			if _, err := p.jobs.Job(d.ParentSeq, ReadSummary); errors.Is(err, queue.ErrNotFound) {
+			if _, err := p.jobs.Job(d.ParentSeq, ReadJobSummary); errors.Is(err, queue.ErrNotFound) {
 				return errorAtDraft(queue.InvalidField("depends_on", "there is no job with the number %d; it may have been removed",
 					d.ParentSeq), i, len(drafts))
 			} else if err != nil {
@@ -72,7 +72,7 @@ func (p *parentChecker) resolveParents(drafts []queue.Job, uid int) error {
 			if d.ParentDraftNumber = draftNumbers[d.ParentID]; d.ParentDraftNumber != 0 {
 				continue
 			}
-			seq, err := p.jobs.FindByID(uid, d.ParentID)
+			seq, err := p.jobs.FindJobSeqByID(uid, d.ParentID)
 			var rejected *queue.Error
 			switch {
 			case errors.As(err, &rejected) && rejected.Field == "depends_on":
@@ -105,7 +105,7 @@ func (p *parentChecker) checkEditedJobParents(j *Job) error {
 	above := ancestorSearch{jobs: p.jobs, dependencies: p.dependencies, childSeq: j.Seq, visitedSeqs: map[int64]bool{}}
 	for i := range drafts[0].DependsOn {
 		d := &drafts[0].DependsOn[i]
-		parent, err := p.jobs.Job(d.ParentSeq, ReadSummary)
+		parent, err := p.jobs.Job(d.ParentSeq, ReadJobSummary)
 		switch {
 		case errors.Is(err, queue.ErrNotFound):
 			return queue.InvalidField("depends_on", "job %q is not in the queue yet; try again later", d.ParentID)
@@ -131,7 +131,7 @@ func (p *parentChecker) checkEditedJobParents(j *Job) error {
 func (p *parentChecker) dependencyStatuses(draft *queue.Job) (
 	statuses []store.DependencyStatus, anyUnresolved, anyBroken bool) {
 	for _, d := range draft.DependsOn {
-		parent, err := p.jobs.Job(d.ParentSeq, ReadSummary)
+		parent, err := p.jobs.Job(d.ParentSeq, ReadJobSummary)
 		status := store.Unresolved
 		switch {
 		case d.ParentDraftNumber != 0 && errors.Is(err, queue.ErrNotFound): // a draft of this request, inserted later
@@ -158,7 +158,7 @@ func (p *parentChecker) dependencyStatuses(draft *queue.Job) (
 // isInCommittedBatch reports whether a job that is not in the queue comes into the queue with a later frame (the jobs
 // of one request) of a committed batch.
 func (p *parentChecker) isInCommittedBatch(seq int64) bool {
-	committed, err := p.jobs.IsInCommittedFrame(seq)
+	committed, err := p.jobs.IsJobInCommittedFrame(seq)
 	p.recordErr(err)
 	return committed
 }
@@ -175,11 +175,11 @@ func (p *parentChecker) replaceDependencyEdges(j *Job) {
 
 // ancestorSearch collects the jobs for which a job would wait, directly or through other jobs, to find a cycle.
 type ancestorSearch struct {
-	jobs          Jobs
-	dependencies  Dependencies
-	childSeq      int64
-	visitedSeqs   map[int64]bool
-	followedEdges int // number of dependencies followed
+	jobs              Jobs
+	dependencies      Dependencies
+	childSeq          int64
+	visitedSeqs       map[int64]bool
+	followedEdgeCount int // number of dependencies followed
 }
 
 // addParentAndAncestors adds a parent and all jobs that it waits for. It visits each job once. If one of these jobs
@@ -201,7 +201,7 @@ func (a *ancestorSearch) addParentAndAncestors(parentSeq int64, parentID string)
 			return err
 		}
 		if len(parents) == 0 {
-			if inFrame, err := a.jobs.IsInCommittedFrame(last); err != nil {
+			if inFrame, err := a.jobs.IsJobInCommittedFrame(last); err != nil {
 				return err
 			} else if inFrame {
 				return queue.InvalidField("depends_on", "job %q waits for a job that is not in the queue yet; try again later",
@@ -214,8 +214,8 @@ func (a *ancestorSearch) addParentAndAncestors(parentSeq int64, parentID string)
 				list = append(list, p)
 			}
 		}
-		if a.followedEdges += len(parents); len(a.visitedSeqs) > maxAncestorSearchSteps ||
-			a.followedEdges > maxAncestorSearchSteps {
+		if a.followedEdgeCount += len(parents); len(a.visitedSeqs) > maxAncestorSearchSteps ||
+			a.followedEdgeCount > maxAncestorSearchSteps {
 			return queue.InvalidField("depends_on",
 				"the job would depend on more than %d jobs, directly or through other jobs", maxAncestorSearchSteps)
 		}

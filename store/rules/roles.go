@@ -58,30 +58,30 @@ type Settings interface {
 type Jobs interface {
 	// Job reads a job. It returns queue.ErrNotFound if the job does not exist.
 	Job(seq int64, scope ReadScope) (Job, error)
-	// FindByID returns the seq of the job with the given id, or 0 if none exists. It also finds jobs in the
+	// FindJobSeqByID returns the seq of the job with the given id, or 0 if none exists. It also finds jobs in the
 	// batches of this user. It returns store.StagedParentError for a job of a batch that is not committed yet, unless the
 	// transaction adds jobs to this batch. It does not find hooks that the settings have created and that run as
 	// another user.
-	FindByID(uid int, id string) (seq int64, err error)
-	// IsInCommittedFrame reports whether a job that is not in the queue is in a frame (the jobs of one request) of a
+	FindJobSeqByID(uid int, id string) (jobSeq int64, err error)
+	// IsJobInCommittedFrame reports whether a job that is not in the queue is in a frame (the jobs of one request) of a
 	// committed batch. Such a job comes into the queue later.
-	IsInCommittedFrame(seq int64) (bool, error)
+	IsJobInCommittedFrame(jobSeq int64) (bool, error)
 	// UniqueKeyHolder returns the job of a user that has the given unique key: the job that has not ended or, if all
 	// have ended, the one that ended last.
 	UniqueKeyHolder(uid int, uniqueKey string) (holder Job, found bool, err error)
-	// IsIDTaken reports whether an id belongs to a job, even to one in a batch that is not in the queue yet.
-	IsIDTaken(id string) (bool, error)
+	// IsJobIDTaken reports whether an id belongs to a job, even to one in a batch that is not in the queue yet.
+	IsJobIDTaken(id string) (bool, error)
 	// FormerOwnerUID returns the negative uid that a job of this uid gets when it is not leased, because
 	// another account has the uid now. It returns 0 if the job keeps its uid.
-	FormerOwnerUID(uid int, seq int64) int
+	FormerOwnerUID(uid int, jobSeq int64) int
 	// RegisterDraft assigns a seq and an id to a draft. It also returns the draft number to pass to InsertJob. It does not
 	// check the limits on waiting jobs.
 	RegisterDraft(draft *queue.Job) (draftNumber int, seq int64, id string, err error)
 	// InsertJob stores a new job. draftNumber is the index of the draft in the request, counted from 0, or the
 	// number from RegisterDraft.
 	InsertJob(j *Job, draftNumber int) error
-	// StoredSize returns how many bytes the row, the input and the dependencies of a job will take.
-	StoredSize(j *queue.Job) (int64, error)
+	// StoredJobBytes returns how many bytes the row, the input and the dependencies of a job will take.
+	StoredJobBytes(j *queue.Job) (int64, error)
 	// PutJob writes those parts of a stored job that j.WriteScope names.
 	PutJob(j *Job) error
 	// PutProgress writes the progress of a job that is already stored.
@@ -91,8 +91,8 @@ type Jobs interface {
 	// RemoveJob deletes a job and its history. The engine may delete the data later, but no reader sees the job
 	// any more.
 	RemoveJob(seq int64) error
-	// NotifyWatches notifies the callers that watch a job, after the commit.
-	NotifyWatches(seq int64)
+	// NotifyJobWatches notifies the callers that watch a job, after the commit.
+	NotifyJobWatches(jobSeq int64)
 }
 
 // History records what happens to jobs, and keeps the outputs of their attempts.
@@ -104,7 +104,7 @@ type History interface {
 	AddAttempt(j *Job, settlement *store.Settlement) error
 	// DeleteOldestAttempt deletes the oldest attempt record of a leased job and its output, if the job has a
 	// record.
-	DeleteOldestAttempt(seq int64) error
+	DeleteOldestAttempt(jobSeq int64) error
 	// AddDeletableOutput records that an output file on a node must be deleted.
 	AddDeletableOutput(outputRef, nodeName string) error
 	// TrimUserData removes outputs and inputs of a user, in the same order as store.Quotas.TrimUserData, until the user's
@@ -130,22 +130,22 @@ type Counters interface {
 	// AdjustRetainedCounts counts an ended job to which its queue's own retention applies, and the bytes of
 	// its outputs. sign is 1 to add them to the counts, and -1 to subtract them.
 	AdjustRetainedCounts(j *Job, sign int)
-	// AddUserBytes changes the counted bytes of a user's jobs and schedules: outputBytes is the change of the bytes of
-	// outputs, and storedBytes that of all other bytes. Both may be negative.
-	AddUserBytes(uid int, storedBytes, outputBytes int64)
+	// AdjustUserBytes changes the counted bytes of a user's jobs and schedules: outputBytesDelta is the change of the
+	// bytes of outputs, and storedBytesDelta that of all other bytes. Both may be negative.
+	AdjustUserBytes(uid int, storedBytesDelta, outputBytesDelta int64)
 }
 
 // Leases stores the leases of jobs.
 type Leases interface {
 	// Lease returns the lease of a job, or nil if the job is not leased.
-	Lease(seq int64) *Lease
+	Lease(jobSeq int64) *Lease
 	// PutLease stores a lease. It replaces an earlier Lease of the same job.
 	PutLease(l *Lease)
 	// DeleteLease deletes a lease.
 	DeleteLease(l *Lease)
-	// FenceStep returns by how much a claim raises a job's fence, the number of the job's lease. The step is
+	// RandomFenceIncrement returns by how much a claim raises a job's fence, the number of the job's lease. The step is
 	// at least 1, and users cannot predict it.
-	FenceStep() int64
+	RandomFenceIncrement() int64
 }
 
 // Queues returns the state of queues, and which queue a claim serves next.
@@ -164,15 +164,15 @@ type Queues interface {
 	LastServedQueueTurn() int64
 	// RecordQueueTurn records that a job was claimed from a queue in the turn with this number, and sets the number of the
 	// queue's next turn.
-	RecordQueueTurn(q *Queue, turn, nextTurn int64)
+	RecordQueueTurn(q *Queue, usedTurn, nextTurn int64)
 }
 
 // Lanes stores lanes, and finds the best of them. A lane is the list of ready jobs with the same queue, user
 // and demands; see the top of lanes.go.
 type Lanes interface {
-	// Lane returns the lane for jobs with the queue, user and demands of j. If necessary, the engine creates
+	// FindOrAddLane returns the lane for jobs with the queue, user and demands of j. If necessary, the engine creates
 	// the lane and the gates that its jobs need.
-	Lane(j *Job) (Lane, error)
+	FindOrAddLane(j *Job) (Lane, error)
 	// SetLane stores a lane's head, its priority, and the gate that closes the lane.
 	SetLane(l Lane) error
 	// BestLane returns the open lane of a queue with the best head (the position of its first job), and the head of the
@@ -194,9 +194,9 @@ type Lanes interface {
 type UserTurns interface {
 	// HasSeveralUsers reports whether more than one user may have jobs that can start (open lanes) in a queue.
 	HasSeveralUsers(q *Queue) bool
-	// EachContender calls visit for the best open lane of every user in a queue. lastTurn is the number of
+	// EachContendingLane calls visit for the best open lane of every user in a queue. lastTurn is the number of
 	// the user's last turn, or 0 if it is unknown.
-	EachContender(q *Queue, visit func(l *Lane, lastTurn int64))
+	EachContendingLane(q *Queue, visit func(l *Lane, lastTurn int64))
 	// RecordUserTurn records that a claim took a job of a user, and returns what UndoUserTurn needs.
 	RecordUserTurn(q *Queue, uid int) UserTurn
 	// UndoUserTurn undoes a turn that RecordUserTurn has recorded, because the job was returned before it started.
@@ -209,7 +209,7 @@ type Gates interface {
 	// GateRule returns the rule of a gate and the units in use.
 	GateRule(gateID int64) (GateRule, error)
 	// LeasedUnitNumbers returns the numbers of those units of a resource that leased jobs hold.
-	LeasedUnitNumbers(resource string) map[int]bool
+	LeasedUnitNumbers(resourceName string) map[int]bool
 	// ResourceGateIDs returns the gates that are resources. A database has few of them.
 	ResourceGateIDs() []int64
 	// RecordRateStart stores a start for a rate, and may delete starts that are older than its period.
@@ -235,7 +235,7 @@ type Gates interface {
 }
 
 // Dependencies stores the dependencies between jobs, called edges: a job, the child, waits for another job,
-// the parent. It also stores notes about parents whose edges must be decided later; see ParentChange.
+// the parent. It also stores notes about parents whose edges must be decided later; see ParentStateChange.
 type Dependencies interface {
 	// HasEdges reports whether any edge (dependency) is stored, decided or not.
 	HasEdges() bool
@@ -251,24 +251,24 @@ type Dependencies interface {
 	UnresolvedParentSeqs(childSeq int64, limit int) ([]int64, error)
 	// EdgesToResolve returns up to maxEdges edges to which a note applies: those with the status store.Unresolved or, if
 	// the parent runs again, store.Broken.
-	EdgesToResolve(change ParentChange, maxEdges int) ([]DependencyEdge, error)
-	// AddParentChange adds a note that a parent has ended in parentState, was removed (parentState 0), or runs again
+	EdgesToResolve(change ParentStateChange, maxEdges int) ([]DependencyEdge, error)
+	// AddParentStateChange adds a note that a parent has ended in parentState, was removed (parentState 0), or runs again
 	// (ParentRerunState). The note applies to the edges that the parent has now. If none of them has an id above
 	// afterEdgeID, no note is added.
-	AddParentChange(parentSeq int64, parentUID int, parentState queue.State, afterEdgeID int64) error
-	// CountParentChanges returns the number of notes about a parent, and the newest note.
-	CountParentChanges(parentSeq int64) (n int64, newest ParentChange, err error)
-	// ExtendRerunChange extends a parent's newest Rerun note (with ParentRerunState) to all current edges of the parent,
-	// and deletes the notes after it. found is false if the parent has no Rerun note.
-	ExtendRerunChange(parentSeq int64) (found bool, err error)
-	// NextParentChange returns the oldest note about a parent of the next user; users take turns. The parent
+	AddParentStateChange(parentSeq int64, parentUID int, parentState queue.State, afterEdgeID int64) error
+	// CountParentStateChanges returns the number of notes about a parent, and the newest note.
+	CountParentStateChanges(parentSeq int64) (changeCount int64, newestChange ParentStateChange, err error)
+	// ExtendParentRerunChange extends a parent's newest Rerun note (with ParentRerunState) to all current edges of the
+	// parent, and deletes the notes after it. found is false if the parent has no Rerun note.
+	ExtendParentRerunChange(parentSeq int64) (found bool, err error)
+	// NextParentStateChange returns the oldest note about a parent of the next user; users take turns. The parent
 	// may have been removed.
-	NextParentChange() (change ParentChange, found bool, err error)
-	// PostponeParentChanges moves the notes about a parent, in the same order, behind the other notes of its
+	NextParentStateChange() (change ParentStateChange, found bool, err error)
+	// PostponeParentStateChanges moves the notes about a parent, in the same order, behind the other notes of its
 	// user.
-	PostponeParentChanges(parentSeq int64) error
-	// DeleteParentChange deletes a note about a parent.
-	DeleteParentChange(id int64) error
+	PostponeParentStateChanges(parentSeq int64) error
+	// DeleteParentStateChange deletes a note about a parent.
+	DeleteParentStateChange(changeID int64) error
 }
 
 // Schedules stores the schedules and the outcomes of their occurrences.

@@ -4,9 +4,9 @@
 // An engine stores jobs in a database and makes no decisions itself. It gives the rules a transaction, Tx,
 // which combines the interfaces in roles.go.
 //
-// Start with MoveToState, which changes a job's state, Claim, which leases jobs, and Exchange, which handles the
+// Start with MoveToState, which changes a job's state, Claim, which leases jobs, and ReportAndClaim, which handles the
 // reports of the worker pool. The comment at the top of lanes.go explains how claims avoid jobs that cannot start. The
-// tests are a specification: start with TestExampleOfTwoLanesSharingLock.
+// tests are a specification: start with TestDocumentedExampleOfTwoLanesSharingLock.
 package rules
 
 import "cmp"

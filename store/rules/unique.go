@@ -11,8 +11,8 @@ import (
 // DraftSubstitute is the job that the reply names instead of a new job (draft) that is not stored, because both have
 // the same unique key. The substitute is an existing job or, if Job is nil, an earlier draft of the request.
 type DraftSubstitute struct {
-	Job        *Job
-	DraftIndex int
+	ExistingJob *Job
+	DraftIndex  int
 }
 
 // uniqueKeyChecker finds the jobs that use a unique key.
@@ -57,7 +57,7 @@ func (u *uniqueKeyChecker) CheckUniqueKeys(drafts []queue.Job) (substitutes map[
 			return nil, err
 		}
 		if keyOwner != nil && d.OnConflict == queue.ConflictReturn {
-			substitutes[i] = DraftSubstitute{Job: keyOwner}
+			substitutes[i] = DraftSubstitute{ExistingJob: keyOwner}
 			continue
 		}
 		earlierDrafts[d.Unique] = i
@@ -81,7 +81,7 @@ func checkAcyclicWithSubstitutes(drafts []queue.Job, substitutes map[int]DraftSu
 		for _, d := range after {
 			other, substituted := substitutes[d.ParentDraftNumber-1]
 			switch {
-			case substituted && other.Job != nil: // a stored job cannot depend on a draft
+			case substituted && other.ExistingJob != nil: // a stored job cannot depend on a draft
 				d.ParentDraftNumber = 0
 			case substituted:
 				d.ParentDraftNumber = other.DraftIndex + 1
@@ -116,18 +116,18 @@ func uniqueKeyTakenError(format string, args ...any) error {
 }
 
 // currentUniqueKeyHolder returns the job that currently reserves a unique key. found is false if the key is free.
-func (u *uniqueKeyChecker) currentUniqueKeyHolder(uid int, uniqueKey string) (j Job, found bool) {
-	j, found, err := u.jobs.UniqueKeyHolder(uid, uniqueKey)
+func (u *uniqueKeyChecker) currentUniqueKeyHolder(uid int, uniqueKey string) (holder Job, found bool) {
+	holder, found, err := u.jobs.UniqueKeyHolder(uid, uniqueKey)
 	u.recordErr(err)
-	return j, found && (!j.State.HasEnded() || j.EndedAt.Add(j.UniqueFor) > u.clock.Now())
+	return holder, found && (!holder.State.HasEnded() || holder.EndedAt.Add(holder.UniqueFor) > u.clock.Now())
 }
 
-// successorWithUniqueKey returns the unfinished job, other than j, that uses the unique key of the ended job j.
-func (u *uniqueKeyChecker) successorWithUniqueKey(j *Job) (other Job, isTaken bool) {
+// otherJobWithUniqueKey returns the unfinished job, other than j, that uses the unique key of the ended job j.
+func (u *uniqueKeyChecker) otherJobWithUniqueKey(j *Job) (otherJob Job, isTaken bool) {
 	if j.Unique == "" {
-		return other, false
+		return otherJob, false
 	}
-	other, found, err := u.jobs.UniqueKeyHolder(j.UID, j.Unique)
+	otherJob, found, err := u.jobs.UniqueKeyHolder(j.UID, j.Unique)
 	u.recordErr(err)
-	return other, found && other.Seq != j.Seq && !other.State.HasEnded()
+	return otherJob, found && otherJob.Seq != j.Seq && !otherJob.State.HasEnded()
 }

@@ -58,14 +58,14 @@ func (c *claimer) pickNextLane(q *Queue, scan *LaneScan, wantedJobs int) (maxJob
 	}
 	scan.WantedJobs, scan.MustReadNextPriority = 1, true
 	c.contenders = c.contenders[:0]
-	c.turns.EachContender(q, func(l *Lane, lastTurn int64) {
+	c.turns.EachContendingLane(q, func(l *Lane, lastTurn int64) {
 		// A lane whose known priority differs from that of the first lane takes no turn. If it also has no demands,
 		// it cannot block other lanes, so it need not be checked.
 		if len(l.GateNeeds) > 0 || l.Priority == UnknownLanePriority || l.Priority == first.Priority {
 			c.contenders = append(c.contenders, contender{l, lastTurn})
 		}
 	})
-	scan.ExpectedJobs = (wantedJobs + len(c.contenders) - 1) / max(1, len(c.contenders))
+	scan.ExpectedJobsPerLane = (wantedJobs + len(c.contenders) - 1) / max(1, len(c.contenders))
 	priority := first.Priority
 	scan.UpcomingLanes = func(n int) []Lane { return c.upcomingLanes(priority, min(n, wantedJobs)) }
 	for list := c.contenders; ; {
@@ -86,10 +86,10 @@ func (c *claimer) pickNextLane(q *Queue, scan *LaneScan, wantedJobs int) (maxJob
 			return 0
 		}
 		if l.Priority != first.Priority {
-			if c.skippedPriorities == nil {
-				c.skippedPriorities = map[int64]int64{}
+			if c.skippedPriorityByLaneID == nil {
+				c.skippedPriorityByLaneID = map[int64]int64{}
 			}
-			c.skippedPriorities[l.ID] = l.Priority
+			c.skippedPriorityByLaneID[l.ID] = l.Priority
 			continue
 		}
 		if c.closeOvertakenLanes(&l, list) {
@@ -131,7 +131,7 @@ func (c *claimer) nextContender(contenders []contender, firstLane *Lane) int {
 	best := -1
 	for i := range contenders {
 		l := contenders[i].lane
-		priority, checked := c.skippedPriorities[l.ID]
+		priority, checked := c.skippedPriorityByLaneID[l.ID]
 		if !checked {
 			priority = l.Priority
 		}
@@ -158,7 +158,7 @@ func (c contender) compare(other contender) int {
 func (c *claimer) closeOvertakenLanes(l *Lane, otherContenders []contender) (lanesChanged bool) {
 	for i := range otherContenders {
 		other := *otherContenders[i].lane
-		_, skipped := c.skippedPriorities[other.ID]
+		_, skipped := c.skippedPriorityByLaneID[other.ID]
 		if skipped || !l.Head.After(other.Head) || !slices.ContainsFunc(l.GateNeeds, func(n GateNeed) bool {
 			return n.Kind == queue.GateResource && laneNeedsResource(&other, n.Gate)
 		}) {

@@ -8,9 +8,9 @@ import (
 // SimulateClaims claims up to maxJobs jobs to predict the next starts. The caller rolls the transaction back.
 // SimulateClaims stops after a limited number of steps and bytes, and then sets Incomplete.
 func (r *Rules) SimulateClaims(maxJobs int) (simulation store.ClaimSimulation, err error) {
-	steps, bytes := 0, r.ClaimReadBytes
+	steps, bytes := 0, r.ClaimBytesRead
 	for more := true; more && len(simulation.StartingJobs) < maxJobs; {
-		if steps >= maxSimulationSteps || r.ClaimReadBytes-bytes >= maxSimulationBytes {
+		if steps >= maxSimulationSteps || r.ClaimBytesRead-bytes >= maxSimulationBytes {
 			simulation.IsIncomplete = true
 			break
 		}
@@ -38,17 +38,17 @@ const (
 // resource may be kept for a better-ranked job, which is also a reason. For a job that is not due yet,
 // WaitReasons reports only whether its queue is paused.
 func (r *Rules) WaitReasons(jobSeq int64) (reasons []store.WaitReason, err error) {
-	j, err := r.tx.Job(jobSeq, ReadSummary)
-	if err != nil || j.Slot != SlotReady && j.Slot != SlotTimed || r.tx.Lease(jobSeq) != nil {
+	j, err := r.tx.Job(jobSeq, ReadJobSummary)
+	if err != nil || j.Slot != SlotReady && j.Slot != SlotWaitingUntilDue || r.tx.Lease(jobSeq) != nil {
 		return nil, err
 	}
 	if o := r.tx.QueueWaitReason(j.Queue); o.QueuePaused || j.Slot == SlotReady && r.tx.Queue(j.Queue).LeasableJobs <= 0 {
 		reasons = append(reasons, o)
 	}
-	if j.Slot == SlotTimed {
+	if j.Slot == SlotWaitingUntilDue {
 		return reasons, nil
 	}
-	l, err := r.tx.Lane(&j)
+	l, err := r.tx.FindOrAddLane(&j)
 	r.recordErr(err)
 	l.Head = j.Position()
 	key := "" // the first gate is the user's quota, which has no key
@@ -58,7 +58,7 @@ func (r *Rules) WaitReasons(jobSeq int64) (reasons []store.WaitReason, err error
 		if i > 0 {
 			key = j.Demands[i-1].GateKey
 		}
-		o := store.WaitReason{GateKind: need.Kind, GateKeyOrQueue: key, UsedUnits: g.TotalUnits - g.FreeUnits,
+		o := store.WaitReason{GateKind: need.Kind, GateKeyOrQueueName: key, UsedUnits: g.TotalUnits - g.FreeUnits,
 			MaxUnits: g.TotalUnits, NeededUnits: need.Units}
 		if g.FreeUnits < need.Units {
 			o.RateOpensAt = g.OpensAt

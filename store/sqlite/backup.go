@@ -33,11 +33,11 @@ const (
 // backupFile is a finished backup.
 type backupFile struct {
 	*os.File
-	size int64
+	sizeBytes int64
 }
 
 // Size returns the size of the backup in bytes.
-func (c *backupFile) Size() int64 { return c.size }
+func (c *backupFile) Size() int64 { return c.sizeBytes }
 
 // Close deletes the backup.
 func (c *backupFile) Close() error {
@@ -77,7 +77,7 @@ func (s *Store) Backup(ctx context.Context, outputs store.OutputOpener,
 	if err != nil {
 		return nil, errors.Join(err, made.Close())
 	}
-	made.size = info.Size()
+	made.sizeBytes = info.Size()
 	return made, nil
 }
 
@@ -134,7 +134,7 @@ func (s *Store) copyToTempFile(ctx context.Context, bytesToAdd int64, reportProg
 
 // minFreeBytesAfterCopy is the disk space in bytes that a copy must leave free. With less, new jobs would be refused
 // and running jobs could lose output.
-const minFreeBytesAfterCopy = sqlitedb.MinFreeBytes + pagesPerCopyStep*sqlitedb.PageSize
+const minFreeBytesAfterCopy = sqlitedb.MinFreeBytesForNewJobs + pagesPerCopyStep*sqlitedb.PageSize
 
 // checkFreeSpaceForCopy returns an error if less than minFreeBytesAfterCopy bytes are free on the disk.
 func (s *Store) checkFreeSpaceForCopy() error {

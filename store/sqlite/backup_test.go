@@ -30,7 +30,7 @@ func openStoreWithOutput(t *testing.T, sizeText string) *Store {
 	return openStore(t, dir)
 }
 
-func checkNoCopies(t *testing.T, s *Store) {
+func checkNoTempCopiesLeft(t *testing.T, s *Store) {
 	t.Helper()
 	if left, _ := filepath.Glob(filepath.Join(s.stateDir, tempCopyFilePrefix+"*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
@@ -60,13 +60,13 @@ func TestBackupLeavesDiskSpaceForTheQueue(t *testing.T) {
 	free := int64(1 << 30)
 	s.freeDiskBytes = func() (int64, error) { return free, nil }
 	taken := func(string) (io.ReadCloser, error) {
-		free = sqlitedb.MinFreeBytes
+		free = sqlitedb.MinFreeBytesForNewJobs
 		return outputs("")
 	}
 	if _, err := s.Backup(t.Context(), taken, ignoreProgress); !errors.Is(err, queue.ErrNoSpace) {
 		t.Errorf("with less and less space: %v", err)
 	}
-	checkNoCopies(t, s)
+	checkNoTempCopiesLeft(t, s)
 	free = 1 << 30
 	made, err := s.Backup(t.Context(), outputs, ignoreProgress)
 	if err != nil {
@@ -77,7 +77,7 @@ func TestBackupLeavesDiskSpaceForTheQueue(t *testing.T) {
 
 // A backup stops when its context ends, for example because the client has disconnected. It leaves no files
 // behind, and another backup can begin.
-func TestBackupEndsWithItsContext(t *testing.T) {
+func TestBackupStopsWhenContextEnds(t *testing.T) {
 	s := openStoreWithOutput(t, "1")
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := s.Backup(ctx, func(string) (io.ReadCloser, error) {
@@ -87,7 +87,7 @@ func TestBackupEndsWithItsContext(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("it ended with %v", err)
 	}
-	checkNoCopies(t, s)
+	checkNoTempCopiesLeft(t, s)
 	made, err := s.Backup(t.Context(), func(string) (io.ReadCloser, error) { return nil, os.ErrNotExist }, ignoreProgress)
 	if err != nil {
 		t.Fatal(err)
@@ -133,7 +133,7 @@ func TestSQLiteBackupEndsBeforeCopyCloses(t *testing.T) {
 				filepath.Join(s.stateDir, "away")); err != nil {
 				return err
 			}
-			if err := s.Do(context.Background(), engine.Urgent, func(*engine.Tx) error { return nil }); !errors.Is(err,
+			if err := s.Do(context.Background(), engine.UrgentClass, func(*engine.Tx) error { return nil }); !errors.Is(err,
 				queue.ErrOutcomeUnknown) {
 				return fmt.Errorf("it did not fail: %w", err)
 			}
@@ -145,7 +145,7 @@ func TestSQLiteBackupEndsBeforeCopyCloses(t *testing.T) {
 			refused := make(chan error, 1)
 			for full := false; !full; {
 				waiters.Go(func() {
-					err := s.Do(context.Background(), engine.Normal, func(*engine.Tx) error { return nil })
+					err := s.Do(context.Background(), engine.NormalClass, func(*engine.Tx) error { return nil })
 					select {
 					case refused <- err:
 					default: // another waiter was already refused
@@ -189,7 +189,7 @@ func TestSQLiteBackupEndsBeforeCopyCloses(t *testing.T) {
 					t.Error("the backup was not ended")
 				}
 			})
-			checkNoCopies(t, s)
+			checkNoTempCopiesLeft(t, s)
 		})
 	}
 }

@@ -26,14 +26,14 @@ func TestUnappliedBatchCountsTowardLimitsAfterReopen(t *testing.T) {
 	if _, err := s.ApplyBatch(t.Context(), committed.Batch); err != nil { // move the first half of the jobs
 		t.Fatal(err)
 	}
-	before := s.UserBytes(0)
+	before := s.StoredBytesOfUser(0)
 	s.Close()
 	full := filepath.Join(dir, sqlitedb.ReserveFileName) // the store cannot create the reserve file
 	if err := errors.Join(os.Remove(full), os.Mkdir(full, 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	s = openStore(t, dir)
-	if after := s.UserBytes(0); after != before || before < 2000*store.QuotaBytesPerJob {
+	if after := s.StoredBytesOfUser(0); after != before || before < 2000*store.QuotaBytesPerJob {
 		t.Errorf("the user's jobs use %d bytes after opening, %d before", after, before)
 	}
 	asks := func(what string, most int64, want error) {
@@ -52,7 +52,8 @@ func TestUnappliedBatchCountsTowardLimitsAfterReopen(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Make the store check the free space again.
-	s.Do(t.Context(), engine.Urgent, func(t *engine.Tx) error { s.lastSpaceCheck.checkedAt = time.Time{}; return nil })
+	s.Do(t.Context(), engine.UrgentClass,
+		func(t *engine.Tx) error { s.lastSpaceCheck.checkedAt = time.Time{}; return nil })
 	for _, id := range []string{"1500", "2000"} {
 		if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{
 			newDraft(func(j *queue.Job) { j.ID = id })}}); !errors.Is(err, queue.ErrExists) {

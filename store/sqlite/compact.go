@@ -93,7 +93,7 @@ func (s *Store) waitForNextCompactStep(ctx context.Context, maxWait time.Duratio
 // runCompactStep cuts a limited number of pages and returns how long to wait before the next step.
 // Only the writer calls it.
 func (s *Store) runCompactStep() (waitBeforeNextStep time.Duration, err error) {
-	if s.CopyInProgress() {
+	if s.DatabaseCopyInProgress() {
 		return compactIdlePause, nil // wait: a running backup would have to copy each moved page again
 	}
 	if _, err := s.checkFilesIntact(); err != nil {
@@ -158,10 +158,11 @@ func (s *Store) missingDiskBytes() int64 {
 	if err != nil {
 		return 0
 	}
-	need := int64(sqlitedb.MinFreeBytes + sqlitedb.ReserveBytes) // with less, "queuectl doctor" reports a failure
+	need := int64(sqlitedb.MinFreeBytesForNewJobs +
+		sqlitedb.ReserveFileBytes) // with less, "queuectl doctor" reports a failure
 	info, err := os.Stat(filepath.Join(s.stateDir, sqlitedb.ReserveFileName))
-	if err != nil || info.Size() < sqlitedb.ReserveBytes {
-		need += sqlitedb.ReserveBytes
+	if err != nil || info.Size() < sqlitedb.ReserveFileBytes {
+		need += sqlitedb.ReserveFileBytes
 	}
 	return max(0, need-free)
 }
@@ -203,7 +204,7 @@ func (s *Store) finishCompaction(missingDiskBytes int64) (waitBeforeNextStep tim
 		return compactIdlePause, nil
 	}
 	if err = s.emptyWAL(`TRUNCATE`); err != nil {
-		c.checkpointRetryPause = min(max(2*c.checkpointRetryPause, walMinRetryPause), walMaxRetryPause)
+		c.checkpointRetryPause = min(max(2*c.checkpointRetryPause, walMinReaderWaitPause), walMaxReaderWaitPause)
 		if kind := database.ErrorKindOf(err); errors.Is(err, errWALInUse) || kind == database.DatabaseBusy ||
 			kind == database.DiskFull {
 			err = nil // ignore the error, because CompactFiles tries again after the pause
@@ -212,7 +213,7 @@ func (s *Store) finishCompaction(missingDiskBytes int64) (waitBeforeNextStep tim
 	}
 	c.truncatedBytes, c.checkpointRetryPause = 0, 0
 	s.recordFileSizes()
-	s.createMissingReserve()
+	s.createMissingReserveFile()
 	return compactRetryPause, nil
 }
 

@@ -22,7 +22,7 @@ func completeLargeJobs(t *testing.T, s *Store, n int) {
 		if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{j}}); err != nil {
 			t.Fatal(err)
 		}
-		g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: 1})
+		g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 1})
 		if err != nil || len(g.ClaimedJobs) != 1 {
 			t.Fatalf("claimed %d jobs, %v", len(g.ClaimedJobs), err)
 		}
@@ -183,7 +183,7 @@ func TestCompactFreesMissingDiskSpace(t *testing.T) {
 		}
 	}
 	disk := func() int64 { return databaseFileSize(t, s, "") + databaseFileSize(t, s, "-wal") }
-	all := disk() + sqlitedb.MinFreeBytes
+	all := disk() + sqlitedb.MinFreeBytesForNewJobs
 	s.freeDiskBytes = func() (int64, error) { return all - disk(), nil }
 	purgeAll(t, s)
 	if s.missingDiskBytes() == 0 {
@@ -205,7 +205,7 @@ func TestCompactEmptiesWALOnNearlyFullDisk(t *testing.T) {
 	if size := databaseFileSize(t, s, "-wal"); size < 1<<20 {
 		t.Fatalf("the log has only %d bytes", size)
 	}
-	s.freeDiskBytes = func() (int64, error) { return sqlitedb.MinFreeBytes, nil }
+	s.freeDiskBytes = func() (int64, error) { return sqlitedb.MinFreeBytesForNewJobs, nil }
 	compactUntilDone(t, s)
 	if size := databaseFileSize(t, s, "-wal"); size > 0 {
 		t.Errorf("the log has %d bytes, want none", size)

@@ -44,7 +44,7 @@ func expectOpenRefused(t *testing.T, dir, wantText string) error {
 	t.Helper()
 	path := filepath.Join(dir, sqlitedb.DatabaseFileName)
 	before, _ := os.ReadFile(path)
-	s, err := Open(t.Context(), Options{Dir: dir, Order: defaultJobOrder})
+	s, err := Open(t.Context(), Options{Dir: dir, RankOrder: defaultJobOrder})
 	if err == nil {
 		s.Close()
 		t.Fatalf("it was opened, want an error with %q", wantText)
@@ -120,7 +120,7 @@ func TestOpenRefusesUnknownTables(t *testing.T) {
 			if !errors.Is(err, store.ErrNewerSchema) || !strings.Contains(err.Error(), "; ") {
 				t.Errorf("got %v, want %v with a next step", err, store.ErrNewerSchema)
 			}
-			if _, err := OpenReadOnly(Options{Dir: dir, Order: defaultJobOrder}); !errors.Is(err, store.ErrNewerSchema) {
+			if _, err := OpenReadOnly(Options{Dir: dir, RankOrder: defaultJobOrder}); !errors.Is(err, store.ErrNewerSchema) {
 				t.Errorf("read only: got %v, want %v", err, store.ErrNewerSchema)
 			}
 		})
@@ -209,7 +209,7 @@ func outcomeOfOpeningDatabase(t *testing.T, databaseContents []byte, hasErrorMar
 			t.Fatal(err)
 		}
 	}
-	s, err := Open(t.Context(), Options{Dir: dir, Order: defaultJobOrder})
+	s, err := Open(t.Context(), Options{Dir: dir, RankOrder: defaultJobOrder})
 	if err != nil {
 		return "refused"
 	}
@@ -232,7 +232,7 @@ func TestOpenRefusesLostSequenceNumbers(t *testing.T) {
 		dir := t.TempDir()
 		openStore(t, dir).Close()
 		execOnClosedDatabase(t, dir, loss)
-		if s, err := Open(t.Context(), Options{Dir: dir, Order: defaultJobOrder}); err == nil ||
+		if s, err := Open(t.Context(), Options{Dir: dir, RankOrder: defaultJobOrder}); err == nil ||
 			!strings.Contains(err.Error(), "is damaged") {
 			t.Errorf("%s: got %v, want that it is damaged", loss, err)
 			if err == nil {
@@ -242,8 +242,8 @@ func TestOpenRefusesLostSequenceNumbers(t *testing.T) {
 	}
 }
 
-// awaitFailure waits until a store has failed.
-func awaitFailure(t *testing.T, s *Store) {
+// awaitStoreFailure waits until a store has failed.
+func awaitStoreFailure(t *testing.T, s *Store) {
 	t.Helper()
 	select {
 	case <-s.StoreFailed():
@@ -279,7 +279,7 @@ func TestReadOfDamagedPageStopsStore(t *testing.T) {
 		!mentionsLogAndDoctor(err) {
 		t.Errorf("the reader got %v", err)
 	}
-	awaitFailure(t, s)
+	awaitStoreFailure(t, s)
 	if err := s.Err(); !mentionsLogAndDoctor(err) {
 		t.Errorf("a writer would get %v", err)
 	}
@@ -308,7 +308,7 @@ func TestDamageIsReportedInOneLine(t *testing.T) {
 	if err = errors.Join(err, f.Close()); err != nil {
 		t.Fatal(err)
 	}
-	_, err = Open(t.Context(), Options{Dir: dir, Order: defaultJobOrder})
+	_, err = Open(t.Context(), Options{Dir: dir, RankOrder: defaultJobOrder})
 	if err == nil || strings.Contains(err.Error(), "\n") ||
 		!strings.Contains(err.Error(), "is damaged (*** in database main *** ") ||
 		!strings.Contains(err.Error(), "queuectl doctor --verify") {
@@ -318,12 +318,12 @@ func TestDamageIsReportedInOneLine(t *testing.T) {
 
 // Other programs may shrink the files with SQLite while the service runs: a checkpoint empties the WAL, and a
 // VACUUM shrinks the database. The store does not report this as damage.
-func TestForeignCheckpointIsNotDamage(t *testing.T) {
+func TestCheckpointByOtherProgramIsNotDamage(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	enqueueMany(t, s, 3000, func(j *queue.Job) { j.Command = strings.Repeat("x", 500) })
 	for seq := range int64(2900) {
-		if err := s.ChangeJob(t.Context(), seq+1, store.Change{Verb: queue.VerbRemove}); err != nil {
+		if err := s.ChangeJob(t.Context(), seq+1, store.JobChange{Verb: queue.VerbRemove}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -37,7 +37,7 @@ func TestOpenRefusesLinkedOrExposedDatabase(t *testing.T) {
 
 // If the directory or a database file is not writable, opening fails, and ExamineStateDir reports the file. The
 // error names the next step. Root is tested too, after it has given up its privileges.
-func TestReadOnlyFilesAreRefused(t *testing.T) {
+func TestUnwritableFilesAreRefused(t *testing.T) {
 	for name, path := range map[string]func(dir string) string{
 		"directory": func(dir string) string { return dir },
 		"database":  func(dir string) string { return filepath.Join(dir, sqlitedb.DatabaseFileName) },
@@ -172,7 +172,7 @@ func TestStoreReportsThatItIsACopy(t *testing.T) {
 		s.Close()
 		s = openStore(t, dir)
 	}
-	file := backup(t, s)
+	file := backupToFile(t, s)
 	s.Close()
 	copied := t.TempDir()
 	if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
@@ -216,7 +216,7 @@ func TestBackupThatCannotBeOpenedIsDeleted(t *testing.T) {
 	if _, err := s.Backup(t.Context(), nil, ignoreProgress); err == nil {
 		t.Error("SQLite opened a file with too long a path")
 	}
-	checkNoCopies(t, s)
+	checkNoTempCopiesLeft(t, s)
 }
 
 // If another program truncates the WAL or the database while jobs are enqueued and listed, the store
@@ -265,7 +265,7 @@ func TestTruncatedFilesStopTheStore(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			awaitFailure(t, s)
+			awaitStoreFailure(t, s)
 			load.Wait()
 			if !errors.Is(s.Err(), queue.ErrOutcomeUnknown) {
 				t.Errorf("the store failed with %v", s.Err())
@@ -274,7 +274,7 @@ func TestTruncatedFilesStopTheStore(t *testing.T) {
 				t.Error("a failed store took a job")
 			}
 			s.Close()
-			s, err = Open(t.Context(), Options{Dir: dir, Order: defaultJobOrder})
+			s, err = Open(t.Context(), Options{Dir: dir, RankOrder: defaultJobOrder})
 			if err != nil && c.suffix == "" && strings.Contains(err.Error(), "damaged") {
 				return // the database is rejected: the lost pages are not in the WAL either
 			}
@@ -284,7 +284,7 @@ func TestTruncatedFilesStopTheStore(t *testing.T) {
 				}
 				// Open the database again with the jobs that are left.
 				if err = os.Remove(filepath.Join(dir, sqlitedb.HighWaterFileName)); err == nil {
-					s, err = Open(t.Context(), Options{Dir: dir, Order: defaultJobOrder})
+					s, err = Open(t.Context(), Options{Dir: dir, RankOrder: defaultJobOrder})
 				}
 			}
 			if err != nil {

@@ -23,7 +23,7 @@ func TestSharedFolderIsRefused(t *testing.T) {
 		skip.MissingRequirement(t, "windows", "needs a real Windows and an administrator; the workflow windows runs it, "+
 			"and TestClassifyVolumeFileSystem tests which file systems are rejected")
 	}
-	if s, err := Open(t.Context(), Options{Dir: share, Order: defaultJobOrder}); !errors.Is(err, queue.ErrInvalid) {
+	if s, err := Open(t.Context(), Options{Dir: share, RankOrder: defaultJobOrder}); !errors.Is(err, queue.ErrInvalid) {
 		t.Errorf("got %v, want %v", err, queue.ErrInvalid)
 		if err == nil {
 			s.Close()
@@ -80,7 +80,7 @@ func TestOpenStoreDirectoryCannotBeRenamed(t *testing.T) {
 
 // A restore fails while another program has the old database open, because it cannot be moved aside. The
 // database is unchanged. After the program has ended, a restore succeeds.
-func TestRestoreOfADatabaseInUse(t *testing.T) {
+func TestRestoreRefusesDatabaseInUse(t *testing.T) {
 	dir, file := createDatabase(t, 2), createBackup(t, 3, "true")
 	said, stop := startSQLProgram(t, filepath.Join(dir, sqlitedb.DatabaseFileName), `SELECT count(*) FROM jobs`)
 	err := restoreBackup(dir, file)

@@ -26,7 +26,7 @@ func newDraft(options ...func(*queue.Job)) queue.Job {
 
 func openStore(t *testing.T, dir string) *Store {
 	t.Helper()
-	s, err := Open(t.Context(), Options{Dir: dir, Order: defaultJobOrder})
+	s, err := Open(t.Context(), Options{Dir: dir, RankOrder: defaultJobOrder})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,8 +65,8 @@ func enqueueMany(t *testing.T, s *Store, n int, setFields func(*queue.Job)) {
 // completedSettlement returns the report for the store that the job j has completed.
 func completedSettlement(j *queue.Job) store.Settlement {
 	return store.Settlement{Lease: j.Lease(), Decision: queue.AttemptDecision{NextState: queue.Completed,
-		CountsAttempt:  true,
-		RecordsAttempt: true}}
+		CountsTowardMaxAttempts: true,
+		RecordsAttempt:          true}}
 }
 
 // expectNoFaults checks that VerifyData finds no faults. testStep names the step of the test in the message.
@@ -114,7 +114,7 @@ func blockWriter(t *testing.T, s *Store) (release func()) {
 	begun, gate := make(chan struct{}), make(chan struct{})
 	var writer sync.WaitGroup
 	writer.Go(func() {
-		s.Do(context.Background(), engine.Urgent, func(*engine.Tx) error {
+		s.Do(context.Background(), engine.UrgentClass, func(*engine.Tx) error {
 			close(begun)
 			<-gate
 			return nil

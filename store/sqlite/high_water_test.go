@@ -89,7 +89,7 @@ func TestOpenRefusesLostCommits(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			s, err := Open(t.Context(), Options{Dir: dir, Order: defaultJobOrder})
+			s, err := Open(t.Context(), Options{Dir: dir, RankOrder: defaultJobOrder})
 			if c.jobs >= 0 {
 				if err != nil {
 					t.Fatal(err)
@@ -118,7 +118,7 @@ func TestOpenRefusesLostCommits(t *testing.T) {
 			if err := os.Remove(filepath.Join(dir, sqlitedb.HighWaterFileName)); err != nil {
 				t.Fatal(err)
 			}
-			if s, err = Open(t.Context(), Options{Dir: dir, Order: defaultJobOrder}); err != nil {
+			if s, err = Open(t.Context(), Options{Dir: dir, RankOrder: defaultJobOrder}); err != nil {
 				t.Fatalf("opening the rest of the files: %v", err)
 			}
 			s.Close()
@@ -132,7 +132,7 @@ func TestRestoreReusesNoJobNumbers(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	enqueueSeparately(t, s, 3)
-	file := backup(t, s)
+	file := backupToFile(t, s)
 	enqueueSeparately(t, s, 5)
 	s.Close()
 	if err := os.Remove(filepath.Join(dir, sqlitedb.DatabaseFileName)); err != nil { // a killed restore leaves this state

@@ -77,7 +77,7 @@ func TestAnotherWriterMakesTheStoreUnavailable(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	enqueueJobs(t, s, 1)
-	s.Do(t.Context(), engine.Urgent, func(tx *engine.Tx) error {
+	s.Do(t.Context(), engine.UrgentClass, func(tx *engine.Tx) error {
 		err := tx.Exec(`PRAGMA busy_timeout = 20`) // the usual five seconds of waiting are too long for a test
 		return err
 	})
@@ -122,7 +122,7 @@ func TestClosingDescriptorKeepsTransactionLocked(t *testing.T) {
 // inTransaction calls operation within a write transaction.
 func inTransaction(t *testing.T, s *Store, operation func() error) {
 	t.Helper()
-	err := s.Do(t.Context(), engine.Urgent, func(tx *engine.Tx) error {
+	err := s.Do(t.Context(), engine.UrgentClass, func(tx *engine.Tx) error {
 		if err := tx.EnsureBegun(); err != nil {
 			return err
 		}
@@ -139,27 +139,25 @@ func TestFullDiskRefusesNewJobsOnly(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueueJobs(t, s, 1)
 	var free atomic.Int64
-	free.Store(sqlitedb.MinFreeBytes - 1)
-	s.Do(t.Context(), engine.Urgent, func(*engine.Tx) error { // force a new check of the free space
+	free.Store(sqlitedb.MinFreeBytesForNewJobs - 1)
+	s.Do(t.Context(), engine.UrgentClass, func(*engine.Tx) error { // force a new check of the free space
 		s.freeDiskBytes, s.lastSpaceCheck = func() (int64, error) { return free.Load(), nil }, spaceCheckResult{}
 		return nil
 	})
 	add := func() error {
-		_,
-			err := s.Enqueue(t.Context(),
+		_, err := s.Enqueue(t.Context(),
 			store.EnqueueRequest{Drafts: []queue.Job{newDraft(func(j *queue.Job) { j.ID = "new" })}})
 		return err
 	}
 	if err := add(); !errors.Is(err, queue.ErrNoSpace) {
 		t.Fatalf("got %v, want %v", err, queue.ErrNoSpace)
 	}
-	turned, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobs: 1})
+	turned, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 1})
 	if err != nil || len(turned.ClaimedJobs) != 1 {
 		t.Fatalf("claimed %v, %v, want the old job", turned.ClaimedJobs, err)
 	}
-	done := queue.AttemptDecision{NextState: queue.Completed, CountsAttempt: true, RecordsAttempt: true}
-	if _,
-		err := s.ReportAndClaim(t.Context(),
+	done := queue.AttemptDecision{NextState: queue.Completed, CountsTowardMaxAttempts: true, RecordsAttempt: true}
+	if _, err := s.ReportAndClaim(t.Context(),
 		store.LeaseReport{Settlements: []store.Settlement{{Lease: turned.ClaimedJobs[0].Lease(),
 			Decision: done}}}); err != nil {
 		t.Fatal(err)
@@ -167,7 +165,7 @@ func TestFullDiskRefusesNewJobsOnly(t *testing.T) {
 	if c := s.Counts().JobsByState; c[queue.Completed] != 1 {
 		t.Errorf("got states %v, want one completed", c)
 	}
-	free.Store(sqlitedb.MinFreeBytes)
+	free.Store(sqlitedb.MinFreeBytesForNewJobs)
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		if err = add(); err == nil || time.Now().After(deadline) {
 			break

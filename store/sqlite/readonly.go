@@ -50,12 +50,12 @@ func OpenReadOnly(o Options) (*Store, error) {
 }
 
 // loadReadOnlyState loads the data that the store keeps in memory, all from one snapshot of the database.
-func (s *Store) loadReadOnlyState(deriveOrder func([]store.Setting) (queue.RankOrder, error)) error {
+func (s *Store) loadReadOnlyState(orderFromSettings func([]store.Setting) (queue.RankOrder, error)) error {
 	if err := s.writerConn.Exec(`BEGIN`); err != nil {
 		return err
 	}
 	defer s.writerConn.Exec(`ROLLBACK`) // ends the snapshot; nothing was written
-	if err := sqlitedb.CheckUsable(s.writerConn, s.stateDir); err != nil {
+	if err := sqlitedb.CheckDatabaseUsable(s.writerConn, s.stateDir); err != nil {
 		return err
 	}
 	version, err := s.writerConn.QueryNumber(`PRAGMA user_version`)
@@ -65,7 +65,7 @@ func (s *Store) loadReadOnlyState(deriveOrder func([]store.Setting) (queue.RankO
 	if version < int64(len(database.SchemaMigrations)) {
 		return sqlitedb.OldSchemaError(s.stateDir, version)
 	}
-	return s.LoadReadOnly(s.writerConn, deriveOrder)
+	return s.LoadReadOnly(s.writerConn, orderFromSettings)
 }
 
 // explainReadOpenError replaces SQLite's error for a database that it could not open for reading by one that says
@@ -80,8 +80,8 @@ func explainReadOpenError(path string, err error) error {
 
 // fileState describes a file, to detect changes of its content.
 type fileState struct {
-	size    int64 // in bytes; -1 if the file does not exist
-	modTime time.Time
+	sizeBytes int64 // in bytes; -1 if the file does not exist
+	modTime   time.Time
 }
 
 // databaseFileStates holds the states of the database and of its write-ahead log, in this order.
@@ -89,7 +89,7 @@ type databaseFileStates [2]fileState
 
 func readDatabaseFileStates(path string) (states databaseFileStates) {
 	for i, p := range []string{path, path + "-wal"} {
-		states[i].size = -1
+		states[i].sizeBytes = -1
 		if info, err := os.Stat(p); err == nil {
 			states[i] = fileState{info.Size(), info.ModTime()}
 		}
@@ -105,7 +105,7 @@ func readOnlyURI(path string, states databaseFileStates) (string, error) {
 	if !strings.HasPrefix(name.Path, "/") {
 		name.Path = "/" + name.Path // a Windows path that starts with a drive letter
 	}
-	if states[1].size > 0 {
+	if states[1].sizeBytes > 0 {
 		name.RawQuery = "readonly_shm=1"
 		if _, err := os.Stat(path + "-shm"); err != nil {
 			return "", queue.Errorf(queue.CodeWrongState,

@@ -59,7 +59,7 @@ func TestReadOnlyStoreRefusesReadsAfterWrites(t *testing.T) {
 		if n := s.Counts().JobsByState[queue.Pending]; n != 3 {
 			t.Errorf("%s: %d jobs wait, want 3", name, n)
 		}
-		if n := s.UserBytes(page.Jobs[0].UID); n < 3*store.QuotaBytesPerJob {
+		if n := s.StoredBytesOfUser(page.Jobs[0].UID); n < 3*store.QuotaBytesPerJob {
 			t.Errorf("%s: the jobs hold %d bytes, want at least %d", name, n, 3*store.QuotaBytesPerJob)
 		}
 		if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{}); !errors.Is(err, queue.ErrUnavailable) {

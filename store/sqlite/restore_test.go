@@ -28,11 +28,11 @@ func createBackup(t *testing.T, jobCount int, jobCommand string) (backupPath str
 	if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: drafts}); err != nil {
 		t.Fatal(err)
 	}
-	return backup(t, s)
+	return backupToFile(t, s)
 }
 
-// backup writes a backup of a store to a file, and returns the path of the file.
-func backup(t *testing.T, s *Store) (backupPath string) {
+// backupToFile writes a backup of a store to a file, and returns the path of the file.
+func backupToFile(t *testing.T, s *Store) (backupPath string) {
 	t.Helper()
 	none := func(string) (io.ReadCloser, error) { return nil, os.ErrNotExist }
 	made, err := s.Backup(t.Context(), none, func(int64, int64) error { return nil })

@@ -43,8 +43,8 @@ type spaceCheckResult struct {
 // nearly full and the database has no free pages for them.
 func (b engineBackend) CheckDiskSpace() error {
 	if time.Since(b.lastSpaceCheck.checkedAt) > freeSpaceCheckInterval {
-		if b.reserveError.Load() != nil {
-			b.createMissingReserve() // try to create the reserve, since new jobs are refused while it is missing
+		if b.missingReserveError.Load() != nil {
+			b.createMissingReserveFile() // try to create the reserve, since new jobs are refused while it is missing
 		}
 		if b.lastSpaceCheck.newJobsRefusal = b.DiskSpaceError(); b.lastSpaceCheck.newJobsRefusal != nil {
 			queue.TrySend(b.compactionWakeups, struct{}{})
@@ -68,10 +68,10 @@ func (s *Store) DiskSpaceError() error {
 	}
 	inside := s.freePageBytes.Load()
 	maxSize, limited := sqlitedb.FileSizeLimit()
-	if refusal := s.reserveError.Load(); refusal != nil {
+	if refusal := s.missingReserveError.Load(); refusal != nil {
 		return *refusal
 	}
-	if free >= sqlitedb.MinFreeBytes && !limited {
+	if free >= sqlitedb.MinFreeBytesForNewJobs && !limited {
 		return nil
 	}
 	now, err := statDatabaseFiles(filepath.Join(s.stateDir, sqlitedb.DatabaseFileName))
@@ -81,10 +81,12 @@ func (s *Store) DiskSpaceError() error {
 	size := fileSizesOf(now)
 	// Free pages alone are not enough: SQLite first writes each change to the WAL. But it can reuse
 	// the space of the WAL file.
-	if free < sqlitedb.MinFreeBytes && (inside < sqlitedb.MinFreeBytes || free+size.walBytes < sqlitedb.MinFreeBytes) {
+	if free < sqlitedb.MinFreeBytesForNewJobs && (inside < sqlitedb.MinFreeBytesForNewJobs || free+
+		size.walBytes < sqlitedb.MinFreeBytesForNewJobs) {
 		return s.noSpaceForJobsError()
 	}
-	if limited && size.databaseBytes+size.walBytes-inside > maxSize-sqlitedb.ReserveBytes-sqlitedb.MinFreeBytes {
+	if limited && size.databaseBytes+
+		size.walBytes-inside > maxSize-sqlitedb.ReserveFileBytes-sqlitedb.MinFreeBytesForNewJobs {
 		return queue.Errorf(queue.CodeNoSpace, "the database in %s has almost reached the limit for file sizes "+
 			"(LimitFSIZE=, ulimit -f), %s; running jobs continue, but new jobs are refused until the limit is raised",
 			s.stateDir,
@@ -96,12 +98,12 @@ func (s *Store) DiskSpaceError() error {
 func (s *Store) noSpaceForJobsError() error {
 	return queue.Errorf(queue.CodeNoSpace, "less than %s is free on the disk of %s and inside the database file; "+
 		"running jobs continue, but new jobs are refused until there is space (queuectl cleanup removes ended jobs)",
-		queue.FormatSize(sqlitedb.MinFreeBytes), s.stateDir)
+		queue.FormatSize(sqlitedb.MinFreeBytesForNewJobs), s.stateDir)
 }
 
 // setReserveError makes DiskSpaceError return err until the reserve file exists again, so
 // that new jobs are refused.
-func (s *Store) setReserveError(err error) { s.reserveError.Store(&err) }
+func (s *Store) setReserveError(err error) { s.missingReserveError.Store(&err) }
 
 // These constants are minimum values for the process's file size limit, in bytes. The limit must be at least
 // minFileSizeLimit, and at least minDatabaseGrowthBytes more than the size of an existing database.
@@ -110,8 +112,8 @@ const (
 	minDatabaseGrowthBytes = 1 << 20
 )
 
-// checkFileLimit returns an error if the process's file size limit is too low for the database.
-func checkFileLimit(path string) error {
+// checkFileSizeLimit returns an error if the process's file size limit is too low for the database.
+func checkFileSizeLimit(path string) error {
 	need := int64(minFileSizeLimit)
 	if info, err := os.Stat(path); err == nil {
 		need = max(need, info.Size()+minDatabaseGrowthBytes)
@@ -134,7 +136,7 @@ func (s *Store) releaseDiskReserve(wholeReserve bool) bool {
 	s.setReserveError(queue.Errorf(queue.CodeNoSpace,
 		"the disk of %s was full, and the space reserved for running jobs is used up; new jobs are refused until %s are "+
 			"free; remove finished jobs with: queuectl cleanup",
-		s.stateDir, queue.FormatSize(sqlitedb.ReserveBytes+sqlitedb.MinFreeBytes)))
+		s.stateDir, queue.FormatSize(sqlitedb.ReserveFileBytes+sqlitedb.MinFreeBytesForNewJobs)))
 	path := filepath.Join(s.stateDir, sqlitedb.ReserveFileName)
 	info, err := os.Stat(path)
 	switch {
@@ -148,27 +150,27 @@ func (s *Store) releaseDiskReserve(wholeReserve bool) bool {
 	return false
 }
 
-// maxCapacityAge is how long the measured size of the disk is used. Every enqueue request needs it, and
+// maxDiskCapacityAge is how long the measured size of the disk is used. Every enqueue request needs it, and
 // measuring it each time took 2.5 % of the service's CPU time.
-const maxCapacityAge = time.Minute
+const maxDiskCapacityAge = time.Minute
 
-// capacity is the size of a file system, in bytes, and when it was measured.
-type capacity struct {
+// diskCapacity is the size of a file system, in bytes, and when it was measured.
+type diskCapacity struct {
 	totalBytes int64
 	measuredAt time.Time
 }
 
-// DiskCapacityBytes returns the size of the database's file system in bytes, at most maxCapacityAge old, and 0 if the
-// size is unknown. It is safe for concurrent use.
+// DiskCapacityBytes returns the size of the database's file system in bytes, at most maxDiskCapacityAge old, and 0 if
+// the size is unknown. It is safe for concurrent use.
 func (s *Store) DiskCapacityBytes() int64 {
-	if known := s.capacity.Load(); known != nil && time.Since(known.measuredAt) < maxCapacityAge {
+	if known := s.diskCapacity.Load(); known != nil && time.Since(known.measuredAt) < maxDiskCapacityAge {
 		return known.totalBytes
 	}
 	disk, err := sqlitedb.DiskSpaceOf(s.stateDir)
 	if err != nil {
 		return 0
 	}
-	s.capacity.Store(&capacity{disk.TotalBytes, time.Now()})
+	s.diskCapacity.Store(&diskCapacity{disk.TotalBytes, time.Now()})
 	return disk.TotalBytes
 }
 
@@ -176,24 +178,24 @@ func (s *Store) DiskCapacityBytes() int64 {
 func (b engineBackend) OnSpaceFreed() { queue.TrySend(b.compactionWakeups, struct{}{}) }
 
 // MaintainDiskReserve implements engine.DiskSpace. It creates the reserve if it is missing and there is space for it.
-func (b engineBackend) MaintainDiskReserve() { b.createMissingReserve() }
+func (b engineBackend) MaintainDiskReserve() { b.createMissingReserveFile() }
 
-// createMissingReserve creates the reserve if it is missing and there is space for it.
-func (s *Store) createMissingReserve() {
+// createMissingReserveFile creates the reserve if it is missing and there is space for it.
+func (s *Store) createMissingReserveFile() {
 	path := filepath.Join(s.stateDir, sqlitedb.ReserveFileName)
-	if info, err := os.Stat(path); err == nil && info.Size() == sqlitedb.ReserveBytes {
-		s.reserveError.Store(nil)
+	if info, err := os.Stat(path); err == nil && info.Size() == sqlitedb.ReserveFileBytes {
+		s.missingReserveError.Store(nil)
 		return
 	}
 	free, err := s.freeDiskBytes()
-	if err != nil || free < sqlitedb.ReserveBytes+sqlitedb.MinFreeBytes {
+	if err != nil || free < sqlitedb.ReserveFileBytes+sqlitedb.MinFreeBytesForNewJobs {
 		return
 	}
-	err = writeReserve(path)
+	err = writeReserveFile(path)
 	errno, _ := errors.AsType[syscall.Errno](err)
 	switch {
 	case err == nil:
-		s.reserveError.Store(nil)
+		s.missingReserveError.Store(nil)
 	case errno != syscall.ENOSPC && !sqlitedb.IsDiskLimitErrno(errno):
 		s.setReserveError(queue.Errorf(queue.CodeNoSpace,
 			"cannot create the disk reserve for running jobs: %v; new jobs are refused until this is fixed", err))
@@ -202,13 +204,13 @@ func (s *Store) createMissingReserve() {
 	}
 }
 
-func writeReserve(path string) error {
+func writeReserveFile(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|sqlitedb.RegularFileOpenFlags, 0o600)
 	if err != nil {
 		return err
 	}
 	piece := bytes.Repeat([]byte{0x5a}, 64<<10) // not zeros, because some file systems allocate no space for them
-	for n := 0; n < sqlitedb.ReserveBytes && err == nil; n += len(piece) {
+	for n := 0; n < sqlitedb.ReserveFileBytes && err == nil; n += len(piece) {
 		_, err = f.Write(piece)
 	}
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
@@ -250,7 +252,7 @@ func (s *Store) WatchFiles(ctx context.Context) {
 		}
 		// A commit checks the files, and stops the store if they were changed. Other errors of
 		// this commit can be ignored.
-		s.Do(ctx, engine.Urgent, func(*engine.Tx) error { return nil })
+		s.Do(ctx, engine.UrgentClass, func(*engine.Tx) error { return nil })
 		select {
 		case <-ctx.Done():
 			return
@@ -268,7 +270,7 @@ func (s *Store) checkFilesNotReplaced() (files [2]os.FileInfo, err error) {
 		return files, err
 	}
 	for i := range files {
-		if !os.SameFile(files[i], s.openedFiles[i]) {
+		if !os.SameFile(files[i], s.filesWhenOpened[i]) {
 			return files, fmt.Errorf("the database in %s was replaced while the service was running; stop the service "+
 				"before you restore a copy", s.stateDir)
 		}
@@ -306,7 +308,7 @@ func (s *Store) checkFilesIntact() (walBytes int64, err error) {
 // If another program has made a checkpoint and then truncated the WAL, none are missing.
 func (s *Store) checkShrunkWAL(walBytes int64) error {
 	frames, _, err := s.countWALFrames()
-	if err == nil && frames > 0 && walBytes < walHeaderSize+frames*(frameHeaderSize+sqlitedb.PageSize) {
+	if err == nil && frames > 0 && walBytes < walHeaderBytes+frames*(walFrameHeaderBytes+sqlitedb.PageSize) {
 		err = fmt.Errorf("the write-ahead log of the database in %s was truncated while the service was running: it has %d "+
 			"bytes, too few for its %d changed pages", s.stateDir, walBytes, frames)
 	}
@@ -315,8 +317,8 @@ func (s *Store) checkShrunkWAL(walBytes int64) error {
 
 // Sizes in bytes of the headers of a WAL and of its frames.
 const (
-	walHeaderSize   = 32
-	frameHeaderSize = 24
+	walHeaderBytes      = 32
+	walFrameHeaderBytes = 24
 )
 
 // checkShrunkDatabase is called when the database file has shrunk to databaseBytes bytes. It returns an error if pages

@@ -35,7 +35,7 @@ type Store struct {
 	readerDatabasePath string                // the path with which readers open the database
 	readerOpenFlags    int32                 // the SQLite flags with which readers open the database
 
-	openedFiles [2]os.FileInfo // database and WAL at the time when they were opened
+	filesWhenOpened [2]os.FileInfo // database and WAL at the time when they were opened
 	// readOnlyFileStates describes the files when they were opened in read-only mode. It is zero if
 	// the store is not read-only.
 	readOnlyFileStates databaseFileStates
@@ -45,9 +45,9 @@ type Store struct {
 
 	compaction    compactionState // used by the writer only
 	freePageBytes atomic.Int64    // bytes of free pages in the database, when they were last counted
-	// reserveError is why new jobs are refused while the reserve file is missing. It is nil if the file exists.
-	reserveError atomic.Pointer[error]
-	capacity     atomic.Pointer[capacity] // last measured size of the disk; nil before the first measurement
+	// missingReserveError is why new jobs are refused while the reserve file is missing. It is nil if the file exists.
+	missingReserveError atomic.Pointer[error]
+	diskCapacity        atomic.Pointer[diskCapacity] // last measured size of the disk; nil before the first measurement
 	// compactionWakeups receives a value when new jobs are refused for lack of space or when rows were removed. It wakes
 	// CompactFiles.
 	compactionWakeups chan struct{}
@@ -63,9 +63,9 @@ type engineBackend struct{ *Store }
 // Options are the parameters of Open and of OpenReadOnly.
 type Options struct {
 	Dir string // the state directory, which must exist
-	// Order says how the ranks of jobs are computed. If OrderFromSettings is not nil, it computes the order from
-	// the stored settings, and Order is not used.
-	Order             queue.RankOrder
+	// RankOrder says how the ranks of jobs are computed. If OrderFromSettings is not nil, it computes the order from
+	// the stored settings, and RankOrder is not used.
+	RankOrder         queue.RankOrder
 	OrderFromSettings func([]store.Setting) (queue.RankOrder, error)
 	Log               *slog.Logger // nil discards the log
 }
@@ -83,14 +83,14 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		err = sqlitedb.CheckStateDir(o.Dir, path)
 	}
 	if err == nil {
-		err = checkFileLimit(path)
+		err = checkFileSizeLimit(path)
 	}
 	if err != nil {
 		return nil, err
 	}
 	s := newStore(o)
 	if failpoint.IsEnabled("smallwal") {
-		s.walState = walState{waitAboveBytes: 1 << 20, warnAboveBytes: 4 << 20}
+		s.walState = walState{waitForReadersAboveBytes: 1 << 20, warnAboveBytes: 4 << 20}
 	}
 	if err := s.openFiles(path); err != nil {
 		if e := sqlitedb.SQLiteErrorIn(err); e != nil && (e.Code&0xff == sqlite3.SQLITE_NOTADB ||
@@ -100,7 +100,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, sqlitedb.ExplainOpenError(path, err)
 	}
 	s.AllowWrites()
-	if err := s.Start(ctx, o.Order, o.OrderFromSettings); err != nil {
+	if err := s.Start(ctx, o.RankOrder, o.OrderFromSettings); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
@@ -110,7 +110,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 func newStore(o Options) *Store {
 	s := &Store{
 		stateDir: o.Dir,
-		walState: walState{waitAboveBytes: sqlitedb.WALSizeLimitBytes, warnAboveBytes: walWarningBytes},
+		walState: walState{waitForReadersAboveBytes: sqlitedb.WALSizeLimitBytes, warnAboveBytes: walWarningBytes},
 		freeDiskBytes: func() (int64, error) {
 			disk, err := sqlitedb.DiskSpaceOf(o.Dir)
 			return disk.FreeBytes, err
@@ -118,7 +118,7 @@ func newStore(o Options) *Store {
 		compactionWakeups: make(chan struct{}, 1),
 	}
 	b := engineBackend{s}
-	s.Engine = engine.New(engine.Config{Backend: b, DiskSpace: b, RankOrder: o.Order, Log: o.Log})
+	s.Engine = engine.New(engine.Config{Backend: b, DiskSpace: b, RankOrder: o.RankOrder, Log: o.Log})
 	return s
 }
 
@@ -136,7 +136,7 @@ func (s *Store) openFiles(path string) (err error) {
 	if err = s.checkAfterIOError(); err != nil {
 		return err
 	}
-	if err = sqlitedb.CheckUsable(s.writerConn, s.stateDir); err != nil {
+	if err = sqlitedb.CheckDatabaseUsable(s.writerConn, s.stateDir); err != nil {
 		return err
 	}
 	if err = sqlitedb.Migrate(s.writerConn, database.SchemaMigrations); err != nil {
@@ -150,11 +150,11 @@ func (s *Store) openFiles(path string) (err error) {
 	if err = s.LoadCache(s.writerConn, sqlitedb.FileID(path)); err != nil {
 		return err
 	}
-	if s.openedFiles, err = statDatabaseFiles(path); err != nil {
+	if s.filesWhenOpened, err = statDatabaseFiles(path); err != nil {
 		return err
 	}
-	s.lastFileSizes = fileSizesOf(s.openedFiles)
-	s.createMissingReserve()
+	s.lastFileSizes = fileSizesOf(s.filesWhenOpened)
+	s.createMissingReserveFile()
 	s.readerDatabasePath, s.readerOpenFlags = path, sqlitedb.ReadWriteFlags
 	return nil
 }
@@ -205,7 +205,7 @@ func (b engineBackend) ReadReservations(*database.QueryBatch, func(database.Row)
 
 // WriteReservations implements engine.Backend. It returns all reservations (leases of jobs that have not
 // started) as text for the table meta.
-func (b engineBackend) WriteReservations(t *engine.Tx) (metaText string, metaChanged bool, err error) {
+func (b engineBackend) WriteReservations(t *engine.Tx) (metaListText string, metaListChanged bool, err error) {
 	return t.EncodedReservations(), true, nil
 }
 
@@ -215,8 +215,8 @@ func (b engineBackend) MayStemFromEarlierStatement(error) bool { return false }
 
 // AfterCommit implements engine.Backend. It records the new sizes of the files, and writes the high-water mark,
 // which shows how many changes were committed.
-func (b engineBackend) AfterCommit(metaChanged bool) {
-	if metaChanged {
+func (b engineBackend) AfterCommit(metaRowChanged bool) {
+	if metaRowChanged {
 		b.highWaterFile.Write(sqlitedb.HighWaterMark(b.Counters()))
 	}
 	b.recordFileSizes()
@@ -230,9 +230,9 @@ func (s *Store) recordFileSizes() {
 	}
 }
 
-// RefusalError implements engine.Backend. It returns the error for requests that fail because the disk is full
+// RefusedRequestError implements engine.Backend. It returns the error for requests that fail because the disk is full
 // or the database is busy.
-func (b engineBackend) RefusalError(kind database.ErrorKind, err error) error {
+func (b engineBackend) RefusedRequestError(kind database.ErrorKind, err error) error {
 	if kind == database.DiskFull {
 		return queue.Errorf(queue.CodeNoSpace, "the disk of %s is full; free some space and try again", b.stateDir)
 	}
@@ -242,7 +242,7 @@ func (b engineBackend) RefusalError(kind database.ErrorKind, err error) error {
 
 // OnEngineFailure implements engine.Backend. It keeps the write-ahead log, and makes the next start check the database.
 func (b engineBackend) OnEngineFailure() {
-	b.writerConn.KeepWAL()
+	b.writerConn.KeepWALOnClose()
 	// If writing this marker fails, the next start does not check the database in advance,
 	// but still detects damage.
 	os.WriteFile(filepath.Join(b.stateDir, sqlitedb.StartupCheckFileName), nil, 0o600)
@@ -251,7 +251,7 @@ func (b engineBackend) OnEngineFailure() {
 // DatabaseBytes implements engine.DiskSpace. It returns the size of the database file and its write-ahead log.
 func (b engineBackend) DatabaseBytes() int64 {
 	states := readDatabaseFileStates(filepath.Join(b.stateDir, sqlitedb.DatabaseFileName))
-	return max(0, states[0].size) + max(0, states[1].size)
+	return max(0, states[0].sizeBytes) + max(0, states[1].sizeBytes)
 }
 
 // ConvertReadError implements reads.ReadDatabase. An I/O error or a damaged file stops the store for good, as it does

@@ -19,18 +19,18 @@ const (
 	walWarningBytes         = 256 << 20              // if the WAL is larger, a warning is shown and reads get less time
 	walReaderWaitMillis     = `100`                  // time in ms that the writer waits for readers
 	walLongReaderWaitMillis = `400`                  // the same while the warning is shown; longer than any read may take
-	walMinRetryPause        = time.Second            // minimum time between two attempts to wait for readers
-	walMaxRetryPause        = 30 * time.Second       // maximum time between two attempts, if a reader does not end
+	walMinReaderWaitPause   = time.Second            // minimum time between two attempts to wait for readers
+	walMaxReaderWaitPause   = 30 * time.Second       // maximum time between two attempts, if a reader does not end
 	stuckWALReadTimeout     = 250 * time.Millisecond // time limit of reads while the warning is shown
 )
 
 // walState holds the limits and times that the writer uses to keep the WAL small.
 type walState struct {
-	// If the WAL is larger than waitAboveBytes, the writer waits for readers. If it is larger than
+	// If the WAL is larger than waitForReadersAboveBytes, the writer waits for readers. If it is larger than
 	// warnAboveBytes, a warning is shown.
-	waitAboveBytes, warnAboveBytes int64
-	nextReaderWait                 time.Time     // earliest time of the next wait for readers
-	readerWaitPause                time.Duration // time from the last wait to nextReaderWait
+	waitForReadersAboveBytes, warnAboveBytes int64
+	nextReaderWaitAt                         time.Time     // earliest time of the next wait for readers
+	readerWaitPause                          time.Duration // time from the last wait to nextReaderWaitAt
 }
 
 // checkpointWAL copies the WAL into the database if its size in bytes is above the limit, so that the next commit
@@ -38,20 +38,20 @@ type walState struct {
 // use only the database, so they do not prevent the checkpoint. If the checkpoint fails, the commit continues.
 func (s *Store) checkpointWAL(walBytes int64) {
 	w := &s.walState
-	if walBytes <= w.waitAboveBytes {
+	if walBytes <= w.waitForReadersAboveBytes {
 		w.readerWaitPause = 0
 		s.setWALStuck("")
 		return
 	}
-	if time.Now().Before(w.nextReaderWait) {
+	if time.Now().Before(w.nextReaderWaitAt) {
 		return
 	}
 	err := s.emptyWAL(`RESTART`)
 	if err == nil {
 		w.readerWaitPause = 0
 	}
-	w.readerWaitPause = min(max(2*w.readerWaitPause, walMinRetryPause), walMaxRetryPause)
-	w.nextReaderWait = time.Now().Add(w.readerWaitPause)
+	w.readerWaitPause = min(max(2*w.readerWaitPause, walMinReaderWaitPause), walMaxReaderWaitPause)
+	w.nextReaderWaitAt = time.Now().Add(w.readerWaitPause)
 	path := filepath.Join(s.stateDir, sqlitedb.DatabaseFileName)
 	switch {
 	case err == nil:

@@ -26,13 +26,14 @@ import (
 func openStoreWithSmallWAL(t *testing.T) (s *Store, log *bytes.Buffer) {
 	t.Helper()
 	log = &bytes.Buffer{}
-	s, err := Open(t.Context(), Options{Dir: t.TempDir(), Order: defaultJobOrder, Log: slog.New(slog.NewTextHandler(log,
-		nil))})
+	s, err := Open(t.Context(), Options{Dir: t.TempDir(), RankOrder: defaultJobOrder,
+		Log: slog.New(slog.NewTextHandler(log,
+			nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	s.Do(t.Context(), engine.Urgent, func(tx *engine.Tx) error {
+	s.Do(t.Context(), engine.UrgentClass, func(tx *engine.Tx) error {
 		// Empty the WAL, which creating the schema has filled.
 		if err := tx.Conn.Exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
 			return err
@@ -40,18 +41,18 @@ func openStoreWithSmallWAL(t *testing.T) (s *Store, log *bytes.Buffer) {
 		err := tx.Conn.Exec(`PRAGMA journal_size_limit = 262144`)
 		return err
 	})
-	s.walState.waitAboveBytes, s.walState.warnAboveBytes = 256<<10, 1<<20
+	s.walState.waitForReadersAboveBytes, s.walState.warnAboveBytes = 256<<10, 1<<20
 	return s, log
 }
 
 // growWAL enqueues a job of 64 KiB.
 func growWAL(t *testing.T, s *Store) {
 	t.Helper()
-	growWALBy(t, s, 1)
+	growWALByJobs(t, s, 1)
 }
 
-// growWALBy enqueues jobCount jobs of 64 KiB.
-func growWALBy(t *testing.T, s *Store, jobCount int) {
+// growWALByJobs enqueues jobCount jobs of 64 KiB.
+func growWALByJobs(t *testing.T, s *Store, jobCount int) {
 	t.Helper()
 	big := newDraft(func(j *queue.Job) { j.Command = strings.Repeat("x", 64<<10) })
 	if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: slices.Repeat([]queue.Job{big},
@@ -71,7 +72,7 @@ func walSize(t *testing.T, s *Store) int64 {
 
 // allowCheckpoint lets the next commit checkpoint the WAL, even if the last attempt was a moment ago.
 func allowCheckpoint(t *testing.T, s *Store) {
-	s.Do(t.Context(), engine.Urgent, func(*engine.Tx) error { s.walState.nextReaderWait = time.Time{}; return nil })
+	s.Do(t.Context(), engine.UrgentClass, func(*engine.Tx) error { s.walState.nextReaderWaitAt = time.Time{}; return nil })
 }
 
 // While another program's read transaction does not end, the WAL grows. The store logs one warning,
@@ -117,7 +118,7 @@ func TestStoreToleratesEndlessReader(t *testing.T) {
 	for range 3 {
 		growWAL(t, s)
 	}
-	if size := walSize(t, s); s.CheckpointError() != nil || size > 2*s.walState.waitAboveBytes {
+	if size := walSize(t, s); s.CheckpointError() != nil || size > 2*s.walState.waitForReadersAboveBytes {
 		t.Errorf("after the reader has ended: %d bytes, %v", size, s.CheckpointError())
 	}
 	if (engineBackend{s}).ReadTimeout() != engine.DefaultReadTimeout {
@@ -130,7 +131,7 @@ func TestStoreToleratesEndlessReader(t *testing.T) {
 }
 
 // While a reader prevents the WAL from being emptied, only a few commits wait for the reader.
-func TestFewCommitsWaitForEndlessReader(t *testing.T) {
+func TestEndlessReaderDelaysOnlyFewCommits(t *testing.T) {
 	s, _ := openStoreWithSmallWAL(t)
 	_, stop := startSQLProgram(t, filepath.Join(s.stateDir, sqlitedb.DatabaseFileName), `BEGIN;SELECT count(*) FROM jobs`)
 	defer stop()
@@ -141,23 +142,23 @@ func TestFewCommitsWaitForEndlessReader(t *testing.T) {
 	if took := time.Since(begun); took > 3*time.Second { // 60 waits would take 6 s
 		t.Errorf("60 commits took %v", took)
 	}
-	s.Do(t.Context(), engine.Urgent, func(*engine.Tx) error {
-		if s.walState.readerWaitPause < walMinRetryPause {
+	s.Do(t.Context(), engine.UrgentClass, func(*engine.Tx) error {
+		if s.walState.readerWaitPause < walMinReaderWaitPause {
 			t.Errorf("the pause is %v", s.walState.readerWaitPause)
 		}
-		s.walState.readerWaitPause, s.walState.nextReaderWait = walMaxRetryPause, time.Time{}
+		s.walState.readerWaitPause, s.walState.nextReaderWaitAt = walMaxReaderWaitPause, time.Time{}
 		return nil
 	})
 	growWAL(t, s)
-	if s.walState.readerWaitPause != walMaxRetryPause {
+	if s.walState.readerWaitPause != walMaxReaderWaitPause {
 		t.Errorf("the longest pause is %v", s.walState.readerWaitPause)
 	}
 }
 
 // readSlowly executes a query that counts up to the given number. The query stops when ctx ends.
-func readSlowly(ctx context.Context, s *Store, countTo string) {
+func readSlowly(ctx context.Context, s *Store, countUpTo string) {
 	s.RunRead(ctx, func(r *reads.ReadSnapshot) error {
-		_, err := r.QueryNumber(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < ` + countTo +
+		_, err := r.QueryNumber(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < ` + countUpTo +
 			`) SELECT count(*) FROM c, meta`)
 		return err
 	})
@@ -186,7 +187,7 @@ func TestOverlappingReadersDoNotGrowTheWAL(t *testing.T) {
 	keepReadersBusy(t, func(ctx context.Context) { readSlowly(ctx, s, `5000`) })
 	var worst int64
 	for range 20 { // writes 20 MiB in total
-		growWALBy(t, s, 16)
+		growWALByJobs(t, s, 16)
 		allowCheckpoint(t, s)
 		worst = max(worst, walSize(t, s))
 	}
@@ -204,7 +205,7 @@ func TestLongOverlappingReadersDoNotGrowTheWAL(t *testing.T) {
 	})
 	deadline := time.Now().Add(20 * time.Second)
 	for s.CheckpointError() == nil {
-		growWALBy(t, s, 4)
+		growWALByJobs(t, s, 4)
 		allowCheckpoint(t, s)
 		if time.Now().After(deadline) {
 			t.Fatalf("not starved at %d bytes", walSize(t, s))
@@ -220,7 +221,7 @@ func TestLongOverlappingReadersDoNotGrowTheWAL(t *testing.T) {
 	for range 2 {
 		growWAL(t, s)
 	}
-	if size := walSize(t, s); size > 2*s.walState.waitAboveBytes {
+	if size := walSize(t, s); size > 2*s.walState.waitForReadersAboveBytes {
 		t.Errorf("the WAL has %d bytes", size)
 	}
 }

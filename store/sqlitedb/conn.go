@@ -237,19 +237,19 @@ func (c *Conn) QueryAll(queries []database.Query) error {
 	return nil
 }
 
-// InNumbersSQL implements database.Statements.
-func (c *Conn) InNumbersSQL(column string) string {
+// ColumnInNumbersSQL implements database.Statements.
+func (c *Conn) ColumnInNumbersSQL(column string) string {
 	return column + ` IN (SELECT value FROM json_each('[' || replace(?, ' ', ',') || ']'))`
 }
 
-// InWordsSQL implements database.Statements.
-func (c *Conn) InWordsSQL(column string) string {
+// ColumnInWordsSQL implements database.Statements.
+func (c *Conn) ColumnInWordsSQL(column string) string {
 	return column + ` IN (SELECT value FROM json_each('["' || replace(?, ' ', '","') || '"]'))`
 }
 
-// RowLimit implements database.Conn. No limit is needed, because SQLite searches for a
+// QueryRowLimit implements database.Conn. No limit is needed, because SQLite searches for a
 // row only when it is read.
-func (c *Conn) RowLimit(int, int) int { return math.MaxInt32 }
+func (c *Conn) QueryRowLimit(int, int) int { return math.MaxInt32 }
 
 // HasUncountedChanges implements database.Conn. It returns false, because the engine's own counters include every
 // write.
@@ -337,9 +337,9 @@ func (c *Conn) InterruptWhenDone(ctx context.Context) (release func()) {
 	}
 }
 
-// KeepWAL makes SQLite leave the WAL unchanged when the connection closes. Otherwise SQLite would empty the
+// KeepWALOnClose makes SQLite leave the WAL unchanged when the connection closes. Otherwise SQLite would empty the
 // WAL, and the next start could not find damage in it.
-func (c *Conn) KeepWAL() {
+func (c *Conn) KeepWALOnClose() {
 	sqlite3.Xsqlite3_db_config(c.TLS, c.DBHandle, sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE,
 		libc.VaList(c.resultMemory, int32(1), uintptr(0)))
 }

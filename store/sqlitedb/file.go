@@ -184,10 +184,10 @@ type DiskSpace struct {
 
 // These constants describe the disk space that a queue needs.
 const (
-	ReserveFileName = "reserve" // name of the file that is shrunk or removed when the disk is full
-	ReserveBytes    = 8 << 20   // size of that file in bytes
-	// MinFreeBytes is the free space in bytes below which new jobs are refused.
-	MinFreeBytes = 4 << 20
+	ReserveFileName  = "reserve" // name of the file that is shrunk or removed when the disk is full
+	ReserveFileBytes = 8 << 20   // size of that file in bytes
+	// MinFreeBytesForNewJobs is the free space in bytes below which new jobs are refused.
+	MinFreeBytesForNewJobs = 4 << 20
 )
 
 // PageCounts holds the number of pages of the database, and how many of them are free.

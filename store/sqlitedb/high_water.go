@@ -47,26 +47,26 @@ func (f HighWaterFile) Close() error {
 
 // Write writes the high-water mark. It ignores errors, because the file still contains the previous mark in the other
 // slot.
-func (f HighWaterFile) Write(p HighWaterMark) {
-	b, _ := binary.Append(nil, binary.LittleEndian, p) // a struct of numbers can always be encoded
+func (f HighWaterFile) Write(mark HighWaterMark) {
+	b, _ := binary.Append(nil, binary.LittleEndian, mark) // a struct of numbers can always be encoded
 	b = binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
-	f.File.WriteAt(b, p.CommitCount%2*highWaterSlotBytes)
+	f.File.WriteAt(b, mark.CommitCount%2*highWaterSlotBytes)
 }
 
 // ReadHighWaterMark reads the high-water mark in a directory. It returns the zero value if the file is missing or
 // damaged.
-func ReadHighWaterMark(dir string) (p HighWaterMark) {
+func ReadHighWaterMark(dir string) (mark HighWaterMark) {
 	raw, _ := os.ReadFile(filepath.Join(dir, HighWaterFileName))
 	for at := 0; at+highWaterBytes+4 <= len(raw); at += highWaterSlotBytes {
 		var slotContent HighWaterMark
 		b := raw[at:]
 		binary.Decode(b, binary.LittleEndian, &slotContent)
 		if crc32.ChecksumIEEE(b[:highWaterBytes]) == binary.LittleEndian.Uint32(b[highWaterBytes:]) &&
-			slotContent.CommitCount > p.CommitCount {
-			p = slotContent
+			slotContent.CommitCount > mark.CommitCount {
+			mark = slotContent
 		}
 	}
-	return p
+	return mark
 }
 
 // CheckNoCommitsLost returns an error if the database has fewer commits than the high-water mark in its directory.

@@ -31,18 +31,18 @@ const (
 // a cycle. An index with more levels would not fit into any file.
 const maxIndexDepth = 20
 
-// indexEntry is one entry in a page of the id index. childPage is the number of the page with smaller ids; it is 0 on a
-// leaf.
+// indexEntry is one entry in a page of the id index. childPageNumber is the number of the page with smaller ids; it is
+// 0 on a leaf.
 type indexEntry struct {
-	jobID     string
-	childPage int64
+	jobID           string
+	childPageNumber int64
 }
 
-// indexPage is one page of the id index. lastChildPage is the number of the page with ids greater than those of all
-// entries; it is 0 on a leaf.
+// indexPage is one page of the id index. lastChildPageNumber is the number of the page with ids greater than those of
+// all entries; it is 0 on a leaf.
 type indexPage struct {
-	entries       []indexEntry
-	lastChildPage int64
+	entries             []indexEntry
+	lastChildPageNumber int64
 }
 
 // checkIndexSearchPath checks the pages of the index that SQLite has read to search for an id without finding it. It
@@ -75,15 +75,15 @@ func checkIndexSearchPath(c *Conn, jobID string) error {
 		if found {
 			return lookupDamageErrorf("a lookup does not find an id that page %d of the database index jobs_id contains", page)
 		}
-		if p.lastChildPage == 0 {
+		if p.lastChildPageNumber == 0 {
 			return nil
 		}
-		page, low = p.lastChildPage, ""
+		page, low = p.lastChildPageNumber, ""
 		if at > 0 {
 			low = p.entries[at-1].jobID
 		}
 		if at < len(p.entries) {
-			page, high = p.entries[at].childPage, p.entries[at].jobID
+			page, high = p.entries[at].childPageNumber, p.entries[at].jobID
 		}
 	}
 	return lookupDamageErrorf("the pages of the database index jobs_id form a cycle")
@@ -126,13 +126,13 @@ func parseIndexPage(b []byte) (p indexPage, isSound bool) {
 	case leafPageKind:
 	case interiorPageKind:
 		offsetsStart += 4
-		p.lastChildPage = int64(binary.BigEndian.Uint32(b[headerBytes:]))
+		p.lastChildPageNumber = int64(binary.BigEndian.Uint32(b[headerBytes:]))
 	default:
 		return p, false
 	}
 	number := func(at int) int { return int(binary.BigEndian.Uint16(b[at:])) }
 	free, entries, content, fragments := number(1), number(3), number(5), int(b[7])
-	if content < offsetsStart+2*entries || content > len(b) || b[0] == interiorPageKind && p.lastChildPage == 0 {
+	if content < offsetsStart+2*entries || content > len(b) || b[0] == interiorPageKind && p.lastChildPageNumber == 0 {
 		return p, false
 	}
 	var usedRanges []byteRange
@@ -175,11 +175,11 @@ func parseIndexEntry(b []byte, isInterior bool) (e indexEntry, entryBytes int, o
 		if len(b) < 4 {
 			return e, 0, false
 		}
-		e.childPage, entryBytes = int64(binary.BigEndian.Uint32(b)), 4
+		e.childPageNumber, entryBytes = int64(binary.BigEndian.Uint32(b)), 4
 	}
 	payload, n := shortVarint(b[entryBytes:])
 	entryBytes += n
-	if n == 0 || entryBytes+payload > len(b) || isInterior && e.childPage == 0 {
+	if n == 0 || entryBytes+payload > len(b) || isInterior && e.childPageNumber == 0 {
 		return e, 0, false
 	}
 	record := b[entryBytes : entryBytes+payload]

@@ -33,9 +33,9 @@ func checkSchemaVersion(c *Conn, migrations [][]string) (version int64, err erro
 		version, len(migrations))
 }
 
-// CheckUsable returns an error if this program cannot use the database, or if the database has lost changes;
+// CheckDatabaseUsable returns an error if this program cannot use the database, or if the database has lost changes;
 // see checkTableColumns and CheckNoCommitsLost. Call it before anything reads the tables.
-func CheckUsable(c *Conn, dir string) error {
+func CheckDatabaseUsable(c *Conn, dir string) error {
 	if err := checkTableColumns(c, dir); err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func Migrate(c *Conn, migrations [][]string) error {
 
 // MigrateToNextVersion updates the schema from one version to the next.
 func MigrateToNextVersion(c *Conn, oldVersion int, statements []string) error {
-	return ExecInOneTx(c, append(statements, fmt.Sprintf(`PRAGMA application_id = %d`, queue.DatabaseID),
+	return ExecInOneTx(c, append(statements, fmt.Sprintf(`PRAGMA application_id = %d`, queue.DatabaseApplicationID),
 		fmt.Sprintf(`PRAGMA user_version = %d`, oldVersion+1)))
 }
 

@@ -35,10 +35,10 @@ type Writer struct {
 // RollUpProgress says which minutes are already added up to hours, and which hours to days. If the transaction is
 // rolled back, the caller restores the old value.
 type RollUpProgress struct {
-	// SummedUpToByGrain holds, for hours and days, the end of the last period that was added up. The row of the table
+	// RolledUpUntilByGrain holds, for hours and days, the end of the last period that was added up. The row of the table
 	// meta stores these times.
-	SummedUpToByGrain [store.PerDay + 1]queue.UnixMillis
-	LastRollUpHour    queue.UnixMillis // start of the hour in which RollUpAndDeleteOld last finished
+	RolledUpUntilByGrain [store.PerDay + 1]queue.UnixMillis
+	LastRollUpHour       queue.UnixMillis // start of the hour in which RollUpAndDeleteOld last finished
 }
 
 // MinuteCache holds the statistics of the current minute, so that a Writer need not read them before each change. If
@@ -46,27 +46,27 @@ type RollUpProgress struct {
 type MinuteCache struct {
 	minuteStart queue.UnixMillis                    // start of the minute
 	rowsByQueue map[string]*store.AttemptStatistics // by queue; nil if the rows were not read yet
-	// allTimeNamedQueues holds the queues that are counted under their names in the all-time statistics. It is nil if
+	// queuesWithAllTimeRow holds the queues that are counted under their names in the all-time statistics. It is nil if
 	// these names were not read yet.
-	allTimeNamedQueues map[string]bool
+	queuesWithAllTimeRow map[string]bool
 }
 
 // periodStatistics holds the statistics of one period while a transaction adds to them.
 type periodStatistics struct {
-	grain                store.Granularity
-	start                queue.UnixMillis                    // start of the period
-	rowsByQueue          map[string]*store.AttemptStatistics // statistics by queue
-	changedQueueIsStored map[string]bool                     // by queue; true if the database already has the row
+	grain                  store.Granularity
+	start                  queue.UnixMillis                    // start of the period
+	rowsByQueue            map[string]*store.AttemptStatistics // statistics by queue
+	isStoredByChangedQueue map[string]bool                     // by queue; true if the database already has the row
 }
 
 // rowToChange returns the statistics of a queue, and marks them as changed.
 func (p *periodStatistics) rowToChange(queueName string) *store.AttemptStatistics {
 	f := p.rowsByQueue[queueName]
-	if _, known := p.changedQueueIsStored[queueName]; !known {
-		if p.changedQueueIsStored == nil {
-			p.changedQueueIsStored = map[string]bool{}
+	if _, known := p.isStoredByChangedQueue[queueName]; !known {
+		if p.isStoredByChangedQueue == nil {
+			p.isStoredByChangedQueue = map[string]bool{}
 		}
-		p.changedQueueIsStored[queueName] = f != nil
+		p.isStoredByChangedQueue[queueName] = f != nil
 	}
 	if f == nil {
 		f = new(store.AttemptStatistics)
@@ -77,7 +77,7 @@ func (p *periodStatistics) rowToChange(queueName string) *store.AttemptStatistic
 
 // writeChangedRows writes the changed rows of a period.
 func (w *Writer) writeChangedRows(p *periodStatistics) (err error) {
-	for name, stored := range p.changedQueueIsStored {
+	for name, stored := range p.isStoredByChangedQueue {
 		var others int64
 		if p.grain == store.PerMinute && !stored {
 			named, _ := w.hasOwnAllTimeRow(name)
@@ -101,18 +101,18 @@ func (w *Writer) writeChangedRows(p *periodStatistics) (err error) {
 // own row stay in store.OtherQueuesName. The column "others" of each row of a minute records whether the queue had its
 // own all-time row in that minute (0) or not (1). See docs/decisions/0086.
 func (w *Writer) hasOwnAllTimeRow(queueName string) (bool, error) {
-	if w.Cache.allTimeNamedQueues == nil {
+	if w.Cache.queuesWithAllTimeRow == nil {
 		known := map[string]bool{}
 		err := database.ForEachRow(w, func(r database.Row) { known[r.Text(0)] = true },
 			`SELECT queue FROM figures WHERE grain = ? OR grain = ? AND at >= ? AND others = 0`, int64(records.AllTimeGrain),
-			int64(store.PerMinute), int64(w.Progress.SummedUpToByGrain[store.PerHour]))
+			int64(store.PerMinute), int64(w.Progress.RolledUpUntilByGrain[store.PerHour]))
 		if err != nil {
 			return false, err
 		}
-		w.Cache.allTimeNamedQueues = known
+		w.Cache.queuesWithAllTimeRow = known
 	}
-	named := w.Cache.allTimeNamedQueues
-	if !named[queueName] && rowNameOf(named, queueName, w.alwaysHasOwnRow) == queueName {
+	named := w.Cache.queuesWithAllTimeRow
+	if !named[queueName] && queueRowName(named, queueName, w.alwaysHasOwnRow) == queueName {
 		named[queueName] = true
 	}
 	return named[queueName], nil
@@ -138,9 +138,9 @@ func (w *Writer) alwaysHasOwnRow(queueName string) bool {
 	return queueName == queue.DefaultQueue || queueName == store.OtherQueuesName || w.QueueHasRule(queueName)
 }
 
-// rowNameOf returns the name under which a period counts a queue: the queue's name, or store.OtherQueuesName.
+// queueRowName returns the name under which a period counts a queue: the queue's name, or store.OtherQueuesName.
 // rowsByQueue contains the rows of the period. alwaysHasOwnRow reports whether a queue always has its own row.
-func rowNameOf[V any](rowsByQueue map[string]V, queueName string, alwaysHasOwnRow func(string) bool) string {
+func queueRowName[V any](rowsByQueue map[string]V, queueName string, alwaysHasOwnRow func(string) bool) string {
 	if _, there := rowsByQueue[queueName]; there || len(rowsByQueue) < store.MaxQueuesWithStats ||
 		alwaysHasOwnRow(queueName) {
 		return queueName
@@ -165,7 +165,7 @@ func (w *Writer) AddMeasurements(measurements []rules.AttemptMeasurement) (chang
 		return nil, nil
 	}
 	from := store.PerMinute.PeriodStart(w.TxTime)
-	cache, upTo := w.Cache, w.Progress.SummedUpToByGrain
+	cache, upTo := w.Cache, w.Progress.RolledUpUntilByGrain
 	if cache.rowsByQueue == nil || cache.minuteStart != from {
 		rows, err := w.readSumsByQueue(store.PerMinute, from, from+1)
 		if err != nil {
@@ -183,7 +183,7 @@ func (w *Writer) AddMeasurements(measurements []rules.AttemptMeasurement) (chang
 	for g := store.PerHour; g <= store.PerDay && from < upTo[g] && err == nil; g++ {
 		err = w.addToStoredPeriod(g, g.PeriodStart(from), measurements)
 	}
-	return slices.Collect(maps.Keys(minute.changedQueueIsStored)), err
+	return slices.Collect(maps.Keys(minute.isStoredByChangedQueue)), err
 }
 
 // addToStoredPeriod adds measurements to the stored statistics of the period that begins at start: an hour, a day
@@ -200,16 +200,16 @@ func (w *Writer) addToPeriod(p *periodStatistics, measurements []rules.AttemptMe
 		m := &measurements[i]
 		name := m.Queue
 		if p.grain != records.AllTimeGrain {
-			name = rowNameOf(p.rowsByQueue, name, w.alwaysHasOwnRow)
+			name = queueRowName(p.rowsByQueue, name, w.alwaysHasOwnRow)
 		} else if named, err := w.hasOwnAllTimeRow(name); err != nil {
 			return err
 		} else if !named {
 			name = store.OtherQueuesName
 		}
 		if f := p.rowToChange(name); m.EndState == 0 {
-			f.CountStart(m.WaitOrRunTime)
+			f.AddStartedAttempt(m.WaitOrRunTime)
 		} else {
-			f.CountEnd(m.EndState, m.WaitOrRunTime)
+			f.AddEndedAttempt(m.EndState, m.WaitOrRunTime)
 		}
 	}
 	return w.writeChangedRows(p)
@@ -230,14 +230,14 @@ func (w *Writer) RollUpAndDeleteOld() (more bool, err error) {
 	hours, _ := w.rollUpNextPeriod(store.PerHour, hour)
 	by := hour // only periods that end at this time or earlier are summed up
 	if hours {
-		by = w.Progress.SummedUpToByGrain[store.PerHour]
+		by = w.Progress.RolledUpUntilByGrain[store.PerHour]
 	}
 	days, _ := w.rollUpNextPeriod(store.PerDay, by)
 	removed := int64(0)
 	for g := store.PerMinute; g <= store.PerDay; g++ {
 		old := store.PerHour.PeriodStart(g.OldestPeriodStart(w.TxTime)) // whole hours, so that rows expire once an hour
 		if g < store.PerDay {
-			old = min(old, w.Progress.SummedUpToByGrain[g+1])
+			old = min(old, w.Progress.RolledUpUntilByGrain[g+1])
 		}
 		n := int64(0)
 		n, err = w.ExecCount(`DELETE FROM figures WHERE grain = ? AND (at, queue) IN
@@ -259,7 +259,7 @@ func (w *Writer) RollUpAndDeleteOld() (more bool, err error) {
 // PerDay). It does nothing if that hour or day ends after latestEnd. It reports whether it added up a period. The same
 // transaction stores the end of that period, so each row is added exactly once.
 func (w *Writer) rollUpNextPeriod(g store.Granularity, latestEnd queue.UnixMillis) (bool, error) {
-	upTo := &w.Progress.SummedUpToByGrain
+	upTo := &w.Progress.RolledUpUntilByGrain
 	// next is 1 plus the start of the first minute or hour that is not added up yet, or 0 if no such period is stored.
 	next, err := w.QueryNumber(`SELECT at + 1 FROM figures WHERE grain = ? AND at >= ? ORDER BY at LIMIT 1`, int64(g-1),
 		int64(upTo[g]))
@@ -356,7 +356,7 @@ func (c *MinuteCache) DeltaOfRows(rowNames []string) (d MinuteDelta) {
 func (c *MinuteCache) ApplyDelta(d *MinuteDelta) {
 	if c.minuteStart != d.MinuteStart {
 		if d.MinuteStart > c.minuteStart {
-			c.rowsByQueue, c.allTimeNamedQueues = nil, nil
+			c.rowsByQueue, c.queuesWithAllTimeRow = nil, nil
 		}
 		return
 	}
@@ -366,7 +366,7 @@ func (c *MinuteCache) ApplyDelta(d *MinuteDelta) {
 	for i := range d.Rows {
 		f := &d.Rows[i]
 		if c.rowsByQueue[f.Queue] == nil {
-			c.allTimeNamedQueues = nil // the queue may have got its own name in the all-time statistics
+			c.queuesWithAllTimeRow = nil // the queue may have got its own name in the all-time statistics
 		}
 		c.rowsByQueue[f.Queue] = &store.AttemptStatistics{Started: f.AttemptCounts[0], Completed: f.AttemptCounts[1],
 			Failed: f.AttemptCounts[2],

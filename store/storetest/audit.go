@@ -20,12 +20,12 @@ func userActionsAreAudited(r *storeTest) {
 	})
 	j = r.startJob(r.claimOne())
 	e := r.newSettlement(j, outcomeOfCause(queue.EndKilled))
-	e.EndedByUID, e.EndVerb = new(9), "cancel"
+	e.EndedByUID, e.EndedByVerb = new(9), "cancel"
 	j = r.expectedJobAfterSettle(j, e)
 	r.newEvents()
 	r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
 	want := r.expectedEndEvent(j, e.Attempt)
-	want.Detail.CausedByUID, want.Detail.Verb = e.EndedByUID, e.EndVerb
+	want.Detail.CausedByUID, want.Detail.Verb = e.EndedByUID, e.EndedByVerb
 	checkEqual(r, "event of an end that a user requested", r.newEvents(), []queue.Event{want})
 	checkEqual(r, "job", r.getJob(j.ID), j)
 }

@@ -48,7 +48,7 @@ func (r *storeTest) receiveAwaitedJobs(description string, result <-chan awaitRe
 	if got.err != nil {
 		r.Fatalf("%s: got error %v, want none", description, got.err)
 	}
-	r.checkRanks(got.claimedJobs)
+	r.checkAndClearRanks(got.claimedJobs)
 	return got.claimedJobs
 }
 
@@ -77,7 +77,7 @@ func awaitReturnsEnqueuedJob(r *storeTest) {
 func awaitReturnsDueJob(r *storeTest) {
 	j := r.enqueueOne(withDelay(time.Minute))
 	result := r.startAwait(r.Context(), 1)
-	r.advanceAndPromote(time.Minute)
+	r.advanceAndApplyDueChanges(time.Minute)
 	j.ArrivalNumber = 1
 	got := r.receiveAwaitedJobs("await", result)
 	checkEqual(r, "awaited", got, r.expectedClaimedJobs(got, j))
@@ -96,11 +96,11 @@ func awaitReturnsReleasedJob(r *storeTest) {
 		{"a refund", func(j queue.Job) { r.settleJob(j, outcomeOfCause(queue.EndNeverStarted)) }},
 		{"a revival", func(j queue.Job) {
 			r.settleJob(j, exitOutcome(0))
-			r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
+			r.must(r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbRetry, UID: testUID}))
 		}},
 		{"a retry that is due", func(j queue.Job) {
 			r.settleJob(j, exitOutcome(1))
-			r.advanceAndPromote(2 * time.Second)
+			r.advanceAndApplyDueChanges(2 * time.Second)
 		}},
 	} {
 		r.enqueueOne()
@@ -121,7 +121,7 @@ func awaitReturnsNoExpiredJob(r *storeTest) {
 	result := r.startAwait(r.Context(), 5)
 	fresh := r.enqueueOne()
 	checkEqual(r, "awaited", seqsOf(r.receiveAwaitedJobs("await", result)), []int64{fresh.Seq})
-	r.promoteUntilDone()
+	r.applyDueChangesUntilDone()
 	checkEqual(r, "expired job", r.getJob(expiring.ID), r.expectedExpiredJob(expiring))
 }
 
@@ -193,7 +193,7 @@ func awaitEndsOnClose(r *storeTest) {
 	}
 }
 
-func awaitReturnsBelowUserLimit(r *storeTest) {
+func awaitReturnsJobBelowUserLimit(r *storeTest) {
 	for _, c := range []struct {
 		name     string
 		makeRoom func(claimed queue.Job)
@@ -204,10 +204,10 @@ func awaitReturnsBelowUserLimit(r *storeTest) {
 		{"a release", func(j queue.Job) { r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{j.Lease()}}) }, 0},
 		{"a hold", func(j queue.Job) {
 			r.exchange(store.LeaseReport{LeasedJobChanges: []store.LeasedJobChange{{Lease: j.Lease(),
-				Change: store.Change{Verb: queue.VerbHold, UID: testUID}}}})
+				JobChange: store.JobChange{Verb: queue.VerbHold, UID: testUID}}}})
 		}, 1},
 	} {
-		r.setMaxRunning(1)
+		r.setMaxRunningPerUser(1)
 		jobs := r.enqueueAndGet(newDraft(withUID(1)), newDraft(withUID(1)))
 		claimed := r.claimOne()
 		result := r.startAwait(r.Context(), 2)
@@ -215,7 +215,7 @@ func awaitReturnsBelowUserLimit(r *storeTest) {
 		c.makeRoom(claimed)
 		got := r.receiveAwaitedJobs(c.name, result)
 		checkEqual(r, c.name+": awaited", seqsOf(got), []int64{jobs[c.want].Seq})
-		r.setMaxRunning(0)
+		r.setMaxRunningPerUser(0)
 		r.settleJob(got[0], exitOutcome(0))
 		for _, j := range jobs {
 			r.must(r.applyVerb(j, queue.VerbRemove))
@@ -223,19 +223,36 @@ func awaitReturnsBelowUserLimit(r *storeTest) {
 	}
 }
 
-func awaitReturnsWhenLimitIsRaised(r *storeTest) {
+func awaitReturnsWhenUserLimitIsRaised(r *storeTest) {
 	for _, n := range []int{2, 0} {
-		r.setMaxRunning(1)
+		r.setMaxRunningPerUser(1)
 		jobs := r.enqueueAndGet(newDraft(withUID(1)), newDraft(withUID(1)))
 		r.claimJobs(1)
 		result := r.startAwait(r.Context(), 2)
-		r.setMaxRunning(1)
+		r.setMaxRunningPerUser(1)
 		checkEqual(r, "claimed at the same limit", r.claimJobs(1), nil)
-		r.setMaxRunning(n)
+		r.setMaxRunningPerUser(n)
 		checkEqual(r, "awaited", seqsOf(r.receiveAwaitedJobs("another limit", result)), seqsOf(jobs[1:]))
-		r.setMaxRunning(0)
+		r.setMaxRunningPerUser(0)
 		for _, j := range jobs {
 			r.settleJob(r.getJob(j.ID), exitOutcome(0))
 		}
 	}
+}
+
+func exchangeClaimsReleasedJobs(r *storeTest) {
+	r.enqueueOne()
+	j := r.claimOne()
+	done := r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{j.Lease()}, WantedJobCount: 1})
+	checkEqual(r, "released and claimed in one call", done,
+		store.ReportAndClaimResult{ClaimedJobs: r.expectedClaimedJobs(done.ClaimedJobs, j)})
+	j = done.ClaimedJobs[0]
+	e := r.newSettlement(j, outcomeOfCause(queue.EndRunnerLost)) // after a lost attempt, the retry is due immediately
+	want := r.expectedJobAfterSettle(j, e)
+	done = r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}, WantedJobCount: 1})
+	checkEqual(r, "failed and claimed in one call", done,
+		store.ReportAndClaimResult{ClaimedJobs: r.expectedClaimedJobs(done.ClaimedJobs,
+			want)})
+	checkEqual(r, "job", r.getJob(j.ID), done.ClaimedJobs[0])
+	r.checkJobCounts()
 }

@@ -26,9 +26,9 @@ var batchTests = []contractTest{
 
 // stageBatchJobs sends n jobs of a batch to the store in one request, and does not commit the batch. The store keeps
 // the jobs of one such request together, as a frame.
-func (r *storeTest) stageBatchJobs(batchName string, n int, options ...func(*queue.Job)) store.Receipt {
+func (r *storeTest) stageBatchJobs(batchName string, jobCount int, options ...func(*queue.Job)) store.Receipt {
 	r.Helper()
-	drafts := make([]queue.Job, n)
+	drafts := make([]queue.Job, jobCount)
 	for i := range drafts {
 		drafts[i] = newDraft(options...)
 	}
@@ -181,12 +181,12 @@ func abandonedBatchIsDiscarded(r *storeTest) {
 	r.must(r.store.AbortBatch(r.Context(), testUID, "aborted"))
 	r.enqueueOne(withID("a"))
 	r.stageBatchJobs("abandoned", 1, withID("b"))
-	r.advanceAndPromote(store.BatchStagingTimeout - time.Minute)
+	r.advanceAndApplyDueChanges(store.BatchStagingTimeout - time.Minute)
 	r.stageBatchJobs("abandoned", 1)
-	r.advanceAndPromote(store.BatchStagingTimeout - time.Minute)
+	r.advanceAndApplyDueChanges(store.BatchStagingTimeout - time.Minute)
 	_, err := r.store.Enqueue(r.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft(withID("b"))}, UID: testUID})
 	r.checkError("enqueue while the batch is kept", err, queue.CodeExists, "id")
-	r.advanceAndPromote(2 * time.Minute)
+	r.advanceAndApplyDueChanges(2 * time.Minute)
 	r.enqueueOne(withID("b"))
 	last := store.EnqueueRequest{Drafts: []queue.Job{newDraft()}, UID: testUID, BatchName: "abandoned"}
 	r.checkStoreUnchanged(func() { // a commit must fail, because the jobs of the earlier requests were discarded
@@ -195,7 +195,7 @@ func abandonedBatchIsDiscarded(r *storeTest) {
 		_, err = r.store.StageBatch(r.Context(), last)
 		r.checkErrorCode("one more frame of a discarded batch", err, queue.CodeWrongState)
 	})
-	r.advanceAndPromote(store.DiscardedBatchNameRetention)
+	r.advanceAndApplyDueChanges(store.DiscardedBatchNameRetention)
 	r.stageBatchJobs("abandoned", 1)
 	_, err = r.store.Enqueue(r.Context(), store.EnqueueRequest{UID: testUID, BatchName: "aborted"})
 	r.checkError("commit of an aborted batch", err, queue.CodeInvalid, "jobs")
@@ -234,8 +234,8 @@ func batchesCommitIndependently(r *storeTest) {
 	r.stageBatchJobs("a", 1)
 	_, err = r.store.Enqueue(r.Context(), store.EnqueueRequest{UID: testUID, BatchName: "a"})
 	r.must(err)
-	r.promoteUntilDone() // ApplyDueChanges also moves jobs of committed batches into the queue
-	r.promoteUntilDone()
+	r.applyDueChangesUntilDone() // ApplyDueChanges also moves jobs of committed batches into the queue
+	r.applyDueChangesUntilDone()
 	checkEqual(r, "jobs after another batch with the same name", len(r.listAll(store.Filter{})), 4)
 }
 
@@ -338,7 +338,7 @@ func batchActionsAreAudited(r *storeTest) {
 	checkEqual(r, "events of a second abort", r.newEvents(), nil)
 	r.stageBatchJobs("b", 1)
 	r.newEvents()
-	r.advanceAndPromote(store.BatchStagingTimeout + time.Minute)
+	r.advanceAndApplyDueChanges(store.BatchStagingTimeout + time.Minute)
 	wantAudit(`"b" forgotten with 1 jobs`)
 }
 

@@ -8,11 +8,11 @@ import (
 )
 
 var bestWaitingPriorityTests = []contractTest{
-	{name: "BestWaitingPriority finds the user's best-ranked job in all queues", run: bestWaitingSpansQueues},
-	{name: "a job that waits for its retry counts as waiting", run: bestWaitingCountsRetries},
-	{name: "a job does not count as waiting while it is leased", run: bestWaitingSkipsLeased},
-	{name: "jobs that cannot start yet do not count as waiting", run: bestWaitingSkipsFuture},
-	{name: "with ageing by enqueues, the best waiting job gains points", jobOrder: enqueueAgingOrder,
+	{name: "BestWaitingPriority finds the user's best-ranked job in all queues", run: bestWaitingPrioritySpansQueues},
+	{name: "a job that waits for its retry counts as waiting", run: bestWaitingPriorityCountsRetries},
+	{name: "a job does not count as waiting while it is leased", run: bestWaitingPrioritySkipsLeasedJobs},
+	{name: "jobs that cannot start yet do not count as waiting", run: bestWaitingPrioritySkipsFutureJobs},
+	{name: "with ageing by enqueues, the best waiting job gains points", jobOrder: enqueueAgingRankOrder,
 		run: bestWaitingPriorityAgesByEnqueues},
 }
 
@@ -36,7 +36,7 @@ func (r *storeTest) checkNoWaitingJob(description string, uid int) {
 }
 
 // BestWaitingPriority finds the user's best-ranked job in all queues.
-func bestWaitingSpansQueues(r *storeTest) {
+func bestWaitingPrioritySpansQueues(r *storeTest) {
 	r.checkNoWaitingJob("an empty store", 1)
 	r.enqueueUserJobs(2, 3, withPriority(15))
 	r.checkNoWaitingJob("jobs of another user", 1)
@@ -52,22 +52,22 @@ func bestWaitingSpansQueues(r *storeTest) {
 	r.checkBestWaitingPriority("after a new job was enqueued", 1, 11)
 	r.setQueueRule("other", store.QueueRule{Weight: 1, Paused: true})
 	r.checkBestWaitingPriority("in a paused queue", 1, 11)
-	r.must(r.store.ChangeJob(r.Context(), locked.Seq, store.Change{Verb: queue.VerbCancel, UID: 1}))
+	r.must(r.store.ChangeJob(r.Context(), locked.Seq, store.JobChange{Verb: queue.VerbCancel, UID: 1}))
 	r.checkBestWaitingPriority("after the best job was cancelled", 1, 10)
 }
 
 // For BestWaitingPriority, a failed job that waits for its retry counts as waiting.
-func bestWaitingCountsRetries(r *storeTest) {
+func bestWaitingPriorityCountsRetries(r *storeTest) {
 	r.enqueueUserJobs(1, 1, withPriority(9))
 	r.settleJob(r.claimOne(), exitOutcome(1))
 	r.checkBestWaitingPriority("the job waits for its retry", 1, 9)
 	r.enqueueUserJobs(1, 1, withPriority(6))
 	r.checkBestWaitingPriority("a second job could start now", 1, 9)
-	r.advanceAndPromote(5 * time.Second)
+	r.advanceAndApplyDueChanges(5 * time.Second)
 	r.checkBestWaitingPriority("the retry is due", 1, 9)
 }
 
-func bestWaitingSkipsLeased(r *storeTest) {
+func bestWaitingPrioritySkipsLeasedJobs(r *storeTest) {
 	jobs := r.enqueueUserJobs(1, 2, withPriority(9))
 	r.enqueueUserJobs(1, 1, withPriority(6))
 	leased := r.claimJobs(1)
@@ -82,7 +82,7 @@ func bestWaitingSkipsLeased(r *storeTest) {
 }
 
 // For BestWaitingPriority, jobs whose start time is in the future do not count as waiting.
-func bestWaitingSkipsFuture(r *storeTest) {
+func bestWaitingPrioritySkipsFutureJobs(r *storeTest) {
 	r.enqueueUserJobs(1, 1, withPriority(9), withDelay(time.Hour))
 	r.checkNoWaitingJob("a job that is due later", 1)
 	parent := r.enqueueUserJobs(2, 1)[0]
@@ -91,9 +91,9 @@ func bestWaitingSkipsFuture(r *storeTest) {
 	})
 	r.checkNoWaitingJob("a blocked job", 1)
 	waiting := r.enqueueUserJobs(1, 1, withPriority(13))[0]
-	r.must(r.store.ChangeJob(r.Context(), waiting.Seq, store.Change{Verb: queue.VerbHold}))
+	r.must(r.store.ChangeJob(r.Context(), waiting.Seq, store.JobChange{Verb: queue.VerbHold}))
 	r.checkNoWaitingJob("a held job", 1)
-	r.advanceAndPromote(time.Hour)
+	r.advanceAndApplyDueChanges(time.Hour)
 	r.checkBestWaitingPriority("the job is due", 1, 9)
 }
 

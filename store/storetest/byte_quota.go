@@ -29,19 +29,19 @@ var byteQuotaTests = []contractTest{
 		run: quotaCountsDependencyBytes},
 	{name: "attempt records count toward the byte quota", run: byteQuotaCountsAttemptRecords},
 	{name: "when the quota is used up, a new attempt record replaces the oldest one",
-		run: newRecordReplacesOldestAtQuota},
+		run: newAttemptRecordReplacesOldestAtQuota},
 	{name: "TrimUserData removes inputs of completed and cancelled jobs, not the jobs", run: trimUserDataRemovesInputs},
 	{name: "a job whose input was removed cannot run again", run: jobWithRemovedInputCannotRun},
 	{name: "staged jobs count toward the byte quota before the commit", run: quotaCountsStagedBytes},
 	{name: "schedules count toward the byte quota", run: quotaCountsScheduleBytes},
 	{name: "an occurrence that exceeds the quota fails or is recorded as refused", run: byteQuotaRefusesOccurrence},
-	{name: "the bytes of disowned jobs and schedules move with them", run: disownMovesBytes},
+	{name: "the bytes of disowned jobs and schedules move with them", run: disownMovesCountedBytes},
 }
 
 // countedUserBytes returns the number of bytes that the store counts for the jobs of a user.
 func (r *storeTest) countedUserBytes(uid int) int64 {
 	r.Helper()
-	return r.store.UserBytes(uid)
+	return r.store.StoredBytesOfUser(uid)
 }
 
 // checkCountedBytes checks how many bytes the store counts for some jobs. Each job counts with the bytes of its texts,
@@ -81,7 +81,7 @@ func jobBytesCountForUser(r *storeTest) {
 	checkEqual(r, "bytes with an output", r.countedUserBytes(1), before+5000)
 	second := r.claimOne()
 	r.settleJob(second, exitOutcome(0))
-	r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove}))
+	r.must(r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbRemove}))
 	r.checkCountedBytes("after removing one of two jobs", r.countedUserBytes(1), 20_000, 1)
 	n, err := r.store.PurgeEndedJobs(r.Context(), store.EndedJobFilter{States: []queue.State{queue.Completed},
 		EndedBefore: r.store.Now() + 1}, 10,
@@ -109,7 +109,7 @@ func byteQuotaRejectsJobs(r *storeTest) {
 	first := r.claimOne()
 	r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{first.Lease()}})
 	grow := func(n int) error {
-		return r.store.ChangeJob(r.Context(), first.Seq, store.Change{Verb: queue.VerbEdit, UID: 1, MaxBytesPerUser: limit,
+		return r.store.ChangeJob(r.Context(), first.Seq, store.JobChange{Verb: queue.VerbEdit, UID: 1, MaxBytesPerUser: limit,
 			EditJob: func(j *queue.Job) error {
 				j.Stdin = strings.Repeat("y", n)
 				return nil
@@ -119,7 +119,7 @@ func byteQuotaRejectsJobs(r *storeTest) {
 	r.must(grow(100))
 	r.checkCountedBytes("after a smaller edit", r.countedUserBytes(1), 20_100, 2)
 	r.must(r.enqueueWithByteQuota(1, limit, draftWithInput(1, 20_000)))
-	r.must(r.store.ChangeJob(r.Context(), first.Seq, store.Change{Verb: queue.VerbCancel, UID: 1}))
+	r.must(r.store.ChangeJob(r.Context(), first.Seq, store.JobChange{Verb: queue.VerbCancel, UID: 1}))
 	full("ended jobs still count", r.enqueueWithByteQuota(1, limit, draftWithInput(1, 20_000)))
 	r.must(r.enqueueWithByteQuota(1, 0, draftWithInput(1, 20_000))) // 0 means unlimited
 }
@@ -137,9 +137,9 @@ func trimUserDataRemovesOutputsOfUser(r *storeTest) {
 	other, old, young := ended(2, 9000), ended(1, 4000), ended(1, 3000)
 	before := r.countedUserBytes(1)
 	checkEqual(r, "removable bytes", r.removableBytes(1), int64(7000))
-	overLimit := []store.UserBytes{{UID: 2, Bytes: r.countedUserBytes(2)}, {UID: 1, Bytes: before}}
-	checkEqual(r, "users above the limit", r.store.UsersOverBytes(before), overLimit[:1])
-	checkEqual(r, "users above a lower limit, most bytes first", r.store.UsersOverBytes(1000), overLimit)
+	overLimit := []store.UserStoredBytes{{UID: 2, StoredBytes: r.countedUserBytes(2)}, {UID: 1, StoredBytes: before}}
+	checkEqual(r, "users above the limit", r.store.UsersOverStoredBytes(before), overLimit[:1])
+	checkEqual(r, "users above a lower limit, most bytes first", r.store.UsersOverStoredBytes(1000), overLimit)
 	r.trimUserData(1, before-1)
 	checkEqual(r, "bytes after trimming", r.countedUserBytes(1), before-4000)
 	var remaining []int64
@@ -195,7 +195,7 @@ func trimUserDataRemovesInputs(r *storeTest) {
 	r.must(r.enqueueWithByteQuota(1, 0, both))
 	cancelled := r.claimOne()
 	r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{cancelled.Lease()}})
-	r.must(r.store.ChangeJob(r.Context(), cancelled.Seq, store.Change{Verb: queue.VerbCancel, UID: 1}))
+	r.must(r.store.ChangeJob(r.Context(), cancelled.Seq, store.JobChange{Verb: queue.VerbCancel, UID: 1}))
 	other := r.endNewJobInState(draftWithInput(2, 5000), queue.Completed)
 	r.must(r.enqueueWithByteQuota(1, 0, draftWithInput(1, 5000)))
 	waiting := r.listAll(store.Filter{States: []queue.State{queue.Pending}})[0]
@@ -207,7 +207,7 @@ func trimUserDataRemovesInputs(r *storeTest) {
 			checkEqual(r, subject+": parts in a list", j.InputRemoved, complete.InputRemoved)
 			if j.InputRemoved != 0 {
 				got[j.Seq] = j.InputRemoved
-				checkEqual(r, subject+": input that was removed", store.InputSize(&complete.Execution), 0)
+				checkEqual(r, subject+": input that was removed", store.JobInputBytes(&complete.Execution), 0)
 			}
 		}
 		checkEqual(r, subject, got, want)
@@ -228,13 +228,13 @@ func trimUserDataRemovesInputs(r *storeTest) {
 		first.Seq: queue.InputStdin, second.Seq: queue.InputEnv,
 		cancelled.Seq: queue.InputEnv | queue.InputStdin})
 	for _, j := range []queue.Job{small, dead, waiting, other} {
-		if n := store.InputSize(new(r.getJob(j.ID).Execution)); n < kept {
+		if n := store.JobInputBytes(new(r.getJob(j.ID).Execution)); n < kept {
 			r.Errorf("job %s must keep its input, but only %d bytes are left", j.ID, n)
 		}
 	}
 	checkEqual(r, "bytes of another user", r.countedUserBytes(2), others)
 	for _, j := range r.listAll(store.Filter{UID: new(1)}) {
-		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 1}))
+		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbRemove, UID: 1}))
 	}
 	checkEqual(r, "bytes after all jobs were removed", r.countedUserBytes(1), int64(0))
 }
@@ -243,7 +243,7 @@ func jobWithRemovedInputCannotRun(r *storeTest) {
 	refused := func(subject string, j queue.Job, field string) {
 		r.Helper()
 		r.checkStoreUnchanged(func() {
-			err := r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: 1})
+			err := r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbRetry, UID: 1})
 			r.checkErrorCode(subject, err, queue.CodeWrongState)
 			var e *queue.Error
 			if !errors.As(err, &e) || e.Field != field || !strings.Contains(e.Message, "enqueue") {
@@ -262,10 +262,10 @@ func jobWithRemovedInputCannotRun(r *storeTest) {
 	r.trimUserData(1, 0)
 	refused("a job without its standard input", ran, "stdin")
 	refused("a job without its environment", withEnv, "env")
-	r.must(r.store.ChangeJob(r.Context(), dead.Seq, store.Change{Verb: queue.VerbRetry, UID: 1}))
+	r.must(r.store.ChangeJob(r.Context(), dead.Seq, store.JobChange{Verb: queue.VerbRetry, UID: 1}))
 	checkEqual(r, "standard input of a retried dead job", len(r.getJob(dead.ID).Stdin), 6000)
-	r.must(r.store.ChangeJob(r.Context(), parent.Seq, store.Change{Verb: queue.VerbRetry, UID: 1}))
-	r.promoteUntilDone()
+	r.must(r.store.ChangeJob(r.Context(), parent.Seq, store.JobChange{Verb: queue.VerbRetry, UID: 1}))
+	r.applyDueChangesUntilDone()
 	r.checkJobState("a dependant without its input", cancelled, queue.Cancelled, queue.ReasonDependency)
 }
 
@@ -288,7 +288,7 @@ func quotaCountsStagedBytes(r *storeTest) {
 	old := r.endNewJobInState(draftWithInput(1, 5000), queue.Completed)
 	r.trimUserData(1, r.countedUserBytes(1)-1)
 	checkEqual(r, "the input of an ended job is removed for the batch", r.getJob(old.ID).InputRemoved, queue.InputStdin)
-	r.must(r.store.ChangeJob(r.Context(), old.Seq, store.Change{Verb: queue.VerbRemove, UID: 1}))
+	r.must(r.store.ChangeJob(r.Context(), old.Seq, store.JobChange{Verb: queue.VerbRemove, UID: 1}))
 	r.checkErrorCode("one more staged job", stage(30_000), queue.CodeQueueFull)
 	r.checkErrorCode("one more job in the queue", r.enqueueWithByteQuota(1, 30_000, draftWithInput(1, 20_000)),
 		queue.CodeQueueFull)
@@ -321,8 +321,8 @@ func quotaCountsScheduleBytes(r *storeTest) {
 	}
 	first := r.putSchedule("first", withScheduleInput(1, 10_000))
 	r.checkCountedBytes("a schedule", r.countedUserBytes(1), 20_000, 1)
-	checkEqual(r, "users above the limit", r.store.UsersOverBytes(1000),
-		[]store.UserBytes{{UID: 1, Bytes: r.countedUserBytes(1)}})
+	checkEqual(r, "users above the limit", r.store.UsersOverStoredBytes(1000),
+		[]store.UserStoredBytes{{UID: 1, StoredBytes: r.countedUserBytes(1)}})
 	more := first
 	more.Name = "more"
 	withScheduleInput(1, 20_000)(&more)
@@ -332,7 +332,7 @@ func quotaCountsScheduleBytes(r *storeTest) {
 		r.checkErrorCode("a job beyond the limit", r.enqueueWithByteQuota(1, limit, draftWithInput(1, 30_000)),
 			queue.CodeQueueFull)
 	})
-	checkEqual(r, "bytes after the rejections", r.store.UserBytes(2), int64(0))
+	checkEqual(r, "bytes after the rejections", r.store.StoredBytesOfUser(2), int64(0))
 	grown := first
 	withScheduleInput(1, 20_000)(&grown)
 	grown, err := put(store.SchedulePutRequest{Schedule: grown, ReplacedGeneration: first.Generation})
@@ -352,12 +352,12 @@ func quotaCountsScheduleBytes(r *storeTest) {
 	checkEqual(r, "bytes after the schedule was removed", r.countedUserBytes(2), int64(0))
 }
 
-func disownMovesBytes(r *storeTest) {
+func disownMovesCountedBytes(r *storeTest) {
 	j := r.enqueueAs(7, "alice", func(j *queue.Job) { j.Stdin = strings.Repeat("x", 10_000) })
 	r.putSchedule("nightly", withScheduleInput(7, 10_000))
 	before := r.countedUserBytes(7)
 	r.checkCountedBytes("a job and a schedule", before, 30_000, 2)
-	r.disownUntilDone(7)
+	r.disownJobsUntilDone(7)
 	for next := time.Duration(0); next == 0; {
 		var err error
 		next, err = r.store.ApplyDueChanges(r.Context())
@@ -375,9 +375,9 @@ func byteQuotaRefusesOccurrence(r *storeTest) {
 		ScheduleName: hourly.Name, Generation: hourly.Generation, ExpectedLastOccurrenceAt: hourly.LastOccurrenceAt,
 		ExpectedLastBootID: hourly.LastBootID,
 		LastOccurrenceAt:   r.store.Now(), NewLastBootID: hourly.LastBootID,
-		Occurrences:     []queue.UnixMillis{r.store.Now()},
-		CandidateJobID:  func(queue.UnixMillis, int) string { return "hourly-1" },
-		MaxBytesPerUser: r.countedUserBytes(1) + 1000, FailIfOverQuota: true,
+		OccurrencesToRun: []queue.UnixMillis{r.store.Now()},
+		CandidateJobID:   func(queue.UnixMillis, int) string { return "hourly-1" },
+		MaxBytesPerUser:  r.countedUserBytes(1) + 1000, FailIfOverQuota: true,
 	}
 	r.checkStoreUnchanged(func() {
 		_, err := r.store.RunOccurrences(r.Context(), f)

@@ -10,31 +10,33 @@ import (
 // These rank orders (settings that determine which job starts first) are by priority with ageing by enqueues, by
 // priority without ageing, and by arrival.
 var (
-	enqueueAgingOrder = queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByEnqueues,
+	enqueueAgingRankOrder = queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByEnqueues,
 		AgingInterval: time.Minute}
-	priorityOrder = queue.RankOrder{Scheduling: queue.SchedulingByPriority, AgingUnit: queue.AgingByTime,
+	priorityRankOrder = queue.RankOrder{Scheduling: queue.SchedulingByPriority, AgingUnit: queue.AgingByTime,
 		AgingInterval: time.Minute}
-	arrivalOrder = queue.RankOrder{Scheduling: queue.SchedulingByArrival, AgingUnit: queue.AgingByTime,
+	arrivalRankOrder = queue.RankOrder{Scheduling: queue.SchedulingByArrival, AgingUnit: queue.AgingByTime,
 		AgingInterval: time.Minute}
 )
 
 var claimTests = []contractTest{
 	{name: "a claim reserves a job and raises its fence", run: claimLeasesJobAndRaisesFence},
-	{name: "a claim returns at most the requested number of jobs", run: claimTakesAtMostWanted},
+	{name: "a claim returns at most the requested number of jobs", run: claimReturnsAtMostWantedJobs},
 	{name: "jobs with equal ranks start in order of their seqs", run: equalRanksStartBySeq},
 	{name: "with ageing by time, a waiting job gains one point per interval", run: jobsAgeByTime},
 	{name: "with ageing by enqueues, a waiting job gains one point per enqueued job",
-		run: jobsAgeByEnqueue, jobOrder: enqueueAgingOrder},
+		run: jobsAgeByEnqueue, jobOrder: enqueueAgingRankOrder},
 	{name: "with ageing by time, a job gains no points before it is due", run: jobDoesNotAgeBeforeDue},
 	{name: "with ageing by enqueues, a job gains no points before it is due",
-		run: noEnqueuePointsBeforeDue, jobOrder: enqueueAgingOrder},
-	{name: "with order by priority, waiting gains no points", run: priorityOrderIgnoresWaiting, jobOrder: priorityOrder},
-	{name: "with order by arrival, priorities have no effect", run: arrivalOrderIgnoresPriority, jobOrder: arrivalOrder},
+		run: jobDoesNotAgeByEnqueuesBeforeDue, jobOrder: enqueueAgingRankOrder},
+	{name: "with order by priority, waiting gains no points", run: priorityOrderIgnoresWaitingTime,
+		jobOrder: priorityRankOrder},
+	{name: "with order by arrival, priorities have no effect", run: arrivalOrderIgnoresPriority,
+		jobOrder: arrivalRankOrder},
 	{name: "a job is not claimed before it is due", run: jobIsNotClaimedBeforeDue},
 	{name: "a retry keeps the job's rank", run: retryKeepsRank},
 	{name: "a released job gets its old rank back", run: releasedJobGetsOldRank},
-	{name: "a claim cancels the expired jobs that it finds", run: claimCancelsExpired},
-	{name: "Promote cancels expired jobs in all waiting states", run: promoteCancelsExpired},
+	{name: "a claim cancels the expired jobs that it finds", run: claimCancelsExpiredJobs},
+	{name: "Promote cancels expired jobs in all waiting states", run: dueChangesCancelExpiredJobs},
 	{name: "a leased job does not expire", run: leasedJobDoesNotExpire},
 	{name: "Promote is due when a released job expires", run: releasedJobExpires},
 	{name: "Promote is due when a job that waits for its retry expires", run: waitingRetryExpires},
@@ -56,11 +58,11 @@ func claimLeasesJobAndRaisesFence(r *storeTest) {
 	leased, err := r.leasedJobs()
 	r.must(err)
 	checkEqual(r, "leased jobs", leased, []queue.Job{want})
-	r.advanceAndPromote(time.Hour)
+	r.advanceAndApplyDueChanges(time.Hour)
 	checkEqual(r, "claimed after an hour", r.claimJobs(1), nil)
 }
 
-func claimTakesAtMostWanted(r *storeTest) {
+func claimReturnsAtMostWantedJobs(r *storeTest) {
 	jobs := r.enqueueAndGet(newDraft(), newDraft(), newDraft(), newDraft(), newDraft())
 	checkEqual(r, "none", r.claimJobs(0), nil)
 	checkEqual(r, "a negative number", r.claimJobs(-1), nil)
@@ -90,7 +92,7 @@ func jobsAgeByTime(r *storeTest) {
 	five := r.enqueueOne(withPriority(5))
 	r.advanceClock(3 * time.Minute)
 	eight := r.enqueueOne(withPriority(8))
-	r.promoteUntilDone()
+	r.applyDueChangesUntilDone()
 	checkEqual(r, "order of claims", seqsOf(r.claimJobs(10)), []int64{two.Seq, three.Seq, five.Seq, eight.Seq})
 
 	urgent := r.enqueueAndGet(newDraft(withPriority(1)), newDraft(withPriority(10)), newDraft(withPriority(-3)),
@@ -126,7 +128,7 @@ func jobsAgeByEnqueue(r *storeTest) {
 	eight := r.enqueueOne(withPriority(8))
 	checkEqual(r, "arrivals", []int64{two.ArrivalNumber, three.ArrivalNumber, five.ArrivalNumber, eight.ArrivalNumber},
 		[]int64{1, 3, 5, 8})
-	r.advanceAndPromote(time.Hour) // ageing by enqueues ignores time
+	r.advanceAndApplyDueChanges(time.Hour) // ageing by enqueues ignores time
 	checkEqual(r, "order of claims", seqsOf(r.claimJobs(4)), []int64{two.Seq, three.Seq, five.Seq, eight.Seq})
 	r.claimJobs(10)
 
@@ -134,7 +136,7 @@ func jobsAgeByEnqueue(r *storeTest) {
 	// removed.
 	first := r.enqueueOne(withPriority(0))
 	for range 3 {
-		r.must(r.store.ChangeJob(r.Context(), r.enqueueOne().Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
+		r.must(r.store.ChangeJob(r.Context(), r.enqueueOne().Seq, store.JobChange{Verb: queue.VerbRemove, UID: testUID}))
 	}
 	second := r.enqueueOne(withPriority(3))
 	checkEqual(r, "order of claims after removals", seqsOf(r.claimJobs(10)), []int64{first.Seq, second.Seq})
@@ -145,15 +147,15 @@ func jobDoesNotAgeBeforeDue(r *storeTest) {
 	sleeper := r.enqueueOne(withDelay(10 * time.Minute))
 	r.advanceClock(5 * time.Minute)
 	waiter := r.enqueueOne()
-	r.advanceAndPromote(5 * time.Minute)
+	r.advanceAndApplyDueChanges(5 * time.Minute)
 	checkEqual(r, "order of claims", seqsOf(r.claimJobs(10)), []int64{waiter.Seq, sleeper.Seq})
 }
 
 // With ageing by enqueues, a job gains no points before it is due.
-func noEnqueuePointsBeforeDue(r *storeTest) {
+func jobDoesNotAgeByEnqueuesBeforeDue(r *storeTest) {
 	sleeper := r.enqueueOne(withPriority(5), withDelay(10*time.Minute))
 	first, second, third := r.enqueueOne(withPriority(5)), r.enqueueOne(withPriority(5)), r.enqueueOne(withPriority(5))
-	r.advanceAndPromote(10 * time.Minute)
+	r.advanceAndApplyDueChanges(10 * time.Minute)
 	waiter := r.enqueueOne(withPriority(6))
 	checkEqual(r, "arrival of the sleeper", r.getJob(sleeper.ID).ArrivalNumber, 4)
 	checkEqual(r, "points of the newest job", r.store.RankOrder().AgingPoints(waiter.AgingSince, r.store.Now(),
@@ -168,21 +170,21 @@ func dependantAgesAfterParentsEnd(r *storeTest) {
 	parent := r.enqueueOne()
 	child := r.enqueueOne(withParents(queue.ParentCompleted, parent))
 	later := r.enqueueOne(func(j *queue.Job) { j.Delay = time.Hour }, withParents(queue.ParentCompleted, parent))
-	r.advanceAndPromote(time.Minute)
+	r.advanceAndApplyDueChanges(time.Minute)
 	other := r.enqueueOne()
 	got := r.claimAndExpect("the parent and another job", parent, other)
-	r.advanceAndPromote(time.Minute)
+	r.advanceAndApplyDueChanges(time.Minute)
 	r.settleJob(got[0], exitOutcome(0))
 	checkEqual(r, "waiting since", r.getJob(child.ID).AgingSince, r.store.Now())
 	checkEqual(r, "due", r.getJob(later.ID).DueAt, r.getJob(later.ID).RunAt)
 	r.claimAndExpect("the dependant that is due", child)
-	r.advanceAndPromote(time.Hour)
-	r.promoteUntilDone()
+	r.advanceAndApplyDueChanges(time.Hour)
+	r.applyDueChangesUntilDone()
 	r.claimAndExpect("the delayed dependant", later)
 }
 
 // If jobs start by priority, they gain no points by waiting.
-func priorityOrderIgnoresWaiting(r *storeTest) {
+func priorityOrderIgnoresWaitingTime(r *storeTest) {
 	low := r.enqueueOne(withPriority(1))
 	r.advanceClock(1000 * time.Hour)
 	high := r.enqueueOne(withPriority(2))
@@ -197,16 +199,16 @@ func arrivalOrderIgnoresPriority(r *storeTest) {
 	first := r.enqueueOne(withPriority(1))
 	r.advanceClock(time.Minute)
 	second := r.enqueueOne(withPriority(100))
-	r.advanceAndPromote(time.Minute)
+	r.advanceAndApplyDueChanges(time.Minute)
 	checkEqual(r, "order of claims", seqsOf(r.claimJobs(10)), []int64{first.Seq, second.Seq, late.Seq})
 }
 
 func jobIsNotClaimedBeforeDue(r *storeTest) {
 	j := r.enqueueOne(withDelay(time.Minute))
 	checkEqual(r, "claimed before it is due", r.claimJobs(1), nil)
-	r.advanceAndPromote(time.Minute - time.Millisecond)
+	r.advanceAndApplyDueChanges(time.Minute - time.Millisecond)
 	checkEqual(r, "claimed a millisecond early", r.claimJobs(1), nil)
-	r.advanceAndPromote(time.Millisecond)
+	r.advanceAndApplyDueChanges(time.Millisecond)
 	// A job gains no points before it is due. So when it is due, its arrival number is the number of jobs that were
 	// enqueued until then.
 	j.ArrivalNumber = r.store.Counts().JobsEverEnqueued
@@ -214,9 +216,9 @@ func jobIsNotClaimedBeforeDue(r *storeTest) {
 	checkEqual(r, "claimed when due", claimed, r.expectedClaimedJobs(claimed, j))
 	failed := r.settleJob(claimed[0], exitOutcome(1))
 	checkEqual(r, "wait after the first failure", failed.DueAt, r.store.Now()+2000)
-	r.advanceAndPromote(2*time.Second - time.Millisecond)
+	r.advanceAndApplyDueChanges(2*time.Second - time.Millisecond)
 	checkEqual(r, "retried a millisecond early", r.claimJobs(1), nil)
-	r.advanceAndPromote(time.Millisecond)
+	r.advanceAndApplyDueChanges(time.Millisecond)
 	checkEqual(r, "retried when due", seqsOf(r.claimJobs(1)), []int64{j.Seq})
 }
 
@@ -227,7 +229,7 @@ func retryKeepsRank(r *storeTest) {
 	failed := r.settleJob(r.claimOne(), exitOutcome(1))
 	checkEqual(r, "since and arrival of the failed job", []int64{int64(failed.AgingSince), failed.ArrivalNumber},
 		[]int64{int64(first.AgingSince), first.ArrivalNumber})
-	r.advanceAndPromote(2 * time.Second)
+	r.advanceAndApplyDueChanges(2 * time.Second)
 	third := r.enqueueOne()
 	checkEqual(r, "order of claims", seqsOf(r.claimJobs(10)), []int64{first.Seq, second.Seq, third.Seq})
 }
@@ -239,7 +241,7 @@ func releasedJobGetsOldRank(r *storeTest) {
 	r.newEvents()
 	claimed := r.claimOne()
 	done := r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{claimed.Lease()}})
-	checkEqual(r, "result", done, store.Grant{})
+	checkEqual(r, "result", done, store.ReportAndClaimResult{})
 	first.Fence = claimed.Fence
 	checkEqual(r, "released job", r.getJob(first.ID), first)
 	checkEqual(r, "events", r.newEvents(), nil)
@@ -252,7 +254,7 @@ func releasedJobGetsOldRank(r *storeTest) {
 
 	// After a failed job was claimed and given back, only its fence (the number of its lease) has changed.
 	failed := r.settleJob(first, exitOutcome(1))
-	r.advanceAndPromote(2 * time.Second)
+	r.advanceAndApplyDueChanges(2 * time.Second)
 	again := r.claimOne()
 	r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{again.Lease()}})
 	failed.Fence = again.Fence
@@ -271,7 +273,7 @@ func (r *storeTest) expectedExpiredJob(j queue.Job) queue.Job {
 	return j
 }
 
-func claimCancelsExpired(r *storeTest) {
+func claimCancelsExpiredJobs(r *storeTest) {
 	late := r.enqueueOne(withPriority(9), withExpiry(r.store.Now()+1000))
 	next := r.enqueueOne()
 	r.newEvents()
@@ -288,7 +290,7 @@ func claimCancelsExpired(r *storeTest) {
 	checkEqual(r, "job that was expired when it was enqueued", r.getJob(gone.ID), r.expectedExpiredJob(gone))
 }
 
-func promoteCancelsExpired(r *storeTest) {
+func dueChangesCancelExpiredJobs(r *storeTest) {
 	at := r.store.Now() + 1000
 	failed := r.runJob(exitOutcome(3), withExpiry(at))
 	held := r.runJob(outcomeOfCause(queue.EndRunnerLost), withOnLost(queue.OnLostHold), withExpiry(at))
@@ -296,14 +298,14 @@ func promoteCancelsExpired(r *storeTest) {
 	sleeping := r.enqueueOne(withExpiry(at), withDelay(time.Hour))
 	later := r.enqueueOne(withExpiry(at+1), withDelay(time.Hour))
 	r.newEvents()
-	r.advanceAndPromote(time.Second)
+	r.advanceAndApplyDueChanges(time.Second)
 	var want []queue.Event
 	for _, j := range []queue.Job{failed, held, pending, sleeping} {
 		checkEqual(r, "expired job", r.getJob(j.ID), r.expectedExpiredJob(j))
 		want = append(want, r.expectedExpiryEvent(r.expectedExpiredJob(j)))
 	}
 	checkEqual(r, "job that expires later", r.getJob(later.ID), later)
-	checkEqual(r, "events, in any order", sortedByJob(r.newEvents()), want)
+	checkEqual(r, "events, in any order", eventsSortedByJob(r.newEvents()), want)
 	checkEqual(r, "claimed", r.claimJobs(10), nil)
 	r.checkJobCounts()
 }
@@ -312,17 +314,17 @@ func leasedJobDoesNotExpire(r *storeTest) {
 	at := r.store.Now() + 1000
 	r.enqueueAndGet(newDraft(withExpiry(at)), newDraft(withExpiry(at)), newDraft(withExpiry(at)))
 	jobs := r.claimJobs(3)
-	r.advanceAndPromote(time.Minute)
+	r.advanceAndApplyDueChanges(time.Minute)
 	checkEqual(r, "reserved job", r.getJob(jobs[0].ID), jobs[0])
 	running := r.startJob(jobs[0])
-	r.advanceAndPromote(time.Minute)
+	r.advanceAndApplyDueChanges(time.Minute)
 	checkEqual(r, "running job", r.getJob(running.ID), running)
 	checkEqual(r, "state after success", r.settleJob(running, exitOutcome(0)).State, queue.Completed)
 
 	r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{jobs[1].Lease()}})
 	failed := r.settleJob(jobs[2], exitOutcome(1))
 	checkEqual(r, "state after failure", failed.State, queue.Failed)
-	r.promoteUntilDone()
+	r.applyDueChangesUntilDone()
 	checkEqual(r, "released job", r.getJob(jobs[1].ID), r.expectedExpiredJob(jobs[1]))
 	checkEqual(r, "failed job", r.getJob(failed.ID), r.expectedExpiredJob(failed))
 }
@@ -330,7 +332,7 @@ func leasedJobDoesNotExpire(r *storeTest) {
 func releasedJobExpires(r *storeTest) {
 	r.enqueueOne(withExpiry(r.store.Now().Add(10 * time.Second)))
 	j := r.claimOne()
-	r.checkPromoteRequestedWithin(10*time.Second,
+	r.checkDueChangesRequestedWithin(10*time.Second,
 		func() { r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{j.Lease()}}) })
 }
 
@@ -339,7 +341,7 @@ func releasedJobExpires(r *storeTest) {
 func waitingRetryExpires(r *storeTest) {
 	r.enqueueOne(withExpiry(r.store.Now().Add(500 * time.Millisecond)))
 	j := r.claimOne()
-	r.checkPromoteRequestedWithin(500*time.Millisecond, func() {
+	r.checkDueChangesRequestedWithin(500*time.Millisecond, func() {
 		if failed := r.settleJob(j, exitOutcome(1)); failed.DueAt <= failed.ExpiresAt {
 			r.Errorf("the retry is due at %v, want it after the expiry", failed.DueAt)
 		}
@@ -348,21 +350,21 @@ func waitingRetryExpires(r *storeTest) {
 
 func retryRemovesExpiry(r *storeTest) {
 	j := r.enqueueOne(withExpiry(r.store.Now() + 1000))
-	r.advanceAndPromote(time.Second)
+	r.advanceAndApplyDueChanges(time.Second)
 	checkEqual(r, "state when expired", r.getJob(j.ID).State, queue.Cancelled)
-	r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
-	r.advanceAndPromote(time.Hour)
+	r.must(r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbRetry, UID: testUID}))
+	r.advanceAndApplyDueChanges(time.Hour)
 	got := r.getJob(j.ID)
 	checkEqual(r, "state and expiry of the revived job", []any{got.State, got.ExpiresAt, got.Reason},
 		[]any{queue.Pending, queue.UnixMillis(0), queue.Reason("")})
 	checkEqual(r, "claimed", seqsOf(r.claimJobs(1)), []int64{j.Seq})
 }
 
-// checkPromoteRequestedWithin performs an action. Then it checks that the store requests a call of ApplyDueChanges
+// checkDueChangesRequestedWithin performs an action. Then it checks that the store requests a call of ApplyDueChanges
 // within maxDelay: by the duration that ApplyDueChanges last returned, or by a value on DueChangeHints.
-func (r *storeTest) checkPromoteRequestedWithin(maxDelay time.Duration, action func()) {
+func (r *storeTest) checkDueChangesRequestedWithin(maxDelay time.Duration, action func()) {
 	r.Helper()
-	said := r.promoteUntilDone()
+	said := r.applyDueChangesUntilDone()
 	for hinted := true; hinted; {
 		select {
 		case <-r.store.DueChangeHints():
@@ -373,7 +375,7 @@ func (r *storeTest) checkPromoteRequestedWithin(maxDelay time.Duration, action f
 	action()
 	select {
 	case <-r.store.DueChangeHints():
-		said = r.promoteUntilDone()
+		said = r.applyDueChangesUntilDone()
 	default:
 	}
 	if said > maxDelay {

@@ -14,14 +14,14 @@ import (
 )
 
 var concurrencyTests = []contractTest{
-	{name: "calls with a cancelled context change nothing", run: cancelledContextDoesNothing},
+	{name: "calls with a cancelled context change nothing", run: callsWithCancelledContextDoNothing},
 	{name: "a closed store returns ErrUnavailable", run: closedStoreIsUnavailable},
 	{name: "concurrent enqueues get distinct, rising seqs", run: concurrentEnqueuesGetDistinctSeqs},
 	{name: "one of several concurrent enqueues of an id succeeds", run: concurrentSameIDStoresOneJob},
 	{name: "concurrent enqueues with the same key store one job", run: concurrentIdempotencyKeyStoresOneJob},
 	{name: "concurrent claims never return the same lease", run: concurrentClaimsShareNoLease},
 	{name: "one of several concurrent settlements of a lease succeeds", run: onlyOneConcurrentSettlementSucceeds},
-	{name: "concurrent use loses no job", run: concurrentUseLosesNoJob},
+	{name: "concurrent use loses no job", run: concurrentStoreUseLosesNoJob},
 }
 
 // callAllStoreMethods calls every method of the store that takes a context, with ctx. It returns the errors by method
@@ -33,14 +33,18 @@ func (r *storeTest) callAllStoreMethods(ctx context.Context, seq int64, l queue.
 		_, err := r.store.Enqueue(ctx, store.EnqueueRequest{Drafts: []queue.Job{newDraft()}, UID: testUID})
 		return err
 	})
-	try("Cancel", func() error { return r.store.ChangeJob(ctx, seq, store.Change{Verb: queue.VerbCancel, UID: testUID}) })
-	try("Retry", func() error { return r.store.ChangeJob(ctx, seq, store.Change{Verb: queue.VerbRetry, UID: testUID}) })
-	try("Remove", func() error { return r.store.ChangeJob(ctx, seq, store.Change{Verb: queue.VerbRemove, UID: testUID}) })
+	try("Cancel", func() error {
+		return r.store.ChangeJob(ctx, seq, store.JobChange{Verb: queue.VerbCancel, UID: testUID})
+	})
+	try("Retry", func() error { return r.store.ChangeJob(ctx, seq, store.JobChange{Verb: queue.VerbRetry, UID: testUID}) })
+	try("Remove", func() error {
+		return r.store.ChangeJob(ctx, seq, store.JobChange{Verb: queue.VerbRemove, UID: testUID})
+	})
 	try("Pause", func() error {
-		return r.store.RecordPause(ctx, store.PauseRequest{Lease: l, Paused: true, RequesterUID: testUID})
+		return r.store.RecordJobPause(ctx, store.JobPauseRequest{Lease: l, Paused: true, RequesterUID: testUID})
 	})
 	try("Exchange", func() error {
-		_, err := r.store.ReportAndClaim(ctx, store.LeaseReport{ReleasedLeases: []queue.Lease{l}, WantedJobs: 1})
+		_, err := r.store.ReportAndClaim(ctx, store.LeaseReport{ReleasedLeases: []queue.Lease{l}, WantedJobCount: 1})
 		return err
 	})
 	try("Await", func() error { _, err := r.store.AwaitJobs(ctx, 1); return err })
@@ -69,7 +73,7 @@ func (r *storeTest) callAllStoreMethods(ctx context.Context, seq int64, l queue.
 	return failed
 }
 
-func cancelledContextDoesNothing(r *storeTest) {
+func callsWithCancelledContextDoNothing(r *storeTest) {
 	r.enqueueAndGet(newDraft(), newDraft())
 	j := r.claimOne()
 	ctx, cancel := context.WithCancel(r.Context())
@@ -96,11 +100,11 @@ func closedStoreIsUnavailable(r *storeTest) {
 	}
 }
 
-// concurrently runs f(0) to f(n-1) at the same time and waits until all calls have returned.
-func concurrently(n int, f func(i int)) {
+// runConcurrently runs f(0) to f(n-1) at the same time and waits until all calls have returned.
+func runConcurrently(callCount int, f func(i int)) {
 	var goroutines sync.WaitGroup
 	begin := make(chan struct{})
-	for i := range n {
+	for i := range callCount {
 		goroutines.Go(func() {
 			<-begin
 			f(i)
@@ -113,7 +117,7 @@ func concurrently(n int, f func(i int)) {
 func concurrentEnqueuesGetDistinctSeqs(r *storeTest) {
 	const enqueuers, requests = 16, 10
 	var receipts [enqueuers][]store.Receipt
-	concurrently(enqueuers, func(i int) {
+	runConcurrently(enqueuers, func(i int) {
 		for n := range requests {
 			own := withID(fmt.Sprintf("e%d.%d", i, n))
 			receipt, err := r.store.Enqueue(r.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft(), newDraft(own),
@@ -151,7 +155,7 @@ func concurrentEnqueuesGetDistinctSeqs(r *storeTest) {
 // If several concurrent requests enqueue a job with the same id, exactly one succeeds.
 func concurrentSameIDStoresOneJob(r *storeTest) {
 	var successes, rejections atomic.Int32
-	concurrently(16, func(int) {
+	runConcurrently(16, func(int) {
 		_, err := r.store.Enqueue(r.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft(), newDraft(withID("one"))},
 			UID: testUID})
 		switch {
@@ -171,7 +175,7 @@ func concurrentSameIDStoresOneJob(r *storeTest) {
 // Concurrent enqueues with the same idempotency key store one job.
 func concurrentIdempotencyKeyStoresOneJob(r *storeTest) {
 	var receipts [16]store.Receipt
-	concurrently(len(receipts), func(i int) {
+	runConcurrently(len(receipts), func(i int) {
 		var err error
 		receipts[i], err = r.store.Enqueue(r.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft()}, UID: testUID,
 			IdempotencyKey: "k"})
@@ -198,9 +202,9 @@ func concurrentClaimsShareNoLease(r *storeTest) {
 	}
 	stored := r.enqueueAndGet(drafts...)
 	var claimed [claimers][]queue.Job
-	concurrently(claimers, func(i int) {
+	runConcurrently(claimers, func(i int) {
 		for {
-			done, err := r.store.ReportAndClaim(r.Context(), store.LeaseReport{WantedJobs: 3})
+			done, err := r.store.ReportAndClaim(r.Context(), store.LeaseReport{WantedJobCount: 3})
 			if err != nil {
 				r.Errorf("claimer %d: got error %v, want none", i, err)
 			}
@@ -233,7 +237,7 @@ func onlyOneConcurrentSettlementSucceeds(r *storeTest) {
 	j := r.claimOne()
 	e := r.newSettlement(j, exitOutcome(0))
 	var staleCount atomic.Int32
-	concurrently(8, func(int) {
+	runConcurrently(8, func(int) {
 		done, err := r.store.ReportAndClaim(r.Context(), store.LeaseReport{Settlements: []store.Settlement{e}})
 		if err != nil {
 			r.Errorf("got error %v, want none", err)
@@ -245,14 +249,14 @@ func onlyOneConcurrentSettlementSucceeds(r *storeTest) {
 }
 
 // Several goroutines enqueue, run, await and cancel jobs at the same time. Each job ends exactly once.
-func concurrentUseLosesNoJob(r *storeTest) {
+func concurrentStoreUseLosesNoJob(r *storeTest) {
 	const enqueuers, workers, jobs = 4, 4, 200
 	var finished, cancelled atomic.Int64
 	ctx, cancel := context.WithTimeout(r.Context(), maxReceiveWait)
 	defer cancel()
 	settle := func(claimed []queue.Job, want int) []queue.Job {
 		var report store.LeaseReport
-		report.WantedJobs = want
+		report.WantedJobCount = want
 		for _, j := range claimed {
 			report.Settlements = append(report.Settlements, r.newSettlement(j, exitOutcome(0)))
 		}
@@ -275,7 +279,7 @@ func concurrentUseLosesNoJob(r *storeTest) {
 			settle(claimed, 0)
 		}
 	})
-	concurrently(enqueuers+workers+1, func(i int) {
+	runConcurrently(enqueuers+workers+1, func(i int) {
 		switch {
 		case i < enqueuers:
 			for range jobs / enqueuers {
@@ -290,7 +294,7 @@ func concurrentUseLosesNoJob(r *storeTest) {
 			}
 		default:
 			for seq := int64(1); seq <= jobs && ctx.Err() == nil; seq += 7 {
-				if r.store.ChangeJob(ctx, seq, store.Change{Verb: queue.VerbCancel, UID: testUID}) == nil {
+				if r.store.ChangeJob(ctx, seq, store.JobChange{Verb: queue.VerbCancel, UID: testUID}) == nil {
 					cancelled.Add(1)
 				}
 			}
@@ -314,6 +318,6 @@ func concurrentUseLosesNoJob(r *storeTest) {
 		checkEqual(r, "ends of job "+j.ID, ends[j.Seq], 1)
 	}
 	r.checkJobCounts()
-	r.advanceAndPromote(time.Hour)
+	r.advanceAndApplyDueChanges(time.Hour)
 	checkEqual(r, "claimed afterwards", r.claimJobs(1), nil)
 }

@@ -14,12 +14,12 @@ var dependencyTests = []contractTest{
 	{name: "a job can depend on other drafts of its request", run: draftsOfRequestCanBeParents},
 	{name: "dependencies on ended jobs are resolved by the enqueue", run: endedParentResolvesDependencyImmediately},
 	{name: "a failed dependency cancels, holds or runs the dependant", run: dependencyFailureActionIsApplied},
-	{name: "cancelling a job cancels its dependants", run: cancelCascades},
+	{name: "cancelling a job cancels its dependants", run: cancelCascadesToDependants},
 	{name: "removing a parent fails the dependency", run: removedParentFailsDependency},
 	{name: "parents of a staged job can be removed", run: parentOfStagedJobMayBeRemoved},
 	{name: "drafts of a batch frame can depend on each other", run: stagedJobsCanDependOnEachOther},
 	{name: "a job waits for a parent that is still in a frame of a committed batch",
-		run: jobWaitsForParentInCommittedFrame},
+		run: jobWaitsForParentInCommittedBatch},
 	{name: "dependencies on unknown jobs and cycles are rejected", run: invalidDependenciesAreRejected},
 	{name: "a held job still waits for its parents", run: parentsDoNotReleaseHeldJob},
 	{name: "a retried job waits for its unfinished parents", run: retriedJobWaitsForParents},
@@ -27,9 +27,9 @@ var dependencyTests = []contractTest{
 	{name: "dependencies can name their parents by id", run: parentsCanBeNamedByID},
 	{name: "retrying a parent revives its cancelled dependants", run: retriedParentRevivesDependants},
 	{name: "an edit changes a job's dependencies", run: editChangesDependencies},
-	{name: "Links returns parents and dependants", run: linksAreListed},
+	{name: "Links returns parents and dependants", run: dependencyLinksAreListed},
 	{name: "Parents returns the outcomes and results of a job's parents", run: parentOutcomesAreReturned},
-	{name: "a job with many dependants can end in one call", run: dependantsAreHandledInSteps},
+	{name: "a job with many dependants can end in one call", run: manyDependantsAreResolvedInSteps},
 }
 
 // withParents returns a function that makes a job depend on the given parents, with the given condition.
@@ -85,8 +85,8 @@ func jobIsBlockedUntilParentsComplete(r *storeTest) {
 	r.claimAndExpect("one parent has ended")
 	r.settleJob(got[1], exitOutcome(1)) // the attempt will be retried, so this parent has not ended
 	r.checkJobState("the other parent has failed and will be retried", child, queue.Blocked, "")
-	r.advanceAndPromote(time.Hour)
-	r.promoteUntilDone()
+	r.advanceAndApplyDueChanges(time.Hour)
+	r.applyDueChangesUntilDone()
 	r.settleJob(r.claimAndExpect("the retried parent", parents[1])[0], exitOutcome(0))
 	r.checkJobState("both parents have ended", child, queue.Pending, "")
 	r.claimAndExpect("the dependant", child)
@@ -136,7 +136,7 @@ func dependencyFailureActionIsApplied(r *storeTest) {
 }
 
 // Cancelling a job cancels its dependants.
-func cancelCascades(r *storeTest) {
+func cancelCascadesToDependants(r *storeTest) {
 	first := r.enqueueOne()
 	second := r.enqueueOne(withParents(queue.ParentCompleted, first))
 	third := r.enqueueOne(withParents(queue.ParentCompleted, second))
@@ -171,7 +171,7 @@ func parentOfStagedJobMayBeRemoved(r *storeTest) {
 	committed, err := r.store.Enqueue(r.Context(), store.EnqueueRequest{BatchName: "b", UID: testUID})
 	r.must(err)
 	r.applyBatchUntilDone(committed)
-	got := r.exchange(store.LeaseReport{WantedJobs: 9}).ClaimedJobs
+	got := r.exchange(store.LeaseReport{WantedJobCount: 9}).ClaimedJobs
 	checkEqual(r, "claimed jobs", len(got), 2)
 	checkEqual(r, "cancelled jobs", r.store.Counts().JobsByState[queue.Cancelled], int64(1))
 	r.checkJobCounts()
@@ -180,7 +180,7 @@ func parentOfStagedJobMayBeRemoved(r *storeTest) {
 // A batch of jobs can be committed but not yet moved into the queue. A job can already wait for a parent in such a
 // batch. Until the batch is in the queue, an edit must not add such a job, or a job that waits for it, as a parent of
 // another job: the batch's job may itself depend on the edited job.
-func jobWaitsForParentInCommittedFrame(r *storeTest) {
+func jobWaitsForParentInCommittedBatch(r *storeTest) {
 	first := r.enqueueOne(withID("first"), withMaxAttempts(1))
 	stage := func(set ...func(*queue.Job)) {
 		_, err := r.store.StageBatch(r.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft(set...)}, UID: testUID,
@@ -208,17 +208,17 @@ func jobWaitsForParentInCommittedFrame(r *storeTest) {
 		r.checkError("an edit that adds the parent "+parent, err, queue.CodeInvalid, "depends_on")
 	}
 	r.applyBatchUntilDone(committed)
-	r.promoteUntilDone()
+	r.applyDueChangesUntilDone()
 	check("after the batch was applied")
 	claimed := r.claimJobs(9)
 	checkEqual(r, "number of claimed jobs", len(claimed), 2)
 	for _, j := range claimed {
 		r.settleJob(j, exitOutcome(0))
 	}
-	r.promoteUntilDone()
+	r.applyDueChangesUntilDone()
 	check("before the parent has ended")
 	r.settleJob(r.claimAndExpect("the parent", r.getJob("parent"))[0], exitOutcome(0))
-	r.promoteUntilDone()
+	r.applyDueChangesUntilDone()
 	r.claimAndExpect("the jobs that waited for the parent", r.getJob("child"), r.getJob(other.ID))
 	r.checkJobCounts()
 }
@@ -282,7 +282,7 @@ func retriedJobWaitsForParents(r *storeTest) {
 	r.settleJob(got[1], exitOutcome(0))
 	r.settleJob(r.claimAndExpect("the other parent has ended", child)[0], exitOutcome(0))
 	r.must(r.applyVerb(parents[0], queue.VerbRetry))
-	r.promoteUntilDone()
+	r.applyDueChangesUntilDone()
 	r.checkJobState("it has completed, and its parent is retried", child, queue.Completed, "")
 	r.must(r.applyVerb(child, queue.VerbRetry))
 	r.checkJobState("it is retried too", child, queue.Pending, "")
@@ -293,7 +293,7 @@ func retriedJobWaitsForParents(r *storeTest) {
 // When a parent with many dependants ends, the store handles the dependants in several transactions, and calls of
 // ApplyDueChanges continue this work. If a user retries the parent in the meantime, a dependant that is enqueued after
 // the retry waits for the next end of the parent.
-func dependantsAreHandledInSteps(r *storeTest) {
+func manyDependantsAreResolvedInSteps(r *storeTest) {
 	const dependantCount = 400
 	parent := r.enqueueOne()
 	drafts := make([]queue.Job, dependantCount)
@@ -305,7 +305,7 @@ func dependantsAreHandledInSteps(r *storeTest) {
 	r.must(r.applyVerb(parent, queue.VerbRetry))
 	added := r.enqueueOne(withParents(queue.ParentCompleted, parent))
 	for range dependantCount {
-		if r.promoteUntilDone() != 0 {
+		if r.applyDueChangesUntilDone() != 0 {
 			break
 		}
 	}
@@ -325,7 +325,7 @@ func withParentIDs(condition queue.DependencyCondition, ids ...string) func(*que
 func parentsCanBeNamedByID(r *storeTest) {
 	parent := r.enqueueOne(withID("p"))
 	hook := r.enqueueOne(withID("h"), withUID(7),
-		func(j *queue.Job) { j.HookEvents = queue.IsHook | queue.HookFromSettings })
+		func(j *queue.Job) { j.HookEvents = queue.IsHookJob | queue.HookDefinedBySettings })
 	jobs := r.enqueueAndGet(newDraft(withID("c"), withParentIDs(queue.ParentCompleted, "b", "p")), newDraft(withID("b")))
 	r.checkJobState("it waits for both parents", jobs[0], queue.Blocked, "")
 	r.checkStoreUnchanged(func() {
@@ -367,23 +367,23 @@ func retriedParentRevivesDependants(r *storeTest) {
 	for _, j := range []queue.Job{child, grand, both} {
 		r.checkJobState("its parent is dead", j, queue.Cancelled, queue.ReasonDependency)
 	}
-	alone := store.Change{Verb: queue.VerbRetry, KeepDependants: true}
+	alone := store.JobChange{Verb: queue.VerbRetry, KeepDependantsCancelled: true}
 	r.must(r.store.ChangeJob(r.Context(), parents[0].Seq, alone))
 	r.checkJobState("the parent was retried with KeepDependants", child, queue.Cancelled, queue.ReasonDependency)
 	r.settleJob(r.claimAndExpect("the retried parent", parents[0])[0], exitOutcome(1))
 	r.must(r.applyVerb(parents[0], queue.VerbRetry))
-	r.promoteUntilDone()
+	r.applyDueChangesUntilDone()
 	r.checkJobState("the parent was retried", child, queue.Blocked, "")
 	r.checkJobState("the dependant of the dependant", grand, queue.Blocked, "")
 	r.checkJobState("a job that depends on another dead parent too", both, queue.Cancelled, queue.ReasonDependency)
 	r.settleJob(r.claimAndExpect("the parent that was retried again", parents[0])[0], exitOutcome(0))
-	r.promoteUntilDone()
+	r.applyDueChangesUntilDone()
 	r.settleJob(r.claimAndExpect("the dependant", child)[0], exitOutcome(0))
 	r.must(r.applyVerb(parents[1], queue.VerbRetry))
-	r.promoteUntilDone()
+	r.applyDueChangesUntilDone()
 	r.checkJobState("the other parent was retried", both, queue.Blocked, "")
 	r.settleJob(r.claimAndExpect("the other parent", parents[1])[0], exitOutcome(0))
-	r.promoteUntilDone()
+	r.applyDueChangesUntilDone()
 	r.claimAndExpect("both parents have ended", both)
 	r.checkJobCounts()
 }
@@ -424,7 +424,7 @@ func editChangesDependencies(r *storeTest) {
 }
 
 // DependencyLinks returns parents and dependants.
-func linksAreListed(r *storeTest) {
+func dependencyLinksAreListed(r *storeTest) {
 	parents := r.enqueueAndGet(newDraft(withID("a")), newDraft(withID("b")), newDraft(withID("gone")))
 	child := r.enqueueOne(withID("c"), func(j *queue.Job) {
 		j.DependsOn = []queue.Dependency{{ParentID: "a", Condition: queue.ParentCompleted},

@@ -13,18 +13,18 @@ import (
 
 var enqueueTests = []contractTest{
 	{name: "Enqueue stores a draft as a pending job", run: draftIsStored},
-	{name: "a job's settings are returned unchanged", run: settingsAreReturned},
+	{name: "a job's settings are returned unchanged", run: jobSettingsAreReturned},
 	{name: "delay and run_at define when a job is due", run: delayAndRunAtSetDueTime},
 	{name: "seqs rise and are never reused", run: jobSeqsOnlyRise},
-	{name: "a seq that is the id of another job is skipped", run: usedSeqIsSkipped},
-	{name: "the id of a removed job can be used again", run: idCanBeReused},
+	{name: "a seq that is the id of another job is skipped", run: seqUsedAsIDIsSkipped},
+	{name: "the id of a removed job can be used again", run: removedJobsIDCanBeReused},
 	{name: "the jobs of a request are stored in order", run: jobsOfRequestAreStoredInOrder},
 	{name: "a request with a duplicate id stores nothing", run: requestIsStoredCompletelyOrNotAtAll},
 	{name: "a request contains 1 to MaxJobsPerRequest drafts", run: requestSizeIsLimited},
 	{name: "a full queue rejects new jobs", run: fullQueueRejectsJobs},
-	{name: "a repeated key returns the same receipt", run: repeatedKeyReturnsSameReceipt},
-	{name: "a key belongs to one user and one request", run: keyBelongsToUserAndRequest},
-	{name: "a rejected request does not use up its key", run: rejectedRequestKeepsKeyUnused},
+	{name: "a repeated key returns the same receipt", run: repeatedIdempotencyKeyReturnsSameReceipt},
+	{name: "a key belongs to one user and one request", run: idempotencyKeyBelongsToUserAndRequest},
+	{name: "a rejected request does not use up its key", run: rejectedRequestKeepsIdempotencyKeyUnused},
 	{name: "a key is kept for IdempotencyKeyRetention and deleted eventually", run: idempotencyKeyIsKeptForRetention},
 }
 
@@ -54,7 +54,7 @@ func draftIsStored(r *storeTest) {
 }
 
 // A job's settings are returned unchanged.
-func settingsAreReturned(r *storeTest) {
+func jobSettingsAreReturned(r *storeTest) {
 	full := newDraft(withID("a.b_c@d/e-f"), func(j *queue.Job) {
 		j.UID, j.Priority, j.MaxAttempts = 4711, -queue.MaxPriority, queue.MaxAttempts
 		j.ExpiresAt = r.store.Now().Add(time.Hour)
@@ -120,13 +120,13 @@ func jobSeqsOnlyRise(r *storeTest) {
 			r.Fatalf("got seq %d after %d, want it higher", j.Seq, last)
 		}
 		last = j.Seq
-		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
+		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbRemove, UID: testUID}))
 	}
 	checkEqual(r, "jobs ever enqueued", r.store.Counts().JobsEverEnqueued, 20)
 }
 
 // The store skips a number (seq) that a user has given to another job as its id.
-func usedSeqIsSkipped(r *storeTest) {
+func seqUsedAsIDIsSkipped(r *storeTest) {
 	first := r.enqueueOne()
 	number := strconv.FormatInt(first.Seq+2, 10)
 	holder := r.enqueueOne(withID(number))
@@ -160,14 +160,14 @@ func usedSeqIsSkipped(r *storeTest) {
 }
 
 // The id of a removed job can be used again.
-func idCanBeReused(r *storeTest) {
+func removedJobsIDCanBeReused(r *storeTest) {
 	first := r.enqueueOne(withID("nightly"))
 	_, err := r.store.Enqueue(r.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft(withID("nightly"))},
 		UID: testUID})
 	if e := r.checkError("the same id", err, queue.CodeExists, "id"); !strings.Contains(e.Message, "nightly") {
 		r.Errorf("got message %q, want it to name nightly", e.Message)
 	}
-	r.must(r.store.ChangeJob(r.Context(), first.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
+	r.must(r.store.ChangeJob(r.Context(), first.Seq, store.JobChange{Verb: queue.VerbRemove, UID: testUID}))
 	second := r.enqueueOne(withID("nightly"))
 	if second.Seq <= first.Seq {
 		r.Errorf("got seq %d after %d, want it higher", second.Seq, first.Seq)
@@ -293,7 +293,7 @@ func fullQueueRejectsJobs(r *storeTest) {
 	r.must(ask(5, -1))
 }
 
-func repeatedKeyReturnsSameReceipt(r *storeTest) {
+func repeatedIdempotencyKeyReturnsSameReceipt(r *storeTest) {
 	first := store.EnqueueRequest{Drafts: []queue.Job{newDraft(withID("a")), newDraft()}, UID: testUID,
 		IdempotencyKey:  "once",
 		RequestChecksum: [32]byte{1}}
@@ -314,12 +314,12 @@ func repeatedKeyReturnsSameReceipt(r *storeTest) {
 	repeat("with a full queue", func(q *store.EnqueueRequest) { q.MaxPendingJobs = 1 })
 	repeat("with other drafts and the same sum", func(q *store.EnqueueRequest) { q.Drafts = []queue.Job{newDraft()} })
 	for _, seq := range want.Seqs {
-		r.must(r.store.ChangeJob(r.Context(), seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
+		r.must(r.store.ChangeJob(r.Context(), seq, store.JobChange{Verb: queue.VerbRemove, UID: testUID}))
 	}
 	repeat("after the jobs were removed", func(*store.EnqueueRequest) {})
 }
 
-func keyBelongsToUserAndRequest(r *storeTest) {
+func idempotencyKeyBelongsToUserAndRequest(r *storeTest) {
 	ask := func(uid int, key string, checksumByte byte) (store.Receipt, error) {
 		return r.store.Enqueue(r.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft()}, UID: uid,
 			IdempotencyKey:  key,
@@ -342,7 +342,7 @@ func keyBelongsToUserAndRequest(r *storeTest) {
 	checkEqual(r, "jobs ever enqueued", r.store.Counts().JobsEverEnqueued, 6)
 }
 
-func rejectedRequestKeepsKeyUnused(r *storeTest) {
+func rejectedRequestKeepsIdempotencyKeyUnused(r *storeTest) {
 	r.enqueueOne(withID("taken"))
 	request := store.EnqueueRequest{Drafts: []queue.Job{newDraft(withID("taken"))}, UID: testUID, IdempotencyKey: "k",
 		RequestChecksum: [32]byte{1}}
@@ -364,11 +364,11 @@ func idempotencyKeyIsKeptForRetention(r *storeTest) {
 	want, err := r.store.Enqueue(r.Context(), request)
 	r.must(err)
 	want.Duplicate = true
-	r.advanceAndPromote(store.IdempotencyKeyRetention - time.Millisecond)
+	r.advanceAndApplyDueChanges(store.IdempotencyKeyRetention - time.Millisecond)
 	got, err := r.store.Enqueue(r.Context(), request)
 	r.must(err)
 	checkEqual(r, "receipt just before IdempotencyKeyRetention ends", got, want)
-	r.advanceAndPromote(100 * store.IdempotencyKeyRetention)
+	r.advanceAndApplyDueChanges(100 * store.IdempotencyKeyRetention)
 	request.RequestChecksum = [32]byte{2}
 	receipt, err := r.store.Enqueue(r.Context(), request)
 	r.must(err)

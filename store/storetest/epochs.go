@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-func epochsRise(r *storeTest) {
+func laterEpochsAreHigher(r *storeTest) {
 	last := int64(0)
 	for range 5 {
 		epoch, err := r.store.NextEpoch(r.Context())
@@ -19,7 +19,7 @@ func epochsRise(r *storeTest) {
 	}
 }
 
-func lastSeqDoesNotFall(r *storeTest) {
+func highestJobSeqDoesNotFall(r *storeTest) {
 	last := func() int64 {
 		left, err := r.store.PreviousSession(r.Context())
 		r.must(err)
@@ -28,13 +28,13 @@ func lastSeqDoesNotFall(r *storeTest) {
 	checkEqual(r, "before the first job", last(), 0)
 	jobs := r.enqueueAndGet(newDraft(), newDraft())
 	checkEqual(r, "with jobs", last(), jobs[1].Seq)
-	r.must(r.store.ChangeJob(r.Context(), jobs[1].Seq, store.Change{Verb: queue.VerbCancel}))
-	r.must(r.store.ChangeJob(r.Context(), jobs[1].Seq, store.Change{Verb: queue.VerbRemove}))
+	r.must(r.store.ChangeJob(r.Context(), jobs[1].Seq, store.JobChange{Verb: queue.VerbCancel}))
+	r.must(r.store.ChangeJob(r.Context(), jobs[1].Seq, store.JobChange{Verb: queue.VerbRemove}))
 	checkEqual(r, "after the newest job was removed", last(), jobs[1].Seq)
 }
 
 // PreviousSession returns the directories that were last passed to StoreRunnerDirs.
-func runnerDirsAreReturned(r *storeTest) {
+func storedRunnerDirsAreReturned(r *storeTest) {
 	for _, want := range [][]string{nil, {"/d/runner", "/run/user/7/x"}, {"/d/runner"}, {}} {
 		if want != nil {
 			r.must(r.store.StoreRunnerDirs(r.Context(), want))

@@ -17,7 +17,7 @@ var gateTests = []contractTest{
 	{name: "the newest declared limit applies to all jobs of a lock", run: newestDeclaredLimitApplies},
 	{name: "a rate limits the number of starts in a period", run: rateLimitsStarts},
 	{name: "a rate counts a claimed job as started until it is given back", run: claimedJobsCountTowardRate},
-	{name: "a resource limits the units in use", run: resourceLimitsUnits},
+	{name: "a resource limits the units in use", run: resourceLimitsUnitsInUse},
 	{name: "no job of the same queue overtakes a job that waits for a resource", run: noJobOvertakesResourceWaiter},
 	{name: "a job that also lacks another gate reserves no units", run: jobLackingAnotherGateReservesNoUnits},
 	{name: "a job runs only on the node that it demands", run: jobRunsOnItsNode},
@@ -25,7 +25,7 @@ var gateTests = []contractTest{
 	{name: "edited demands apply", run: editedDemandsApply},
 	{name: "Await returns when a gate gets room", run: awaitReturnsWhenGateHasRoom},
 	{name: "invalid demands are rejected", run: impossibleDemandsAreRefused},
-	{name: "jobs of a paused queue do not start", run: pausedQueueStartsNothing},
+	{name: "jobs of a paused queue do not start", run: pausedQueueStartsNoJobs},
 	{name: "a queue's concurrency limits its leased jobs", run: concurrencyLimitsLeasedJobs},
 	{name: "a user with jobs in many queues does not delay other users", run: limitedUserDelaysNoOtherUsers},
 	{name: "many queues that wait for a resource do not delay other jobs", run: resourceWaitersDelayNoOtherJobs},
@@ -55,7 +55,7 @@ func resourceDemand(name string, units int) queue.Demand {
 // claimAndExpect claims all jobs that can start. It checks that these are exactly the given jobs, in this order.
 func (r *storeTest) claimAndExpect(description string, want ...queue.Job) []queue.Job {
 	r.Helper()
-	got := r.exchange(store.LeaseReport{WantedJobs: 50}).ClaimedJobs
+	got := r.exchange(store.LeaseReport{WantedJobCount: 50}).ClaimedJobs
 	seqs := func(jobs []queue.Job) (list []int64) {
 		for i := range jobs {
 			list = append(list, jobs[i].Seq)
@@ -89,8 +89,8 @@ func lockLimitsRunningJobs(r *storeTest) {
 	r.claimAndExpect("a started job still holds the lock")
 	r.settleJob(got[0], exitOutcome(1)) // the job fails and waits for its retry
 	r.claimAndExpect("a job has ended", jobs[2])
-	r.advanceAndPromote(time.Hour)
-	r.promoteUntilDone()
+	r.advanceAndApplyDueChanges(time.Hour)
+	r.applyDueChangesUntilDone()
 	r.claimAndExpect("the lock has no room for the retry")
 	r.settleJob(got[1], exitOutcome(0))
 	r.claimAndExpect("another job has ended", jobs[0])
@@ -124,20 +124,20 @@ func rateLimitsStarts(r *storeTest) {
 	got := r.claimAndExpect("two starts", jobs[0], jobs[1])
 	r.startJob(got[0])
 	r.settleJob(got[0], exitOutcome(0))
-	r.advanceAndPromote(400 * time.Millisecond)
+	r.advanceAndApplyDueChanges(400 * time.Millisecond)
 	r.startJob(got[1])
 	r.claimAndExpect("an end makes no room")
-	r.advanceAndPromote(600 * time.Millisecond)
-	r.promoteUntilDone()
+	r.advanceAndApplyDueChanges(600 * time.Millisecond)
+	r.applyDueChangesUntilDone()
 	r.claimAndExpect("exactly one second after the first start")
-	r.advanceAndPromote(time.Millisecond)
-	r.promoteUntilDone()
+	r.advanceAndApplyDueChanges(time.Millisecond)
+	r.applyDueChangesUntilDone()
 	r.claimAndExpect("more than one second after the first start", jobs[2])
-	r.advanceAndPromote(399 * time.Millisecond)
-	r.promoteUntilDone()
+	r.advanceAndApplyDueChanges(399 * time.Millisecond)
+	r.applyDueChangesUntilDone()
 	r.claimAndExpect("exactly one second after the second start")
-	r.advanceAndPromote(time.Millisecond)
-	r.promoteUntilDone()
+	r.advanceAndApplyDueChanges(time.Millisecond)
+	r.applyDueChangesUntilDone()
 	r.claimAndExpect("more than one second after the second start", jobs[3])
 }
 
@@ -147,26 +147,26 @@ func claimedJobsCountTowardRate(r *storeTest) {
 	second := withDemands(rateDemand("k", 1, time.Second))
 	jobs := r.enqueueAndGet(newDraft(second), newDraft(second))
 	got := r.claimAndExpect("one start", jobs[0])
-	r.advanceAndPromote(time.Hour)
-	r.promoteUntilDone()
+	r.advanceAndApplyDueChanges(time.Hour)
+	r.applyDueChangesUntilDone()
 	r.claimAndExpect("a claimed job may start at any time")
 	r.releaseClaimedJobs(got...)
 	got = r.claimAndExpect("the job was given back, so it did not start", jobs[0])
 	r.settleJob(got[0], outcomeOfCause(queue.EndNeverStarted))
 	r.settleJob(r.claimAndExpect("the job was never started", jobs[0])[0], exitOutcome(0))
 	r.claimAndExpect("the job has started")
-	r.advanceAndPromote(time.Second + time.Millisecond)
-	r.promoteUntilDone()
+	r.advanceAndApplyDueChanges(time.Second + time.Millisecond)
+	r.applyDueChangesUntilDone()
 	r.claimAndExpect("more than a second later", jobs[1])
 }
 
 // setResourceUnits sets how many units of each resource this node has.
 func (r *storeTest) setResourceUnits(unitsByResource map[string]int) {
 	r.Helper()
-	r.must(r.store.SetThisNode(r.Context(), store.Node{Name: "here", ResourceUnits: unitsByResource}))
+	r.must(r.store.SetThisNodeProperties(r.Context(), store.Node{Name: "here", ResourceUnits: unitsByResource}))
 }
 
-func resourceLimitsUnits(r *storeTest) {
+func resourceLimitsUnitsInUse(r *storeTest) {
 	jobs := r.enqueueAndGet(newDraft(withDemands(resourceDemand("gpu", 2))),
 		newDraft(withDemands(resourceDemand("gpu", 1))),
 		newDraft(withDemands(resourceDemand("gpu", 1))), newDraft(withDemands(resourceDemand("disk", 1))))
@@ -223,13 +223,13 @@ func jobRunsOnItsNode(r *storeTest) {
 	jobs := r.enqueueAndGet(newDraft(withDemands(nodeDemand("here"))), newDraft(withDemands(nodeDemand("there"))),
 		newDraft(withDemands(nodeDemand("size=large"))), newDraft(withDemands(nodeDemand("size=small"))),
 		newDraft(withDemands(nodeDemand("there"), resourceDemand("gpu", 1))), newDraft(withDemands(resourceDemand("gpu", 1))))
-	r.must(r.store.SetThisNode(r.Context(), store.Node{Name: "here", Labels: map[string]string{"size": "large"},
+	r.must(r.store.SetThisNodeProperties(r.Context(), store.Node{Name: "here", Labels: map[string]string{"size": "large"},
 		ResourceUnits: map[string]int{"gpu": 1}}))
 	got := r.claimAndExpect("one node", jobs[0], jobs[2], jobs[5])
-	r.must(r.store.SetThisNode(r.Context(), store.Node{Name: "there",
+	r.must(r.store.SetThisNodeProperties(r.Context(), store.Node{Name: "there",
 		Labels:        map[string]string{"size": "small", "here": ""},
 		ResourceUnits: map[string]int{"gpu": 1}}))
-	r.promoteUntilDone()
+	r.applyDueChangesUntilDone()
 	r.claimAndExpect("a second node, whose unit is in use", jobs[1], jobs[3])
 	r.settleJob(got[2], exitOutcome(0))
 	r.claimAndExpect("the unit is free", jobs[4])
@@ -237,7 +237,7 @@ func jobRunsOnItsNode(r *storeTest) {
 
 func allGatesMustHaveRoom(r *storeTest) {
 	r.setResourceUnits(map[string]int{"gpu": 1})
-	r.setMaxRunning(2)
+	r.setMaxRunningPerUser(2)
 	all := withDemands(lockDemand("k", 1), rateDemand("r", 1, time.Second), resourceDemand("gpu", 1))
 	jobs := r.enqueueAndGet(newDraft(all), newDraft(all), newDraft(withDemands(lockDemand("k", 1))),
 		newDraft(withDemands(rateDemand("r", 1, time.Second))), newDraft(withDemands(resourceDemand("gpu", 1))), newDraft(),
@@ -249,15 +249,15 @@ func allGatesMustHaveRoom(r *storeTest) {
 	one := r.claimAndExpect("the rate of the second job is full", jobs[2])
 	r.settleJob(plain[0], exitOutcome(0))
 	two := r.claimAndExpect("the unit is free", jobs[4])
-	r.advanceAndPromote(time.Second + time.Millisecond)
-	r.promoteUntilDone()
+	r.advanceAndApplyDueChanges(time.Second + time.Millisecond)
+	r.applyDueChangesUntilDone()
 	r.settleJob(two[0], exitOutcome(0))
 	three := r.claimAndExpect("the lock of the second job is held", jobs[3])
 	r.settleJob(one[0], exitOutcome(0))
 	r.settleJob(three[0], exitOutcome(0))
 	r.claimAndExpect("the rate of the second job is full again")
-	r.advanceAndPromote(time.Second + time.Millisecond)
-	r.promoteUntilDone()
+	r.advanceAndApplyDueChanges(time.Second + time.Millisecond)
+	r.applyDueChangesUntilDone()
 	r.claimAndExpect("all gates have room", jobs[1])
 }
 
@@ -288,8 +288,8 @@ func awaitReturnsWhenGateHasRoom(r *storeTest) {
 	got = r.receiveAwaitedJobs("the lock is free", result)
 	checkEqual(r, "awaited job", got[0].Seq, jobs[1].Seq)
 	result = r.startAwait(r.Context(), 1)
-	r.advanceAndPromote(time.Second + time.Millisecond)
-	r.promoteUntilDone()
+	r.advanceAndApplyDueChanges(time.Second + time.Millisecond)
+	r.applyDueChangesUntilDone()
 	checkEqual(r, "job", r.receiveAwaitedJobs("the period of the rate is over", result)[0].Seq, jobs[2].Seq)
 	other := r.enqueueOne(withDemands(lockDemand("k", 1)))
 	result = r.startAwait(r.Context(), 1)
@@ -328,7 +328,7 @@ func (r *storeTest) setQueueRule(name string, rule store.QueueRule) {
 	r.must(r.store.SetQueue(r.Context(), name, rule))
 }
 
-func pausedQueueStartsNothing(r *storeTest) {
+func pausedQueueStartsNoJobs(r *storeTest) {
 	r.setQueueRule("night", store.QueueRule{Weight: 1, Paused: true})
 	jobs := r.enqueueAndGet(newDraft(withQueue("night")), newDraft(withQueue("night"), withUID(7)), newDraft())
 	r.claimAndExpect("only the job of the other queue", jobs[2])
@@ -351,7 +351,7 @@ func concurrencyLimitsLeasedJobs(r *storeTest) {
 // When one of the user's jobs ends, another one starts.
 func limitedUserDelaysNoOtherUsers(r *storeTest) {
 	const queueCount = 600
-	r.setMaxRunning(2)
+	r.setMaxRunningPerUser(2)
 	drafts := make([]queue.Job, queueCount)
 	for i := range drafts {
 		drafts[i] = newDraft(withUID(1), withQueue(fmt.Sprint("q", i)))
@@ -359,14 +359,14 @@ func limitedUserDelaysNoOtherUsers(r *storeTest) {
 	mine := r.enqueueAndGet(drafts...)
 	var claimedJobs []queue.Job
 	for range 20 {
-		claimedJobs = append(claimedJobs, r.exchange(store.LeaseReport{WantedJobs: 9}).ClaimedJobs...)
+		claimedJobs = append(claimedJobs, r.exchange(store.LeaseReport{WantedJobCount: 9}).ClaimedJobs...)
 	}
 	checkEqual(r, "jobs of the user with many queues", len(claimedJobs), 2)
 	other := r.enqueueOne(withUID(2))
 	r.settleJob(claimedJobs[0], exitOutcome(0))
 	var next []queue.Job
 	for range 10 {
-		next = append(next, r.exchange(store.LeaseReport{WantedJobs: 9}).ClaimedJobs...)
+		next = append(next, r.exchange(store.LeaseReport{WantedJobCount: 9}).ClaimedJobs...)
 	}
 	checkEqual(r, "jobs of both users", len(next), 2)
 	if !slices.ContainsFunc(next, func(j queue.Job) bool { return j.Seq == other.Seq }) ||
@@ -388,7 +388,7 @@ func resourceWaitersDelayNoOtherJobs(r *storeTest) {
 	// After a change of the node's resources, the store checks all waiting jobs again.
 	r.setResourceUnits(map[string]int{"gpu": 2, "disk": 1})
 	r.claimAndExpect("a job of another user", r.enqueueOne(withUID(2)))
-	r.promoteUntilDone()
+	r.applyDueChangesUntilDone()
 	r.claimAndExpect("no job has enough units")
 }
 
@@ -404,7 +404,7 @@ func queuesShareByWeight(r *storeTest) {
 	starts := map[string]int{}
 	for range jobsPerQueue / 10 {
 		var report store.LeaseReport
-		for _, j := range r.exchange(store.LeaseReport{WantedJobs: 10}).ClaimedJobs {
+		for _, j := range r.exchange(store.LeaseReport{WantedJobCount: 10}).ClaimedJobs {
 			starts[j.Queue]++
 			report.Settlements = append(report.Settlements, r.newSettlement(j, exitOutcome(0)))
 		}
@@ -422,14 +422,14 @@ func idleQueueSavesNoTurns(r *storeTest) {
 		drafts = append(drafts, newDraft(withQueue("a")))
 	}
 	r.enqueueAndGet(drafts...)
-	r.exchange(store.LeaseReport{WantedJobs: 30})
+	r.exchange(store.LeaseReport{WantedJobCount: 30})
 	drafts = drafts[:0]
 	for range 20 {
 		drafts = append(drafts, newDraft(withQueue("b"), withPriority(9)))
 	}
 	r.enqueueAndGet(drafts...)
 	starts := map[string]int{}
-	for _, j := range r.exchange(store.LeaseReport{WantedJobs: 12}).ClaimedJobs {
+	for _, j := range r.exchange(store.LeaseReport{WantedJobCount: 12}).ClaimedJobs {
 		starts[j.Queue]++
 	}
 	if starts["a"] < 7 || starts["a"] > 9 {
@@ -461,20 +461,20 @@ func sharedGateLimitOverridesDeclaredLimits(r *storeTest) {
 		return list
 	}
 	want := []store.GateState{
-		{Demand: lock(3), OwnerUID: queue.SharedOwner, HasStoredRule: true, UsedUnits: 3, UnfinishedJobs: 3},
-		{Demand: rate, OwnerUID: queue.SharedOwner, HasStoredRule: true},
+		{Demand: lock(3), OwnerUID: queue.SharedGateOwner, HasStoredRule: true, UsedUnits: 3, UnfinishedJobs: 3},
+		{Demand: rate, OwnerUID: queue.SharedGateOwner, HasStoredRule: true},
 		{Demand: own, OwnerUID: testUID, UsedUnits: 1, UnfinishedJobs: 1},
 	}
 	checkEqual(r, "gates", gates(testUID, store.GateState{}), want)
 	checkEqual(r, "gates after the first", gates(testUID, want[0]), want[1:])
 	checkEqual(r, "gates after the shared ones", gates(testUID, want[1]), want[2:])
-	checkEqual(r, "shared gates", gates(queue.SharedOwner, store.GateState{}), want[:2])
+	checkEqual(r, "shared gates", gates(queue.SharedGateOwner, store.GateState{}), want[:2])
 	checkEqual(r, "gates of another user", gates(7, store.GateState{}), want[:2])
 	r.must(set(lock(0)))
 	r.must(set(queue.Demand{Kind: queue.GateRate, GateKey: "@api"}))
 	d := demanding(lock(4))
 	r.claimAndExpect("a new job does not change the limit while other jobs use the lock")
-	want[0] = store.GateState{Demand: lock(3), OwnerUID: queue.SharedOwner, UsedUnits: 3, UnfinishedJobs: 4}
+	want[0] = store.GateState{Demand: lock(3), OwnerUID: queue.SharedGateOwner, UsedUnits: 3, UnfinishedJobs: 4}
 	checkEqual(r, "gates without rules", gates(7, store.GateState{}), want[:1])
 	leased, err := r.leasedJobs()
 	r.must(err)

@@ -11,13 +11,13 @@ import (
 var hookTests = []contractTest{
 	{name: "a hook is created once for each moment that the job requests", run: requestedHooksAreCreatedOnce},
 	{name: "hooks for all jobs are created in addition to a job's own hooks", run: globalHooksAddToRequestedHooks},
-	{name: "a hook job gets no hooks", run: hookHasNoHooks},
-	{name: "every way of cancelling a job creates its hook", run: cancellingCreatesHook},
+	{name: "a hook job gets no hooks", run: hookJobsHaveNoHooks},
+	{name: "every way of cancelling a job creates its hook", run: cancellingJobCreatesHookJob},
 	{name: "jobs of a batch get their hooks", run: batchJobsGetHooks},
 	{name: "an edit changes a job's hooks", run: editChangesHooks},
 	{name: "a full queue does not prevent hooks, but MaxWaitingHookJobs per user does", run: waitingHookJobsAreLimited},
-	{name: "a hook removes old outputs of its user if the byte quota requires it", run: hookRemovesOutputsAtQuota},
-	{name: "a hook stores no name for another user", run: hookNamesNoOtherUser},
+	{name: "a hook removes old outputs of its user if the byte quota requires it", run: hookJobRemovesOutputsAtQuota},
+	{name: "a hook stores no name for another user", run: hookOwnerNameIsStoredForOwnerOnly},
 	{name: "jobs of a former owner create no hooks", run: disownedJobsCreateNoHooks},
 }
 
@@ -80,12 +80,12 @@ func requestedHooksAreCreatedOnce(r *storeTest) {
 	hook := r.claimOne()
 	checkEqual(r, "the hook job", hook, func() queue.Job {
 		j := r.getJob(hook.ID)
-		j.HookEvents, j.Queue, j.Env = queue.IsHook, queue.HookQueue, []string{"A=b"}
+		j.HookEvents, j.Queue, j.Env = queue.IsHookJob, queue.HookQueue, []string{"A=b"}
 		return j
 	}())
 	r.settleJob(hook, exitOutcome(1))
 	checkEqual(r, "after the hook failed", r.newHookCommands(), nil)
-	r.advanceAndPromote(time.Minute)
+	r.advanceAndApplyDueChanges(time.Minute)
 	for range 2 {
 		if j = r.claimOne(); j.ID != "a" {
 			r.settleJob(j, exitOutcome(0))
@@ -119,7 +119,7 @@ func globalHooksAddToRequestedHooks(r *storeTest) {
 	checkEqual(r, "hooks after hooks were switched off", r.newHookCommands(), nil)
 }
 
-func hookHasNoHooks(r *storeTest) {
+func hookJobsHaveNoHooks(r *storeTest) {
 	r.installHooks(queue.HookCompleted | queue.HookFailed | queue.HookDead | queue.HookEnded)
 	r.enqueueOne(withID("a"))
 	r.settleJob(r.claimOne(), exitOutcome(0))
@@ -129,7 +129,7 @@ func hookHasNoHooks(r *storeTest) {
 	checkEqual(r, "hooks of hooks", r.newHookCommands(), nil)
 }
 
-func cancellingCreatesHook(r *storeTest) {
+func cancellingJobCreatesHookJob(r *storeTest) {
 	r.installHooks(0)
 	ends := withHooks(queue.HookEnded)
 	r.enqueueAndGet(newDraft(ends, withID("a"), withDelay(time.Hour)),
@@ -141,7 +141,7 @@ func cancellingCreatesHook(r *storeTest) {
 	}))
 	r.newHookCommands()
 	r.must(r.applyVerb(parent, queue.VerbCancel))
-	r.advanceAndPromote(time.Second)
+	r.advanceAndApplyDueChanges(time.Second)
 	r.must(r.applyVerb(r.getJob("c"), queue.VerbRemove)) // removing a job that has not ended creates no hook
 	list := r.newHookCommands()
 	checkEqual(r, "hooks", list[:1], []string{"ended a cancelled 0"})
@@ -175,7 +175,7 @@ func editChangesHooks(r *storeTest) {
 	r.installHooks(0)
 	r.enqueueOne(withID("a"), withHooks(queue.HookDead))
 	r.must(r.store.ChangeJob(r.Context(), r.getJob("a").Seq,
-		store.Change{Verb: queue.VerbEdit, UID: testUID, EditJob: func(j *queue.Job) error {
+		store.JobChange{Verb: queue.VerbEdit, UID: testUID, EditJob: func(j *queue.Job) error {
 			j.HookEvents = queue.HookCompleted
 			return nil
 		}}))
@@ -204,7 +204,7 @@ func waitingHookJobsAreLimited(r *storeTest) {
 	r.must(r.store.SetQueue(r.Context(), queue.HookQueue, store.QueueRule{Weight: 1, Concurrency: 1}))
 	var drafts []queue.Job
 	for range queue.MaxWaitingHookJobs - 2 {
-		drafts = append(drafts, newDraft(withHooks(queue.IsHook),
+		drafts = append(drafts, newDraft(withHooks(queue.IsHookJob),
 			func(j *queue.Job) { j.Queue, j.HookUID = queue.HookQueue, testUID }))
 	}
 	r.enqueueJobs(testUID, drafts...)
@@ -219,13 +219,13 @@ func waitingHookJobsAreLimited(r *storeTest) {
 
 // If a new hook job would exceed its user's byte quota, the store first removes old outputs of that user. If this does
 // not free enough bytes, the hook job is not created.
-func hookRemovesOutputsAtQuota(r *storeTest) {
+func hookJobRemovesOutputsAtQuota(r *storeTest) {
 	quota := func(n int64) {
 		r.Helper()
 		r.must(r.store.SetHooks(r.Context(), store.HookSettings{MakeHooks: createHookDrafts, OwnerName: "hooks",
 			MaxBytesPerUser: n}))
 	}
-	old := r.endWithOutput(r.enqueueAndClaim(1), exitOutcome(0), 5000, 0)
+	old := r.endJobWithOutput(r.enqueueAndClaim(1), exitOutcome(0), 5000, 0)
 	first, second := r.enqueueAndClaim(1, withHooks(queue.HookCompleted)),
 		r.enqueueAndClaim(1, withHooks(queue.HookCompleted))
 	limit := r.countedUserBytes(1) + 100
@@ -266,7 +266,7 @@ func disownedJobsCreateNoHooks(r *storeTest) {
 
 // HookSettings.OwnerName is the name of the user OwnerUID. The store must not record it as the name of another user
 // whose uid a hook job has.
-func hookNamesNoOtherUser(r *storeTest) {
+func hookOwnerNameIsStoredForOwnerOnly(r *storeTest) {
 	r.must(r.store.SetHooks(r.Context(), store.HookSettings{MakeHooks: createHookDrafts, OwnerUID: 7, OwnerName: "hooks"}))
 	r.enqueueOne(withHooks(queue.HookEnded), withID("a")) // the store does not know the name of this job's user
 	r.must(r.applyVerb(r.getJob("a"), queue.VerbCancel))

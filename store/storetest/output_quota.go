@@ -9,9 +9,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// endWithOutput ends an attempt of a leased job with an output of outputBytes bytes, and returns the stored job.
+// endJobWithOutput ends an attempt of a leased job with an output of outputBytes bytes, and returns the stored job.
 // byteQuota is the byte quota of the job's user; 0 means unlimited.
-func (r *storeTest) endWithOutput(j queue.Job, o queue.AttemptOutcome, outputBytes int, byteQuota int64) queue.Job {
+func (r *storeTest) endJobWithOutput(j queue.Job, o queue.AttemptOutcome, outputBytes int, byteQuota int64) queue.Job {
 	r.Helper()
 	e := r.newSettlement(j, o)
 	e.Attempt.Output = make([]byte, outputBytes)
@@ -21,11 +21,11 @@ func (r *storeTest) endWithOutput(j queue.Job, o queue.AttemptOutcome, outputByt
 	return r.getJob(j.ID)
 }
 
-// failWithOutput ends an attempt of a leased job with a failure and an output of outputBytes bytes. It checks that the
-// job will be retried. byteQuota is the byte quota of the job's user.
-func (r *storeTest) failWithOutput(j queue.Job, outputBytes int, byteQuota int64) queue.Job {
+// failJobWithOutput ends an attempt of a leased job with a failure and an output of outputBytes bytes. It checks that
+// the job will be retried. byteQuota is the byte quota of the job's user.
+func (r *storeTest) failJobWithOutput(j queue.Job, outputBytes int, byteQuota int64) queue.Job {
 	r.Helper()
-	got := r.endWithOutput(j, exitOutcome(1), outputBytes, byteQuota)
+	got := r.endJobWithOutput(j, exitOutcome(1), outputBytes, byteQuota)
 	r.checkJobState("a job that will be retried", got, queue.Failed, "")
 	return got
 }
@@ -34,7 +34,7 @@ func (r *storeTest) failWithOutput(j queue.Job, outputBytes int, byteQuota int64
 func (r *storeTest) claimRetry() queue.Job {
 	r.Helper()
 	r.advanceClock(time.Hour)
-	r.promoteUntilDone()
+	r.applyDueChangesUntilDone()
 	return r.claimOne()
 }
 
@@ -57,10 +57,10 @@ func (r *storeTest) outputSize(j queue.Job, attemptNumber int) int64 {
 
 // TrimUserData removes the outputs of earlier attempts of a job even if the job has not ended.
 func trimUserDataRemovesOlderAttemptOutputs(r *storeTest) {
-	old := r.endWithOutput(r.enqueueAndClaim(1, withMaxAttempts(9)), exitOutcome(0), 500, 0)
+	old := r.endJobWithOutput(r.enqueueAndClaim(1, withMaxAttempts(9)), exitOutcome(0), 500, 0)
 	j := r.enqueueAndClaim(1, withMaxAttempts(9))
 	for range 3 {
-		r.failWithOutput(j, 1000, 0)
+		r.failJobWithOutput(j, 1000, 0)
 		j = r.claimRetry()
 	}
 	before := r.countedUserBytes(1)
@@ -70,18 +70,18 @@ func trimUserDataRemovesOlderAttemptOutputs(r *storeTest) {
 	checkEqual(r, "outputs of the running job", r.outputSizes(j, 3),
 		[]int64{queue.OutputRemovedByQuota, queue.OutputRemovedByQuota, 1000})
 	checkEqual(r, "output of the ended job", r.outputSizes(old, 1), []int64{500})
-	j = r.endWithOutput(j, exitOutcome(0), 10, 0)
+	j = r.endJobWithOutput(j, exitOutcome(0), 10, 0)
 	checkEqual(r, "bytes of outputs after the last attempt", j.OutputBytes, int64(1010))
 	r.trimUserData(1, 0)
 	checkEqual(r, "removable bytes at the end", r.removableBytes(1), int64(0))
 	checkEqual(r, "bytes of outputs at the end", r.getJob(j.ID).OutputBytes, int64(0))
 }
 
-// checkPromoteRequested calls action, which must make output files deletable. It checks that the store then sends a
+// checkDueChangesRequested calls action, which must make output files deletable. It checks that the store then sends a
 // value on DueChangeHints, so that upkeep deletes the files soon.
-func (r *storeTest) checkPromoteRequested(description string, action func()) {
+func (r *storeTest) checkDueChangesRequested(description string, action func()) {
 	r.Helper()
-	r.promoteUntilDone()
+	r.applyDueChangesUntilDone()
 	hinted := func() bool {
 		select {
 		case <-r.store.DueChangeHints():
@@ -106,7 +106,7 @@ func (r *storeTest) enqueueAndClaim(uid int, options ...func(*queue.Job)) queue.
 }
 
 func trimOutputsStartsWithLargestUsers(r *storeTest) {
-	run := func(uid, n int) queue.Job { return r.endWithOutput(r.enqueueAndClaim(uid), exitOutcome(0), n, 0) }
+	run := func(uid, n int) queue.Job { return r.endJobWithOutput(r.enqueueAndClaim(uid), exitOutcome(0), n, 0) }
 	first := run(1, 100)
 	var largestJobs []queue.Job
 	for range 120 { // more outputs than the store removes in two transactions
@@ -136,13 +136,13 @@ func trimOutputsStartsWithLargestUsers(r *storeTest) {
 }
 
 func attemptOutputsStayWithinQuota(r *storeTest) {
-	other := r.endWithOutput(r.enqueueAndClaim(2), exitOutcome(0), 9000, 0)
-	old := r.endWithOutput(r.enqueueAndClaim(1), exitOutcome(0), 2000, 0)
+	other := r.endJobWithOutput(r.enqueueAndClaim(2), exitOutcome(0), 9000, 0)
+	old := r.endJobWithOutput(r.enqueueAndClaim(1), exitOutcome(0), 2000, 0)
 	j := r.enqueueAndClaim(1, withMaxAttempts(9))
 	// the quota has space for one output and for the records of all attempts
 	limit := r.countedUserBytes(1) + 1500 + 6*(store.QuotaBytesPerAttempt+16)
 	for n := range 6 {
-		j = r.failWithOutput(j, 1000, limit)
+		j = r.failJobWithOutput(j, 1000, limit)
 		if used := r.countedUserBytes(1); used > limit {
 			r.Fatalf("after attempt %d, the user holds %d bytes, and %d are allowed", n+1, used, limit)
 		}
@@ -153,7 +153,10 @@ func attemptOutputsStayWithinQuota(r *storeTest) {
 		[]int64{queue.OutputRemovedByQuota, queue.OutputRemovedByQuota, queue.OutputRemovedByQuota})
 	checkEqual(r, "output of the job that had ended before", r.outputSizes(old, 1), []int64{2000})
 	checkEqual(r, "output of another user", r.outputSizes(other, 1), []int64{9000})
-	r.checkPromoteRequested("outputs that are removed", func() { j = r.endWithOutput(j, exitOutcome(0), 3400, limit) })
+	r.checkDueChangesRequested("outputs that are removed", func() {
+		j = r.endJobWithOutput(j, exitOutcome(0), 3400,
+			limit)
+	})
 	checkEqual(r, "a job whose output replaces all others", []any{j.State, j.OutputBytes, r.getJob(old.ID).OutputBytes},
 		[]any{queue.Completed, int64(3400), int64(0)})
 }
@@ -179,7 +182,7 @@ func quotaCountsDependencyBytes(r *storeTest) {
 		queue.CodeQueueFull)
 	last := r.listAll(store.Filter{UID: new(1)})[0]
 	edit := func(n int, limit int64) error {
-		return r.store.ChangeJob(r.Context(), last.Seq, store.Change{Verb: queue.VerbEdit, UID: 1, MaxBytesPerUser: limit,
+		return r.store.ChangeJob(r.Context(), last.Seq, store.JobChange{Verb: queue.VerbEdit, UID: 1, MaxBytesPerUser: limit,
 			EditJob: func(j *queue.Job) error {
 				j.DependsOn = dependencies[:n]
 				return nil
@@ -203,7 +206,7 @@ func quotaCountsDependencyBytes(r *storeTest) {
 	}
 	checkEqual(r, "bytes after the commit", r.countedUserBytes(1)-before, child)
 	for _, j := range r.listAll(store.Filter{UID: new(1)}) {
-		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 1}))
+		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbRemove, UID: 1}))
 	}
 	checkEqual(r, "bytes after all jobs were removed", r.countedUserBytes(1), int64(0))
 }
@@ -224,7 +227,7 @@ func byteQuotaCountsAttemptRecords(r *storeTest) {
 		j = r.claimRetry()
 	}
 	r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{j.Lease()}})
-	r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbEdit, UID: 1,
+	r.must(r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbEdit, UID: 1,
 		EditJob: func(j *queue.Job) error {
 			j.Stdin = strings.Repeat("x", 5000)
 			return nil
@@ -232,11 +235,11 @@ func byteQuotaCountsAttemptRecords(r *storeTest) {
 	if got := r.countedUserBytes(1); got < want+5000 || got > want+5100 {
 		r.Errorf("after an edit that adds 5000 bytes, the user holds %d bytes; before, %d", got, want)
 	}
-	r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 1}))
+	r.must(r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbRemove, UID: 1}))
 	checkEqual(r, "bytes after the job was removed", r.countedUserBytes(1), int64(0))
 }
 
-func newRecordReplacesOldestAtQuota(r *storeTest) {
+func newAttemptRecordReplacesOldestAtQuota(r *storeTest) {
 	j := r.enqueueAndClaim(1, withMaxAttempts(20))
 	attempt := func(limit int64, output string) {
 		r.Helper()
@@ -269,20 +272,20 @@ func newRecordReplacesOldestAtQuota(r *storeTest) {
 	_, err = r.store.Attempt(r.Context(), j.Seq, 1)
 	r.checkErrorCode("an attempt without a record", err, queue.CodeNotFound)
 	r.settleJob(j, exitOutcome(0))
-	r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 1}))
+	r.must(r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbRemove, UID: 1}))
 	checkEqual(r, "bytes after the job was removed", r.countedUserBytes(1), int64(0))
 }
 
 func outputOverQuotaIsDropped(r *storeTest) {
 	j := r.enqueueAndClaim(1)
-	old := r.endWithOutput(r.enqueueAndClaim(1), exitOutcome(0), 100, 0)
+	old := r.endJobWithOutput(r.enqueueAndClaim(1), exitOutcome(0), 100, 0)
 	r.must(r.enqueueWithByteQuota(1, 0, draftWithInput(1, 10_000)))
 	limit := r.countedUserBytes(1) + 500
 	e := r.newSettlement(j, exitOutcome(0))
 	e.Attempt.OutputFileRef, e.Attempt.OutputBytes = "1-1", 5000
 	e.Attempt.Result = []byte(`{}`)
 	before := r.countedUserBytes(1)
-	r.checkPromoteRequested("an output file that is not kept",
+	r.checkDueChangesRequested("an output file that is not kept",
 		func() { r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}, MaxBytesPerUser: limit}) })
 	got := r.getJob(j.ID)
 	checkEqual(r, "the job", []any{got.State, got.OutputBytes, got.StartedAttempts}, []any{queue.Completed, int64(0), 1})
@@ -298,11 +301,11 @@ func outputOverQuotaIsDropped(r *storeTest) {
 	checkEqual(r, "bytes of all outputs", r.store.Counts().OutputBytes, int64(100))
 }
 
-// runManyWithOutput runs n jobs of a user, each with an output of 100 bytes.
-func (r *storeTest) runManyWithOutput(uid, n int) {
+// runJobsWithOutput runs n jobs of a user, each with an output of 100 bytes.
+func (r *storeTest) runJobsWithOutput(uid, jobCount int) {
 	r.Helper()
 	var ended []store.Settlement
-	for _, j := range r.enqueueAndClaimMany(uid, n) {
+	for _, j := range r.enqueueAndClaimJobs(uid, jobCount) {
 		e := r.newSettlement(j, exitOutcome(0))
 		e.Attempt.Output = make([]byte, 100)
 		ended = append(ended, e)
@@ -311,22 +314,22 @@ func (r *storeTest) runManyWithOutput(uid, n int) {
 	r.advanceClock(time.Second)
 }
 
-// enqueueAndClaimMany enqueues n jobs of a user and claims them.
-func (r *storeTest) enqueueAndClaimMany(uid, n int) []queue.Job {
+// enqueueAndClaimJobs enqueues n jobs of a user and claims them.
+func (r *storeTest) enqueueAndClaimJobs(uid, jobCount int) []queue.Job {
 	r.Helper()
-	r.must(r.enqueueWithByteQuota(uid, 0, slices.Repeat([]queue.Job{newDraft(withUID(uid))}, n)...))
-	jobs := r.exchange(store.LeaseReport{WantedJobs: n}).ClaimedJobs
-	checkEqual(r, "claimed jobs", len(jobs), n)
+	r.must(r.enqueueWithByteQuota(uid, 0, slices.Repeat([]queue.Job{newDraft(withUID(uid))}, jobCount)...))
+	jobs := r.exchange(store.LeaseReport{WantedJobCount: jobCount}).ClaimedJobs
+	checkEqual(r, "claimed jobs", len(jobs), jobCount)
 	return jobs
 }
 
 // To make room for a new output, the store removes up to store.MaxRemovalsPerTransaction older outputs of the user.
 func newOutputReplacesOlderOutputs(r *storeTest) {
 	for uid, n := range map[int]int{1: 1, 2: 60, 3: store.MaxRemovalsPerTransaction} {
-		r.runManyWithOutput(uid, n+1)
+		r.runJobsWithOutput(uid, n+1)
 		j := r.enqueueAndClaim(uid)
 		limit := r.countedUserBytes(uid)
-		j = r.endWithOutput(j, exitOutcome(0), 100*n, limit)
+		j = r.endJobWithOutput(j, exitOutcome(0), 100*n, limit)
 		checkEqual(r, "output that replaces others", j.OutputBytes, int64(100*n))
 		checkEqual(r, "bytes that the user holds", r.countedUserBytes(uid), limit)
 		checkEqual(r, "bytes of all outputs", r.removableBytes(uid), int64(100*n+100))
@@ -337,14 +340,14 @@ func newOutputReplacesOlderOutputs(r *storeTest) {
 // output is not stored, and no older output is removed.
 func outputNeedingManyRemovalsIsDropped(r *storeTest) {
 	const n = store.MaxRemovalsPerTransaction + 1
-	r.runManyWithOutput(1, n)
+	r.runJobsWithOutput(1, n)
 	j := r.enqueueAndClaim(1)
 	limit := r.countedUserBytes(1)
-	j = r.endWithOutput(j, exitOutcome(0), 100*n, limit)
+	j = r.endJobWithOutput(j, exitOutcome(0), 100*n, limit)
 	checkEqual(r, "size of an output that needs too many others removed", r.outputSizes(j, 1),
 		[]int64{queue.OutputRemovedByQuota})
 	checkEqual(r, "bytes of the other outputs", r.removableBytes(1), int64(100*n))
-	j = r.endWithOutput(r.enqueueAndClaim(1), exitOutcome(0), 100*n, r.countedUserBytes(1)+100)
+	j = r.endJobWithOutput(r.enqueueAndClaim(1), exitOutcome(0), 100*n, r.countedUserBytes(1)+100)
 	checkEqual(r, "output that replaces one less", j.OutputBytes, int64(100*n))
 }
 
@@ -354,9 +357,9 @@ func outputNeedingManyRemovalsIsDropped(r *storeTest) {
 func settlementsReplaceOlderOutputs(r *storeTest) {
 	needs := []int{store.MaxRemovalsPerTransaction, store.MaxRemovalsPerAttempt, store.MaxRemovalsPerAttempt + 1,
 		store.MaxRemovalsPerAttempt}
-	r.runManyWithOutput(1, store.MaxRemovalsPerTransaction+3*store.MaxRemovalsPerAttempt)
+	r.runJobsWithOutput(1, store.MaxRemovalsPerTransaction+3*store.MaxRemovalsPerAttempt)
 	var ended []store.Settlement
-	for i, j := range r.enqueueAndClaimMany(1, len(needs)) {
+	for i, j := range r.enqueueAndClaimJobs(1, len(needs)) {
 		e := r.newSettlement(j, exitOutcome(0))
 		e.Attempt.Output = make([]byte, 100*needs[i])
 		ended = append(ended, e)
@@ -377,8 +380,8 @@ func settlementsReplaceOlderOutputs(r *storeTest) {
 
 func negativeLimitRemovesAllOutputs(r *storeTest) {
 	r.must(r.store.SetQueue(r.Context(), "own", store.QueueRule{Weight: 1, Retention: store.Retention{MaxJobs: 1}}))
-	r.endWithOutput(r.enqueueAndClaim(1, func(j *queue.Job) { j.Queue = "own" }), exitOutcome(0), 100, 0)
-	r.endWithOutput(r.enqueueAndClaim(2), exitOutcome(0), 100, 0)
+	r.endJobWithOutput(r.enqueueAndClaim(1, func(j *queue.Job) { j.Queue = "own" }), exitOutcome(0), 100, 0)
+	r.endJobWithOutput(r.enqueueAndClaim(2), exitOutcome(0), 100, 0)
 	for _, trim := range []func() (bool, error){
 		func() (bool, error) { return r.store.TrimQueueOutputs(r.Context(), "own", -1) },
 		func() (bool, error) { return r.store.TrimOutputs(r.Context(), -1) },

@@ -14,10 +14,10 @@ var ownerTests = []contractTest{
 	{name: "the first owner name of a uid is kept", run: firstOwnerNameIsKept},
 	{name: "Disown moves a former owner's jobs to a negative uid", run: disownMovesJobs},
 	{name: "Disown moves leased jobs when they end or are given back", run: disownMovesLeasedJobsLater},
-	{name: "Disown discards batches and keys", run: disownDiscardsBatchesAndKeys},
+	{name: "Disown discards batches and keys", run: disownDiscardsBatchesAndIdempotencyKeys},
 	{name: "the next owner of a uid can be disowned too", run: nextOwnerCanBeDisowned},
 	{name: "a disowned job runs again after an edit assigns a user", run: disownedJobRunsAfterEdit},
-	{name: "output files without an attempt are deletable", run: filesWithoutAttemptAreDeletable},
+	{name: "output files without an attempt are deletable", run: outputsWithoutAttemptAreDeletable},
 }
 
 // enqueueAs enqueues a job of the user with the given uid and account name.
@@ -38,8 +38,8 @@ func (r *storeTest) ownerNamesByUID() map[int]string {
 	return names
 }
 
-// disownUntilDone calls DisownJobs repeatedly, until it has handled all jobs of the present owner of the uid.
-func (r *storeTest) disownUntilDone(uid int) {
+// disownJobsUntilDone calls DisownJobs repeatedly, until it has handled all jobs of the present owner of the uid.
+func (r *storeTest) disownJobsUntilDone(uid int) {
 	r.Helper()
 	name := r.ownerNamesByUID()[uid]
 	for range 1000 {
@@ -66,7 +66,7 @@ func firstOwnerNameIsKept(r *storeTest) {
 		MaxPendingJobs: 1})
 	r.checkErrorCode("an enqueue that exceeds the limit", err, queue.CodeQueueFull)
 	checkEqual(r, "owners", r.ownerNamesByUID(), map[int]string{7: "alice", 0: "root", 9: "carol"})
-	r.checkStoreUnchanged(func() { r.disownUntilDone(8); r.disownUntilDone(77) })
+	r.checkStoreUnchanged(func() { r.disownJobsUntilDone(8); r.disownJobsUntilDone(77) })
 }
 
 func disownMovesJobs(r *storeTest) {
@@ -87,7 +87,7 @@ func disownMovesJobs(r *storeTest) {
 	for _, j := range []queue.Job{done, dead, failed, held, ready, sleeping} {
 		before[j.ID] = r.getJob(j.ID)
 	}
-	r.disownUntilDone(7)
+	r.disownJobsUntilDone(7)
 	var events []queue.Event
 	for _, old := range []queue.Job{done, dead, failed, held, ready, sleeping} {
 		want := before[old.ID]
@@ -98,12 +98,12 @@ func disownMovesJobs(r *storeTest) {
 		}
 		checkEqual(r, "job "+old.ID, r.getJob(old.ID), want)
 	}
-	checkEqual(r, "events", sortedByJob(r.newEvents()), events)
+	checkEqual(r, "events", eventsSortedByJob(r.newEvents()), events)
 	checkEqual(r, "owners", r.ownerNamesByUID(), map[int]string{-1: "alice", 8: "bob"})
 	checkEqual(r, "jobs of the uid", r.listAll(store.Filter{UID: new(7)}), nil)
 	checkEqual(r, "jobs of the former owner", len(r.listAll(store.Filter{UID: new(-1)})), len(before))
 	r.checkJobCounts()
-	r.checkStoreUnchanged(func() { r.disownUntilDone(7) })
+	r.checkStoreUnchanged(func() { r.disownJobsUntilDone(7) })
 	r.checkStoreUnchanged(func() {
 		more, err := r.store.DisownJobs(r.Context(), 8, "alice")
 		r.must(err)
@@ -115,9 +115,9 @@ func disownMovesJobs(r *storeTest) {
 	r.must(err)
 	checkEqual(r, "owners", r.ownerNamesByUID(), map[int]string{-1: "alice", 8: "bob", 7: "carol"})
 	checkEqual(r, "claimed", seqsOf(r.claimJobs(9)), []int64{other.Seq, r.listAll(store.Filter{UID: new(7)})[0].Seq})
-	r.advanceAndPromote(time.Hour)
+	r.advanceAndApplyDueChanges(time.Hour)
 	checkEqual(r, "claimed later", r.claimJobs(9), nil)
-	r.advanceAndPromote(time.Hour)
+	r.advanceAndApplyDueChanges(time.Hour)
 	checkEqual(r, "state of an expired job of a former owner", r.getJob(sleeping.ID).State, queue.Cancelled)
 	for _, j := range []queue.Job{done, dead, failed, held} {
 		r.must(r.applyVerb(j, queue.VerbRemove))
@@ -136,7 +136,7 @@ func disownMovesLeasedJobsLater(r *storeTest) {
 	jobs := r.claimJobs(5)
 	r.startJob(jobs[0])
 	r.startJob(jobs[1])
-	r.checkStoreUnchanged(func() { r.disownUntilDone(7) })
+	r.checkStoreUnchanged(func() { r.disownJobsUntilDone(7) })
 	_, moving, err := r.store.Owners(r.Context())
 	r.must(err)
 	checkEqual(r, "uids that are being disowned", moving, []int{7})
@@ -145,30 +145,31 @@ func disownMovesLeasedJobsLater(r *storeTest) {
 	r.newEvents()
 	ends := []store.Settlement{r.newSettlement(jobs[0], exitOutcome(0)), r.newSettlement(jobs[1], exitOutcome(1)),
 		r.newSettlement(jobs[2], outcomeOfCause(queue.EndNeverStarted))}
-	done := r.exchange(store.LeaseReport{Settlements: ends, ReleasedLeases: []queue.Lease{jobs[3].Lease()}, WantedJobs: 9})
+	done := r.exchange(store.LeaseReport{Settlements: ends, ReleasedLeases: []queue.Lease{jobs[3].Lease()},
+		WantedJobCount: 9})
 	checkEqual(r, "claimed in the same call", seqsOf(done.ClaimedJobs), []int64{job.Seq})
 	for i, want := range []queue.State{queue.Completed, queue.Held, queue.Held, queue.Held} {
 		got := r.getJob(receipt.IDs[i])
 		checkEqual(r, "state and uid of "+got.ID, []any{got.State, got.UID}, []any{want, -1})
 	}
 	r.exchange(store.LeaseReport{LeasedJobChanges: []store.LeasedJobChange{{Lease: jobs[4].Lease(),
-		Change: store.Change{Verb: queue.VerbCancel, UID: 0}}}})
+		JobChange: store.JobChange{Verb: queue.VerbCancel, UID: 0}}}})
 	got := r.getJob(receipt.IDs[4])
 	checkEqual(r, "state and uid of "+got.ID, []any{got.State, got.UID}, []any{queue.Cancelled, -1})
 	checkEqual(r, "uid of the next owner's job", r.getJob(job.ID).UID, 7)
 	r.checkJobCounts()
-	r.promoteUntilDone()
+	r.applyDueChangesUntilDone()
 	_, moving, err = r.store.Owners(r.Context())
 	r.must(err)
 	checkEqual(r, "uids that are being disowned, later", moving, nil)
 	checkEqual(r, "owners", r.ownerNamesByUID(), map[int]string{-1: "alice", 7: "bob"})
 	r.settleJob(done.ClaimedJobs[0], exitOutcome(1))
-	r.advanceAndPromote(2 * time.Second)
+	r.advanceAndApplyDueChanges(2 * time.Second)
 	checkEqual(r, "claimed later", seqsOf(r.claimJobs(9)), []int64{job.Seq})
 }
 
 // DisownJobs discards the uncommitted batches and idempotency keys of the former owner of the uid.
-func disownDiscardsBatchesAndKeys(r *storeTest) {
+func disownDiscardsBatchesAndIdempotencyKeys(r *storeTest) {
 	stage := func(batch string, set ...func(*queue.Job)) store.Receipt {
 		receipt, err := r.store.StageBatch(r.Context(),
 			store.EnqueueRequest{Drafts: []queue.Job{newDraft(append(set, withUID(7))...)}, UID: 7, OwnerName: "alice",
@@ -184,9 +185,9 @@ func disownDiscardsBatchesAndKeys(r *storeTest) {
 		RequestChecksum: [32]byte{1}}
 	_, err = r.store.Enqueue(r.Context(), ask)
 	r.must(err)
-	r.disownUntilDone(7)
+	r.disownJobsUntilDone(7)
 	r.applyBatchUntilDone(first)
-	r.promoteUntilDone()
+	r.applyDueChangesUntilDone()
 	got := r.getJob(committed)
 	checkEqual(r, "a job of a committed batch", []any{got.State, got.UID, got.Reason},
 		[]any{queue.Held, -1, queue.ReasonDisowned})
@@ -207,7 +208,7 @@ func disownDiscardsBatchesAndKeys(r *storeTest) {
 func nextOwnerCanBeDisowned(r *storeTest) {
 	for n, name := range []string{"alice", "bob", "carol"} {
 		j := r.enqueueAs(7, name)
-		r.disownUntilDone(7)
+		r.disownJobsUntilDone(7)
 		checkEqual(r, "uid of the former owner", r.getJob(j.ID).UID, -1-n)
 	}
 	checkEqual(r, "owners", r.ownerNamesByUID(), map[int]string{-1: "alice", -2: "bob", -3: "carol"})
@@ -218,7 +219,7 @@ func nextOwnerCanBeDisowned(r *storeTest) {
 func disownedJobRunsAfterEdit(r *storeTest) {
 	waits, dead := r.enqueueAs(7, "alice"), r.enqueueAs(7, "alice", withMaxAttempts(1), withPriority(9))
 	r.settleJob(r.claimOne(), exitOutcome(1))
-	r.disownUntilDone(7)
+	r.disownJobsUntilDone(7)
 	for verb, j := range map[queue.Verb]queue.Job{queue.VerbRelease: waits, queue.VerbRetry: dead,
 		queue.VerbRetryDead: dead} {
 		r.checkStoreUnchanged(func() {
@@ -237,7 +238,7 @@ func disownedJobRunsAfterEdit(r *storeTest) {
 	r.checkJobCounts()
 }
 
-func filesWithoutAttemptAreDeletable(r *storeTest) {
+func outputsWithoutAttemptAreDeletable(r *storeTest) {
 	r.enqueueAndGet(newDraft(), newDraft(), newDraft(), newDraft())
 	jobs := r.claimJobs(4)
 	name := func(j queue.Job) string { return fmt.Sprintf("%d-%d", j.Seq, j.Fence) }
@@ -288,7 +289,8 @@ func disownPausesSchedules(r *storeTest) {
 		r.must(err)
 	}
 	got, _ := r.getSchedule("nightly")
-	if got.OwnerUID >= 0 || got.PausedAt == 0 || got.NextDueAt != 0 || got.Note != store.DisownedScheduleNote {
+	if got.OwnerUID >= 0 || got.PausedAt == 0 || got.NextDueAt != 0 ||
+		got.PauseOrDamageNote != store.DisownedScheduleNote {
 		r.Errorf("got schedule %+v", got)
 	}
 	r.advanceClock(time.Minute)

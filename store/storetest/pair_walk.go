@@ -21,8 +21,8 @@ type EngineUnderTest struct {
 	Store store.Store
 	// Reopen closes the store, opens it again and returns it.
 	Reopen func() store.Store
-	// RunAndRollBack performs n random operations in one transaction and then rolls the transaction back.
-	RunAndRollBack func(n int, rng *rand.Rand)
+	// RollBackRandomOperations performs n random operations in one transaction and then rolls the transaction back.
+	RollBackRandomOperations func(n int, rng *rand.Rand)
 	// CheckCaches compares the engine's caches with its tables. It is nil for an engine without caches.
 	CheckCaches func() error
 }
@@ -30,8 +30,8 @@ type EngineUnderTest struct {
 // These environment variables configure RunComparisonWalks: QUEUECTL_WALKS sets the number of walks;
 // QUEUECTL_WALK sets the seed of a single walk.
 const (
-	walkCountVariable = "QUEUECTL_WALKS"
-	seedVariable      = "QUEUECTL_WALK"
+	walkCountEnvVar = "QUEUECTL_WALKS"
+	walkSeedEnvVar  = "QUEUECTL_WALK"
 )
 
 // RunComparisonWalks performs random walks. In each step, a walk makes the same calls to the engine and to the model,
@@ -40,23 +40,23 @@ const (
 func RunComparisonWalks(t *testing.T, walkCount, stepsPerWalk int,
 	openStores func(t *testing.T, o queue.RankOrder) (engine EngineUnderTest, model store.Store,
 		advance func(time.Duration))) {
-	if n, err := strconv.Atoi(os.Getenv(walkCountVariable)); err == nil {
+	if n, err := strconv.Atoi(os.Getenv(walkCountEnvVar)); err == nil {
 		walkCount = n
 	}
 	first := 0
-	if n, err := strconv.Atoi(os.Getenv(seedVariable)); err == nil {
+	if n, err := strconv.Atoi(os.Getenv(walkSeedEnvVar)); err == nil {
 		first, walkCount = n, 1
 	}
 	for seed := first; seed < first+walkCount; seed++ {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			w := &comparisonWalk{T: t, rng: rand.New(rand.NewPCG(uint64(seed), 17))}
-			w.jobOrderChoices = turnTakingOrders
+			w.jobOrderChoices = userTurnRankOrders
 			if seed%4 == 1 {
-				w.jobOrderChoices = []queue.RankOrder{arrivalOrder}
+				w.jobOrderChoices = []queue.RankOrder{arrivalRankOrder}
 			}
 			w.jobOrder = w.jobOrderChoices[w.rng.IntN(len(w.jobOrderChoices))]
-			w.withGates, w.withWeights, w.withHooks = seed%4 != 0, seed%3 == 0, seed%5 == 0
+			w.usesGates, w.usesWeights, w.usesHooks = seed%4 != 0, seed%3 == 0, seed%5 == 0
 			w.engine, w.modelStore, w.advanceClock = openStores(t, w.jobOrder)
 			w.engineLeases, w.modelLeases = map[int64]queue.Lease{}, map[int64]queue.Lease{}
 			w.queueRules = map[string]store.QueueRule{}
@@ -69,15 +69,15 @@ func RunComparisonWalks(t *testing.T, walkCount, stepsPerWalk int,
 					w.compareJob(w.jobSeqs[w.rng.IntN(len(w.jobSeqs))])
 				}
 				if t.Failed() {
-					t.Fatalf("the walk failed in step %d; repeat it with %s=%d", w.step, seedVariable, seed)
+					t.Fatalf("the walk failed in step %d; repeat it with %s=%d", w.step, walkSeedEnvVar, seed)
 				}
 			}
 		})
 	}
 }
 
-// turnTakingOrders contains the rank orders with which the users' jobs start in turn (round robin).
-var turnTakingOrders = []queue.RankOrder{
+// userTurnRankOrders contains the rank orders with which the users' jobs start in turn (round robin).
+var userTurnRankOrders = []queue.RankOrder{
 	{Scheduling: queue.SchedulingByPriority},
 	{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute},
 	{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByEnqueues, AgingInterval: time.Minute},
@@ -93,9 +93,9 @@ type comparisonWalk struct {
 	rng             *rand.Rand
 	jobOrder        queue.RankOrder
 	jobOrderChoices []queue.RankOrder     // rank orders between which the walk may switch
-	withGates       bool                  // jobs have random demands for locks, rates, resources and nodes
-	withWeights     bool                  // queues may have different weights
-	withHooks       bool                  // each completed job gets a hook
+	usesGates       bool                  // jobs have random demands for locks, rates, resources and nodes
+	usesWeights     bool                  // queues may have different weights
+	usesHooks       bool                  // each completed job gets a hook
 	step            int                   // number of the current step
 	operationName   string                // the current operation, for messages
 	jobSeqs         []int64               // numbers (seqs) of the jobs that may exist
@@ -160,7 +160,7 @@ func (w *comparisonWalk) doRandomOperation() {
 		if w.step%20 == 0 { // sometimes the clock advances by hours or days
 			w.advanceClock(time.Duration(w.step%9) * time.Hour)
 		}
-		w.promoteBothStores()
+		w.applyDueChangesInBoth()
 		w.compareStats()
 	case n < 96:
 		w.operationName = "rule"
@@ -186,7 +186,7 @@ func (w *comparisonWalk) doRandomOperation() {
 		})
 	case n < 98 && w.rng.IntN(3) > 0:
 		w.operationName = "undo"
-		w.engine.RunAndRollBack(1+w.rng.IntN(9), w.rng)
+		w.engine.RollBackRandomOperations(1+w.rng.IntN(9), w.rng)
 	case n < 98:
 		w.operationName = "reopen"
 		w.engine.Store = w.engine.Reopen()
@@ -201,8 +201,7 @@ func (w *comparisonWalk) doRandomOperation() {
 	if err := w.engine.CheckCaches(); err != nil {
 		w.Errorf("step %d, after %s: %v", w.step, w.operationName, err)
 	}
-	// Only after the operation "time", which calls ApplyDueChanges last, have both stores cancelled all expired jobs.
-	// After another operation, a claim may have cancelled a job in only one store.
+	// After operations other than "time", a claim may have cancelled an expired job in only one of the stores.
 	if w.operationName != "time" {
 		return
 	}
@@ -235,10 +234,10 @@ func (w *comparisonWalk) changeRandomRule() {
 		if w.rng.IntN(3) == 0 {
 			w.node.UIDsWithoutAccount = map[int]bool{1 + w.rng.IntN(3): true}
 		}
-		w.applyToBothStores(func(s store.Store) error { return s.SetThisNode(w.Context(), w.node) })
+		w.applyToBothStores(func(s store.Store) error { return s.SetThisNodeProperties(w.Context(), w.node) })
 	default:
 		name, rule := walkQueueNames[w.rng.IntN(len(walkQueueNames))], store.QueueRule{Weight: 1}
-		if w.withWeights && w.rng.IntN(2) == 0 {
+		if w.usesWeights && w.rng.IntN(2) == 0 {
 			rule.Weight = 1 + w.rng.IntN(3)
 		}
 		if w.rng.IntN(2) == 0 {
@@ -263,10 +262,10 @@ func (w *comparisonWalk) changeRandomRule() {
 func (w *comparisonWalk) reapplyAllRules() {
 	w.applyToBothStores(func(s store.Store) error {
 		hooks := store.HookSettings{MakeHooks: createHookDrafts, OwnerName: "x"}
-		if w.withHooks {
+		if w.usesHooks {
 			hooks.TriggerEvents = queue.HookCompleted
 		}
-		err := errors.Join(s.SetMaxRunningPerUser(w.Context(), w.maxUID), s.SetThisNode(w.Context(), w.node),
+		err := errors.Join(s.SetMaxRunningPerUser(w.Context(), w.maxUID), s.SetThisNodeProperties(w.Context(), w.node),
 			s.SetHooks(w.Context(), hooks))
 		for _, name := range walkQueueNames {
 			rule, known := w.queueRules[name]
@@ -284,7 +283,7 @@ func (w *comparisonWalk) reapplyAllRules() {
 
 // randomDemands returns random demands of a job. They have few different keys, so that jobs compete for them.
 func (w *comparisonWalk) randomDemands() (demands []queue.Demand) {
-	if !w.withGates || w.rng.IntN(2) == 0 {
+	if !w.usesGates || w.rng.IntN(2) == 0 {
 		return nil
 	}
 	if w.rng.IntN(6) == 0 {
@@ -304,7 +303,7 @@ func (w *comparisonWalk) randomDemands() (demands []queue.Demand) {
 		// If users take turns, demand only one unit. A job that lacks several units must hold back other jobs that need the
 		// resource, and the two stores may notice this at different times.
 		n := 1
-		if w.jobOrder == arrivalOrder {
+		if w.jobOrder == arrivalRankOrder {
 			n += w.rng.IntN(3)
 		}
 		demands = append(demands, queue.Demand{Kind: queue.GateResource, GateKey: []string{"disk", "gpu"}[w.rng.IntN(2)],
@@ -344,7 +343,7 @@ func (w *comparisonWalk) randomDependencies(draftIndex int, drafts []queue.Job) 
 }
 
 func (w *comparisonWalk) enqueueRandomJobs() {
-	w.promoteBothStores() // promoteBothStores cancels the expired jobs in both stores, so that their counts are equal
+	w.applyDueChangesInBoth() // cancels the expired jobs in both stores, so that their counts are equal
 	drafts := make([]queue.Job, 1+w.rng.IntN(4))
 	uid := w.rng.IntN(12)
 	for i := range drafts {
@@ -385,15 +384,15 @@ func (w *comparisonWalk) enqueueRandomJobs() {
 // exchangeRandomResults reports random results of leased jobs and claims more jobs.
 func (w *comparisonWalk) exchangeRandomResults() {
 	var engine, model store.LeaseReport
-	engine.WantedJobs = w.rng.IntN(7)
-	model.WantedJobs = engine.WantedJobs
+	engine.WantedJobCount = w.rng.IntN(7)
+	model.WantedJobCount = engine.WantedJobCount
 	stillLeased := w.addRandomResults(&engine, &model)
 	if w.rng.IntN(4) == 0 { // a simulation must change nothing; its result is not compared
 		if _, err := w.engine.Store.SimulateClaims(w.Context(), 1+w.rng.IntN(9)); err != nil {
 			w.Error(err)
 		}
 	}
-	got, want := callBothStores(w, func(s store.Store) (store.Grant, error) {
+	got, want := callBothStores(w, func(s store.Store) (store.ReportAndClaimResult, error) {
 		if s == w.modelStore {
 			return s.ReportAndClaim(w.Context(), model)
 		}
@@ -418,15 +417,15 @@ func (w *comparisonWalk) exchangeRandomResults() {
 			break
 		}
 		more, err := w.engine.Store.ReportAndClaim(w.Context(),
-			store.LeaseReport{WantedJobs: engine.WantedJobs - len(got.ClaimedJobs)})
+			store.LeaseReport{WantedJobCount: engine.WantedJobCount - len(got.ClaimedJobs)})
 		if err != nil {
 			w.Error(err)
 		}
 		got.ClaimedJobs = append(got.ClaimedJobs, more.ClaimedJobs...)
 	}
-	w.compareClaims(got.ClaimedJobs, want.ClaimedJobs, engine.WantedJobs)
+	w.compareClaims(got.ClaimedJobs, want.ClaimedJobs, engine.WantedJobCount)
 	// Check wait reasons only if this report has ended or changed no job. Otherwise, more jobs may be able to start now.
-	if len(want.ClaimedJobs) < engine.WantedJobs && len(w.jobSeqs) > 0 &&
+	if len(want.ClaimedJobs) < engine.WantedJobCount && len(w.jobSeqs) > 0 &&
 		len(engine.Settlements)+len(engine.LeasedJobChanges) == 0 && !w.Failed() {
 		w.checkWaitReasons(w.jobSeqs[w.rng.IntN(len(w.jobSeqs))])
 	}
@@ -447,26 +446,27 @@ func (w *comparisonWalk) addRandomResults(engineReport, modelReport *store.Lease
 			if w.rng.IntN(3) > 0 {
 				break
 			}
-			c := store.Change{Verb: []queue.Verb{queue.VerbCancel, queue.VerbHold, queue.VerbRemove,
+			c := store.JobChange{Verb: []queue.Verb{queue.VerbCancel, queue.VerbHold, queue.VerbRemove,
 				queue.VerbEdit}[w.rng.IntN(4)]}
 			if c.Verb == queue.VerbEdit {
 				list := w.randomDemands()
 				c.EditJob = func(j *queue.Job) error { j.Demands = slices.Clone(list); return nil }
 			}
 			engineReport.LeasedJobChanges, modelReport.LeasedJobChanges = append(engineReport.LeasedJobChanges,
-				store.LeasedJobChange{Lease: engineLease, Change: c}),
-				append(modelReport.LeasedJobChanges, store.LeasedJobChange{Lease: modelLease, Change: c})
+				store.LeasedJobChange{Lease: engineLease, JobChange: c}),
+				append(modelReport.LeasedJobChanges, store.LeasedJobChange{Lease: modelLease, JobChange: c})
 			// If the job has started, the store ignores the change. Only the reply of the store shows whether it did.
 			stillLeasedSeqs = append(stillLeasedSeqs, seq)
 			continue
 		case 1:
 			at := w.modelStore.Now()
-			engineReport.Starts = append(engineReport.Starts, store.AttemptStart{Lease: engineLease, StartedAt: at,
+			engineReport.AttemptStarts = append(engineReport.AttemptStarts, store.AttemptStart{Lease: engineLease, StartedAt: at,
 				WorkerID: "w1", PID: 1})
-			modelReport.Starts = append(modelReport.Starts, store.AttemptStart{Lease: modelLease, StartedAt: at, WorkerID: "w1",
-				PID: 1})
+			modelReport.AttemptStarts = append(modelReport.AttemptStarts,
+				store.AttemptStart{Lease: modelLease, StartedAt: at, WorkerID: "w1",
+					PID: 1})
 		case 2, 3:
-			d := queue.AttemptDecision{RecordsAttempt: true, CountsAttempt: true, NextState: queue.Completed}
+			d := queue.AttemptDecision{RecordsAttempt: true, CountsTowardMaxAttempts: true, NextState: queue.Completed}
 			if w.rng.IntN(3) == 0 {
 				d.NextState, d.StartDelay = queue.Failed, time.Duration(w.rng.IntN(2))*time.Second
 			}
@@ -533,21 +533,21 @@ func (w *comparisonWalk) compareClaims(got, want []queue.Job, maxJobs int) {
 	}
 }
 
-// promoteBothStores calls ApplyDueChanges in both stores. Afterwards, both have cancelled all expired jobs.
-func (w *comparisonWalk) promoteBothStores() {
+// applyDueChangesInBoth calls ApplyDueChanges in both stores. Afterwards, both have cancelled all expired jobs.
+func (w *comparisonWalk) applyDueChangesInBoth() {
 	w.Helper()
 	w.applyToBothStores(func(s store.Store) error { _, err := s.ApplyDueChanges(w.Context()); return err })
 }
 
 func (w *comparisonWalk) changeRandomJob() {
-	w.promoteBothStores()
+	w.applyDueChangesInBoth()
 	if len(w.jobSeqs) == 0 {
 		return
 	}
 	seq := w.jobSeqs[w.rng.IntN(len(w.jobSeqs))]
 	verbs := []queue.Verb{queue.VerbCancel, queue.VerbHold, queue.VerbRelease, queue.VerbRelease, queue.VerbRetry,
 		queue.VerbEdit, queue.VerbRemove}
-	c := store.Change{Verb: verbs[w.rng.IntN(len(verbs))], KeepDependants: w.rng.IntN(3) == 0}
+	c := store.JobChange{Verb: verbs[w.rng.IntN(len(verbs))], KeepDependantsCancelled: w.rng.IntN(3) == 0}
 	priority := int64(w.rng.IntN(4))
 	if c.Verb == queue.VerbEdit {
 		list, name, n := w.randomDemands(), walkQueueNames[w.rng.IntN(len(walkQueueNames))], w.rng.IntN(4)

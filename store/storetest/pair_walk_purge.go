@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// trimUntilDone calls step with each store until step reports that it has nothing more to do.
-func (w *comparisonWalk) trimUntilDone(step func(store.Store) (more bool, err error)) {
+// trimBothStoresUntilDone calls step with each store until step reports that it has nothing more to do.
+func (w *comparisonWalk) trimBothStoresUntilDone(step func(store.Store) (more bool, err error)) {
 	w.Helper()
 	w.applyToBothStores(func(s store.Store) (err error) {
 		for more := true; more && err == nil; {
@@ -23,7 +23,7 @@ func (w *comparisonWalk) trimUntilDone(step func(store.Store) (more bool, err er
 
 // purgeBothStores removes ended jobs from both stores and then compares which jobs still exist.
 func (w *comparisonWalk) purgeBothStores() {
-	w.promoteBothStores()
+	w.applyDueChangesInBoth()
 	ended := []queue.State{queue.Completed, queue.Cancelled, queue.Dead}
 	// Purge all ended jobs in one call, because the two stores may sort jobs with the same end time differently.
 	// EndedBefore is one day ahead of the clock: some jobs may have ended before the clock was set back, so their end
@@ -38,13 +38,13 @@ func (w *comparisonWalk) purgeBothStores() {
 	}
 	switch name := walkQueueNames[w.rng.IntN(len(walkQueueNames))]; w.rng.IntN(6) {
 	case 0:
-		w.trimUntilDone(func(s store.Store) (bool, error) { return s.TrimEndedJobs(w.Context(), name, 0, limit) })
+		w.trimBothStoresUntilDone(func(s store.Store) (bool, error) { return s.TrimEndedJobs(w.Context(), name, 0, limit) })
 	case 1:
-		w.trimUntilDone(func(s store.Store) (bool, error) { return s.TrimEndedJobs(w.Context(), "", 0, limit) })
+		w.trimBothStoresUntilDone(func(s store.Store) (bool, error) { return s.TrimEndedJobs(w.Context(), "", 0, limit) })
 	case 2:
-		w.trimUntilDone(func(s store.Store) (bool, error) { return s.TrimQueueOutputs(w.Context(), name, 0) })
+		w.trimBothStoresUntilDone(func(s store.Store) (bool, error) { return s.TrimQueueOutputs(w.Context(), name, 0) })
 	case 3:
-		w.trimUntilDone(func(s store.Store) (bool, error) { return s.TrimOutputs(w.Context(), 0) })
+		w.trimBothStoresUntilDone(func(s store.Store) (bool, error) { return s.TrimOutputs(w.Context(), 0) })
 	default:
 		n, m := callBothStores(w, func(s store.Store) (int, error) {
 			return s.PurgeEndedJobs(w.Context(), selection, limit,

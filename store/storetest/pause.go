@@ -14,12 +14,12 @@ var pauseTests = []contractTest{
 	{name: "a running job can be paused and resumed, and the events name the user", run: runningJobPausesAndResumes},
 	{name: "only a job that is known to run can be paused", run: pauseNeedsRunningJob},
 	{name: "a pause ends with the attempt", run: pauseEndsWithAttempt},
-	{name: "a change of a setting can be recorded as another kind of event", run: settingRecordsGivenKind},
+	{name: "a change of a setting can be recorded as another kind of event", run: settingRecordsGivenEventKind},
 }
 
 // setJobPaused pauses or resumes a leased job on behalf of a user.
 func (r *storeTest) setJobPaused(l queue.Lease, paused bool, uid int) error {
-	return r.store.RecordPause(r.Context(), store.PauseRequest{Lease: l, Paused: paused, RequesterUID: uid})
+	return r.store.RecordJobPause(r.Context(), store.JobPauseRequest{Lease: l, Paused: paused, RequesterUID: uid})
 }
 
 // A running job can be paused and resumed, and the events contain the uid of the user who requested it.
@@ -68,13 +68,14 @@ func pauseNeedsRunningJob(r *storeTest) {
 // When an attempt ends, its pause ends too.
 func pauseEndsWithAttempt(r *storeTest) {
 	for _, o := range []queue.AttemptOutcome{exitOutcome(0), exitOutcome(1), outcomeOfCause(queue.EndKilled),
-		outcomeOfCause(queue.EndStopped), {EndCause: queue.EndStopped, WasPaused: true},
+		outcomeOfCause(queue.EndStopped), {EndCause: queue.EndStopped, WasPausedAtEnd: true},
 		outcomeOfCause(queue.EndRunnerLost)} {
 		r.enqueueOne()
 		j := r.startJob(r.claimOne())
 		r.must(r.setJobPaused(j.Lease(), true, testUID))
 		e := r.newSettlement(j, o)
-		checkEqual(r, "result", r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}}), store.Grant{})
+		checkEqual(r, "result", r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}}),
+			store.ReportAndClaimResult{})
 		if got := r.getJob(j.ID); got.PausedAt != 0 || got.PausedBy != 0 || got.State != e.Decision.NextState {
 			r.Errorf("after %+v, the job is %s, paused at %v by %d", o, got.State, got.PausedAt, got.PausedBy)
 		}
@@ -86,7 +87,7 @@ func pauseEndsWithAttempt(r *storeTest) {
 }
 
 // SetSetting records an event of the kind that the caller chooses.
-func settingRecordsGivenKind(r *storeTest) {
+func settingRecordsGivenEventKind(r *storeTest) {
 	set := func(value string, uid int, kind queue.EventKind) {
 		r.must(r.store.SetSetting(r.Context(), store.Setting{Key: "pause", Value: value, SetByUID: uid, EventKind: kind}))
 		checkEqual(r, "events", r.newEvents(), []queue.Event{{Time: r.store.Now(), Kind: kind,
@@ -118,7 +119,7 @@ func (w *predictedWalk) pauseRandomJob() {
 	w.checkJob(j)
 }
 
-func pausedScheduleRunsNothing(r *storeTest) {
+func pausedScheduleRunsNoOccurrence(r *storeTest) {
 	s := r.putSchedule("nightly")
 	r.newEvents()
 	uid := 7
@@ -129,7 +130,8 @@ func pausedScheduleRunsNothing(r *storeTest) {
 	}
 	got, _ := r.getSchedule("nightly")
 	want := s
-	want.PausedAt, want.PausedByUID, want.Note, want.NextOccurrenceAt, want.NextDueAt = r.store.Now(), &uid, "why", 0, 0
+	want.PausedAt, want.PausedByUID, want.PauseOrDamageNote, want.NextOccurrenceAt, want.NextDueAt = r.store.Now(), &uid,
+		"why", 0, 0
 	checkEqual(r, "paused", got, want)
 	r.advanceClock(5 * time.Minute)
 	checkEqual(r, "occurrence while the schedule is paused", r.runOccurrences(occurrencesAt(s, s.NextOccurrenceAt)),

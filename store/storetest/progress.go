@@ -14,8 +14,8 @@ func progressIsKeptUntilNextAttempt(r *storeTest) {
 	r.enqueueOne(withMaxAttempts(3))
 	j := r.claimOne()
 	r.newEvents()
-	report := func(l queue.Lease, p queue.Progress) store.Grant {
-		return r.exchange(store.LeaseReport{Progress: []store.AttemptProgress{{Lease: l, Progress: p}}})
+	report := func(l queue.Lease, p queue.Progress) store.ReportAndClaimResult {
+		return r.exchange(store.LeaseReport{ProgressReports: []store.AttemptProgress{{Lease: l, Progress: p}}})
 	}
 	early := report(j.Lease(), queue.Progress{Percent: 1, ReportedAt: 5})
 	checkEqual(r, "stale before the start", early.StaleLeases, []queue.Lease{j.Lease()})
@@ -35,7 +35,7 @@ func progressIsKeptUntilNextAttempt(r *storeTest) {
 	late := report(j.Lease(), queue.Progress{Percent: 99, ReportedAt: 9})
 	checkEqual(r, "stale after the end", late.StaleLeases, []queue.Lease{j.Lease()})
 
-	r.advanceAndPromote(time.Minute)
+	r.advanceAndApplyDueChanges(time.Minute)
 	again := r.startJob(r.claimOne())
 	checkEqual(r, "after the next start", r.getJob(again.ID).Progress, nil)
 	e = r.newSettlement(again, exitOutcome(1))
@@ -46,20 +46,20 @@ func progressIsKeptUntilNextAttempt(r *storeTest) {
 	checkEqual(r, "progress reported with the end", *r.getJob(j.ID).Progress, queue.Progress{Percent: 70, Text: "last",
 		ReportedAt: 10})
 
-	r.advanceAndPromote(time.Minute)
+	r.advanceAndApplyDueChanges(time.Minute)
 	short := r.claimOne()
 	r.exchange(store.LeaseReport{Settlements: []store.Settlement{r.newSettlement(short, exitOutcome(0))}})
 	checkEqual(r, "after an attempt whose start and progress were not reported", r.getJob(j.ID).Progress, nil)
 }
 
 // The result of an attempt counts as part of its output. TrimOutputs removes both together.
-func resultCountsAsOutput(r *storeTest) {
+func jobResultCountsAsOutput(r *storeTest) {
 	r.enqueueAndGet(newDraft(), newDraft())
 	for _, j := range r.claimJobs(2) {
 		e := r.newSettlement(j, exitOutcome(0))
 		e.Attempt.Output, e.Attempt.Result = []byte("12345"), []byte(`"678"`)
 		r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
-		r.advanceAndPromote(time.Second)
+		r.advanceAndApplyDueChanges(time.Second)
 	}
 	checkEqual(r, "bytes", r.store.Counts().OutputBytes, int64(20))
 	for more := true; more; {

@@ -11,11 +11,11 @@ import (
 var queueTests = []contractTest{
 	{name: "a queue exists while it has jobs or settings", run: queueExistsWhileItHasJobs},
 	{name: "a queue's max_pending limits its waiting jobs", run: maxPendingLimitsQueue},
-	{name: "a queue's pause ends at its end time", run: queuePauseEnds},
+	{name: "a queue's pause ends at its end time", run: queuePauseEndsAtSetTime},
 	{name: "the number of queues that one user creates is limited", run: queuesPerUserAreLimited},
 	{name: "an edit moves a waiting job to another queue", run: editMovesJobToQueue},
 	{name: "Obstacles lists the gates that keep a job from starting", run: waitReasonsAreListed},
-	{name: "Simulate returns the jobs that would start next and changes nothing", run: simulationChangesNothing},
+	{name: "Simulate returns the jobs that would start next and changes nothing", run: simulateClaimsChangesNothing},
 	{name: "a unique key belongs to one unfinished job", run: uniqueKeyBelongsToUnfinishedJob},
 	{name: "an ended job keeps its unique key for UniqueFor", run: endedJobKeepsUniqueKey},
 	{name: "a new job can replace the waiting job with its unique key", run: newJobReplacesHolderOfUniqueKey},
@@ -60,13 +60,13 @@ func queueExistsWhileItHasJobs(r *storeTest) {
 	r.must(err)
 	checkEqual(r, "new queues", receipt.CreatedQueues, []string{"gpu"})
 	r.must(r.applyVerb(r.getJob(receipt.IDs[3]), queue.VerbCancel))
-	got := r.exchange(store.LeaseReport{WantedJobs: 1}).ClaimedJobs
+	got := r.exchange(store.LeaseReport{WantedJobCount: 1}).ClaimedJobs
 	checkEqual(r, "queues", r.queueStates(), map[string]store.QueueState{
 		"kept": {Name: "kept", Rule: rule},
 		// A leased job counts as waiting until it is reported as started.
 		"gpu": {Name: "gpu", Rule: store.DefaultQueueRule, WaitingJobs: 3, LeasedJobs: 1, OldestReadySince: r.store.Now()},
 	})
-	r.exchange(store.LeaseReport{Starts: []store.AttemptStart{{Lease: got[0].Lease(), StartedAt: r.store.Now(),
+	r.exchange(store.LeaseReport{AttemptStarts: []store.AttemptStart{{Lease: got[0].Lease(), StartedAt: r.store.Now(),
 		WorkerID: "w",
 		PID:      1}}})
 	checkEqual(r, "waiting jobs of the queue", r.queueStates()["gpu"].WaitingJobs, int64(2))
@@ -118,18 +118,18 @@ func maxPendingLimitsQueue(r *storeTest) {
 }
 
 // A pause of a queue ends at the time set in the queue's rule.
-func queuePauseEnds(r *storeTest) {
+func queuePauseEndsAtSetTime(r *storeTest) {
 	r.setQueueRule("night", store.QueueRule{Weight: 2, Paused: true, PausedByUID: 3, PausedAt: r.store.Now(),
 		PauseReason: "why",
 		PausedUntil: r.store.Now().Add(time.Minute)})
 	j := r.enqueueOne(withQueue("night"))
-	if next := r.promoteUntilDone(); next > time.Minute {
+	if next := r.applyDueChangesUntilDone(); next > time.Minute {
 		r.Errorf("the next Promote is due in %v, want at most a minute", next)
 	}
 	r.claimAndExpect("the queue is paused")
-	r.advanceAndPromote(time.Minute - time.Millisecond)
+	r.advanceAndApplyDueChanges(time.Minute - time.Millisecond)
 	r.claimAndExpect("a millisecond before the pause ends")
-	r.advanceAndPromote(time.Millisecond)
+	r.advanceAndApplyDueChanges(time.Millisecond)
 	checkEqual(r, "rule of the queue", r.queueStates()["night"].Rule, store.QueueRule{Weight: 2})
 	r.claimAndExpect("the pause has ended", j)
 }
@@ -167,8 +167,8 @@ func editMovesJobToQueue(r *storeTest) {
 }
 
 // SimulateClaims returns the jobs that would start next and changes nothing.
-func simulationChangesNothing(r *storeTest) {
-	r.must(r.store.SetThisNode(r.Context(), store.Node{ResourceUnits: map[string]int{"gpu": 1}}))
+func simulateClaimsChangesNothing(r *storeTest) {
+	r.must(r.store.SetThisNodeProperties(r.Context(), store.Node{ResourceUnits: map[string]int{"gpu": 1}}))
 	r.setQueueRule("one", store.QueueRule{Weight: 2, Concurrency: 1})
 	gpu := queue.Demand{Kind: queue.GateResource, GateKey: "gpu", Amount: 1}
 	jobs := r.enqueueAndGet(newDraft(), newDraft(withQueue("one")), newDraft(withQueue("one")), newDraft(withDemands(gpu)),
@@ -191,7 +191,7 @@ func simulationChangesNothing(r *storeTest) {
 	checkEqual(r, "queues", r.queueStates(), queues)
 	checkEqual(r, "counts", r.store.Counts().JobsByState, counts.JobsByState)
 	checkEqual(r, "events", r.newEvents(), nil)
-	checkEqual(r, "claimed jobs", seqsOf(r.exchange(store.LeaseReport{WantedJobs: 9}).ClaimedJobs), first)
+	checkEqual(r, "claimed jobs", seqsOf(r.exchange(store.LeaseReport{WantedJobCount: 9}).ClaimedJobs), first)
 	r.checkJobState("the job has expired", jobs[6], queue.Cancelled, queue.ReasonExpired)
 	r.checkJobCounts()
 }
@@ -204,7 +204,7 @@ func waitReasonsAreListed(r *storeTest) {
 		r.must(err)
 		checkEqual(r, subject, got[j.Seq], want)
 	}
-	r.must(r.store.SetThisNode(r.Context(), store.Node{ResourceUnits: map[string]int{"gpu": 3}}))
+	r.must(r.store.SetThisNodeProperties(r.Context(), store.Node{ResourceUnits: map[string]int{"gpu": 3}}))
 	first := r.enqueueOne(withDemands(lockDemand("k", 1),
 		queue.Demand{Kind: queue.GateRate, GateKey: "r", Amount: 1, RatePeriod: time.Minute},
 		queue.Demand{Kind: queue.GateResource, GateKey: "gpu", Amount: 2}))
@@ -216,16 +216,17 @@ func waitReasonsAreListed(r *storeTest) {
 	large := r.enqueueOne(withDemands(queue.Demand{Kind: queue.GateResource, GateKey: "gpu", Amount: 2}))
 	small := r.enqueueOne(withDemands(queue.Demand{Kind: queue.GateResource, GateKey: "gpu", Amount: 1}))
 	r.claimAndExpect("no other job can start")
-	obstacles("a lock and a rate", second, store.WaitReason{GateKind: queue.GateLock, GateKeyOrQueue: "k", UsedUnits: 1,
+	obstacles("a lock and a rate", second, store.WaitReason{GateKind: queue.GateLock, GateKeyOrQueueName: "k",
+		UsedUnits:   1,
 		MaxUnits:    1,
 		NeededUnits: 1},
-		store.WaitReason{GateKind: queue.GateRate, GateKeyOrQueue: "r", UsedUnits: 1, MaxUnits: 1, NeededUnits: 1})
-	obstacles("more units than are free", large, store.WaitReason{GateKind: queue.GateResource, GateKeyOrQueue: "gpu",
+		store.WaitReason{GateKind: queue.GateRate, GateKeyOrQueueName: "r", UsedUnits: 1, MaxUnits: 1, NeededUnits: 1})
+	obstacles("more units than are free", large, store.WaitReason{GateKind: queue.GateResource, GateKeyOrQueueName: "gpu",
 		UsedUnits:   2,
 		MaxUnits:    3,
 		NeededUnits: 2})
 	obstacles("units reserved for another job", small, store.WaitReason{GateKind: queue.GateResource,
-		GateKeyOrQueue: "gpu", UsedUnits: 2,
+		GateKeyOrQueueName: "gpu", UsedUnits: 2,
 		MaxUnits: 3, NeededUnits: 1, UnitsKeptForOtherJob: true})
 	r.startJob(r.getJob(first.ID))
 	free := r.enqueueOne(withDemands(lockDemand("other", 1)))
@@ -236,27 +237,27 @@ func waitReasonsAreListed(r *storeTest) {
 		r.must(err)
 		got := map[int64]store.WaitReason{}
 		for seq, list := range all {
-			got[seq] = store.WaitReason{GateKind: list[0].GateKind, GateKeyOrQueue: list[0].GateKeyOrQueue}
+			got[seq] = store.WaitReason{GateKind: list[0].GateKind, GateKeyOrQueueName: list[0].GateKeyOrQueueName}
 		}
 		checkEqual(r, subject, got, want)
 	}
-	gpu := store.WaitReason{GateKind: queue.GateResource, GateKeyOrQueue: "gpu"}
+	gpu := store.WaitReason{GateKind: queue.GateResource, GateKeyOrQueueName: "gpu"}
 	firsts("first obstacles of several jobs",
-		map[int64]store.WaitReason{second.Seq: {GateKind: queue.GateLock, GateKeyOrQueue: "k"}, large.Seq: gpu,
+		map[int64]store.WaitReason{second.Seq: {GateKind: queue.GateLock, GateKeyOrQueueName: "k"}, large.Seq: gpu,
 			small.Seq: gpu})
-	r.setMaxRunning(1)
+	r.setMaxRunningPerUser(1)
 	own := store.WaitReason{GateKind: queue.GateUser}
 	firsts("first obstacles of several jobs with a quota",
 		map[int64]store.WaitReason{second.Seq: own, large.Seq: own, small.Seq: own, free.Seq: own})
 	r.setQueueRule("night", store.QueueRule{Weight: 1, Paused: true})
 	last := r.enqueueOne(withQueue("night"))
-	obstacles("a paused queue and a quota", last, store.WaitReason{GateKeyOrQueue: "night", NeededUnits: 1,
+	obstacles("a paused queue and a quota", last, store.WaitReason{GateKeyOrQueueName: "night", NeededUnits: 1,
 		QueuePaused: true},
 		store.WaitReason{GateKind: queue.GateUser, UsedUnits: 1, MaxUnits: 1, NeededUnits: 1})
 	later := r.enqueueOne(withDelay(time.Hour))
 	obstacles("a job that is not due", later)
 	obstacles("a job that is not due in a paused queue", r.enqueueOne(withQueue("night"), withDelay(time.Hour)),
-		store.WaitReason{GateKeyOrQueue: "night", NeededUnits: 1, QueuePaused: true})
+		store.WaitReason{GateKeyOrQueueName: "night", NeededUnits: 1, QueuePaused: true})
 }
 
 // tryEnqueue enqueues one job. It returns the error if the store rejects the job.
@@ -295,13 +296,13 @@ func uniqueKeyBelongsToUnfinishedJob(r *storeTest) {
 func endedJobKeepsUniqueKey(r *storeTest) {
 	first := r.enqueueOne(withUniqueKey("k", queue.ConflictReturn), func(j *queue.Job) { j.UniqueFor = time.Minute })
 	r.settleJob(r.claimOne(), exitOutcome(0))
-	r.advanceAndPromote(time.Minute - time.Millisecond)
+	r.advanceAndApplyDueChanges(time.Minute - time.Millisecond)
 	got, err := r.tryEnqueue(withUniqueKey("k", queue.ConflictReturn))
 	r.must(err)
 	checkEqual(r, "the ended job with the key", got.Seqs, []int64{first.Seq})
 	_, err = r.tryEnqueue(withUniqueKey("k", queue.ConflictReplace))
 	r.checkError("replacing an ended job", err, queue.CodeExists, "unique")
-	r.advanceAndPromote(time.Millisecond)
+	r.advanceAndApplyDueChanges(time.Millisecond)
 	r.enqueueOne(withUniqueKey("k", queue.ConflictReject))
 }
 
@@ -346,12 +347,12 @@ func retriedParentRevivesNoConflictingDependant(r *storeTest) {
 	r.settleJob(r.claimAndExpect("the parent", parent)[0], exitOutcome(1))
 	other := r.enqueueOne(withUniqueKey("k", queue.ConflictReject), withDelay(time.Hour))
 	r.must(r.applyVerb(parent, queue.VerbRetry))
-	r.promoteUntilDone()
+	r.applyDueChangesUntilDone()
 	r.checkJobState("another job has the unique key", child, queue.Cancelled, queue.ReasonDependency)
 	r.settleJob(r.claimAndExpect("the retried parent", parent)[0], exitOutcome(1))
 	r.must(r.applyVerb(other, queue.VerbCancel))
 	r.must(r.applyVerb(parent, queue.VerbRetry))
-	r.promoteUntilDone()
+	r.applyDueChangesUntilDone()
 	r.checkJobState("no other job has the unique key", child, queue.Blocked, "")
 }
 

@@ -17,26 +17,26 @@ var userLimitTests = []contractTest{
 	{name: "max_pending_per_user counts staged jobs", run: userPendingLimitCountsStagedJobs},
 	{name: "max_pending_per_user applies to retries", run: userPendingLimitAppliesToRetries},
 	{name: "max_running_per_user limits a user's leased jobs", run: userRunningLimitApplies},
-	{name: "jobs that the running limit holds back start in order of rank", run: limitedJobsKeepOrder},
+	{name: "jobs that the running limit holds back start in order of rank", run: jobsAtRunningLimitKeepRankOrder},
 	{name: "jobs that the running limit holds back do not delay other users", run: runningLimitDelaysNoOtherUsers},
-	{name: "Await returns when a user is below the running limit again", run: awaitReturnsBelowUserLimit},
-	{name: "Await returns when the running limit is raised", run: awaitReturnsWhenLimitIsRaised},
+	{name: "Await returns when a user is below the running limit again", run: awaitReturnsJobBelowUserLimit},
+	{name: "Await returns when the running limit is raised", run: awaitReturnsWhenUserLimitIsRaised},
 	{name: "lowering the running limit ends no job", run: loweredRunningLimitEndsNoJob},
 	{name: "every verb works on a job that the running limit holds back", run: verbsWorkAtRunningLimit},
 	{name: "a job that the running limit holds back can expire", run: jobAtRunningLimitCanExpire},
 	{name: "the running limit applies to jobs that are newly due", run: runningLimitAppliesToNewlyDueJobs},
-	{name: "a new order applies to jobs that the running limit holds back", run: newOrderAppliesAtRunningLimit},
-	{name: "many jobs of one user do not delay other users", run: manyJobsOfOneUserDelayNoOther},
+	{name: "a new order applies to jobs that the running limit holds back", run: newRankOrderAppliesAtRunningLimit},
+	{name: "many jobs of one user do not delay other users", run: manyJobsOfOneUserDelayNoOtherUser},
 	{name: "a random walk with several users claims the expected jobs",
 		run: func(r *storeTest) { randomUserWalk(r, 1000) }},
 	{name: "a random walk with several users and ageing by enqueues claims the expected jobs",
-		run: func(r *storeTest) { randomUserWalk(r, 500) }, jobOrder: enqueueAgingOrder},
+		run: func(r *storeTest) { randomUserWalk(r, 500) }, jobOrder: enqueueAgingRankOrder},
 }
 
 func withUID(uid int) func(*queue.Job) { return func(j *queue.Job) { j.UID = uid } }
 
-// setMaxRunning sets the maximum number of leased jobs of each user.
-func (r *storeTest) setMaxRunning(maxRunning int) {
+// setMaxRunningPerUser sets the maximum number of leased jobs of each user.
+func (r *storeTest) setMaxRunningPerUser(maxRunning int) {
 	r.Helper()
 	r.must(r.store.SetMaxRunningPerUser(r.Context(), maxRunning))
 }
@@ -95,7 +95,8 @@ func userPendingLimitAppliesToRetries(r *storeTest) {
 		r.must(r.applyVerb(j, queue.VerbCancel))
 	}
 	retry := func(j queue.Job, limit, userLimit int64) error {
-		return r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID, MaxPendingJobs: limit,
+		return r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbRetry, UID: testUID,
+			MaxPendingJobs:        limit,
 			MaxPendingJobsPerUser: userLimit})
 	}
 	r.must(retry(jobs[0], 2, 1))
@@ -106,7 +107,7 @@ func userPendingLimitAppliesToRetries(r *storeTest) {
 	r.checkStoreUnchanged(func() {
 		r.checkErrorCode("a third job with a total limit of two", retry(jobs[1], 2, 0), queue.CodeQueueFull)
 	})
-	hold := store.Change{Verb: queue.VerbHold, UID: testUID, MaxPendingJobs: 1, MaxPendingJobsPerUser: 1}
+	hold := store.JobChange{Verb: queue.VerbHold, UID: testUID, MaxPendingJobs: 1, MaxPendingJobsPerUser: 1}
 	// The limits on waiting jobs do not apply to a hold, because the job was already waiting.
 	r.must(r.store.ChangeJob(r.Context(), jobs[0].Seq, hold))
 }
@@ -142,7 +143,7 @@ func userPendingLimitCountsStagedJobs(r *storeTest) {
 }
 
 func userRunningLimitApplies(r *storeTest) {
-	r.setMaxRunning(2)
+	r.setMaxRunningPerUser(2)
 	mine := r.enqueueAndGet(newDraft(withUID(1)), newDraft(withUID(1)), newDraft(withUID(1)), newDraft(withUID(1)))
 	// The job of user 2 has a lower priority, so it does not start between the jobs of user 1.
 	other := r.enqueueOne(withUID(2), withPriority(4))
@@ -168,8 +169,8 @@ func userRunningLimitApplies(r *storeTest) {
 }
 
 // Jobs that the running limit holds back are claimed in order of rank, not in order of arrival.
-func limitedJobsKeepOrder(r *storeTest) {
-	r.setMaxRunning(1)
+func jobsAtRunningLimitKeepRankOrder(r *storeTest) {
+	r.setMaxRunningPerUser(1)
 	first := r.enqueueOne(withUID(1), withPriority(9))
 	checkEqual(r, "the first job", seqsOf(r.claimJobs(1)), []int64{first.Seq})
 	low, high, middle := r.enqueueOne(withUID(1), withPriority(1)), r.enqueueOne(withUID(1), withPriority(8)),
@@ -199,15 +200,15 @@ func limitedJobsKeepOrder(r *storeTest) {
 	r.settleJob(r.getJob(jobs[2].ID), exitOutcome(0))
 	best := r.enqueueOne(withUID(1), withPriority(3))
 	checkEqual(r, "the best of the jobs held back and enqueued since", seqsOf(r.claimJobs(9)), []int64{best.Seq})
-	r.setMaxRunning(3)
+	r.setMaxRunningPerUser(3)
 	checkEqual(r, "two of the other jobs", seqsOf(r.claimJobs(9)), []int64{jobs[1].Seq, jobs[3].Seq})
-	r.setMaxRunning(0)
+	r.setMaxRunningPerUser(0)
 	checkEqual(r, "the last job", seqsOf(r.claimJobs(9)), []int64{jobs[0].Seq})
 }
 
 // While a user is below the limit on running jobs, the user's jobs start as if there were no limit.
 func runningLimitDelaysNoOtherUsers(r *storeTest) {
-	r.setMaxRunning(1)
+	r.setMaxRunningPerUser(1)
 	a := r.enqueueAndGet(newDraft(withUID(1), withPriority(9)), newDraft(withUID(1), withPriority(7)),
 		newDraft(withUID(1), withPriority(4)))
 	b := r.enqueueAndGet(newDraft(withUID(2), withPriority(8)), newDraft(withUID(2), withPriority(6)),
@@ -231,12 +232,12 @@ func runningLimitDelaysNoOtherUsers(r *storeTest) {
 }
 
 func loweredRunningLimitEndsNoJob(r *storeTest) {
-	r.setMaxRunning(3)
+	r.setMaxRunningPerUser(3)
 	jobs := r.enqueueAndGet(newDraft(withUID(1)), newDraft(withUID(1)), newDraft(withUID(1)), newDraft(withUID(1)),
 		newDraft(withUID(1)))
 	claimed := r.claimJobs(9)
 	checkEqual(r, "claimed", seqsOf(claimed), seqsOf(jobs[:3]))
-	r.setMaxRunning(1)
+	r.setMaxRunningPerUser(1)
 	for i := range 2 {
 		r.startJob(claimed[i])
 		r.settleJob(r.getJob(claimed[i].ID), exitOutcome(0))
@@ -250,14 +251,14 @@ func loweredRunningLimitEndsNoJob(r *storeTest) {
 }
 
 func verbsWorkAtRunningLimit(r *storeTest) {
-	r.setMaxRunning(1)
+	r.setMaxRunningPerUser(1)
 	jobs := r.enqueueAndGet(newDraft(withUID(1), withPriority(9)), newDraft(withUID(1), withPriority(1)),
 		newDraft(withUID(1), withPriority(2)), newDraft(withUID(1), withPriority(3)),
 		newDraft(withUID(1), withPriority(4)), newDraft(withUID(1), withPriority(5)), newDraft(withUID(1), withPriority(6)))
 	checkEqual(r, "claimed", seqsOf(r.claimJobs(9)), seqsOf(jobs[:1]))
 	cancelled, held, removed, lowered, raised, late := jobs[6], jobs[5], jobs[4], jobs[3], jobs[1], jobs[2]
 	edit := func(j queue.Job, changeJob func(*queue.Job)) {
-		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbEdit, UID: testUID,
+		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbEdit, UID: testUID,
 			EditJob: func(j *queue.Job) error { changeJob(j); return nil }}))
 	}
 	r.must(r.applyVerb(cancelled, queue.VerbCancel))
@@ -282,7 +283,7 @@ func verbsWorkAtRunningLimit(r *storeTest) {
 	checkEqual(r, "claimed without room", r.claimJobs(9), nil)
 	next("the retried job", cancelled)
 	next("the released job", held)
-	r.advanceAndPromote(time.Minute)
+	r.advanceAndApplyDueChanges(time.Minute)
 	checkEqual(r, "claimed when due, without room", r.claimJobs(9), nil)
 	next("the delayed job", late)
 	r.settleJob(r.getJob(late.ID), exitOutcome(0))
@@ -291,11 +292,11 @@ func verbsWorkAtRunningLimit(r *storeTest) {
 }
 
 func jobAtRunningLimitCanExpire(r *storeTest) {
-	r.setMaxRunning(1)
+	r.setMaxRunningPerUser(1)
 	jobs := r.enqueueAndGet(newDraft(withUID(1)), newDraft(withUID(1), withExpiry(r.store.Now()+1000)),
 		newDraft(withUID(1), withExpiry(r.store.Now()+1000)), newDraft(withUID(1)))
 	r.claimJobs(9)
-	r.advanceAndPromote(time.Second)
+	r.advanceAndApplyDueChanges(time.Second)
 	for _, j := range jobs[1:3] {
 		checkEqual(r, "expired job", r.getJob(j.ID), r.expectedExpiredJob(j))
 	}
@@ -304,32 +305,32 @@ func jobAtRunningLimitCanExpire(r *storeTest) {
 	r.settleJob(r.getJob(jobs[3].ID), exitOutcome(0))
 
 	// A claim cancels expired jobs. The expired jobs do not count toward their user's limit on running jobs.
-	r.setMaxRunning(0)
+	r.setMaxRunningPerUser(0)
 	late, next := r.enqueueOne(withUID(1), withExpiry(r.store.Now()), withPriority(9)), r.enqueueOne(withUID(1))
-	r.setMaxRunning(1)
+	r.setMaxRunningPerUser(1)
 	checkEqual(r, "claimed after an expired job", seqsOf(r.claimJobs(9)), []int64{next.Seq})
 	checkEqual(r, "expired job", r.getJob(late.ID), r.expectedExpiredJob(late))
 	r.checkJobCounts()
 }
 
 func runningLimitAppliesToNewlyDueJobs(r *storeTest) {
-	r.setMaxRunning(1)
+	r.setMaxRunningPerUser(1)
 	jobs := r.enqueueAndGet(newDraft(withUID(1)), newDraft(withUID(1), withDelay(time.Second)),
 		newDraft(withUID(1), withDelay(time.Second), withPriority(6)))
 	r.claimJobs(9)
-	r.advanceAndPromote(time.Second)
+	r.advanceAndApplyDueChanges(time.Second)
 	checkEqual(r, "claimed when due", r.claimJobs(9), nil)
-	checkEqual(r, "nothing else is due", r.promoteUntilDone(), time.Hour)
+	checkEqual(r, "nothing else is due", r.applyDueChangesUntilDone(), time.Hour)
 	failed := r.settleJob(r.getJob(jobs[0].ID), exitOutcome(1))
 	checkEqual(r, "claimed", seqsOf(r.claimJobs(9)), []int64{jobs[2].Seq})
-	r.advanceAndPromote(time.Duration(failed.DueAt-r.store.Now()) * time.Millisecond)
+	r.advanceAndApplyDueChanges(time.Duration(failed.DueAt-r.store.Now()) * time.Millisecond)
 	checkEqual(r, "claimed when a retry is due", r.claimJobs(9), nil)
 	r.settleJob(r.getJob(jobs[2].ID), exitOutcome(0))
 	checkEqual(r, "claimed", seqsOf(r.claimJobs(9)), []int64{jobs[0].Seq})
 }
 
-func newOrderAppliesAtRunningLimit(r *storeTest) {
-	r.setMaxRunning(1)
+func newRankOrderAppliesAtRunningLimit(r *storeTest) {
+	r.setMaxRunningPerUser(1)
 	jobs := r.enqueueAndGet(newDraft(withUID(1), withPriority(9)))
 	r.claimJobs(1)
 	for p := range int64(4) {
@@ -343,14 +344,14 @@ func newOrderAppliesAtRunningLimit(r *storeTest) {
 		checkEqual(r, "claimed", seqsOf(r.claimJobs(9)), []int64{nextJob.Seq})
 	}
 	next(jobs[0], jobs[1])
-	r.must(r.store.SetRankOrder(r.Context(), priorityOrder))
-	r.rerank()
+	r.must(r.store.SetRankOrder(r.Context(), priorityRankOrder))
+	r.rerankAllJobs()
 	next(jobs[1], jobs[4])
 	next(jobs[4], jobs[3])
 }
 
-// rerank computes the ranks of all jobs again, after the scheduling settings have changed.
-func (r *storeTest) rerank() {
+// rerankAllJobs computes the ranks of all jobs again, after the scheduling settings have changed.
+func (r *storeTest) rerankAllJobs() {
 	r.Helper()
 	for more := true; more; {
 		var err error
@@ -361,7 +362,7 @@ func (r *storeTest) rerank() {
 
 // One claim checks only a limited number of jobs that a limit prevents from starting. AwaitJobs repeats the claim until
 // it finds a job that can start.
-func manyJobsOfOneUserDelayNoOther(r *storeTest) {
+func manyJobsOfOneUserDelayNoOtherUser(r *storeTest) {
 	const jobCount = 3000
 	drafts := make([]queue.Job, jobCount)
 	for i := range drafts {
@@ -369,7 +370,7 @@ func manyJobsOfOneUserDelayNoOther(r *storeTest) {
 	}
 	receipt := r.enqueueJobs(1, drafts...)
 	other := r.enqueueOne(withUID(2))
-	r.setMaxRunning(2)
+	r.setMaxRunningPerUser(2)
 	claimed := r.receiveAwaitedJobs("first Await", r.startAwait(r.Context(), 2))
 	checkEqual(r, "jobs of the first user", seqsOf(claimed), receipt.Seqs[:2])
 	checkEqual(r, "the second user's job", seqsOf(r.receiveAwaitedJobs("second Await", r.startAwait(r.Context(), 2))),
@@ -379,7 +380,7 @@ func manyJobsOfOneUserDelayNoOther(r *storeTest) {
 	again := r.enqueueOne(withUID(2))
 	checkEqual(r, "the second user's job after more jobs of the first", seqsOf(r.receiveAwaitedJobs("Await", result)),
 		[]int64{again.Seq})
-	r.setMaxRunning(0)
+	r.setMaxRunningPerUser(0)
 	checkEqual(r, "without the limit", seqsOf(r.receiveAwaitedJobs("without the limit", r.startAwait(r.Context(), 500))),
 		receipt.Seqs[2:502])
 }
@@ -389,7 +390,7 @@ func manyJobsOfOneUserDelayNoOther(r *storeTest) {
 func randomUserWalk(r *storeTest, steps int) {
 	rng := rand.New(rand.NewPCG(5, 8))
 	n, leased := 0, map[int64]queue.Job{}
-	turns := servedTurns{lastClaimByUID: map[int]int{}, previousClaimBySeq: map[int64]int{}}
+	turns := servedTurns{lastClaimNumberByUID: map[int]int{}, previousClaimNumberBySeq: map[int64]int{}}
 	some := func() (queue.Job, bool) {
 		if len(leased) == 0 {
 			return queue.Job{}, false
@@ -407,7 +408,7 @@ func randomUserWalk(r *storeTest, steps int) {
 			}
 		case 3, 4, 5:
 			want := rng.IntN(4)
-			expect := r.expectedClaim(n, want, leased, turns)
+			expect := r.expectedClaimSeqs(n, want, leased, turns)
 			got := r.claimJobs(want)
 			checkEqual(r, "claimed", seqsOf(got), expect)
 			for _, j := range got {
@@ -434,20 +435,20 @@ func randomUserWalk(r *storeTest, steps int) {
 			verb := []queue.Verb{queue.VerbCancel, queue.VerbHold, queue.VerbRelease, queue.VerbRetry, queue.VerbRemove,
 				queue.VerbEdit}[rng.IntN(6)]
 			p := int64(rng.IntN(9))
-			err := r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: verb, UID: testUID,
+			err := r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: verb, UID: testUID,
 				EditJob: func(j *queue.Job) error { j.Priority = p; return nil }})
 			if err != nil && !errors.Is(err, queue.ErrWrongState) && !errors.Is(err, store.ErrJobLeased) {
 				r.must(err)
 			}
 		case 10:
 			n = rng.IntN(4)
-			r.setMaxRunning(n)
+			r.setMaxRunningPerUser(n)
 		case 11:
-			r.jobOrder = []queue.RankOrder{r.jobOrder, defaultJobOrder, priorityOrder, enqueueAgingOrder}[rng.IntN(4)]
+			r.jobOrder = []queue.RankOrder{r.jobOrder, defaultJobOrder, priorityRankOrder, enqueueAgingRankOrder}[rng.IntN(4)]
 			r.must(r.store.SetRankOrder(r.Context(), r.jobOrder))
-			r.rerank()
+			r.rerankAllJobs()
 		default:
-			r.advanceAndPromote(time.Duration(rng.IntN(3000)) * time.Millisecond)
+			r.advanceAndApplyDueChanges(time.Duration(rng.IntN(3000)) * time.Millisecond)
 		}
 		if r.Failed() {
 			r.FailNow()
@@ -458,7 +459,7 @@ func randomUserWalk(r *storeTest, steps int) {
 
 // servedTurns records in what order the claims in one queue have served users, to predict which user is next in turn.
 type servedTurns struct {
-	claimCount         int           // number of jobs that recordClaimedTurn has recorded
-	lastClaimByUID     map[int]int   // by uid, the value of claimCount when a job of the user was last claimed
-	previousClaimBySeq map[int64]int // by job, the value in lastClaimByUID before the job was claimed
+	claimCount               int           // number of jobs that recordClaimedTurn has recorded
+	lastClaimNumberByUID     map[int]int   // by uid, the value of claimCount when a job of the user was last claimed
+	previousClaimNumberBySeq map[int64]int // by job, the value in lastClaimNumberByUID before the job was claimed
 }

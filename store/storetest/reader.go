@@ -11,7 +11,7 @@ import (
 )
 
 var readerTests = []contractTest{
-	{name: "a new event closes the channels of all earlier LastEvent calls", run: newEventClosesEarlierChannels},
+	{name: "a new event closes the channels of all earlier LastEvent calls", run: newEventClosesEarlierEventChannels},
 	{name: "List returns pages, newest jobs first", run: listReturnsPages},
 	{name: "a page contains up to MaxPageRows jobs", run: pageHoldsMaxPageRows},
 	{name: "List applies every filter", run: listAppliesFilters},
@@ -19,12 +19,12 @@ var readerTests = []contractTest{
 	{name: "Screen returns the first jobs of each part", run: screenReturnsFirstJobsPerSection},
 	{name: "the size of a page is limited in bytes", run: pageBytesAreLimited},
 	{name: "only GetFull and claims return a job's env and stdin", run: onlyGetFullReturnsJobInput},
-	{name: "History returns pages", run: historyIsReadInPages},
-	{name: "the counts follow every change of state", run: countsFollowChanges},
-	{name: "Oldest returns when the longest wait began", run: oldestReadyIsLongestWait},
+	{name: "History returns pages", run: attemptHistoryIsReadInPages},
+	{name: "the counts follow every change of state", run: jobCountsFollowChanges},
+	{name: "Oldest returns when the longest wait began", run: oldestReadySinceFindsLongestWait},
 	{name: "event numbers have no gaps, and events of removed jobs stay", run: eventNumbersHaveNoGaps},
-	{name: "a watch reports every change of its jobs", run: watchReportsEveryChange},
-	{name: "watches are independent of each other", run: watchesAreIndependent},
+	{name: "a watch reports every change of its jobs", run: jobWatchReportsEveryChange},
+	{name: "watches are independent of each other", run: jobWatchesAreIndependent},
 }
 
 func (r *storeTest) listPage(f store.Filter) store.JobPage {
@@ -106,14 +106,14 @@ func screenReturnsFirstJobsPerSection(r *storeTest) {
 	r.advanceClock(time.Second)
 	dead2 := r.runJob(exitOutcome(2), withMaxAttempts(1))
 	cancelled := r.enqueueOne()
-	r.must(r.store.ChangeJob(r.Context(), cancelled.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
+	r.must(r.store.ChangeJob(r.Context(), cancelled.Seq, store.JobChange{Verb: queue.VerbCancel, UID: testUID}))
 	r.enqueueOne()
 	running := r.startJob(r.claimOne())
 	low, high := r.enqueueOne(withPriority(1)), r.enqueueOne(withPriority(9))
 	other := r.enqueueOne(withPriority(5), func(j *queue.Job) { j.UID = 7 })
 	late, soon := r.enqueueOne(withDelay(time.Hour)), r.enqueueOne(withDelay(time.Minute))
 	held := r.enqueueOne()
-	r.must(r.store.ChangeJob(r.Context(), held.Seq, store.Change{Verb: queue.VerbHold, UID: testUID}))
+	r.must(r.store.ChangeJob(r.Context(), held.Seq, store.JobChange{Verb: queue.VerbHold, UID: testUID}))
 	get := func(jobs ...queue.Job) (list []queue.Job) {
 		for _, j := range jobs {
 			list = append(list, r.getJob(j.ID))
@@ -146,7 +146,7 @@ func screenReturnsFirstJobsPerSection(r *storeTest) {
 	checkEqual(r, "large jobs of other users do not shorten the part", seqsOf(mine.Ready),
 		seqsOf([]queue.Job{big, big2, high, other, low}))
 	for _, j := range []queue.Job{big, big2} {
-		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
+		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbCancel, UID: testUID}))
 	}
 	r.claimOne() // the job is leased, but was not reported as started
 	checkEqual(r, "next jobs, leased or not", read(5).Ready, get(high, other, low))
@@ -199,7 +199,7 @@ func listAppliesFilters(r *storeTest) {
 		checkEqual(r, "filtered by "+c.name, r.listAll(c.filter), c.want)
 		c.filter.Limit = 1
 		checkEqual(r, "filtered in pages of one job by "+c.name, r.listAll(c.filter), c.want)
-		checkEqual(r, "selected in pages of one job by "+c.name, r.listAllRefs(c.filter), jobRefsOf(c.want))
+		checkEqual(r, "selected in pages of one job by "+c.name, r.listAllJobRefs(c.filter), jobRefsOf(c.want))
 	}
 	for _, f := range []store.Filter{{Limit: 0}, {Limit: -1}, {Limit: store.MaxPageRows + 1}} {
 		_, err := r.store.List(r.Context(), f)
@@ -213,8 +213,8 @@ func listAppliesFilters(r *storeTest) {
 	r.checkError("select by a long pattern", err, queue.CodeInvalid, "id_glob")
 }
 
-// listAllRefs lists all jobs that match a filter, over all pages.
-func (r *storeTest) listAllRefs(f store.Filter) (refs []store.JobRef) {
+// listAllJobRefs lists all jobs that match a filter, over all pages.
+func (r *storeTest) listAllJobRefs(f store.Filter) (refs []store.JobRef) {
 	r.Helper()
 	for {
 		page, err := r.store.ListRefs(r.Context(), f)
@@ -276,9 +276,9 @@ func pageBytesAreLimited(r *storeTest) {
 	}
 	jobs := r.enqueueAndGet(text(250_000), text(200_000), text(150_000))
 	last := newDraft(withID("last"), func(j *queue.Job) { j.Command = "" })
-	fits := store.MaxPageTextBytes - store.JobTextSize(&last)
+	fits := store.MaxPageTextBytes - store.JobTextBytes(&last)
 	for i := range jobs {
-		fits -= store.JobTextSize(&jobs[i])
+		fits -= store.JobTextBytes(&jobs[i])
 	}
 	last.Command = strings.Repeat("x", fits)
 	last = r.enqueueAndGet(last)[0]
@@ -298,12 +298,12 @@ func pageBytesAreLimited(r *storeTest) {
 	})
 	checkEqual(r, "a job larger than a page", seqsOf(r.listPage(store.Filter{Limit: 9}).Jobs), []int64{huge.Seq})
 	checkEqual(r, "all", len(r.listAll(store.Filter{})), 5)
-	checkEqual(r, "selected", len(r.listAllRefs(store.Filter{Limit: 9})), 5)
+	checkEqual(r, "selected", len(r.listAllJobRefs(store.Filter{Limit: 9})), 5)
 }
 
 // A history begins with the newest attempts. Each page of it is limited to a number of
 // attempts and a number of bytes.
-func historyIsReadInPages(r *storeTest) {
+func attemptHistoryIsReadInPages(r *storeTest) {
 	j := r.enqueueOne()
 	for n := range 7 {
 		e := r.newSettlement(r.claimOne(), outcomeOfCause(queue.EndStopped))
@@ -335,7 +335,7 @@ func historyIsReadInPages(r *storeTest) {
 	}
 }
 
-func countsFollowChanges(r *storeTest) {
+func jobCountsFollowChanges(r *storeTest) {
 	states := func(subject string, want map[queue.State]int64) {
 		r.Helper()
 		var stateCounts [queue.Cancelled + 1]int64
@@ -356,17 +356,17 @@ func countsFollowChanges(r *storeTest) {
 	states("a failure", map[queue.State]int64{queue.Pending: 2, queue.Failed: 1})
 	r.settleJob(jobs[1], exitOutcome(0))
 	states("a success", map[queue.State]int64{queue.Pending: 1, queue.Failed: 1, queue.Completed: 1})
-	r.must(r.store.ChangeJob(r.Context(), jobs[1].Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
+	r.must(r.store.ChangeJob(r.Context(), jobs[1].Seq, store.JobChange{Verb: queue.VerbRetry, UID: testUID}))
 	states("a revival", map[queue.State]int64{queue.Pending: 2, queue.Failed: 1})
-	r.must(r.store.ChangeJob(r.Context(), jobs[0].Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
+	r.must(r.store.ChangeJob(r.Context(), jobs[0].Seq, store.JobChange{Verb: queue.VerbCancel, UID: testUID}))
 	states("a cancel", map[queue.State]int64{queue.Pending: 2, queue.Cancelled: 1})
-	r.must(r.store.ChangeJob(r.Context(), jobs[0].Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
+	r.must(r.store.ChangeJob(r.Context(), jobs[0].Seq, store.JobChange{Verb: queue.VerbRemove, UID: testUID}))
 	states("a removal", map[queue.State]int64{queue.Pending: 2})
 	checkEqual(r, "jobs ever enqueued", r.store.Counts().JobsEverEnqueued, 3)
 }
 
 // OldestReadySince returns the time at which the longest-waiting job started to wait.
-func oldestReadyIsLongestWait(r *storeTest) {
+func oldestReadySinceFindsLongestWait(r *storeTest) {
 	oldest := func(subject string, want queue.UnixMillis) {
 		r.Helper()
 		got, err := r.store.OldestReadySince(r.Context())
@@ -377,10 +377,10 @@ func oldestReadyIsLongestWait(r *storeTest) {
 	begin := r.store.Now()
 	first := r.enqueueOne(withDelay(time.Minute))
 	oldest("while the only job is not due", 0)
-	r.advanceAndPromote(time.Second)
+	r.advanceAndApplyDueChanges(time.Second)
 	r.enqueueOne(withPriority(9))
 	oldest("of a waiting job and a job that is not due", begin+1000)
-	r.advanceAndPromote(time.Minute)
+	r.advanceAndApplyDueChanges(time.Minute)
 	oldest("of a waiting job and a job that was due later", begin+1000)
 	r.settleJob(r.startJob(r.claimOne()), exitOutcome(0))
 	oldest("when only the job that was due later waits", first.RunAt)
@@ -392,7 +392,7 @@ func eventNumbersHaveNoGaps(r *storeTest) {
 	r.enqueueAndGet(newDraft(), newDraft(), newDraft())
 	for _, j := range r.claimJobs(3) {
 		r.settleJob(r.startJob(j), exitOutcome(0))
-		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
+		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbRemove, UID: testUID}))
 	}
 	checkEqual(r, "events in all", len(r.newEvents()), 3+3+3+3)
 	all, err := r.store.Events(r.Context(), 0, 100)
@@ -409,8 +409,8 @@ func eventNumbersHaveNoGaps(r *storeTest) {
 	}
 }
 
-// tryReceive receives a value from a watch without waiting. It reports whether it received a value.
-func tryReceive(w *store.JobWatch) bool {
+// tryReceiveChange receives a value from a watch without waiting. It reports whether it received a value.
+func tryReceiveChange(w *store.JobWatch) bool {
 	select {
 	case <-w.C:
 		return true
@@ -419,7 +419,7 @@ func tryReceive(w *store.JobWatch) bool {
 	}
 }
 
-func watchReportsEveryChange(r *storeTest) {
+func jobWatchReportsEveryChange(r *storeTest) {
 	j := r.enqueueOne(withExpiry(r.store.Now() + 60_000))
 	late := r.enqueueOne(withDelay(time.Hour), withExpiry(r.store.Now()+60_001))
 	w := r.store.WatchJobs([]int64{j.Seq, late.Seq})
@@ -430,7 +430,7 @@ func watchReportsEveryChange(r *storeTest) {
 		r.Helper()
 		receive(r, "hint of "+subject, w.C)
 		checkEqual(r, "changed by "+subject, w.ChangedJobs(), []int64{want.Seq})
-		for tryReceive(w) { // the same change may have sent a second value
+		for tryReceiveChange(w) { // the same change may have sent a second value
 			checkEqual(r, "changed since "+subject, w.ChangedJobs(), nil)
 		}
 	}
@@ -439,39 +439,39 @@ func watchReportsEveryChange(r *storeTest) {
 	hinted("a start", j)
 	r.settleJob(claimed, exitOutcome(1))
 	hinted("an end", j)
-	r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
+	r.must(r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbCancel, UID: testUID}))
 	hinted("a cancel", j)
-	r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
+	r.must(r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbRetry, UID: testUID}))
 	hinted("a retry", j)
 	r.settleJob(r.claimOne(), exitOutcome(0))
 	hinted("an end of a reserved job", j)
-	r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
+	r.must(r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbRemove, UID: testUID}))
 	hinted("a removal", j)
-	r.advanceAndPromote(time.Minute + time.Millisecond)
+	r.advanceAndApplyDueChanges(time.Minute + time.Millisecond)
 	hinted("an expiry", late)
 }
 
-func watchesAreIndependent(r *storeTest) {
+func jobWatchesAreIndependent(r *storeTest) {
 	j := r.enqueueOne()
 	first, second := r.store.WatchJobs([]int64{j.Seq}), r.store.WatchJobs([]int64{j.Seq})
 	other := r.store.WatchJobs([]int64{1 << 40}) // no job has this number (seq), so this watch never sends a value
 	for _, w := range []*store.JobWatch{first, second, other} {
 		defer w.Stop()
 		w.ChangedJobs()
-		tryReceive(w)
+		tryReceiveChange(w)
 	}
-	r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
+	r.must(r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbCancel, UID: testUID}))
 	receive(r, "first watch", first.C)
 	receive(r, "second watch", second.C)
 	second.ChangedJobs()
 	first.Stop()
-	r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
+	r.must(r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbRetry, UID: testUID}))
 	receive(r, "watch after another one has stopped", second.C)
 	checkEqual(r, "changed", second.ChangedJobs(), []int64{j.Seq})
-	checkEqual(r, "value of a watch without jobs", tryReceive(other), false)
+	checkEqual(r, "value of a watch without jobs", tryReceiveChange(other), false)
 }
 
-func newEventClosesEarlierChannels(r *storeTest) {
+func newEventClosesEarlierEventChannels(r *storeTest) {
 	r.enqueueOne()
 	last, first := r.store.LastEventSeq()
 	again, second := r.store.LastEventSeq()

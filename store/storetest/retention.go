@@ -10,8 +10,8 @@ import (
 
 var retentionTests = []contractTest{
 	{name: "jobs of a queue with its own retention are counted and trimmed separately", run: queueRetentionIsSeparate},
-	{name: "TrimJobs removes the jobs that ended first", run: trimJobsStartsWithOldest},
-	{name: "Purge removes the jobs that ended first", run: purgeStartsWithOldest},
+	{name: "TrimJobs removes the jobs that ended first", run: trimEndedJobsStartsWithOldest},
+	{name: "Purge removes the jobs that ended first", run: purgeStartsWithOldestJobs},
 	{name: "Purge removes only ended jobs", run: purgeRemovesOnlyEndedJobs},
 	{name: "Purge leaves the number of jobs that the filter keeps", run: purgeKeepsJobs},
 	{name: "TrimOutputs removes the oldest outputs", run: trimOutputsStartsWithOldest},
@@ -36,7 +36,7 @@ func purgeKeepsJobs(r *storeTest) {
 	checkEqual(r, "purged jobs", got, []int{0, 0, 0, 1, 1, 0, 0, 2})
 }
 
-func purgeStartsWithOldest(r *storeTest) {
+func purgeStartsWithOldestJobs(r *storeTest) {
 	var jobs []queue.Job
 	for i, end := range []queue.AttemptOutcome{exitOutcome(0), outcomeOfCause(queue.EndKilled), exitOutcome(0),
 		exitOutcome(0)} {
@@ -77,7 +77,7 @@ func purgeStartsWithOldest(r *storeTest) {
 	r.checkErrorCode("history of a purged job", err, queue.CodeNotFound)
 }
 
-func trimJobsStartsWithOldest(r *storeTest) {
+func trimEndedJobsStartsWithOldest(r *storeTest) {
 	r.must(r.store.SetQueue(r.Context(), "own", store.QueueRule{Weight: 1, Retention: store.Retention{MaxJobs: 1}}))
 	var ownSeqs, otherSeqs []int64
 	for i := range 10 {
@@ -126,14 +126,14 @@ func trimJobsStartsWithOldest(r *storeTest) {
 	checkEqual(r, "more to remove when no job may be kept", []bool{trim("own", 0, 9), trim("", 0, 9)},
 		[]bool{false, false})
 	wantLeft("dead jobs are never trimmed")
-	r.checkOwnRetentionQueues()
+	r.checkQueuesWithOwnRetention()
 }
 
 func purgeRemovesOnlyEndedJobs(r *storeTest) {
 	for _, s := range []queue.State{queue.Failed, queue.Held, queue.Dead, queue.Pending} {
 		r.newJobInState(s)
 	}
-	r.advanceAndPromote(time.Hour)
+	r.advanceAndApplyDueChanges(time.Hour)
 	all := append(queue.States(), queue.Completed)
 	r.checkStoreUnchanged(func() {
 		n, err := r.store.PurgeEndedJobs(r.Context(), store.EndedJobFilter{States: []queue.State{queue.Failed, queue.Held,
@@ -219,7 +219,7 @@ func trimOutputsStartsWithOldest(r *storeTest) {
 	refs, err := r.store.DeletableOutputs(r.Context(), 9)
 	r.must(err)
 	checkEqual(r, "deletable files", refs, []string{"1-1"})
-	r.must(r.store.ChangeJob(r.Context(), jobs[jobCount-1].Seq, store.Change{Verb: queue.VerbRemove}))
+	r.must(r.store.ChangeJob(r.Context(), jobs[jobCount-1].Seq, store.JobChange{Verb: queue.VerbRemove}))
 	checkEqual(r, "bytes after removing a job", r.store.Counts().OutputBytes, 30)
 }
 
@@ -251,7 +251,7 @@ func queueRetentionIsSeparate(r *storeTest) {
 		r.must(err)
 		checkEqual(r, "number of ended jobs", n, want)
 	}
-	r.checkOwnRetentionQueues(store.OwnRetentionQueue{Name: "own", EndedJobs: 2, OutputBytes: 8})
+	r.checkQueuesWithOwnRetention(store.OwnRetentionQueue{Name: "own", EndedJobs: 2, OutputBytes: 8})
 	screen, err := r.store.ReadScreen(r.Context(), store.ScreenFilter{RowsPerPart: 9})
 	r.must(err)
 	checkEqual(r, "jobs that ended last", seqsOf(screen.CompletedOrCancelled), []int64{second.Seq, plain.Seq, first.Seq})
@@ -264,9 +264,9 @@ func queueRetentionIsSeparate(r *storeTest) {
 	}
 	trim(8)
 	checkEqual(r, "output bytes when all outputs fit", r.getJob(first.ID).OutputBytes, 4)
-	r.checkOwnRetentionQueues(store.OwnRetentionQueue{Name: "own", EndedJobs: 2, OutputBytes: 8})
+	r.checkQueuesWithOwnRetention(store.OwnRetentionQueue{Name: "own", EndedJobs: 2, OutputBytes: 8})
 	trim(7)
-	r.checkOwnRetentionQueues(store.OwnRetentionQueue{Name: "own", EndedJobs: 2, OutputBytes: 4})
+	r.checkQueuesWithOwnRetention(store.OwnRetentionQueue{Name: "own", EndedJobs: 2, OutputBytes: 4})
 	checkEqual(r, "output bytes after trimming the queue",
 		[]int64{r.getJob(first.ID).OutputBytes, r.getJob(second.ID).OutputBytes, r.getJob(plain.ID).OutputBytes,
 			r.getJob(dead.ID).OutputBytes},

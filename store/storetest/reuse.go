@@ -14,7 +14,7 @@ var identityReuseTests = []contractTest{
 		run: reusedScheduleNameAffectsNoOldJobs},
 	{name: "a schedule does not affect leased jobs of the former owner of its user's uid",
 		run: reusedUIDKeepsLeasedJobsOfSchedule},
-	{name: "waiting hooks of a former owner do not count for the next owner of the uid", run: reusedUIDHasNoHooks},
+	{name: "waiting hooks of a former owner do not count for the next owner of the uid", run: reusedUIDInheritsNoHookJobs},
 }
 
 // replaceSchedule removes the schedule "n" and adds a schedule with the same name that belongs to the user newOwnerUID.
@@ -38,7 +38,7 @@ func reusedScheduleNameAffectsNoOldJobs(r *storeTest) {
 	checkEqual(r, "claimed jobs", len(claimed), 2)
 	r.replaceSchedule(3, store.OverlapReplace)
 	fired := r.runNextOccurrence("n")
-	checkEqual(r, "leased jobs to be ended", fired.LeasedJobSeqs, nil)
+	checkEqual(r, "leased jobs to be ended", fired.JobSeqsToCancel, nil)
 	checkEqual(r, "outcome", fired.Records[0].Outcome, store.OutcomeEnqueued)
 	for i, overlap := range []store.OverlapPolicy{store.OverlapSkip, store.OverlapQueue} {
 		r.replaceSchedule(4+i, overlap)
@@ -47,7 +47,7 @@ func reusedScheduleNameAffectsNoOldJobs(r *storeTest) {
 		checkEqual(r, "state with overlap "+string(overlap), r.getJob(run.JobID).State, queue.Pending)
 	}
 	r.replaceSchedule(1, store.OverlapReplace)
-	checkEqual(r, "leased jobs of the owner's earlier schedule", r.runNextOccurrence("n").LeasedJobSeqs,
+	checkEqual(r, "leased jobs of the owner's earlier schedule", r.runNextOccurrence("n").JobSeqsToCancel,
 		[]int64{first.JobSeq})
 	r.checkJobCounts()
 }
@@ -59,10 +59,10 @@ func reusedUIDKeepsLeasedJobsOfSchedule(r *storeTest) {
 	r.putSchedule("n", func(s *store.Schedule) { s.OwnerUID = 7 })
 	first := r.runNextOccurrence("n").Records[0]
 	claimed := r.claimJobs(2)
-	r.disownUntilDone(7)
+	r.disownJobsUntilDone(7)
 	r.replaceSchedule(7, store.OverlapReplace)
 	fired := r.runNextOccurrence("n")
-	checkEqual(r, "leased jobs to be ended", fired.LeasedJobSeqs, nil)
+	checkEqual(r, "leased jobs to be ended", fired.JobSeqsToCancel, nil)
 	checkEqual(r, "number of records", len(fired.Records), 1)
 	for _, j := range claimed {
 		r.settleJob(j, exitOutcome(0))
@@ -73,11 +73,11 @@ func reusedUIDKeepsLeasedJobsOfSchedule(r *storeTest) {
 
 // Waiting hook jobs of the former owner of a uid do not count toward the limit of the next owner. This holds whichever
 // account runs the hook jobs, and even if a hook job is leased during DisownJobs.
-func reusedUIDHasNoHooks(r *storeTest) {
+func reusedUIDInheritsNoHookJobs(r *storeTest) {
 	r.installHooks(0)
 	hooks := func(n, uid int) (drafts []queue.Job) {
 		for range n {
-			drafts = append(drafts, newDraft(withUID(uid), withHooks(queue.IsHook),
+			drafts = append(drafts, newDraft(withUID(uid), withHooks(queue.IsHookJob),
 				func(j *queue.Job) { j.Queue, j.HookUID = queue.HookQueue, 7 }))
 		}
 		return drafts
@@ -96,7 +96,7 @@ func reusedUIDHasNoHooks(r *storeTest) {
 		checkEqual(r, "event after the cancellation, "+when, events[len(events)-1].Kind, want)
 	}
 	hookEvents("before the change of owner", "alice", queue.EventHookDropped)
-	r.disownUntilDone(7)
+	r.disownJobsUntilDone(7)
 	hookEvents("by the next owner", "bob", queue.EventEnqueued)
 	r.exchange(store.LeaseReport{ReleasedLeases: leasesOf(leased)})
 	hookEvents("after the leased hooks were given back", "bob", queue.EventEnqueued)

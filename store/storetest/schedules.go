@@ -16,19 +16,20 @@ var scheduleTests = []contractTest{
 	{name: "the number of schedules is limited per user", run: schedulesPerUserAreLimited},
 	{name: "Schedules returns pages, ordered by name", run: schedulesAreListedInPages},
 	{name: "DueSchedules returns the due schedules and when the next one is due", run: dueSchedulesAreReturned},
-	{name: "PromoteHints sends a hint for a schedule that is due earlier", run: earlierScheduleSendsPromoteHint},
+	{name: "PromoteHints sends a hint for a schedule that is due earlier", run: earlierScheduleSendsDueChangeHint},
 	{name: "an occurrence runs once", run: occurrenceRunsOnce},
 	{name: "overlap skip: an occurrence is skipped while the previous job is unfinished", run: overlapSkipSkipsOccurrence},
 	{name: "overlap queue: an occurrence waits for the previous job", run: overlapQueueWaitsForPreviousJob},
-	{name: "overlap replace: an occurrence cancels a waiting job and returns a leased one", run: overlapReplaceCancels},
+	{name: "overlap replace: an occurrence cancels a waiting job and returns a leased one",
+		run: overlapReplaceCancelsPreviousJob},
 	{name: "overlap replace: the previous job stays if the new one is rejected", run: rejectedOccurrenceReplacesNoJob},
 	{name: "jobs of a schedule depend on the jobs that it names", run: scheduledJobsHaveDependencies},
 	{name: "occurrences that are caught up run one after another", run: occurrencesRunInSequence},
 	{name: "an occurrence in a full queue is recorded as refused", run: fullQueueRefusesOccurrence},
 	{name: "an occurrence whose id is in use gets another id", run: occurrenceJobGetsUnusedID},
 	{name: "a run that a user requests does not change the schedule", run: requestedOccurrenceKeepsSchedule},
-	{name: "a paused schedule runs nothing until it is resumed", run: pausedScheduleRunsNothing},
-	{name: "the newest MaxOccurrenceRecords records are kept", run: newestRecordsAreKept},
+	{name: "a paused schedule runs nothing until it is resumed", run: pausedScheduleRunsNoOccurrence},
+	{name: "the newest MaxOccurrenceRecords records are kept", run: newestOccurrenceRecordsAreKept},
 	{name: "an at-boot schedule is due after the next boot", run: bootScheduleIsDueAfterBoot},
 	{name: "Disown pauses the former owner's schedules", run: disownPausesSchedules},
 }
@@ -69,7 +70,7 @@ func occurrencesAt(s store.Schedule, plannedTimes ...queue.UnixMillis) store.Occ
 	f := store.OccurrenceRequest{
 		ScheduleName: s.Name, Generation: s.Generation, ExpectedLastOccurrenceAt: s.LastOccurrenceAt,
 		ExpectedLastBootID: s.LastBootID, NewLastBootID: s.LastBootID,
-		LastOccurrenceAt: s.LastOccurrenceAt, Occurrences: plannedTimes,
+		LastOccurrenceAt: s.LastOccurrenceAt, OccurrencesToRun: plannedTimes,
 		CandidateJobID: func(plannedTime queue.UnixMillis, n int) string {
 			return fmt.Sprintf("%s@%d", s.Name, plannedTime) + strings.Repeat("-", min(1, n-1)) +
 				strings.TrimPrefix(fmt.Sprint(n), "1")
@@ -100,14 +101,14 @@ func (r *storeTest) occurrenceOutcomes(scheduleName string) (outcomes []string) 
 }
 
 // newScheduleEvents returns the events about schedules since the last call of newScheduleEvents or newEvents.
-func (r *storeTest) newScheduleEvents() (list []string) {
+func (r *storeTest) newScheduleEvents() (eventTexts []string) {
 	r.Helper()
 	for _, e := range r.newEvents() {
 		if e.Detail.ScheduleName != "" {
-			list = append(list, fmt.Sprintf("%s %s %s", e.Kind, e.Detail.ScheduleName, e.JobID))
+			eventTexts = append(eventTexts, fmt.Sprintf("%s %s %s", e.Kind, e.Detail.ScheduleName, e.JobID))
 		}
 	}
-	return list
+	return eventTexts
 }
 
 func scheduleIsStoredUnchanged(r *storeTest) {
@@ -238,8 +239,8 @@ func dueSchedulesAreReturned(r *storeTest) {
 	check("all are due", 9, 8*time.Minute, "soon", "of-another", "late", "of-another-2")
 }
 
-func earlierScheduleSendsPromoteHint(r *storeTest) {
-	r.promoteUntilDone()
+func earlierScheduleSendsDueChangeHint(r *storeTest) {
+	r.applyDueChangesUntilDone()
 	select {
 	case <-r.store.DueChangeHints():
 	default:
@@ -255,7 +256,7 @@ func occurrenceRunsOnce(r *storeTest) {
 	f := occurrencesAt(s, s.NextOccurrenceAt+60_000)
 	f.MissedOccurrences = []queue.UnixMillis{s.NextOccurrenceAt}
 	fired := r.runOccurrences(f)
-	if !fired.WasCarriedOut || len(fired.Records) != 1 {
+	if !fired.RequestCarriedOut || len(fired.Records) != 1 {
 		r.Fatalf("got result %+v, want one run", fired)
 	}
 	j := r.getJob(fired.Records[0].JobID)
@@ -302,7 +303,7 @@ func overlapSkipSkipsOccurrence(r *storeTest) {
 	checkEqual(r, "while the previous job waits for its retry", r.runNextOccurrence("nightly").Records[0].Outcome,
 		store.OutcomeSkipped)
 	r.advanceClock(time.Minute)
-	r.promoteUntilDone()
+	r.applyDueChangesUntilDone()
 	r.settleJob(r.claimOne(), exitOutcome(0))
 	checkEqual(r, "after the previous job has ended", r.runNextOccurrence("nightly").Records[0].Outcome,
 		store.OutcomeEnqueued)
@@ -326,13 +327,13 @@ func overlapQueueWaitsForPreviousJob(r *storeTest) {
 			end = outcomeOfCause(queue.EndKilled) // the next job starts whatever the outcome of this job is
 		}
 		r.settleJob(r.startJob(j), end)
-		r.promoteUntilDone()
+		r.applyDueChangesUntilDone()
 	}
 	checkEqual(r, "after all jobs have ended", r.runNextOccurrence("nightly").Records[0].Outcome, store.OutcomeEnqueued)
 	checkEqual(r, "blocked jobs after all jobs have ended", r.store.Counts().JobsByState[queue.Blocked], int64(0))
 }
 
-func overlapReplaceCancels(r *storeTest) {
+func overlapReplaceCancelsPreviousJob(r *storeTest) {
 	r.putSchedule("nightly", withOverlap(store.OverlapReplace))
 	first := r.runNextOccurrence("nightly").Records[0]
 	second := r.runNextOccurrence("nightly").Records[0]
@@ -346,7 +347,7 @@ func overlapReplaceCancels(r *storeTest) {
 		}
 		before, runs := r.getSchedule("nightly")
 		fired := r.runNextOccurrence("nightly")
-		checkEqual(r, "while the previous job is "+what, fired, store.OccurrenceResult{LeasedJobSeqs: []int64{claimed.Seq}})
+		checkEqual(r, "while the previous job is "+what, fired, store.OccurrenceResult{JobSeqsToCancel: []int64{claimed.Seq}})
 		after, now := r.getSchedule("nightly")
 		checkEqual(r, "schedule", after, before)
 		checkEqual(r, "records", now, runs)
@@ -378,7 +379,7 @@ func rejectedOccurrenceReplacesNoJob(r *storeTest) {
 	checkEqual(r, "state of the previous job after the rejection", r.getJob(first.JobID).State, queue.Pending)
 	claimed := r.startJob(r.claimOne())
 	fired := r.runNextOccurrence("kept")
-	checkEqual(r, "while a running job keeps its unique key", []any{fired.Records[0].Outcome, fired.LeasedJobSeqs},
+	checkEqual(r, "while a running job keeps its unique key", []any{fired.Records[0].Outcome, fired.JobSeqsToCancel},
 		[]any{store.OutcomeRefused, []int64(nil)})
 	r.checkErrorCode("requested by a user while the previous job runs", fireRequested("kept"), queue.CodeExists)
 	r.settleJob(claimed, exitOutcome(0))
@@ -389,14 +390,14 @@ func rejectedOccurrenceReplacesNoJob(r *storeTest) {
 	checkEqual(r, "the replaced job does not keep its unique key", []any{third.Outcome, r.getJob(second.JobID).State},
 		[]any{store.OutcomeEnqueued, queue.Cancelled})
 	claimed = r.startJob(r.claimOne())
-	checkEqual(r, "leased job that must end first", r.runNextOccurrence("free").LeasedJobSeqs, []int64{claimed.Seq})
+	checkEqual(r, "leased job that must end first", r.runNextOccurrence("free").JobSeqsToCancel, []int64{claimed.Seq})
 	r.enqueueOne()
 	s, _ := r.getSchedule("free")
 	r.advanceClock(time.Minute)
 	f := occurrencesAt(s, s.NextOccurrenceAt)
 	f.MaxPendingJobs = 1
 	fired = r.runOccurrences(f)
-	checkEqual(r, "in a full queue while the previous job runs", []any{fired.Records[0].Outcome, fired.LeasedJobSeqs},
+	checkEqual(r, "in a full queue while the previous job runs", []any{fired.Records[0].Outcome, fired.JobSeqsToCancel},
 		[]any{store.OutcomeRefused, []int64(nil)})
 	checkEqual(r, "state of the running job", r.getJob(claimed.ID).State, queue.Processing)
 	checkEqual(r, "outcomes", r.occurrenceOutcomes("free"), []string{"refused", "fired", "fired"})
@@ -423,8 +424,8 @@ func scheduledJobsHaveDependencies(r *storeTest) {
 	for _, run := range []store.OccurrenceRecord{first, second} {
 		checkEqual(r, "state of a job that depends on the parent", r.getJob(run.JobID).State, queue.Blocked)
 	}
-	r.must(r.store.ChangeJob(r.Context(), parent.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
-	r.promoteUntilDone()
+	r.must(r.store.ChangeJob(r.Context(), parent.Seq, store.JobChange{Verb: queue.VerbRemove, UID: testUID}))
+	r.applyDueChangesUntilDone()
 	for _, run := range []store.OccurrenceRecord{first, second} {
 		checkEqual(r, "state and reason after the parent was removed",
 			[]any{r.getJob(run.JobID).State, r.getJob(run.JobID).Reason},
@@ -445,7 +446,7 @@ func occurrencesRunInSequence(r *storeTest) {
 		checkEqual(r, "claimed job", j.ID, run.JobID)
 		checkEqual(r, fmt.Sprintf("jobs claimed while job %d is leased", i), len(r.claimJobs(9)), 0)
 		r.settleJob(r.startJob(j), exitOutcome(0))
-		r.promoteUntilDone()
+		r.applyDueChangesUntilDone()
 	}
 	r.runNextOccurrence("nightly") // the job of this occurrence does not end
 	s, _ = r.getSchedule("nightly")
@@ -506,7 +507,7 @@ func requestedOccurrenceKeepsSchedule(r *storeTest) {
 	checkEqual(r, "outcomes", r.occurrenceOutcomes("nightly"), []string{"skipped", "fired"})
 }
 
-func newestRecordsAreKept(r *storeTest) {
+func newestOccurrenceRecordsAreKept(r *storeTest) {
 	s := r.putSchedule("nightly")
 	r.putSchedule("other")
 	r.runNextOccurrence("other")
@@ -542,8 +543,8 @@ func bootScheduleIsDueAfterBoot(r *storeTest) {
 	}
 	f := occurrencesAt(s, r.store.Now())
 	f.NextOccurrenceAt, f.NextDueAt, f.NewLastBootID = 0, 0, "two"
-	checkEqual(r, "fired", r.runOccurrences(f).WasCarriedOut, true)
-	checkEqual(r, "fired again", r.runOccurrences(f).WasCarriedOut, false)
+	checkEqual(r, "fired", r.runOccurrences(f).RequestCarriedOut, true)
+	checkEqual(r, "fired again", r.runOccurrences(f).RequestCarriedOut, false)
 	names, _ := r.dueSchedules("two", 9)
 	checkEqual(r, "due schedules on that boot, after the occurrence has run", len(names), 0)
 }

@@ -12,24 +12,24 @@ import (
 var settleTests = []contractTest{
 	{name: "a started job is in the state processing", run: startedJobIsProcessing},
 	{name: "the end of an attempt is recorded as decided", run: attemptEndIsRecordedAsDecided},
-	{name: "a job that never started gets no attempt and no event", run: unstartedJobGetsNoAttempt},
+	{name: "a job that never started gets no attempt and no event", run: unstartedJobGetsNoAttemptRecord},
 	{name: "a job whose uid belongs to another account is held instead of started", run: disownedJobDoesNotStart},
 	{name: "a job fails after MaxShortages shortages in a row", run: consecutiveShortagesAreCounted},
 	{name: "a reserved job can be cancelled through its lease, a running job cannot", run: reservedJobCanBeCancelled},
 	{name: "a job's end time is that of its attempt", run: jobEndsWhenItsAttemptEnds},
 	{name: "a job that always fails is dead after its last attempt", run: failingJobIsDeadAfterLastAttempt},
-	{name: "an attempt is returned complete", run: attemptIsReturnedComplete},
+	{name: "an attempt is returned complete", run: attemptIsReturnedWithAllFields},
 	{name: "the last reported progress stays until the next attempt", run: progressIsKeptUntilNextAttempt},
-	{name: "a result counts as output and is removed with it", run: resultCountsAsOutput},
+	{name: "a result counts as output and is removed with it", run: jobResultCountsAsOutput},
 	{name: "a retry continues the numbers of the attempts", run: retryContinuesAttemptNumbers},
 	{name: "a report with a stale lease changes nothing", run: staleLeaseChangesNothing},
 	{name: "a late report of an older attempt is rejected", run: lateReportIsRejected},
 	{name: "one Exchange applies all parts of its report", run: exchangeAppliesWholeReport},
 	{name: "an Exchange can claim the jobs that it releases", run: exchangeClaimsReleasedJobs},
 	{name: "PreviousSession lists the leased jobs", run: leasedJobsAreListed},
-	{name: "epochs rise", run: epochsRise},
-	{name: "LastSeq does not fall when the newest job is removed", run: lastSeqDoesNotFall},
-	{name: "PreviousSession lists the runners of the last StoreRunnerDirs call", run: runnerDirsAreReturned},
+	{name: "epochs rise", run: laterEpochsAreHigher},
+	{name: "LastSeq does not fall when the newest job is removed", run: highestJobSeqDoesNotFall},
+	{name: "PreviousSession lists the runners of the last StoreRunnerDirs call", run: storedRunnerDirsAreReturned},
 }
 
 func startedJobIsProcessing(r *storeTest) {
@@ -39,7 +39,8 @@ func startedJobIsProcessing(r *storeTest) {
 	r.newEvents()
 	at := r.store.Now() - 400
 	begun := store.AttemptStart{Lease: j.Lease(), StartedAt: at, WorkerID: "w7", PID: 99}
-	checkEqual(r, "result", r.exchange(store.LeaseReport{Starts: []store.AttemptStart{begun}}), store.Grant{})
+	checkEqual(r, "result", r.exchange(store.LeaseReport{AttemptStarts: []store.AttemptStart{begun}}),
+		store.ReportAndClaimResult{})
 	want := j
 	want.State, want.StartedAt, want.WorkerID, want.PID, want.UpdatedAt = queue.Processing, at, "w7", 99, r.store.Now()
 	checkEqual(r, "job", r.getJob(j.ID), want)
@@ -55,20 +56,20 @@ func (r *storeTest) expectedJobAfterSettle(j queue.Job, e store.Settlement) queu
 	d, a, ran := e.Decision, e.Attempt, j.State == queue.Processing
 	j.State, j.Reason, j.WorkerID, j.PID, j.UpdatedAt = d.NextState, d.Reason, "", 0, r.store.Now()
 	j.PausedAt, j.PausedBy = 0, 0
-	if d.CountsAttempt {
+	if d.CountsTowardMaxAttempts {
 		j.Attempts++
 	}
-	if d.CountsDeferral {
+	if d.CountsAsDeferral {
 		j.Deferrals++
 	}
-	if d.CountsShortage {
+	if d.CountsAsShortage {
 		j.Shortages++
 	}
 	if d.RecordsAttempt {
 		j.StartedAttempts++
 		j.Shortages = 0
 		j.NeedsIsolation = d.NeedsIsolation
-		if d.CountsRunnerCrash {
+		if d.CountsAsRunnerCrash {
 			j.RunnerCrashes++
 		}
 		j.Error, j.ExitCode, j.Signal, j.StartedAt = d.Error, a.ExitCode, a.Signal, a.StartedAt
@@ -134,7 +135,7 @@ func attemptEndIsRecordedAsDecided(r *storeTest) {
 			e := r.newSettlement(j, c.outcome)
 			r.advanceClock(100 * time.Millisecond)
 			done := r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
-			checkEqual(r, name+": result", done, store.Grant{})
+			checkEqual(r, name+": result", done, store.ReportAndClaimResult{})
 			want := r.expectedJobAfterSettle(j, e)
 			checkEqual(r, name+": state", want.State, c.state)
 			checkEqual(r, name+": job", r.getJob(j.ID), want)
@@ -148,7 +149,7 @@ func attemptEndIsRecordedAsDecided(r *storeTest) {
 			leased, err := r.leasedJobs()
 			r.must(err)
 			checkEqual(r, name+": leased jobs", leased, nil)
-			r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
+			r.must(r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbRemove, UID: testUID}))
 		}
 	}
 }
@@ -157,41 +158,44 @@ func reservedJobCanBeCancelled(r *storeTest) {
 	j := r.enqueueOne()
 	claimed := r.claimOne()
 	r.newEvents()
-	cancelled := store.LeasedJobChange{Lease: claimed.Lease(), Change: store.Change{Verb: queue.VerbCancel, UID: testUID}}
+	cancelled := store.LeasedJobChange{Lease: claimed.Lease(),
+		JobChange: store.JobChange{Verb: queue.VerbCancel, UID: testUID}}
 	checkEqual(r, "result", r.exchange(store.LeaseReport{LeasedJobChanges: []store.LeasedJobChange{cancelled}}),
-		store.Grant{})
+		store.ReportAndClaimResult{})
 	got := r.getJob(j.ID)
 	checkEqual(r, "state, attempts", [2]int{int(got.State), got.Attempts}, [2]int{int(queue.Cancelled), 0})
 	checkEqual(r, "result of a repeated cancellation",
 		r.exchange(store.LeaseReport{LeasedJobChanges: []store.LeasedJobChange{cancelled}}),
-		store.Grant{StaleLeases: []queue.Lease{claimed.Lease()}})
+		store.ReportAndClaimResult{StaleLeases: []queue.Lease{claimed.Lease()}})
 	running := r.enqueueOne()
 	claimed = r.claimOne()
-	r.exchange(store.LeaseReport{Starts: []store.AttemptStart{
+	r.exchange(store.LeaseReport{AttemptStarts: []store.AttemptStart{
 		{Lease: claimed.Lease(), StartedAt: r.store.Now(), WorkerID: "w1", PID: 7}}})
 	checkEqual(r, "result for a running job",
 		r.exchange(store.LeaseReport{LeasedJobChanges: []store.LeasedJobChange{{Lease: claimed.Lease(),
-			Change: cancelled.Change}}}), store.Grant{StaleLeases: []queue.Lease{claimed.Lease()}})
+			JobChange: cancelled.JobChange}}}), store.ReportAndClaimResult{StaleLeases: []queue.Lease{claimed.Lease()}})
 	checkEqual(r, "state of the running job", r.getJob(running.ID).State, queue.Processing)
 	r.checkJobCounts()
 }
 
-func unstartedJobGetsNoAttempt(r *storeTest) {
+func unstartedJobGetsNoAttemptRecord(r *storeTest) {
 	first := r.enqueueOne()
 	r.newEvents()
 	claimed := r.claimOne()
 	e := r.newSettlement(claimed, outcomeOfCause(queue.EndNeverStarted))
-	checkEqual(r, "result", r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}}), store.Grant{})
+	checkEqual(r, "result", r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}}),
+		store.ReportAndClaimResult{})
 	first.Fence = claimed.Fence
 	checkEqual(r, "job that was not started", r.getJob(first.ID), first)
 
 	claimed = r.claimOne()
 	e = r.newSettlement(claimed, outcomeOfCause(queue.EndShortage))
-	checkEqual(r, "result", r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}}), store.Grant{})
+	checkEqual(r, "result", r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}}),
+		store.ReportAndClaimResult{})
 	first.Fence, first.Reason, first.DueAt, first.Shortages = claimed.Fence, queue.ReasonShortage, r.store.Now()+1000, 1
 	checkEqual(r, "job that could not be started", r.getJob(first.ID), first)
 	checkEqual(r, "claimed before the delay is over", r.claimJobs(1), nil)
-	r.advanceAndPromote(time.Second)
+	r.advanceAndApplyDueChanges(time.Second)
 	again := r.claimJobs(1)
 	checkEqual(r, "claimed after the delay", again, r.expectedClaimedJobs(again, first))
 	checkEqual(r, "events", r.newEvents(), nil)
@@ -199,7 +203,7 @@ func unstartedJobGetsNoAttempt(r *storeTest) {
 	r.must(err)
 	checkEqual(r, "history", history, nil)
 	r.settleJob(again[0], exitOutcome(1))
-	r.advanceAndPromote(2 * time.Second)
+	r.advanceAndApplyDueChanges(2 * time.Second)
 	for _, c := range []struct {
 		outcome queue.AttemptOutcome
 		want    string
@@ -207,7 +211,7 @@ func unstartedJobGetsNoAttempt(r *storeTest) {
 		{queue.AttemptOutcome{EndCause: queue.EndShortage, Error: "no memory"}, "no memory"},
 		{outcomeOfCause(queue.EndNeverStarted), "no memory"}} {
 		checkEqual(r, "error of the last attempt, or of the failed start", r.settleJob(r.claimOne(), c.outcome).Error, c.want)
-		r.advanceAndPromote(time.Second)
+		r.advanceAndApplyDueChanges(time.Second)
 	}
 	r.checkJobCounts()
 }
@@ -220,8 +224,8 @@ func disownedJobDoesNotStart(r *storeTest) {
 	claimed := r.claimOne()
 	r.advanceClock(time.Second)
 	e := r.newSettlement(claimed, queue.AttemptOutcome{EndCause: queue.EndAccountChanged, Error: "why"})
-	checkEqual(r, "result", r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}, WantedJobs: 1}),
-		store.Grant{})
+	checkEqual(r, "result", r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}, WantedJobCount: 1}),
+		store.ReportAndClaimResult{})
 	j.Fence, j.State, j.Reason, j.Error, j.UpdatedAt = claimed.Fence, queue.Held, queue.ReasonDisowned, "why",
 		r.store.Now()
 	checkEqual(r, "job", r.getJob(j.ID), j)
@@ -243,7 +247,7 @@ func consecutiveShortagesAreCounted(r *storeTest) {
 		r.settleJob(r.claimOne(), outcomeOfCause(queue.EndShortage))
 		j = r.getJob(j.ID)
 		checkEqual(r, "refunds", j.Shortages, want)
-		r.advanceAndPromote(time.Duration(j.DueAt-r.store.Now()) * time.Millisecond)
+		r.advanceAndApplyDueChanges(time.Duration(j.DueAt-r.store.Now()) * time.Millisecond)
 	}
 	for n := range 7 {
 		before := r.store.Now()
@@ -262,7 +266,7 @@ func consecutiveShortagesAreCounted(r *storeTest) {
 	j = r.settleJob(r.claimOne(), outcomeOfCause(queue.EndShortage))
 	checkEqual(r, "after all refunds", []any{j.State, j.Reason, j.Attempts, j.Shortages},
 		[]any{queue.Failed, queue.ReasonShortage, 1, 0})
-	r.advanceAndPromote(2 * time.Second)
+	r.advanceAndApplyDueChanges(2 * time.Second)
 	short(1)
 	r.checkJobCounts()
 }
@@ -286,7 +290,7 @@ func failingJobIsDeadAfterLastAttempt(r *storeTest) {
 	for range 100 {
 		claimed := r.claimJobs(1)
 		if len(claimed) == 0 {
-			r.advanceAndPromote(time.Second)
+			r.advanceAndApplyDueChanges(time.Second)
 			continue
 		}
 		retryDelays = append(retryDelays, time.Duration(r.store.Now()-begin)*time.Millisecond)
@@ -300,7 +304,7 @@ func failingJobIsDeadAfterLastAttempt(r *storeTest) {
 	checkEqual(r, "attempts and runs", []int{j.Attempts, j.StartedAttempts}, []int{4, 4})
 }
 
-func attemptIsReturnedComplete(r *storeTest) {
+func attemptIsReturnedWithAllFields(r *storeTest) {
 	r.enqueueAndGet(newDraft(), newDraft(), newDraft())
 	jobs := r.claimJobs(3)
 	e := r.newSettlement(jobs[0], queue.AttemptOutcome{EndCause: queue.EndSignalled, Signal: 15, Error: "ended: ä\x1b[1m"})
@@ -353,13 +357,13 @@ func retryContinuesAttemptNumbers(r *storeTest) {
 		r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
 		e.Attempt.Number, e.Attempt.OutputBytes = len(want)+1, int64(len(e.Attempt.Output))
 		want = append(want, e.Attempt)
-		r.advanceAndPromote(time.Minute)
+		r.advanceAndApplyDueChanges(time.Minute)
 	}
 	attempt(outcomeOfCause(queue.EndStopped))
 	attempt(exitOutcome(1))
 	attempt(exitOutcome(2))
 	checkEqual(r, "state", r.getJob(j.ID).State, queue.Dead)
-	r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
+	r.must(r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbRetry, UID: testUID}))
 	attempt(exitOutcome(1))
 	attempt(exitOutcome(0))
 	checkEqual(r, "runs and attempts", []int{r.getJob(j.ID).StartedAttempts, r.getJob(j.ID).Attempts}, []int{5, 2})
@@ -404,18 +408,19 @@ func staleLeaseChangesNothing(r *storeTest) {
 		r.checkStoreUnchanged(func() {
 			fake := queue.Job{Seq: l.Seq, Fence: l.Fence, MaxAttempts: 4}
 			for how, t := range map[string]store.LeaseReport{
-				"started":  {Starts: []store.AttemptStart{{Lease: l, StartedAt: r.store.Now(), WorkerID: "w", PID: 1}}},
+				"started":  {AttemptStarts: []store.AttemptStart{{Lease: l, StartedAt: r.store.Now(), WorkerID: "w", PID: 1}}},
 				"ended":    {Settlements: []store.Settlement{r.newSettlement(fake, exitOutcome(0))}},
 				"refunded": {Settlements: []store.Settlement{r.newSettlement(fake, outcomeOfCause(queue.EndNeverStarted))}},
 				"released": {ReleasedLeases: []queue.Lease{l}},
 			} {
-				checkEqual(r, name+" "+how, r.exchange(t), store.Grant{StaleLeases: []queue.Lease{l}})
+				checkEqual(r, name+" "+how, r.exchange(t), store.ReportAndClaimResult{StaleLeases: []queue.Lease{l}})
 			}
 		})
 	}
 	r.checkStoreUnchanged(func() {
 		done := r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{jobs[2].Lease()}})
-		checkEqual(r, "release of a running job", done, store.Grant{StaleLeases: []queue.Lease{jobs[2].Lease()}})
+		checkEqual(r, "release of a running job", done,
+			store.ReportAndClaimResult{StaleLeases: []queue.Lease{jobs[2].Lease()}})
 	})
 	leased, err := r.leasedJobs()
 	r.must(err)
@@ -430,7 +435,7 @@ func lateReportIsRejected(r *storeTest) {
 	checkEqual(r, "the second fence is higher", second.Fence > first.Fence, true)
 	r.checkStoreUnchanged(func() {
 		done := r.exchange(store.LeaseReport{
-			Starts:         []store.AttemptStart{{Lease: first.Lease(), StartedAt: r.store.Now(), WorkerID: "w", PID: 1}},
+			AttemptStarts:  []store.AttemptStart{{Lease: first.Lease(), StartedAt: r.store.Now(), WorkerID: "w", PID: 1}},
 			Settlements:    []store.Settlement{r.newSettlement(first, exitOutcome(0))},
 			ReleasedLeases: []queue.Lease{first.Lease()},
 		})
@@ -452,16 +457,17 @@ func exchangeAppliesWholeReport(r *storeTest) {
 	stale := queue.Lease{Seq: jobs[0].Seq, Fence: jobs[0].Fence + 9}
 	ends := []store.Settlement{r.newSettlement(jobs[1], exitOutcome(0)), r.newSettlement(jobs[2], exitOutcome(1))}
 	done := r.exchange(store.LeaseReport{
-		Starts: []store.AttemptStart{
+		AttemptStarts: []store.AttemptStart{
 			{Lease: stale, StartedAt: r.store.Now(), WorkerID: "w", PID: 1},
 			{Lease: jobs[0].Lease(), StartedAt: r.store.Now(), WorkerID: "w1", PID: 4242},
 			{Lease: jobs[1].Lease(), StartedAt: r.store.Now(), WorkerID: "w1", PID: 4242},
 		},
 		Settlements:    ends,
 		ReleasedLeases: []queue.Lease{jobs[3].Lease()},
-		WantedJobs:     10,
+		WantedJobCount: 10,
 	})
-	checkEqual(r, "result", done, store.Grant{ClaimedJobs: r.expectedClaimedJobs(done.ClaimedJobs, jobs[3], waiting),
+	checkEqual(r, "result", done, store.ReportAndClaimResult{
+		ClaimedJobs: r.expectedClaimedJobs(done.ClaimedJobs, jobs[3], waiting),
 		StaleLeases: []queue.Lease{stale}})
 	jobs[3], waiting = done.ClaimedJobs[0], done.ClaimedJobs[1]
 	running := jobs[0]
@@ -477,21 +483,5 @@ func exchangeAppliesWholeReport(r *storeTest) {
 		r.expectedEvent(queue.EventStarted, begun, queue.EventDetail{AttemptNumber: 1, StartedAt: r.store.Now()}),
 		r.expectedEndEvent(completed, ends[0].Attempt), r.expectedEndEvent(failed, ends[1].Attempt),
 	})
-	r.checkJobCounts()
-}
-
-func exchangeClaimsReleasedJobs(r *storeTest) {
-	r.enqueueOne()
-	j := r.claimOne()
-	done := r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{j.Lease()}, WantedJobs: 1})
-	checkEqual(r, "released and claimed in one call", done,
-		store.Grant{ClaimedJobs: r.expectedClaimedJobs(done.ClaimedJobs, j)})
-	j = done.ClaimedJobs[0]
-	e := r.newSettlement(j, outcomeOfCause(queue.EndRunnerLost)) // after a lost attempt, the retry is due immediately
-	want := r.expectedJobAfterSettle(j, e)
-	done = r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}, WantedJobs: 1})
-	checkEqual(r, "failed and claimed in one call", done, store.Grant{ClaimedJobs: r.expectedClaimedJobs(done.ClaimedJobs,
-		want)})
-	checkEqual(r, "job", r.getJob(j.ID), done.ClaimedJobs[0])
 	r.checkJobCounts()
 }

@@ -9,13 +9,14 @@ import (
 )
 
 var statsTests = []contractTest{
-	{name: "starts, ends, waiting times and run times are counted by queue and minute", run: attemptsAreCounted},
+	{name: "starts, ends, waiting times and run times are counted by queue and minute",
+		run: attemptsAreCountedByQueueAndMinute},
 	{name: "waiting times begin when a job is due, and only started attempts count", run: waitingTimeBeginsWhenDue},
 	{name: "a repeated report counts once, and removing a job keeps the statistics", run: repeatedReportCountsOnce},
 	{name: "hours and days are the sums of their minutes", run: hourAndDayStatsSumMinutes},
 	{name: "ends recorded after the clock was set back count in every grain", run: statsCountAttemptsAfterClockSetback},
-	{name: "a range consists of whole periods of the finest grain that is kept", run: statsRangesAreWhole},
-	{name: "a minute names MaxNamedQueues queues, and queues with settings", run: statsNameLimitedQueues},
+	{name: "a range consists of whole periods of the finest grain that is kept", run: statsRangesConsistOfWholePeriods},
+	{name: "a minute names MaxNamedQueues queues, and queues with settings", run: statsNameLimitedNumberOfQueues},
 	{name: "the typical run time is the mean of completed attempts", run: typicalRuntimeIsMean},
 }
 
@@ -37,10 +38,10 @@ func (r *storeTest) readStats(f store.StatsFilter) store.Stats {
 
 // runClaimedJobFor starts a claimed job, lets it run for the given time by advancing the clock, and ends the job with
 // outcome o.
-func (r *storeTest) runClaimedJobFor(j queue.Job, o queue.AttemptOutcome, run time.Duration) queue.Job {
+func (r *storeTest) runClaimedJobFor(j queue.Job, o queue.AttemptOutcome, runTime time.Duration) queue.Job {
 	r.Helper()
 	j = r.startJob(j)
-	r.advanceClock(run)
+	r.advanceClock(runTime)
 	e := r.newSettlement(j, o)
 	e.Attempt.StartedAt = j.StartedAt
 	if e.Decision.NextState == queue.Completed {
@@ -63,7 +64,7 @@ func (r *storeTest) advanceToNextPeriod(g store.Granularity) queue.UnixMillis {
 }
 
 // Starts, ends, waiting times and run times are counted by queue and minute.
-func attemptsAreCounted(r *storeTest) {
+func attemptsAreCountedByQueueAndMinute(r *storeTest) {
 	checkEqual(r, "statistics of an empty store", r.readStats(store.StatsFilter{IncludePeriods: true}).Queues, nil)
 	began := r.advanceToNextPeriod(store.PerHour)
 	r.enqueueOne(withQueue("a"))
@@ -114,16 +115,16 @@ func waitingTimeBeginsWhenDue(r *storeTest) {
 	began := r.advanceToNextPeriod(store.PerHour)
 	r.enqueueOne(withDelay(time.Minute))
 	r.advanceClock(time.Minute + 2*time.Second)
-	r.promoteUntilDone()
+	r.applyDueChangesUntilDone()
 	j := r.runClaimedJobFor(r.claimOne(), exitOutcome(1), 0) // the job fails; the retry is due after 2 s
 	r.advanceClock(6 * time.Second)
-	r.promoteUntilDone()
+	r.applyDueChangesUntilDone()
 	r.claimOne()
 	r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{r.leaseOf(j.Seq)}})
 	j = r.claimOne()
 	r.settleJob(j, outcomeOfCause(queue.EndNeverStarted))
 	r.advanceClock(time.Second)
-	r.promoteUntilDone()
+	r.applyDueChangesUntilDone()
 	j = r.runClaimedJobFor(r.claimOne(), exitOutcome(0), 0)
 	var waits store.Histogram
 	// The job has started twice. It waited 2 s before the first start. It waited 1 s between the time when it was given
@@ -159,7 +160,7 @@ func repeatedReportCountsOnce(r *storeTest) {
 	r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
 	want := r.sumStats(store.StatsFilter{})
 	checkEqual(r, "starts and ends", []int64{want.Started, want.Completed}, []int64{1, 1})
-	r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
+	r.must(r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbRemove, UID: testUID}))
 	checkEqual(r, "statistics after a removal", r.sumStats(store.StatsFilter{}), want)
 }
 
@@ -171,15 +172,15 @@ func hourAndDayStatsSumMinutes(r *storeTest) {
 		for i := range 5 {
 			r.runJob(exitOutcome(int64(i%2)), withQueue([]string{"a", "b"}[i%2]), withMaxAttempts(1))
 			total++
-			r.advanceAndPromote(time.Duration(50+day) * time.Minute)
+			r.advanceAndApplyDueChanges(time.Duration(50+day) * time.Minute)
 		}
 		r.advanceToNextPeriod(store.PerDay)
-		r.promoteUntilDone()
+		r.applyDueChangesUntilDone()
 	}
-	r.promoteUntilDone()
+	r.applyDueChangesUntilDone()
 	r.runJob(exitOutcome(0))
 	total++
-	r.advanceAndPromote(0)
+	r.advanceAndApplyDueChanges(0)
 	byDay := r.sumStats(store.StatsFilter{Since: began, Granularity: store.PerDay})
 	checkEqual(r, "starts", byDay.Started, total)
 	for _, g := range []store.Granularity{store.PerHour, 0} {
@@ -194,14 +195,14 @@ func hourAndDayStatsSumMinutes(r *storeTest) {
 	// On each of the first three days, five attempts were made, two of them in the same hour.
 	checkEqual(r, "hours",
 		len(r.readStats(store.StatsFilter{Since: began, Granularity: store.PerHour, IncludePeriods: true}).Periods), 3*4+1)
-	r.advanceAndPromote(61 * 24 * time.Hour)
-	r.advanceAndPromote(0)
+	r.advanceAndApplyDueChanges(61 * 24 * time.Hour)
+	r.advanceAndApplyDueChanges(0)
 	checkEqual(r, "statistics by day, two months later",
 		r.sumStats(store.StatsFilter{Since: began, Granularity: store.PerDay}), byDay)
 	checkEqual(r, "statistics by hour, two months later", r.sumStats(store.StatsFilter{Since: began,
 		Granularity: store.PerHour}),
 		store.AttemptStatistics{})
-	r.advanceAndPromote(3 * 366 * 24 * time.Hour)
+	r.advanceAndApplyDueChanges(3 * 366 * 24 * time.Hour)
 	checkEqual(r, "statistics by day, three years later", r.sumStats(store.StatsFilter{Since: began}),
 		store.AttemptStatistics{})
 }
@@ -210,9 +211,9 @@ func hourAndDayStatsSumMinutes(r *storeTest) {
 func statsCountAttemptsAfterClockSetback(r *storeTest) {
 	began := r.advanceToNextPeriod(store.PerDay)
 	r.runJob(exitOutcome(0))
-	r.advanceAndPromote(30 * time.Hour)
+	r.advanceAndApplyDueChanges(30 * time.Hour)
 	r.runJob(exitOutcome(0))
-	r.advanceAndPromote(2 * time.Hour)
+	r.advanceAndApplyDueChanges(2 * time.Hour)
 	// Set the clock back to an hour and a day that the store has already summed up.
 	r.advanceClock(-31 * time.Hour)
 	j := r.runJob(exitOutcome(0))
@@ -220,8 +221,8 @@ func statsCountAttemptsAfterClockSetback(r *storeTest) {
 	if j.State != queue.Completed {
 		r.Errorf("got state %s after the clock was set back", j.State)
 	}
-	r.advanceAndPromote(40 * time.Hour)
-	r.advanceAndPromote(0)
+	r.advanceAndApplyDueChanges(40 * time.Hour)
+	r.advanceAndApplyDueChanges(0)
 	want := r.sumStats(store.StatsFilter{Since: began, Granularity: store.PerMinute})
 	checkEqual(r, "starts", want.Started, 4)
 	for _, g := range []store.Granularity{store.PerHour, store.PerDay} {
@@ -233,7 +234,7 @@ func statsCountAttemptsAfterClockSetback(r *storeTest) {
 
 // The returned range always consists of whole periods. These have the shortest length for which the statistics of the
 // whole range are still stored.
-func statsRangesAreWhole(r *storeTest) {
+func statsRangesConsistOfWholePeriods(r *storeTest) {
 	now := r.advanceToNextPeriod(store.PerDay).Add(12*time.Hour + 30*time.Minute + 20*time.Second)
 	r.advanceClock(time.Duration(now-r.store.Now()) * time.Millisecond)
 	for _, c := range []struct {
@@ -253,7 +254,7 @@ func statsRangesAreWhole(r *storeTest) {
 
 // The statistics of a minute contain separate values for MaxQueuesWithStats queues and, in addition, for all queues
 // with settings.
-func statsNameLimitedQueues(r *storeTest) {
+func statsNameLimitedNumberOfQueues(r *storeTest) {
 	r.advanceToNextPeriod(store.PerHour)
 	r.must(r.store.SetQueue(r.Context(), "zz", store.QueueRule{Weight: 2}))
 	run := func(name string) {
@@ -278,7 +279,7 @@ func statsNameLimitedQueues(r *storeTest) {
 		checkEqual(r, "name of the queue with settings", list[len(list)-2].QueueName, "zz")
 	}
 	check(store.StatsFilter{})
-	r.advanceAndPromote(time.Hour)
+	r.advanceAndApplyDueChanges(time.Hour)
 	check(store.StatsFilter{Granularity: store.PerHour})
 	check(store.StatsFilter{AllTimeTotals: true})
 }
@@ -318,7 +319,7 @@ func (w *predictedWalk) checkStats() {
 		for _, e := range events {
 			if after = e.Seq; e.Kind == queue.EventEnded {
 				expected.Started++
-				expected.CountEnd(e.State, 0)
+				expected.AddEndedAttempt(e.State, 0)
 			}
 		}
 	}

@@ -54,8 +54,8 @@ type contractTest struct {
 var defaultJobOrder = queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime,
 	AgingInterval: time.Minute}
 
-// retryPolicy delays the retries of a job by 2 s, then 4 s, then 8 s.
-var retryPolicy = queue.RetryPolicy{BaseSeconds: 2, Strategy: queue.BackoffExponential, MaxDelay: time.Hour,
+// testRetryPolicy delays the retries of a job by 2 s, then 4 s, then 8 s.
+var testRetryPolicy = queue.RetryPolicy{BaseSeconds: 2, Strategy: queue.BackoffExponential, MaxDelay: time.Hour,
 	FixedDelay: time.Minute}
 
 const (
@@ -196,17 +196,17 @@ func (r *storeTest) getJob(id string) queue.Job {
 	return j
 }
 
-func (r *storeTest) exchange(report store.LeaseReport) store.Grant {
+func (r *storeTest) exchange(report store.LeaseReport) store.ReportAndClaimResult {
 	r.Helper()
 	grant, err := r.store.ReportAndClaim(r.Context(), report)
 	r.must(err)
-	r.checkRanks(grant.ClaimedJobs)
+	r.checkAndClearRanks(grant.ClaimedJobs)
 	return grant
 }
 
-// checkRanks checks the ranks of leased jobs. Then it sets these ranks to zero, so that tests can compare the jobs with
-// the results of other methods, which contain no ranks.
-func (r *storeTest) checkRanks(leased []queue.Job) {
+// checkAndClearRanks checks the ranks of leased jobs. Then it sets these ranks to zero, so that tests can compare the
+// jobs with the results of other methods, which contain no ranks.
+func (r *storeTest) checkAndClearRanks(leased []queue.Job) {
 	r.Helper()
 	order := r.store.RankOrder()
 	for i := range leased {
@@ -218,7 +218,7 @@ func (r *storeTest) checkRanks(leased []queue.Job) {
 
 func (r *storeTest) claimJobs(maxJobs int) []queue.Job {
 	r.Helper()
-	return r.exchange(store.LeaseReport{WantedJobs: maxJobs}).ClaimedJobs
+	return r.exchange(store.LeaseReport{WantedJobCount: maxJobs}).ClaimedJobs
 }
 
 // claimOne claims the job that is next in order. The test fails if no job can start.
@@ -249,7 +249,7 @@ func (r *storeTest) expectedClaimedJobs(claimed []queue.Job, jobsBefore ...queue
 // startJob reports that a claimed job starts now, and returns the stored job.
 func (r *storeTest) startJob(j queue.Job) queue.Job {
 	r.Helper()
-	grant := r.exchange(store.LeaseReport{Starts: []store.AttemptStart{{Lease: j.Lease(), StartedAt: r.store.Now(),
+	grant := r.exchange(store.LeaseReport{AttemptStarts: []store.AttemptStart{{Lease: j.Lease(), StartedAt: r.store.Now(),
 		WorkerID: "w1",
 		PID:      4242}}})
 	checkEqual(r, "stale leases", grant.StaleLeases, nil)
@@ -260,12 +260,13 @@ func (r *storeTest) startJob(j queue.Job) queue.Job {
 // current time, with outcome o.
 func (r *storeTest) newSettlement(j queue.Job, o queue.AttemptOutcome) store.Settlement {
 	now := r.store.Now()
-	d := queue.DecideAfterAttempt(&j, o, retryPolicy)
+	d := queue.DecideAfterAttempt(&j, o, testRetryPolicy)
 	e := store.Settlement{Lease: j.Lease(), Decision: d, Attempt: queue.Attempt{ExitCode: -1}}
 	if d.RecordsAttempt {
 		e.Attempt = queue.Attempt{
 			Fence: j.Fence, Worker: "w1", Node: "n1", PID: 4242, StartedAt: now, EndedAt: now, ExitCode: -1, Signal: o.Signal,
-			Reason: d.Reason, Error: d.Error, CountsTowardMaxAttempts: d.CountsAttempt, CPUTime: 1500 * time.Microsecond,
+			Reason: d.Reason, Error: d.Error, CountsTowardMaxAttempts: d.CountsTowardMaxAttempts,
+			CPUTime:      1500 * time.Microsecond,
 			PeakRSSBytes: 1 << 20,
 		}
 	}
@@ -290,8 +291,9 @@ func (r *storeTest) runJob(o queue.AttemptOutcome, options ...func(*queue.Job)) 
 	return r.settleJob(r.claimOne(), o)
 }
 
-// promoteUntilDone calls ApplyDueChanges until nothing is due. It returns the time until the next change is due.
-func (r *storeTest) promoteUntilDone() time.Duration {
+// applyDueChangesUntilDone calls ApplyDueChanges until nothing is due. It returns the time until the next change is
+// due.
+func (r *storeTest) applyDueChangesUntilDone() time.Duration {
 	r.Helper()
 	for range 1000 {
 		next, err := r.store.ApplyDueChanges(r.Context())
@@ -304,11 +306,11 @@ func (r *storeTest) promoteUntilDone() time.Duration {
 	return 0
 }
 
-// advanceAndPromote advances the clock by d and promotes the jobs that are then due.
-func (r *storeTest) advanceAndPromote(d time.Duration) {
+// advanceAndApplyDueChanges advances the clock by d and promotes the jobs that are then due.
+func (r *storeTest) advanceAndApplyDueChanges(d time.Duration) {
 	r.Helper()
 	r.advanceClock(d)
-	r.promoteUntilDone()
+	r.applyDueChangesUntilDone()
 }
 
 // newEvents returns the events since its last call, and checks that no event number is missing. It sets the
@@ -370,13 +372,13 @@ func (r *storeTest) checkJobCounts() {
 		}
 	}
 	checkEqual(r, "counts by state, compared with a recount", r.store.Counts().JobsByState, want)
-	r.checkOwnRetentionQueues(slices.SortedFunc(maps.Values(kept),
+	r.checkQueuesWithOwnRetention(slices.SortedFunc(maps.Values(kept),
 		func(a, b store.OwnRetentionQueue) int { return cmp.Compare(a.Name, b.Name) })...)
 }
 
-// checkOwnRetentionQueues checks the result of QueuesWithOwnRetention: the queues with jobs that ended while the queue
-// had its own retention settings. For each queue, the store counts these jobs and the bytes of their outputs.
-func (r *storeTest) checkOwnRetentionQueues(want ...store.OwnRetentionQueue) {
+// checkQueuesWithOwnRetention checks the result of QueuesWithOwnRetention: the queues with jobs that ended while the
+// queue had its own retention settings. For each queue, the store counts these jobs and the bytes of their outputs.
+func (r *storeTest) checkQueuesWithOwnRetention(want ...store.OwnRetentionQueue) {
 	r.Helper()
 	got, err := r.store.QueuesWithOwnRetention(r.Context())
 	r.must(err)
@@ -385,7 +387,7 @@ func (r *storeTest) checkOwnRetentionQueues(want ...store.OwnRetentionQueue) {
 	for _, q := range want {
 		jobs += q.EndedJobs
 	}
-	checkEqual(r, "jobs under the retention of their queue", r.store.Counts().JobsUnderOwnRetention, jobs)
+	checkEqual(r, "jobs under the retention of their queue", r.store.Counts().EndedUnderQueueRetention, jobs)
 }
 
 // checkStoreUnchanged calls f, and checks that the call changes no job, count or event.
@@ -406,7 +408,7 @@ func sortedLeases(list []queue.Lease) []queue.Lease {
 	return list
 }
 
-func sortedByJob(events []queue.Event) []queue.Event {
+func eventsSortedByJob(events []queue.Event) []queue.Event {
 	slices.SortStableFunc(events, func(a, b queue.Event) int { return cmp.Compare(a.JobSeq, b.JobSeq) })
 	return events
 }
@@ -462,7 +464,7 @@ func diffLines(got, want []string) string {
 // leasedJobs returns all leased jobs and checks their ranks.
 func (r *storeTest) leasedJobs() ([]queue.Job, error) {
 	session, err := r.store.PreviousSession(r.Context())
-	r.checkRanks(session.LeasedJobs)
+	r.checkAndClearRanks(session.LeasedJobs)
 	return session.LeasedJobs, err
 }
 

@@ -12,10 +12,10 @@ import (
 
 var upkeepTests = []contractTest{
 	{name: "a setting records its user and time", run: settingsRecordUserAndTime},
-	{name: "Promote returns when the next job is due", run: promoteReturnsNextDue},
-	{name: "repeated Promote calls finish even if very many jobs are due", run: promoteHandlesLimitedJobs},
-	{name: "PromoteHints sends a hint when a job is due earlier", run: earlierDueJobSendsPromoteHint},
-	{name: "a new order changes the ranks of unfinished jobs", run: orderChangeReranks},
+	{name: "Promote returns when the next job is due", run: applyDueChangesReturnsNextDueTime},
+	{name: "repeated Promote calls finish even if very many jobs are due", run: applyDueChangesHandlesLimitedJobs},
+	{name: "PromoteHints sends a hint when a job is due earlier", run: earlierDueJobSendsDueChangeHint},
+	{name: "a new order changes the ranks of unfinished jobs", run: rankOrderChangeReranksJobs},
 	{name: "output files of removed jobs are deletable until they are reported deleted",
 		run: removedOutputsAreDeletable},
 	{name: "the output file of a lost attempt is deletable", run: lostOutputIsDeletable},
@@ -52,29 +52,29 @@ func settingsRecordUserAndTime(r *storeTest) {
 }
 
 // ApplyDueChanges returns the time until the next job is due.
-func promoteReturnsNextDue(r *storeTest) {
-	checkEqual(r, "of an empty store", r.promoteUntilDone(), time.Hour)
+func applyDueChangesReturnsNextDueTime(r *storeTest) {
+	checkEqual(r, "of an empty store", r.applyDueChangesUntilDone(), time.Hour)
 	r.enqueueOne()
-	checkEqual(r, "of a ready job", r.promoteUntilDone(), time.Hour)
+	checkEqual(r, "of a ready job", r.applyDueChangesUntilDone(), time.Hour)
 	r.enqueueOne(withDelay(3 * time.Hour))
-	checkEqual(r, "of a job that is due in three hours", r.promoteUntilDone(), time.Hour)
+	checkEqual(r, "of a job that is due in three hours", r.applyDueChangesUntilDone(), time.Hour)
 	r.enqueueOne(withDelay(30 * time.Minute))
-	checkEqual(r, "of a job that is due in half an hour", r.promoteUntilDone(), 30*time.Minute)
+	checkEqual(r, "of a job that is due in half an hour", r.applyDueChangesUntilDone(), 30*time.Minute)
 	r.enqueueOne(withExpiry(r.store.Now() + 20*60_000))
-	checkEqual(r, "of an expiry", r.promoteUntilDone(), 20*time.Minute)
+	checkEqual(r, "of an expiry", r.applyDueChangesUntilDone(), 20*time.Minute)
 	r.runJob(exitOutcome(1))
-	checkEqual(r, "of a retry", r.promoteUntilDone(), 2*time.Second)
+	checkEqual(r, "of a retry", r.applyDueChangesUntilDone(), 2*time.Second)
 	r.advanceClock(1999 * time.Millisecond)
-	checkEqual(r, "just before", r.promoteUntilDone(), time.Millisecond)
+	checkEqual(r, "just before", r.applyDueChangesUntilDone(), time.Millisecond)
 	r.advanceClock(time.Millisecond)
-	checkEqual(r, "just after", r.promoteUntilDone(), 20*time.Minute-2*time.Second)
+	checkEqual(r, "just after", r.applyDueChangesUntilDone(), 20*time.Minute-2*time.Second)
 	r.advanceClock(10 * time.Hour)
-	checkEqual(r, "after the last job was due", r.promoteUntilDone(), time.Hour)
+	checkEqual(r, "after the last job was due", r.applyDueChangesUntilDone(), time.Hour)
 }
 
 // predictedWalk performs random operations on a store. It predicts the state of each job, and checks that the stored
 // jobs agree with the prediction.
-func promoteHandlesLimitedJobs(r *storeTest) {
+func applyDueChangesHandlesLimitedJobs(r *storeTest) {
 	const jobCount = 1200
 	var drafts []queue.Job
 	for range jobCount {
@@ -82,7 +82,7 @@ func promoteHandlesLimitedJobs(r *storeTest) {
 			newDraft(withDelay(time.Hour), withExpiry(r.store.Now()+1)))
 	}
 	r.enqueueAndGet(drafts...)
-	concurrently(jobCount, func(i int) {
+	runConcurrently(jobCount, func(i int) {
 		_, err := r.store.Enqueue(r.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft(withDelay(time.Hour))},
 			UID:            testUID,
 			IdempotencyKey: fmt.Sprint(i)})
@@ -90,7 +90,7 @@ func promoteHandlesLimitedJobs(r *storeTest) {
 			r.Errorf("enqueue: got error %v, want none", err)
 		}
 	})
-	r.advanceAndPromote(11 * time.Minute)
+	r.advanceAndApplyDueChanges(11 * time.Minute)
 	var want [queue.Cancelled + 1]int64
 	want[queue.Pending], want[queue.Cancelled] = 2*jobCount, 2*jobCount
 	checkEqual(r, "counts", r.store.Counts().JobsByState, want)
@@ -99,9 +99,9 @@ func promoteHandlesLimitedJobs(r *storeTest) {
 }
 
 // DueChangeHints sends a value when a job is due earlier than ApplyDueChanges has said.
-func earlierDueJobSendsPromoteHint(r *storeTest) {
+func earlierDueJobSendsDueChangeHint(r *storeTest) {
 	drain := func() {
-		r.promoteUntilDone()
+		r.applyDueChangesUntilDone()
 		select {
 		case <-r.store.DueChangeHints():
 		default:
@@ -146,12 +146,12 @@ func removedOutputsAreDeletable(r *storeTest) {
 			e.Attempt.OutputFileRef = ref
 			r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
 		}
-		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
+		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbCancel, UID: testUID}))
 		jobs = append(jobs, j)
 	}
 	checkEqual(r, "deletable files before the jobs are removed", deletable(10), nil)
 	for _, j := range jobs {
-		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
+		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbRemove, UID: testUID}))
 	}
 	checkEqual(r, "deletable files", deletable(10), []string{"a", "b", "c"})
 	checkEqual(r, "deletable files, listed again", deletable(3), []string{"a", "b", "c"})
@@ -181,13 +181,13 @@ func lostOutputIsDeletable(r *storeTest) {
 
 // After a change of the scheduling settings, RerankWaitingJobs computes new ranks for all unfinished jobs, including
 // running jobs and jobs that are not due.
-func orderChangeReranks(r *storeTest) {
+func rankOrderChangeReranksJobs(r *storeTest) {
 	byPriority := queue.RankOrder{Scheduling: queue.SchedulingByPriority, AgingUnit: queue.AgingByTime,
 		AgingInterval: time.Minute}
 	many := 600 // more jobs than one call of RerankWaitingJobs handles
 	r.enqueueOne(withID("runs"), withPriority(1))
 	runs := r.claimJobs(1)[0]
-	r.exchange(store.LeaseReport{Starts: []store.AttemptStart{{Lease: runs.Lease(), StartedAt: r.store.Now()}}})
+	r.exchange(store.LeaseReport{AttemptStarts: []store.AttemptStart{{Lease: runs.Lease(), StartedAt: r.store.Now()}}})
 	r.enqueueOne(withID("reserved"), withPriority(3))
 	reserved := r.claimJobs(1)[0]
 	for i := range many {
@@ -209,11 +209,11 @@ func orderChangeReranks(r *storeTest) {
 	if r.store.Counts().RerankUnfinished {
 		r.Error("Counts says that jobs are still being ranked")
 	}
-	decision := queue.DecideAfterAttempt(&runs, exitOutcome(1), retryPolicy)
+	decision := queue.DecideAfterAttempt(&runs, exitOutcome(1), testRetryPolicy)
 	r.exchange(store.LeaseReport{Settlements: []store.Settlement{{Lease: runs.Lease(),
 		Attempt: queue.Attempt{ExitCode: 1, StartedAt: r.store.Now(), EndedAt: r.store.Now()}, Decision: decision}}})
 	r.advanceClock(2 * time.Hour)
-	r.promoteUntilDone()
+	r.applyDueChangesUntilDone()
 	var ids []string
 	for _, j := range r.claimJobs(many + 5) {
 		ids = append(ids, j.ID)

@@ -16,26 +16,27 @@ var userTurnTests = []contractTest{
 	{name: "users with jobs of the same priority take turns", run: usersTakeTurns},
 	{name: "users take turns within one claim", run: usersTakeTurnsInOneClaim},
 	{name: "three users take turns", run: threeUsersTakeTurns},
-	{name: "with order by arrival, users take no turns", run: arrivalOrderHasNoTurns, jobOrder: arrivalOrder},
-	{name: "with order by priority, users take turns", run: usersTakeTurns, jobOrder: priorityOrder},
+	{name: "with order by arrival, users take no turns", run: arrivalOrderGivesUsersNoTurns, jobOrder: arrivalRankOrder},
+	{name: "with order by priority, users take turns", run: usersTakeTurns, jobOrder: priorityRankOrder},
 	{name: "users take turns only within a priority", run: usersTakeTurnsWithinPriority},
 	{name: "a better rank gained by waiting precedes turns", run: ageingOverridesUserTurns},
 	{name: "a user without waiting jobs saves up no turns", run: idleUserSavesNoTurns},
 	{name: "a user with many lanes gets no extra turns", run: manyLanesGrantNoExtraTurns},
 	{name: "an edited priority changes the user's turn", run: editedPriorityChangesTurn},
 	{name: "a cancelled job uses up no turn", run: cancelledJobUsesUpNoTurn},
-	{name: "users take turns in one claim despite many lanes of another priority", run: claimReadsLanesOnce},
+	{name: "users take turns in one claim despite many lanes of another priority", run: claimReadsEachLaneOnce},
 	{name: "users take turns despite many lanes whose jobs expire", run: expiringJobsKeepUserTurns},
 	{name: "a released job uses up no turn", run: releasedJobUsesUpNoTurn},
 	{name: "users take turns at a resource", run: func(r *storeTest) { checkTurnsAtGate(r, resourceDemand("gpu", 1)) }},
 	{name: "users take turns at a shared lock", run: func(r *storeTest) { checkTurnsAtGate(r, lockDemand("@k", 1)) }},
 	{name: "a user's turn does not overtake a job that waits for a resource", run: resourceWaiterKeepsTurn},
-	{name: "a job that overtakes another one gets its place in the start order", run: overtakingJobGetsStartPosition},
+	{name: "a job that overtakes another one gets its place in the start order",
+		run: overtakingJobGetsOvertakenStartPosition},
 	{name: "Screen shows the next jobs in the order of turns", run: screenShowsJobsInTurnOrder},
-	{name: "Screen shows a claimed job before a more urgent new job", run: screenShowsClaimedBeforeUrgent},
+	{name: "Screen shows a claimed job before a more urgent new job", run: screenShowsClaimedJobBeforeUrgentJob},
 	{name: "Screen shows a claimed job before an earlier job that was given back",
-		run: screenShowsClaimedBeforeReleased},
-	{name: "Simulate respects turns and does not change them", run: simulateFollowsTurns},
+		run: screenShowsClaimedJobBeforeReleasedJob},
+	{name: "Simulate respects turns and does not change them", run: simulateClaimsFollowsUserTurns},
 }
 
 // Users take turns. The status screen shows the next jobs in the order in which the users' turns will start them, even
@@ -59,7 +60,7 @@ func screenShowsJobsInTurnOrder(r *storeTest) {
 }
 
 // On the status screen, a claimed job comes before a more urgent job that its user enqueues later.
-func screenShowsClaimedBeforeUrgent(r *storeTest) {
+func screenShowsClaimedJobBeforeUrgentJob(r *storeTest) {
 	jobs := r.enqueueUserJobs(1, 2)
 	other := r.enqueueUserJobs(2, 2)
 	checkEqual(r, "claimed job", r.claimOne().Seq, jobs[0].Seq)
@@ -67,7 +68,7 @@ func screenShowsClaimedBeforeUrgent(r *storeTest) {
 	r.checkScreenReadyJobs("ready jobs", jobs[0], urgent[0], other[0], jobs[1], other[1])
 }
 
-func screenShowsClaimedBeforeReleased(r *storeTest) {
+func screenShowsClaimedJobBeforeReleasedJob(r *storeTest) {
 	jobs := r.enqueueUserJobs(1, 4)
 	claimed := r.claimJobs(2)
 	r.releaseClaimedJobs(claimed[0])
@@ -86,14 +87,14 @@ func (r *storeTest) checkScreenReadyJobs(description string, want ...queue.Job) 
 }
 
 // enqueueUserJobs enqueues n jobs of the user uid.
-func (r *storeTest) enqueueUserJobs(uid, n int, options ...func(*queue.Job)) []queue.Job {
+func (r *storeTest) enqueueUserJobs(uid, jobCount int, options ...func(*queue.Job)) []queue.Job {
 	r.Helper()
-	drafts := make([]queue.Job, n)
+	drafts := make([]queue.Job, jobCount)
 	for i := range drafts {
 		drafts[i] = newDraft(append([]func(*queue.Job){withUID(uid)}, options...)...)
 	}
 	receipt := r.enqueueJobs(uid, drafts...)
-	jobs := make([]queue.Job, n)
+	jobs := make([]queue.Job, jobCount)
 	for i, id := range receipt.IDs {
 		jobs[i] = r.getJob(id)
 	}
@@ -101,9 +102,9 @@ func (r *storeTest) enqueueUserJobs(uid, n int, options ...func(*queue.Job)) []q
 }
 
 // claimAndListUIDs claims n jobs one by one, and returns their users.
-func (r *storeTest) claimAndListUIDs(n int) (uids []int) {
+func (r *storeTest) claimAndListUIDs(jobCount int) (uids []int) {
 	r.Helper()
-	for range n {
+	for range jobCount {
 		uids = append(uids, r.claimOne().UID)
 	}
 	return uids
@@ -141,7 +142,7 @@ func threeUsersTakeTurns(r *storeTest) {
 }
 
 // If jobs start in order of arrival, users do not take turns.
-func arrivalOrderHasNoTurns(r *storeTest) {
+func arrivalOrderGivesUsersNoTurns(r *storeTest) {
 	r.enqueueUserJobs(1, 4)
 	r.advanceClock(time.Second)
 	r.enqueueUserJobs(2, 2)
@@ -209,14 +210,14 @@ func cancelledJobUsesUpNoTurn(r *storeTest) {
 	r.enqueueUserJobs(1, 10)
 	other := r.enqueueUserJobs(2, 3)
 	r.claimAndListUIDs(2)
-	r.must(r.store.ChangeJob(r.Context(), other[1].Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}))
+	r.must(r.store.ChangeJob(r.Context(), other[1].Seq, store.JobChange{Verb: queue.VerbCancel, UID: testUID}))
 	r.enqueueUserJobs(2, 1, withPriority(3))
 	checkEqual(r, "users in turn", r.claimAndListUIDs(6), []int{1, 2, 1, 1, 1, 1})
 }
 
 // To find the next job of a user, a claim may have to read many lanes: lists of waiting jobs, one for each combination
 // of queue, user and demands. The claim reads each lane once, not once per job that it takes.
-func claimReadsLanesOnce(r *storeTest) {
+func claimReadsEachLaneOnce(r *storeTest) {
 	others := func(firstJob, n int) {
 		for i := range n {
 			r.enqueueUserJobs(firstJob+i, 1, withPriority(-1), withDemands(lockDemand("k", 1)))
@@ -243,9 +244,9 @@ func expiringJobsKeepUserTurns(r *storeTest) {
 }
 
 // checkUsersAlternate checks that n jobs were claimed, alternately of user 1 and user 2.
-func (r *storeTest) checkUsersAlternate(description string, jobs []queue.Job, n int) {
+func (r *storeTest) checkUsersAlternate(description string, jobs []queue.Job, jobCount int) {
 	r.Helper()
-	want := make([]int, n)
+	want := make([]int, jobCount)
 	for i := range want {
 		want[i] = 1 + i%2
 	}
@@ -300,11 +301,11 @@ func resourceWaiterKeepsTurn(r *storeTest) {
 
 // The runner starts claimed jobs in the order of their start positions. If a job overtakes another job in a claim
 // because its user is next in turn, it gets the start position of the other job.
-func overtakingJobGetsStartPosition(r *storeTest) {
+func overtakingJobGetsOvertakenStartPosition(r *storeTest) {
 	first := r.enqueueUserJobs(1, 3)
 	r.advanceClock(time.Second)
 	second := r.enqueueUserJobs(2, 2)
-	done, err := r.store.ReportAndClaim(r.Context(), store.LeaseReport{WantedJobs: 5})
+	done, err := r.store.ReportAndClaim(r.Context(), store.LeaseReport{WantedJobCount: 5})
 	r.must(err)
 	got := done.ClaimedJobs
 	checkEqual(r, "jobs in turn", seqsOf(got), seqsOf([]queue.Job{first[0], second[0], first[1], second[1], first[2]}))
@@ -313,7 +314,7 @@ func overtakingJobGetsStartPosition(r *storeTest) {
 }
 
 // SimulateClaims predicts the turns of users, but does not change them.
-func simulateFollowsTurns(r *storeTest) {
+func simulateClaimsFollowsUserTurns(r *storeTest) {
 	r.enqueueUserJobs(1, 5)
 	r.enqueueUserJobs(2, 5)
 	for range 3 {
@@ -327,17 +328,17 @@ func simulateFollowsTurns(r *storeTest) {
 // recordClaimedTurn records that job j was claimed, which counts as a turn of the job's user.
 func (t *servedTurns) recordClaimedTurn(j *queue.Job) {
 	t.claimCount++
-	t.previousClaimBySeq[j.Seq], t.lastClaimByUID[j.UID] = t.lastClaimByUID[j.UID], t.claimCount
+	t.previousClaimNumberBySeq[j.Seq], t.lastClaimNumberByUID[j.UID] = t.lastClaimNumberByUID[j.UID], t.claimCount
 }
 
 // undoReleasedTurn records that the claimed job j was given back, so its claim does not
 // count as a turn of its user.
 func (t *servedTurns) undoReleasedTurn(j *queue.Job) {
-	t.lastClaimByUID[j.UID] = min(t.lastClaimByUID[j.UID], t.previousClaimBySeq[j.Seq])
+	t.lastClaimNumberByUID[j.UID] = min(t.lastClaimNumberByUID[j.UID], t.previousClaimNumberBySeq[j.Seq])
 }
 
-// expectedClaim returns the numbers (seqs) of the jobs that a claim must take. It scans all jobs to find them.
-func (r *storeTest) expectedClaim(maxPerUser, wantedJobs int, leasedJobs map[int64]queue.Job,
+// expectedClaimSeqs returns the numbers (seqs) of the jobs that a claim must take. It scans all jobs to find them.
+func (r *storeTest) expectedClaimSeqs(maxRunningPerUser, wantedJobs int, leasedJobs map[int64]queue.Job,
 	earlierTurns servedTurns) (
 	claimedSeqs []int64) {
 	leasedByUser := map[int]int{}
@@ -354,20 +355,20 @@ func (r *storeTest) expectedClaim(maxPerUser, wantedJobs int, leasedJobs map[int
 	slices.SortFunc(ready, func(a, b queue.Job) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Seq, b.Seq))
 	})
-	turns := servedTurns{earlierTurns.claimCount, maps.Clone(earlierTurns.lastClaimByUID),
-		maps.Clone(earlierTurns.previousClaimBySeq)}
+	turns := servedTurns{earlierTurns.claimCount, maps.Clone(earlierTurns.lastClaimNumberByUID),
+		maps.Clone(earlierTurns.previousClaimNumberBySeq)}
 	for len(claimedSeqs) < wantedJobs {
 		best := -1
 		first, served := 0, map[int]bool{}
 		for i := range ready {
 			j := &ready[i]
-			if served[j.UID] || maxPerUser > 0 && leasedByUser[j.UID] >= maxPerUser {
+			if served[j.UID] || maxRunningPerUser > 0 && leasedByUser[j.UID] >= maxRunningPerUser {
 				continue
 			}
 			if served[j.UID] = true; best < 0 {
 				best, first = i, i
 			} else if j.Priority == ready[first].Priority &&
-				turns.lastClaimByUID[j.UID] < turns.lastClaimByUID[ready[best].UID] {
+				turns.lastClaimNumberByUID[j.UID] < turns.lastClaimNumberByUID[ready[best].UID] {
 				best = i
 			}
 		}

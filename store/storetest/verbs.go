@@ -15,13 +15,13 @@ var verbTests = []contractTest{
 	{name: "cancel takes effect immediately on a waiting job", run: cancelTakesEffectImmediately},
 	{name: "cancel rejects leased and ended jobs", run: cancelRejectsLeasedAndEndedJobs},
 	{name: "retry makes an ended or failed job pending again", run: retryMakesJobPending},
-	{name: "a retried job is the last one of its priority", run: retriedJobIsLast},
+	{name: "a retried job is the last one of its priority", run: retriedJobStartsLast},
 	{name: "retry rejects jobs in other states", run: retryRejectsJobsInOtherStates},
 	{name: "retry can replace the timeout", run: retryReplacesTimeout},
 	{name: "retry removes the expiry of an expired job", run: retryRemovesExpiry},
 	{name: "a held job does not run until it is released", run: heldJobRunsOnlyAfterRelease},
 	{name: "a held job that is not due stays not due when it is released", run: releasedJobKeepsStartTime},
-	{name: "a change applies only in the states that it names", run: changeAppliesOnlyInNamedStates},
+	{name: "a change applies only in the states that it names", run: changeAppliesOnlyInAllowedStates},
 	{name: "a released job has at least one attempt left", run: releasedJobGetsOneMoreAttempt},
 	{name: "hold, release and edit reject leased and ended jobs", run: holdAndEditRejectLeasedAndEndedJobs},
 	{name: "an edit changes the settings and keeps the waiting time", run: editKeepsWaitingTime},
@@ -74,7 +74,7 @@ func cancelTakesEffectImmediately(r *storeTest) {
 		j := r.newJobInState(s)
 		r.advanceClock(time.Second)
 		r.newEvents()
-		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: 7}))
+		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbCancel, UID: 7}))
 		want := j
 		want.State, want.EndedAt, want.UpdatedAt = queue.Cancelled, r.store.Now(), r.store.Now()
 		got := r.getJob(j.ID)
@@ -84,11 +84,11 @@ func cancelTakesEffectImmediately(r *storeTest) {
 			[]queue.Event{r.expectedEvent(queue.EventCancelled, want, queue.EventDetail{CausedByUID: new(7)})})
 		r.checkJobCounts()
 		r.checkStoreUnchanged(func() {
-			r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: 8}))
+			r.must(r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbCancel, UID: 8}))
 		})
 	}
 	r.advanceClock(time.Hour)
-	r.promoteUntilDone()
+	r.applyDueChangesUntilDone()
 	checkEqual(r, "jobs claimed after all were cancelled", r.claimJobs(10), nil)
 }
 
@@ -97,19 +97,19 @@ func cancelRejectsLeasedAndEndedJobs(r *storeTest) {
 		j := r.newJobInState(s)
 		r.checkStoreUnchanged(func() {
 			r.checkWrongStateError("cancel", r.store.ChangeJob(r.Context(), j.Seq,
-				store.Change{Verb: queue.VerbCancel, UID: testUID}), j)
+				store.JobChange{Verb: queue.VerbCancel, UID: testUID}), j)
 		})
 	}
 	r.enqueueOne()
 	j := r.claimOne()
 	r.checkStoreUnchanged(func() {
 		r.checkErrLeased("reserved", r.store.ChangeJob(r.Context(), j.Seq,
-			store.Change{Verb: queue.VerbCancel, UID: testUID}))
+			store.JobChange{Verb: queue.VerbCancel, UID: testUID}))
 	})
 	r.startJob(j)
 	r.checkStoreUnchanged(func() {
 		r.checkErrLeased("processing", r.store.ChangeJob(r.Context(), j.Seq,
-			store.Change{Verb: queue.VerbCancel, UID: testUID}))
+			store.JobChange{Verb: queue.VerbCancel, UID: testUID}))
 	})
 }
 
@@ -124,7 +124,7 @@ func retryMakesJobPending(r *storeTest) {
 		if s == queue.Dead {
 			verb = queue.VerbRetryDead
 		}
-		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: verb, UID: 7}))
+		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: verb, UID: 7}))
 		now := r.store.Now()
 		want := j
 		want.State, want.Reason, want.Error, want.ExitCode, want.Signal, want.Attempts = queue.Pending, "", "", -1, 0, 0
@@ -139,7 +139,7 @@ func retryMakesJobPending(r *storeTest) {
 		checkEqual(r, "history after retry", kept, history)
 		r.checkJobCounts()
 		r.checkStoreUnchanged(func() {
-			r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: 7}))
+			r.must(r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbRetry, UID: 7}))
 		})
 
 		claimed := r.claimOne()
@@ -151,13 +151,13 @@ func retryMakesJobPending(r *storeTest) {
 }
 
 // A retried job starts after all other waiting jobs of its priority.
-func retriedJobIsLast(r *storeTest) {
+func retriedJobStartsLast(r *storeTest) {
 	old := r.runJob(exitOutcome(3), withMaxAttempts(1))
 	first := r.enqueueOne()
 	r.advanceClock(time.Second)
 	second := r.enqueueOne()
 	r.advanceClock(time.Second)
-	r.must(r.store.ChangeJob(r.Context(), old.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
+	r.must(r.store.ChangeJob(r.Context(), old.Seq, store.JobChange{Verb: queue.VerbRetry, UID: testUID}))
 	r.advanceClock(time.Second)
 	last := r.enqueueOne()
 	checkEqual(r, "order of claims", seqsOf(r.claimJobs(10)), []int64{first.Seq, second.Seq, old.Seq, last.Seq})
@@ -173,24 +173,27 @@ func retryRejectsJobsInOtherStates(r *storeTest) {
 	} {
 		j := r.newJobInState(c.state)
 		r.checkStoreUnchanged(func() {
-			r.checkWrongStateError("retry", r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: c.verb, UID: testUID}), j)
+			r.checkWrongStateError("retry", r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: c.verb, UID: testUID}),
+				j)
 		})
 	}
 	j := r.claimOne()
 	r.checkStoreUnchanged(func() {
-		r.checkErrLeased("reserved", r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID}))
+		r.checkErrLeased("reserved", r.store.ChangeJob(r.Context(), j.Seq,
+			store.JobChange{Verb: queue.VerbRetry, UID: testUID}))
 	})
 	r.startJob(j)
 	r.checkStoreUnchanged(func() {
 		r.checkErrLeased("processing", r.store.ChangeJob(r.Context(), j.Seq,
-			store.Change{Verb: queue.VerbRetry, UID: testUID}))
+			store.JobChange{Verb: queue.VerbRetry, UID: testUID}))
 	})
 }
 
 func retryReplacesTimeout(r *storeTest) {
 	j := r.newJobInState(queue.Dead)
 	for _, timeout := range []time.Duration{time.Minute, 0} {
-		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: testUID, NewTimeout: &timeout}))
+		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbRetry, UID: testUID,
+			NewTimeout: &timeout}))
 		checkEqual(r, "timeout", r.getJob(j.ID).Timeout, timeout)
 		claimed := r.claimOne()
 		checkEqual(r, "timeout as claimed", claimed.Timeout, timeout)
@@ -200,7 +203,7 @@ func retryReplacesTimeout(r *storeTest) {
 
 // applyVerb executes a verb, such as cancel or retry, on a job.
 func (r *storeTest) applyVerb(j queue.Job, verb queue.Verb) error {
-	return r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: verb, UID: testUID})
+	return r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: verb, UID: testUID})
 }
 
 func heldJobRunsOnlyAfterRelease(r *storeTest) {
@@ -214,7 +217,7 @@ func heldJobRunsOnlyAfterRelease(r *storeTest) {
 		checkEqual(r, "events", r.newEvents(),
 			[]queue.Event{r.expectedEvent(queue.EventHeld, want, queue.EventDetail{CausedByUID: new(testUID)})})
 		r.checkStoreUnchanged(func() { r.must(r.applyVerb(j, queue.VerbHold)) })
-		r.advanceAndPromote(time.Hour)
+		r.advanceAndApplyDueChanges(time.Hour)
 		checkEqual(r, "claimed while held", r.claimJobs(1), nil)
 		r.checkJobCounts()
 
@@ -238,15 +241,15 @@ func releasedJobKeepsStartTime(r *storeTest) {
 	j := r.enqueueOne(withDelay(time.Hour))
 	r.must(r.applyVerb(j, queue.VerbHold))
 	r.must(r.applyVerb(j, queue.VerbRelease))
-	r.advanceAndPromote(time.Hour - time.Second)
+	r.advanceAndApplyDueChanges(time.Hour - time.Second)
 	checkEqual(r, "claimed before its time", r.claimJobs(1), nil)
-	r.advanceAndPromote(time.Second)
+	r.advanceAndApplyDueChanges(time.Second)
 	checkEqual(r, "claimed at its time", seqsOf(r.claimJobs(1)), []int64{j.Seq})
 }
 
-func changeAppliesOnlyInNamedStates(r *storeTest) {
+func changeAppliesOnlyInAllowedStates(r *storeTest) {
 	j := r.newJobInState(queue.Completed)
-	change := store.Change{Verb: queue.VerbRetry, UID: testUID, AllowedStates: []queue.State{queue.Failed, queue.Dead}}
+	change := store.JobChange{Verb: queue.VerbRetry, UID: testUID, AllowedStates: []queue.State{queue.Failed, queue.Dead}}
 	r.checkStoreUnchanged(func() {
 		if err := r.store.ChangeJob(r.Context(), j.Seq, change); !errors.Is(err, store.ErrJobStateChanged) {
 			r.Errorf("a job in another state: got %v, want %v", err, store.ErrJobStateChanged)
@@ -258,7 +261,7 @@ func changeAppliesOnlyInNamedStates(r *storeTest) {
 	lease := l.Lease()
 	change.Verb, change.AllowedStates = queue.VerbHold, []queue.State{queue.Failed}
 	if err := r.exchange(store.LeaseReport{LeasedJobChanges: []store.LeasedJobChange{{Lease: lease,
-		Change: change}}}).RejectedChanges[lease]; !errors.Is(err, store.ErrJobStateChanged) {
+		JobChange: change}}}).RejectedChanges[lease]; !errors.Is(err, store.ErrJobStateChanged) {
 		r.Errorf("a reserved job in another state: got %v, want %v", err, store.ErrJobStateChanged)
 	}
 	checkEqual(r, "claimed again", r.claimOne().Seq, j.Seq)
@@ -293,7 +296,7 @@ func holdAndEditRejectLeasedAndEndedJobs(r *storeTest) {
 
 // editJob executes VerbEdit on a job. The callback changes the job.
 func (r *storeTest) editJob(j queue.Job, changeJob func(*queue.Job) error) error {
-	return r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbEdit, UID: testUID, EditJob: changeJob})
+	return r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbEdit, UID: testUID, EditJob: changeJob})
 }
 
 func editKeepsWaitingTime(r *storeTest) {
@@ -329,13 +332,13 @@ func editChangesDueTime(r *storeTest) {
 	now := r.store.Now()
 	r.must(r.editJob(j, func(j *queue.Job) error { j.RunAt = now.Add(time.Second); return nil }))
 	r.must(r.editJob(j, func(j *queue.Job) error { j.ExpiresAt = now.Add(time.Hour); return nil }))
-	r.advanceAndPromote(time.Second)
+	r.advanceAndApplyDueChanges(time.Second)
 	claimed := r.claimOne()
 	checkEqual(r, "claimed at its time", claimed.Seq, j.Seq)
 	r.settleJob(claimed, exitOutcome(1))
 	now = r.store.Now()
 	r.must(r.editJob(j, func(j *queue.Job) error { j.ExpiresAt = now + 1; return nil }))
-	r.advanceAndPromote(time.Second)
+	r.advanceAndApplyDueChanges(time.Second)
 	checkEqual(r, "state after its new expiry", r.getJob(j.ID).State, queue.Cancelled)
 }
 
@@ -352,11 +355,11 @@ func rejectedEditChangesNothing(r *storeTest) {
 
 // A change of a claimed job that has not started applies when the job is given back.
 func changeOfReservedJobApplies(r *storeTest) {
-	changeReserved := func(change store.Change) (queue.Job, error) {
+	changeReserved := func(change store.JobChange) (queue.Job, error) {
 		r.enqueueOne()
 		j := r.claimOne()
 		l := j.Lease()
-		grant := r.exchange(store.LeaseReport{LeasedJobChanges: []store.LeasedJobChange{{Lease: l, Change: change}}})
+		grant := r.exchange(store.LeaseReport{LeasedJobChanges: []store.LeasedJobChange{{Lease: l, JobChange: change}}})
 		checkEqual(r, string(change.Verb)+": stale leases", grant.StaleLeases, nil)
 		r.checkJobCounts()
 		leased, err := r.leasedJobs()
@@ -364,21 +367,21 @@ func changeOfReservedJobApplies(r *storeTest) {
 		checkEqual(r, "leased", leased, nil)
 		return j, grant.RejectedChanges[l]
 	}
-	j, err := changeReserved(store.Change{Verb: queue.VerbHold, UID: testUID})
+	j, err := changeReserved(store.JobChange{Verb: queue.VerbHold, UID: testUID})
 	r.must(err)
 	checkEqual(r, "state", r.getJob(j.ID).State, queue.Held)
-	j, err = changeReserved(store.Change{Verb: queue.VerbRemove, UID: testUID})
+	j, err = changeReserved(store.JobChange{Verb: queue.VerbRemove, UID: testUID})
 	r.must(err)
 	_, err = r.store.Get(r.Context(), j.ID)
 	r.checkErrorCode("get of a removed job", err, queue.CodeNotFound)
-	j, err = changeReserved(store.Change{Verb: queue.VerbEdit, UID: testUID,
+	j, err = changeReserved(store.JobChange{Verb: queue.VerbEdit, UID: testUID,
 		EditJob: func(j *queue.Job) error { j.Priority = 9; return nil }})
 	r.must(err)
 	checkEqual(r, "priority", r.getJob(j.ID).Priority, 9)
 	claimed := r.claimOne()
 	checkEqual(r, "claimed again", claimed.Seq, j.Seq)
 	r.settleJob(claimed, exitOutcome(0))
-	j, err = changeReserved(store.Change{Verb: queue.VerbRetryDead, UID: testUID})
+	j, err = changeReserved(store.JobChange{Verb: queue.VerbRetryDead, UID: testUID})
 	r.checkWrongStateError("a change that the state does not allow", err, j)
 	checkEqual(r, "claimed after the rejection", seqsOf(r.claimJobs(10)), []int64{j.Seq})
 }
@@ -389,7 +392,7 @@ func removeDeletesHistory(r *storeTest) {
 		j := r.newJobInState(s)
 		r.newEvents()
 		enqueued := r.store.Counts().JobsEverEnqueued
-		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 7}))
+		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbRemove, UID: 7}))
 		gone := j
 		gone.State = 0 // events about removed jobs have no state
 		checkEqual(r, "events", r.newEvents(),
@@ -401,12 +404,13 @@ func removeDeletesHistory(r *storeTest) {
 		r.checkErrorCode("history of a removed job", err, queue.CodeNotFound)
 		_, err = r.store.Attempt(r.Context(), j.Seq, 0)
 		r.checkErrorCode("attempt of a removed job", err, queue.CodeNotFound)
-		r.checkErrorCode("second remove", r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 7}),
+		r.checkErrorCode("second remove", r.store.ChangeJob(r.Context(), j.Seq,
+			store.JobChange{Verb: queue.VerbRemove, UID: 7}),
 			queue.CodeNotFound)
 		r.checkJobCounts()
 	}
 	checkEqual(r, "list", r.listAll(store.Filter{}), nil)
-	r.advanceAndPromote(time.Hour)
+	r.advanceAndApplyDueChanges(time.Hour)
 	checkEqual(r, "claims", r.claimJobs(10), nil)
 }
 
@@ -438,7 +442,7 @@ func removeDeletesLongHistory(r *storeTest) {
 		r.checkErrorCode("attempt of a removed job", err, queue.CodeNotFound)
 	}
 	r.enqueueOne(withID(j.ID))
-	r.promoteUntilDone()
+	r.applyDueChangesUntilDone()
 	checkEqual(r, "bytes of all outputs after the removal", r.store.Counts().OutputBytes, 0)
 	deletable, err := r.store.DeletableOutputs(r.Context(), 100)
 	r.must(err)
@@ -453,15 +457,15 @@ func removeRejectsLeasedJobs(r *storeTest) {
 	j := r.claimOne()
 	r.checkStoreUnchanged(func() {
 		r.checkErrLeased("reserved", r.store.ChangeJob(r.Context(), j.Seq,
-			store.Change{Verb: queue.VerbRemove, UID: testUID}))
+			store.JobChange{Verb: queue.VerbRemove, UID: testUID}))
 	})
 	r.startJob(j)
 	r.checkStoreUnchanged(func() {
 		r.checkErrLeased("processing", r.store.ChangeJob(r.Context(), j.Seq,
-			store.Change{Verb: queue.VerbRemove, UID: testUID}))
+			store.JobChange{Verb: queue.VerbRemove, UID: testUID}))
 	})
 	r.settleJob(j, exitOutcome(1))
-	r.must(r.store.ChangeJob(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID}))
+	r.must(r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbRemove, UID: testUID}))
 }
 
 func unknownJobsAreNotFound(r *storeTest) {
@@ -471,9 +475,9 @@ func unknownJobsAreNotFound(r *storeTest) {
 			_, history := r.store.AttemptHistory(r.Context(), seq, 0, store.MaxPageRows)
 			_, attempt := r.store.Attempt(r.Context(), seq, 0)
 			for what, err := range map[string]error{
-				"cancel":  r.store.ChangeJob(r.Context(), seq, store.Change{Verb: queue.VerbCancel, UID: testUID}),
-				"retry":   r.store.ChangeJob(r.Context(), seq, store.Change{Verb: queue.VerbRetry, UID: testUID}),
-				"remove":  r.store.ChangeJob(r.Context(), seq, store.Change{Verb: queue.VerbRemove, UID: testUID}),
+				"cancel":  r.store.ChangeJob(r.Context(), seq, store.JobChange{Verb: queue.VerbCancel, UID: testUID}),
+				"retry":   r.store.ChangeJob(r.Context(), seq, store.JobChange{Verb: queue.VerbRetry, UID: testUID}),
+				"remove":  r.store.ChangeJob(r.Context(), seq, store.JobChange{Verb: queue.VerbRemove, UID: testUID}),
 				"history": history,
 				"attempt": attempt,
 			} {

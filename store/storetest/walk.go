@@ -16,19 +16,19 @@ import (
 var randomWalkTests = []contractTest{
 	{name: "a random walk keeps all rules", run: func(r *storeTest) { randomWalk(r, 2000) }},
 	{name: "a random walk with ageing by enqueues keeps all rules",
-		run: func(r *storeTest) { randomWalk(r, 500) }, jobOrder: enqueueAgingOrder},
+		run: func(r *storeTest) { randomWalk(r, 500) }, jobOrder: enqueueAgingRankOrder},
 }
 
 // predictedWalk performs random operations on a store, and checks that each job is in the state that it predicts.
 type predictedWalk struct {
 	*storeTest
-	rng           *rand.Rand
-	expectedJobs  map[int64]queue.Job // by seq, each job as the store must return it
-	leasedSeqs    map[int64]bool      // the seqs of the leased jobs
-	notYetDueSeqs map[int64]bool      // the seqs of jobs that have not been due yet
-	endedLeases   []queue.Lease       // leases that have ended
-	enqueuedTotal int64
-	step          int // number of the current step
+	rng              *rand.Rand
+	expectedJobs     map[int64]queue.Job // by seq, each job as the store must return it
+	leasedSeqs       map[int64]bool      // the seqs of the leased jobs
+	notYetDueSeqs    map[int64]bool      // the seqs of jobs that have not been due yet
+	endedLeases      []queue.Lease       // leases that have ended
+	enqueuedJobCount int64
+	step             int // number of the current step
 }
 
 // randomWalk performs random operations on a new store, and checks each result.
@@ -42,7 +42,7 @@ func randomWalk(r *storeTest, steps int) {
 		}
 	}
 	w.checkStoredState()
-	w.checkHistories()
+	w.checkJobHistories()
 	w.checkStats()
 }
 
@@ -68,7 +68,7 @@ func (w *predictedWalk) doRandomOperation() {
 	case n < 19:
 		w.pauseRandomJob()
 	default:
-		w.advanceAndPromote(time.Duration(w.rng.IntN(3000)) * time.Millisecond)
+		w.advanceAndApplyDueChanges(time.Duration(w.rng.IntN(3000)) * time.Millisecond)
 		w.markDueJobs()
 	}
 	for _, e := range w.newEvents() {
@@ -184,8 +184,8 @@ func (w *predictedWalk) enqueueRandomJobs() {
 			want.RunAt = now.Add(want.Delay)
 		}
 		want.Delay, want.CreatedAt, want.UpdatedAt, want.DueAt = 0, now, now, want.RunAt
-		w.enqueuedTotal++
-		want.AgingSince, want.ArrivalNumber = max(now, want.RunAt), w.enqueuedTotal
+		w.enqueuedJobCount++
+		want.AgingSince, want.ArrivalNumber = max(now, want.RunAt), w.enqueuedJobCount
 		w.notYetDueSeqs[want.Seq] = want.RunAt > now
 		w.checkJob(want)
 	}
@@ -200,7 +200,7 @@ func (w *predictedWalk) markDueJobs() {
 			continue
 		}
 		if known && j.State == queue.Pending {
-			j.ArrivalNumber = w.enqueuedTotal
+			j.ArrivalNumber = w.enqueuedJobCount
 			w.expectedJobs[seq] = j
 		}
 		delete(w.notYetDueSeqs, seq)
@@ -231,14 +231,15 @@ func (w *predictedWalk) reportAndClaim() {
 	for _, seq := range slices.Sorted(maps.Keys(w.leasedSeqs)) {
 		j := w.expectedJobs[seq]
 		if j.State != queue.Processing && w.rng.IntN(3) == 0 {
-			report.Starts = append(report.Starts, store.AttemptStart{Lease: j.Lease(), StartedAt: now, WorkerID: "w1",
-				PID: 4242})
+			report.AttemptStarts = append(report.AttemptStarts, store.AttemptStart{Lease: j.Lease(), StartedAt: now,
+				WorkerID: "w1",
+				PID:      4242})
 			j.State, j.StartedAt, j.WorkerID, j.PID, j.UpdatedAt, j.Progress = queue.Processing, now, "w1", 4242, now, nil
 			want[seq] = j
 		}
 		if j.State == queue.Processing && w.rng.IntN(3) == 0 {
 			progress := queue.Progress{Percent: w.rng.IntN(101), Text: "é\x1b", ReportedAt: now}
-			report.Progress = append(report.Progress, store.AttemptProgress{Lease: j.Lease(), Progress: progress})
+			report.ProgressReports = append(report.ProgressReports, store.AttemptProgress{Lease: j.Lease(), Progress: progress})
 			j.Progress = &progress
 			want[seq] = j
 		}
@@ -257,11 +258,11 @@ func (w *predictedWalk) reportAndClaim() {
 			w.recordEndedLease(j)
 		}
 	}
-	report.WantedJobs = w.rng.IntN(4)
+	report.WantedJobCount = w.rng.IntN(4)
 	if len(w.leasedSeqs) > 30 {
-		report.WantedJobs = 0
+		report.WantedJobCount = 0
 	}
-	head := w.expectedNextClaim(want, report.WantedJobs)
+	head := w.expectedNextClaim(want, report.WantedJobCount)
 	done := w.exchange(report)
 	checkEqual(w.storeTest, "stale leases of a report", done.StaleLeases, nil)
 	head = w.expectedClaimedJobs(done.ClaimedJobs, head...)
@@ -332,7 +333,7 @@ func (w *predictedWalk) cancelRandomJob() {
 	if !found {
 		return
 	}
-	switch err := w.store.ChangeJob(w.Context(), j.Seq, store.Change{Verb: queue.VerbCancel, UID: testUID}); {
+	switch err := w.store.ChangeJob(w.Context(), j.Seq, store.JobChange{Verb: queue.VerbCancel, UID: testUID}); {
 	case w.leasedSeqs[j.Seq]:
 		w.checkErrLeased("cancel", err)
 	case j.State == queue.Cancelled:
@@ -356,7 +357,7 @@ func (w *predictedWalk) retryRandomJob() {
 	if deadOnly {
 		verb = queue.VerbRetryDead
 	}
-	switch err := w.store.ChangeJob(w.Context(), j.Seq, store.Change{Verb: verb, UID: testUID}); {
+	switch err := w.store.ChangeJob(w.Context(), j.Seq, store.JobChange{Verb: verb, UID: testUID}); {
 	case w.leasedSeqs[j.Seq]:
 		w.checkErrLeased("retry", err)
 	case deadOnly && j.State != queue.Dead, j.State == queue.Held:
@@ -368,7 +369,7 @@ func (w *predictedWalk) retryRandomJob() {
 		now := w.store.Now()
 		j.State, j.Reason, j.Error, j.ExitCode, j.Signal, j.Attempts, j.RunnerCrashes, j.Shortages, j.ExpiresAt,
 			j.EndedAt = queue.Pending, "", "", -1, 0, 0, 0, 0, 0, 0
-		j.DueAt, j.AgingSince, j.UpdatedAt, j.ArrivalNumber = now, now, now, w.enqueuedTotal
+		j.DueAt, j.AgingSince, j.UpdatedAt, j.ArrivalNumber = now, now, now, w.enqueuedJobCount
 	}
 	w.checkJob(j)
 }
@@ -383,7 +384,7 @@ func (w *predictedWalk) holdRandomJob() {
 	if j.State == queue.Held {
 		verb = queue.VerbRelease
 	}
-	switch err := w.store.ChangeJob(w.Context(), j.Seq, store.Change{Verb: verb, UID: testUID}); {
+	switch err := w.store.ChangeJob(w.Context(), j.Seq, store.JobChange{Verb: verb, UID: testUID}); {
 	case w.leasedSeqs[j.Seq]:
 		w.checkErrLeased(string(verb), err)
 	case j.State.HasEnded():
@@ -395,7 +396,7 @@ func (w *predictedWalk) holdRandomJob() {
 		w.must(err)
 		due := max(w.store.Now(), j.DueAt)
 		j.State, j.Reason, j.UpdatedAt = queue.Pending, "", w.store.Now()
-		j.DueAt, j.AgingSince, j.ArrivalNumber = due, due, w.enqueuedTotal
+		j.DueAt, j.AgingSince, j.ArrivalNumber = due, due, w.enqueuedJobCount
 		w.notYetDueSeqs[j.Seq] = due > w.store.Now()
 		j.Attempts = min(j.Attempts, j.MaxAttempts-1)
 	}
@@ -409,7 +410,7 @@ func (w *predictedWalk) editRandomJob() {
 		return
 	}
 	priority, delay := int64(w.rng.IntN(10)), time.Duration(w.rng.IntN(3))*time.Second
-	err := w.store.ChangeJob(w.Context(), j.Seq, store.Change{Verb: queue.VerbEdit, UID: testUID,
+	err := w.store.ChangeJob(w.Context(), j.Seq, store.JobChange{Verb: queue.VerbEdit, UID: testUID,
 		EditJob: func(j *queue.Job) error {
 			j.Priority, j.Delay = priority, delay
 			return nil
@@ -424,7 +425,7 @@ func (w *predictedWalk) editRandomJob() {
 		now := w.store.Now()
 		j.Priority, j.UpdatedAt = priority, now
 		if at := now.Add(delay); delay > 0 && at != j.RunAt {
-			j.RunAt, j.DueAt, j.AgingSince, j.ArrivalNumber = at, at, at, w.enqueuedTotal
+			j.RunAt, j.DueAt, j.AgingSince, j.ArrivalNumber = at, at, at, w.enqueuedJobCount
 			w.notYetDueSeqs[j.Seq] = true
 		}
 	}
@@ -436,7 +437,7 @@ func (w *predictedWalk) removeRandomJob() {
 	if !found {
 		return
 	}
-	err := w.store.ChangeJob(w.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: testUID})
+	err := w.store.ChangeJob(w.Context(), j.Seq, store.JobChange{Verb: queue.VerbRemove, UID: testUID})
 	if w.leasedSeqs[j.Seq] {
 		w.checkErrLeased("remove", err)
 		w.checkJob(j)
@@ -454,7 +455,7 @@ func (w *predictedWalk) checkStoredState() {
 	want := slices.SortedFunc(maps.Values(w.expectedJobs), func(a, b queue.Job) int { return cmp.Compare(b.Seq, a.Seq) })
 	checkEqual(w.storeTest, "all jobs", w.listAll(store.Filter{Limit: 50}), want)
 	w.checkJobCounts()
-	checkEqual(w.storeTest, "jobs ever enqueued", w.store.Counts().JobsEverEnqueued, w.enqueuedTotal)
+	checkEqual(w.storeTest, "jobs ever enqueued", w.store.Counts().JobsEverEnqueued, w.enqueuedJobCount)
 	leased, err := w.leasedJobs()
 	w.must(err)
 	checkEqual(w.storeTest, "leased jobs", sortedLeases(leasesOf(leased)), w.currentLeases())
@@ -469,8 +470,8 @@ func (w *predictedWalk) currentLeases() (list []queue.Lease) {
 	return sortedLeases(list)
 }
 
-// checkHistories checks that the history of each job has one record per attempt.
-func (w *predictedWalk) checkHistories() {
+// checkJobHistories checks that the history of each job has one record per attempt.
+func (w *predictedWalk) checkJobHistories() {
 	for seq, j := range w.expectedJobs {
 		history, err := w.store.AttemptHistory(w.Context(), seq, 0, store.MaxPageRows)
 		w.must(err)

@@ -11,18 +11,18 @@ import (
 
 // testOp is an operation with a name.
 type testOp struct {
-	owner Owner
+	owner OpOwner
 	name  string
 }
 
-func (o *testOp) Owner() Owner { return o.owner }
+func (o *testOp) Owner() OpOwner { return o.owner }
 
 // addOperations adds operations to a queue. Each word in opWords describes one operation: the uid, the class (u, p or
 // n) and the name, for example 1p-a.
 func addOperations(t *testing.T, q *Queue[*testOp], opWords string) (ops []*testOp) {
 	t.Helper()
 	for word := range strings.FieldsSeq(opWords) {
-		o := &testOp{owner: Owner{UID: int(word[0] - '0'), Class: PriorityClass(strings.IndexByte("upn", word[1]))},
+		o := &testOp{owner: OpOwner{UID: int(word[0] - '0'), Class: PriorityClass(strings.IndexByte("upn", word[1]))},
 			name: word}
 		if err := q.Add(o); err != nil {
 			t.Fatal(err)
@@ -57,11 +57,11 @@ func TestTakeGroupAlternatesUsers(t *testing.T) {
 
 // Among the operations of several users, that of the most recently served user comes last. An operation of a user whose
 // last operation was slow comes even later.
-func TestTakeServesRecentAndSlowUsersLast(t *testing.T) {
+func TestTakeGroupServesRecentAndSlowUsersLast(t *testing.T) {
 	var q Queue[*testOp]
 	ops := addOperations(t, &q, "1p-a 2p-b 3p-c")
-	q.RecordServed(ops[0], SlowOpTime)
-	q.RecordServed(ops[1], SlowOpTime-1)
+	q.RecordServedOp(ops[0], MinSlowOpTime)
+	q.RecordServedOp(ops[1], MinSlowOpTime-1)
 	if got, want := operationNames(q.TakeGroup()), "3p-c 2p-b 1p-a"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
@@ -70,19 +70,19 @@ func TestTakeServesRecentAndSlowUsersLast(t *testing.T) {
 	}
 }
 
-// An operation that was passed to CommitAlone comes first, unless it was withdrawn with Withdraw. Operations that were
-// put back come before all others of their class.
+// An operation that was passed to TakeAloneNext comes first, unless it was withdrawn with Withdraw. Operations that
+// were put back come before all others of their class.
 func TestPutBackOperationsAreTakenFirst(t *testing.T) {
 	var q Queue[*testOp]
 	addOperations(t, &q, "1p-a 1p-b 1p-c")
 	group := q.TakeGroup()
 	addOperations(t, &q, "1p-d 1n-e")
 	q.PutBack(group[1:])
-	q.CommitAlone(group[2])
+	q.TakeAloneNext(group[2])
 	if got := operationNames(q.TakeGroup()); got != "1p-c" {
 		t.Errorf("got %s, want 1p-c", got)
 	}
-	q.CommitAlone(group[1])
+	q.TakeAloneNext(group[1])
 	q.Withdraw(group[1])
 	if got, want := operationNames(q.TakeGroup()), "1p-d 1n-e"; got != want {
 		t.Errorf("got %s, want %s", got, want)
@@ -94,7 +94,7 @@ func TestQueueRefusesTooManyOperations(t *testing.T) {
 	var q Queue[*testOp]
 	fill := func(c PriorityClass, n int) (added int, err error) {
 		for added < n && err == nil {
-			if err = q.Add(&testOp{owner: Owner{Class: c}, name: fmt.Sprint(added)}); err == nil {
+			if err = q.Add(&testOp{owner: OpOwner{Class: c}, name: fmt.Sprint(added)}); err == nil {
 				added++
 			}
 		}
@@ -103,7 +103,7 @@ func TestQueueRefusesTooManyOperations(t *testing.T) {
 	for _, c := range []struct {
 		class PriorityClass
 		room  int
-	}{{NormalClass, maxWaitingOps - promptReservedOps}, {PromptClass, promptReservedOps}} {
+	}{{NormalClass, maxWaitingOps - slotsReservedForPrompt}, {PromptClass, slotsReservedForPrompt}} {
 		var refused *queue.Error
 		if n, err := fill(c.class, maxWaitingOps+1); n != c.room || !errors.As(err, &refused) {
 			t.Errorf("class %d: the queue took %d operations, then %v; want %d", c.class, n, err, c.room)

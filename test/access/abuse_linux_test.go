@@ -58,7 +58,8 @@ func TestAbuse(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	q := testrig.StartWithRootRunners(t, multiUserSettings+fmt.Sprintf("max_bytes_per_user = \"%dMiB\"\n", abuseQuotaMiB),
+	q := testrig.StartQueueWithRootRunners(t, multiUserSettings+
+		fmt.Sprintf("max_bytes_per_user = \"%dMiB\"\n", abuseQuotaMiB),
 		"accounts = *\n")
 	q.MustRunCLI("worker", "scale", "8")
 	program := filepath.Join(filepath.Dir(q.RootRunnerDir), "test")
@@ -70,12 +71,12 @@ func TestAbuse(t *testing.T) {
 		t.Fatalf("install: %v\n%s", err, out)
 	}
 	service := q.ServiceCmd.Process.Pid
-	quotaAttack(q, t, program)
+	runQuotaAttack(q, t, program)
 	quiet, attack, after := serviceMeasurement{q: q, servicePID: service}, serviceMeasurement{q: q, servicePID: service},
 		serviceMeasurement{q: q, servicePID: service}
 	quiet.measureFor(t, 2*time.Second, nil)
 	t.Logf("before: %s", &quiet)
-	first := quiet.sampleMemory()
+	first := quiet.sampleMemoryByPID()
 	attack.measureFor(t, length, func(ctx context.Context) {
 		var wg sync.WaitGroup
 		for _, p := range attackingUsers {
@@ -86,10 +87,10 @@ func TestAbuse(t *testing.T) {
 	t.Logf("while they attack: %s", &attack)
 	after.measureFor(t, 5*time.Second, nil)
 	t.Logf("after: %s", &after)
-	t.Logf("memory in MB:\n%s", memoryTable(first, attack.peakMemory, after.sampleMemory()))
+	t.Logf("memory in MB:\n%s", memoryTable(first, attack.peakMemoryBytesByPID, after.sampleMemoryByPID()))
 
 	for _, m := range []*serviceMeasurement{&quiet, &attack, &after} {
-		for _, e := range m.refusals[:min(10, len(m.refusals))] {
+		for _, e := range m.refusalErrs[:min(10, len(m.refusalErrs))] {
 			t.Errorf("refused: %v", e)
 		}
 	}
@@ -104,7 +105,7 @@ func TestAbuse(t *testing.T) {
 			t.Errorf("99%% of the third user's shows took up to %v, want %v", got, maxShowLatency)
 		}
 	}
-	for pid, bytes := range attack.peakMemory {
+	for pid, bytes := range attack.peakMemoryBytesByPID {
 		limit, process := int64(maxRunnerMemoryBytes), "a runner"
 		if pid == service {
 			limit, process = maxServiceMemoryBytes, "the service"
@@ -155,10 +156,10 @@ type serviceMeasurement struct {
 
 	mu                   sync.Mutex
 	runTimes, showTimes  []time.Duration          // durations of runs and of "show" requests; guarded by mu
-	runPartTimes         [4][]time.Duration       // durations of parts of runs, by index in runPartNames; guarded by mu
-	slowestOtherRequests map[string]time.Duration // the slowest reply to any other request, by method; guarded by mu
-	refusals             []error                  // errors of requests that the service refused; guarded by mu
-	peakMemory           map[int]int64            // most resident bytes, by pid; guarded by mu
+	runPartDurations     [4][]time.Duration       // durations of parts of runs, by index in runPartNames; guarded by mu
+	slowestReplyByMethod map[string]time.Duration // the slowest reply to any other request, by method; guarded by mu
+	refusalErrs          []error                  // errors of requests that the service refused; guarded by mu
+	peakMemoryBytesByPID map[int]int64            // most resident bytes, by pid; guarded by mu
 }
 
 // runPartNames names the parts of a run. The parts end when the enqueue is acknowledged, when the job starts, when the
@@ -175,20 +176,20 @@ func (m *serviceMeasurement) measureFor(t *testing.T, duration time.Duration, ru
 	if runAlongside != nil {
 		requests.Go(func() { runAlongside(t.Context()) })
 	}
-	for _, request := range []func(*rawClient) error{m.runTrue, m.runTrue, m.requestEachOtherMethod,
+	for _, request := range []func(*rawClient) error{m.measureTrueJob, m.measureTrueJob, m.requestAllOtherMethods,
 		m.requestOverNewConnection} {
 		requests.Go(func() { m.repeatRequests(ctx, request) })
 	}
 	requests.Go(func() {
 		for ctx.Err() == nil {
-			m.sampleMemory()
-			sleepContext(ctx, 100*time.Millisecond)
+			m.sampleMemoryByPID()
+			sleepUntilDone(ctx, 100*time.Millisecond)
 		}
 	})
 	requests.Wait()
 }
 
-func sleepContext(ctx context.Context, d time.Duration) {
+func sleepUntilDone(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):
 	case <-ctx.Done():
@@ -201,14 +202,14 @@ func (m *serviceMeasurement) repeatRequests(ctx context.Context, request func(*r
 	for ctx.Err() == nil {
 		err := m.repeatOnConnection(ctx, request)
 		if errors.Is(err, errReconnect) {
-			sleepContext(ctx, 10*time.Millisecond)
+			sleepUntilDone(ctx, 10*time.Millisecond)
 			continue
 		}
 		if err != nil && ctx.Err() == nil {
 			m.mu.Lock()
-			m.refusals = append(m.refusals, err)
+			m.refusalErrs = append(m.refusalErrs, err)
 			m.mu.Unlock()
-			sleepContext(ctx, 100*time.Millisecond)
+			sleepUntilDone(ctx, 100*time.Millisecond)
 		}
 	}
 }
@@ -225,14 +226,14 @@ func (m *serviceMeasurement) repeatOnConnection(ctx context.Context, request fun
 		if err := request(c); err != nil {
 			return err
 		}
-		sleepContext(ctx, 10*time.Millisecond)
+		sleepUntilDone(ctx, 10*time.Millisecond)
 	}
 	return nil
 }
 
-// runTrue enqueues a "true" job, waits for it, reads its output, and requests its details. It records how
+// measureTrueJob enqueues a "true" job, waits for it, reads its output, and requests its details. It records how
 // long each part took.
-func (m *serviceMeasurement) runTrue(c *rawClient) error {
+func (m *serviceMeasurement) measureTrueJob(c *rawClient) error {
 	started := time.Now()
 	result, err := c.call("enqueue", `{"argv":["true"],"cwd":"/"}`)
 	var j struct {
@@ -272,7 +273,7 @@ func (m *serviceMeasurement) runTrue(c *rawClient) error {
 	m.runTimes, m.showTimes = append(m.runTimes, ended.Sub(started)), append(m.showTimes, time.Since(ended))
 	queued, run := time.Duration(j.Queue)*time.Millisecond, time.Duration(j.Run)*time.Millisecond
 	for i, elapsed := range [4]time.Duration{stored.Sub(started), queued, run, max(0, ended.Sub(stored)-queued-run)} {
-		m.runPartTimes[i] = append(m.runPartTimes[i], elapsed)
+		m.runPartDurations[i] = append(m.runPartDurations[i], elapsed)
 	}
 	return nil
 }
@@ -288,8 +289,8 @@ func (m *serviceMeasurement) requestOverNewConnection(c *rawClient) error {
 	return errReconnect
 }
 
-// requestEachOtherMethod sends one request of every other method that a user may call.
-func (m *serviceMeasurement) requestEachOtherMethod(c *rawClient) error {
+// requestAllOtherMethods sends one request of every other method that a user may call.
+func (m *serviceMeasurement) requestAllOtherMethods(c *rawClient) error {
 	result, err := c.call("enqueue", `{"argv":["true"],"cwd":"/","delay":"1h"}`)
 	if err != nil {
 		return err
@@ -310,18 +311,18 @@ func (m *serviceMeasurement) requestEachOtherMethod(c *rawClient) error {
 			return fmt.Errorf("%s after %v: %w", request[0], time.Since(started), err)
 		}
 		m.mu.Lock()
-		if m.slowestOtherRequests == nil {
-			m.slowestOtherRequests = map[string]time.Duration{}
+		if m.slowestReplyByMethod == nil {
+			m.slowestReplyByMethod = map[string]time.Duration{}
 		}
-		m.slowestOtherRequests[request[0]] = max(m.slowestOtherRequests[request[0]], time.Since(started))
+		m.slowestReplyByMethod[request[0]] = max(m.slowestReplyByMethod[request[0]], time.Since(started))
 		m.mu.Unlock()
 	}
 	return nil
 }
 
-// sampleMemory returns the resident memory of the service and the runners, in bytes by pid. It
+// sampleMemoryByPID returns the resident memory of the service and the runners, in bytes by pid. It
 // also updates the peaks in m.
-func (m *serviceMeasurement) sampleMemory() map[int]int64 {
+func (m *serviceMeasurement) sampleMemoryByPID() map[int]int64 {
 	now := map[int]int64{}
 	for _, pid := range append(m.q.RunnerPIDs(), m.servicePID) {
 		if n := testrig.ResidentMemoryBytes(pid); n > 0 {
@@ -330,11 +331,11 @@ func (m *serviceMeasurement) sampleMemory() map[int]int64 {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.peakMemory == nil {
-		m.peakMemory = map[int]int64{}
+	if m.peakMemoryBytesByPID == nil {
+		m.peakMemoryBytesByPID = map[int]int64{}
 	}
 	for pid, n := range now {
-		m.peakMemory[pid] = max(m.peakMemory[pid], n)
+		m.peakMemoryBytesByPID[pid] = max(m.peakMemoryBytesByPID[pid], n)
 	}
 	return now
 }
@@ -359,23 +360,23 @@ func (m *serviceMeasurement) String() string {
 			percentile(durations, 100).Round(100*time.Microsecond))
 	}
 	line("run", m.runTimes)
-	for i, list := range m.runPartTimes {
+	for i, list := range m.runPartDurations {
 		line(" "+runPartNames[i], list)
 	}
 	line("show", m.showTimes)
-	fmt.Fprintf(&b, "\n%d refused; longest", len(m.refusals))
+	fmt.Fprintf(&b, "\n%d refused; longest", len(m.refusalErrs))
 	names := slices.Collect(func(yield func(string) bool) {
-		for name := range m.slowestOtherRequests {
+		for name := range m.slowestReplyByMethod {
 			if !yield(name) {
 				return
 			}
 		}
 	})
 	slices.SortFunc(names, func(a, b string) int {
-		return cmp.Or(cmp.Compare(m.slowestOtherRequests[b], m.slowestOtherRequests[a]), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(m.slowestReplyByMethod[b], m.slowestReplyByMethod[a]), cmp.Compare(a, b))
 	})
 	for _, name := range names {
-		fmt.Fprintf(&b, " %s %v", name, m.slowestOtherRequests[name].Round(time.Millisecond))
+		fmt.Fprintf(&b, " %s %v", name, m.slowestReplyByMethod[name].Round(time.Millisecond))
 	}
 	return b.String()
 }

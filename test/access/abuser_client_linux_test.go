@@ -62,7 +62,7 @@ func (a *abuser) keepConnections(ctx context.Context, n *requestTally, connCount
 	var workers sync.WaitGroup
 	for range connCount {
 		workers.Go(func() {
-			for a.throttle(ctx) {
+			for a.waitForCPUShare(ctx) {
 				c, err := net.Dial("unix", a.socketPath)
 				if err != nil {
 					n.refusals.Add(1)
@@ -99,7 +99,7 @@ func (a *abuser) sendRequest(c *rawClient, n *requestTally, method, params strin
 // repeatRequest sends the same request again and again on several connections.
 func (a *abuser) repeatRequest(ctx context.Context, n *requestTally, connCount int, method, params string) {
 	a.keepConnections(ctx, n, connCount, func(c *rawClient) {
-		for a.throttle(ctx) {
+		for a.waitForCPUShare(ctx) {
 			if _, ok := a.sendRequest(c, n, method, params); !ok {
 				return
 			}
@@ -113,11 +113,11 @@ func (a *abuser) pipelineRequests(ctx context.Context, n *requestTally, connCoun
 	params string) {
 	line := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"%s","params":%s}`+"\n", method, params)
 	a.keepConnections(ctx, n, connCount, func(c *rawClient) {
-		for a.throttle(ctx) {
+		for a.waitForCPUShare(ctx) {
 			var reader sync.WaitGroup
 			reader.Go(func() { a.readReplies(ctx, c, n, requestCount) })
 			for range requestCount {
-				if _, err := io.WriteString(c, line); err != nil || !a.throttle(ctx) {
+				if _, err := io.WriteString(c, line); err != nil || !a.waitForCPUShare(ctx) {
 					c.Close()
 					break
 				}
@@ -132,7 +132,7 @@ func (a *abuser) pipelineRequests(ctx context.Context, n *requestTally, connCoun
 // readReplies reads the given number of replies. It returns early when the connection or the attack ends.
 func (a *abuser) readReplies(ctx context.Context, c *rawClient, n *requestTally, replyCount int) {
 	buf := make([]byte, 64<<10)
-	for got := 0; got < replyCount && a.throttle(ctx); {
+	for got := 0; got < replyCount && a.waitForCPUShare(ctx); {
 		k, err := c.Read(buf)
 		lines := bytes.Count(buf[:k], []byte("\n"))
 		got += lines

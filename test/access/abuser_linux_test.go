@@ -42,7 +42,8 @@ type abuser struct {
 	mu              sync.Mutex
 	talliesByAttack map[string]*requestTally // guarded by mu
 
-	accessGained atomic.Pointer[string] // describes an access that the service granted but must refuse; nil if none
+	// describes an access that the service granted but must refuse; nil if none
+	wronglyGrantedAccess atomic.Pointer[string]
 }
 
 // requestTally counts the requests and replies of one attack.
@@ -62,26 +63,26 @@ var attackMethods = []attackMethod{
 	{"leased-input", (*abuser).enqueueLeasedInput},
 	{"leased-program", (*abuser).enqueueLeasedProgram},
 	{"stopped-starts", (*abuser).stopJobsWhileStarting},
-	{"lists", (*abuser).requestLists},
+	{"lists", (*abuser).requestJobLists},
 	{"connects", (*abuser).openAndCloseConnections},
 	{"abandoned", (*abuser).abandonRequests},
 	{"selectors", (*abuser).requestEmptySelections},
 	{"events", (*abuser).requestEvents},
 	{"large-jobs", (*abuser).storeLargeJobs},
 	{"long-globs", (*abuser).sendLongGlobs},
-	{"many-ids", (*abuser).sendManyIDs},
+	{"many-ids", (*abuser).sendManyJobIDs},
 	{"padded", (*abuser).sendPaddedRequests},
 	{"unfinished", (*abuser).sendUnfinishedRequests},
 	{"waits", (*abuser).sendEndlessWaits},
-	{"outputs", (*abuser).requestOutputs},
+	{"outputs", (*abuser).requestJobOutputs},
 	{"single-bytes", (*abuser).printSingleBytes},
-	{"members", (*abuser).sendLargeObjects},
+	{"members", (*abuser).sendLargeJSONObjects},
 	{"faults", (*abuser).sendInvalidBatches},
 	{"numbers", (*abuser).useFutureSeqsAsIDs},
 	{"batches", (*abuser).leaveBatchesOpen},
-	{"trees", (*abuser).leaveProcesses},
+	{"trees", (*abuser).leaveBackgroundProcesses},
 	{"flood", (*abuser).floodWithJobs},
-	{"storms", (*abuser).changeStates},
+	{"storms", (*abuser).changeJobStates},
 	{"priority", (*abuser).enqueueHighestPriorityJobs},
 	{"fill-quota", (*abuser).fillByteQuota},
 }
@@ -136,7 +137,7 @@ func runAttacks() (exitCode int) {
 		fmt.Printf("%-15s %9d %9d %9d %9d  %.120s\n", next.name, n.requests.Load(), n.replies.Load(), n.refusals.Load(),
 			n.sentBytes.Load()>>20, refusal)
 	}
-	if gained := a.accessGained.Load(); gained != nil {
+	if gained := a.wronglyGrantedAccess.Load(); gained != nil {
 		fmt.Printf("gained: %s\n", *gained)
 		exitCode = 1
 	}
@@ -157,9 +158,9 @@ func (a *abuser) tallyOf(attackName string) *requestTally {
 	return a.talliesByAttack[attackName]
 }
 
-// throttle waits until the process may use the processor again; see abuserCPUShare. It returns false
+// waitForCPUShare waits until the process may use the processor again; see abuserCPUShare. It returns false
 // if the attack has ended.
-func (a *abuser) throttle(ctx context.Context) bool {
+func (a *abuser) waitForCPUShare(ctx context.Context) bool {
 	for ctx.Err() == nil {
 		var usage syscall.Rusage
 		syscall.Getrusage(syscall.RUSAGE_SELF, &usage)
@@ -248,7 +249,7 @@ func (a *abuser) enqueueLeasedProgram(ctx context.Context, n *requestTally) {
 	}
 	defer end()
 	a.keepConnections(ctx, n, 1, func(c *rawClient) {
-		for a.throttle(ctx) {
+		for a.waitForCPUShare(ctx) {
 			a.sendRequest(c, n, "enqueue", lowPrioritySpec("setsid sleep 3 & exit 0", ""))
 			if _, ok := a.sendRequest(c, n, "enqueue", fmt.Sprintf(`{"argv":[%q],%s}`, path, noRetrySpecFields)); !ok {
 				return
@@ -265,7 +266,7 @@ func (a *abuser) stopJobsWhileStarting(ctx context.Context, n *requestTally) {
 		`next unless -o $_; open F, "$_/comm" or next; my $c = <F>; close F; ` +
 		`next unless $c =~ /^(queuectl|exe)/; kill STOP, substr $_, 6 } select undef, undef, undef, 0.002 }'`
 	a.keepConnections(ctx, n, 1, func(c *rawClient) {
-		for a.throttle(ctx) {
+		for a.waitForCPUShare(ctx) {
 			if _, ok := a.sendRequest(c, n, "enqueue", lowPrioritySpec(stopCommand, "")); !ok {
 				return
 			}
@@ -277,7 +278,7 @@ func (a *abuser) stopJobsWhileStarting(ctx context.Context, n *requestTally) {
 	})
 }
 
-func (a *abuser) requestLists(ctx context.Context, n *requestTally) {
+func (a *abuser) requestJobLists(ctx context.Context, n *requestTally) {
 	a.pipelineRequests(ctx, n, 100, 64, "list", `{}`)
 }
 
@@ -309,7 +310,7 @@ func (a *abuser) storeLargeJobs(ctx context.Context, n *requestTally) {
 	var mu sync.Mutex
 	var ids []string
 	a.keepConnections(ctx, n, 4, func(c *rawClient) {
-		for a.throttle(ctx) {
+		for a.waitForCPUShare(ctx) {
 			if storedCount.Load() < 300 {
 				result, ok := a.sendRequest(c, n, "enqueue", spec)
 				if !ok {
@@ -339,7 +340,7 @@ func (a *abuser) sendLongGlobs(ctx context.Context, n *requestTally) {
 	a.repeatRequest(ctx, n, 8, "cancel", fmt.Sprintf(`{"id_glob":"%s"}`, strings.Repeat("*a?", 350_000)))
 }
 
-func (a *abuser) sendManyIDs(ctx context.Context, n *requestTally) {
+func (a *abuser) sendManyJobIDs(ctx context.Context, n *requestTally) {
 	a.repeatRequest(ctx, n, 8, "cancel", `{"ids":["`+strings.Repeat(`a","`, 1_500_000)+`a"]}`)
 }
 
@@ -354,7 +355,7 @@ func (a *abuser) sendUnfinishedRequests(ctx context.Context, n *requestTally) {
 	part := []byte(`{"jsonrpc":"2.0","id":1,"method":"status","params":{` + strings.Repeat(" ", 79_000))
 	a.keepConnections(ctx, n, 200, func(c *rawClient) {
 		for range 100 {
-			if !a.throttle(ctx) {
+			if !a.waitForCPUShare(ctx) {
 				return
 			}
 			k, err := c.Write(part)
@@ -386,8 +387,8 @@ func (a *abuser) sendEndlessWaits(ctx context.Context, n *requestTally) {
 	})
 }
 
-// requestOutputs repeatedly requests large outputs.
-func (a *abuser) requestOutputs(ctx context.Context, n *requestTally) {
+// requestJobOutputs repeatedly requests large outputs.
+func (a *abuser) requestJobOutputs(ctx context.Context, n *requestTally) {
 	a.keepConnections(ctx, n, 1, func(c *rawClient) {
 		result, ok := a.sendRequest(c, n, "enqueue", lowPrioritySpec("yes | head -c 16000000; yes | head -c 16000000 >&2",
 			`,"output_limit":16777216`))
@@ -431,7 +432,7 @@ var jsonMembersText = sync.OnceValue(func() string {
 	return strings.TrimSuffix(b.String(), ",")
 })
 
-func (a *abuser) sendLargeObjects(ctx context.Context, n *requestTally) {
+func (a *abuser) sendLargeJSONObjects(ctx context.Context, n *requestTally) {
 	var wg sync.WaitGroup
 	wg.Go(func() { a.repeatRequest(ctx, n, 2, "enqueue", `{"argv":["true"],"env":{`+jsonMembersText()+`}}`) })
 	wg.Go(func() { a.repeatRequest(ctx, n, 2, "list", `{`+jsonMembersText()+`}`) })
@@ -451,7 +452,7 @@ func (a *abuser) useFutureSeqsAsIDs(ctx context.Context, n *requestTally) {
 			result, ok := a.sendRequest(c, n, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, delayedSpecFields))
 			var got struct{ Seq int64 }
 			json.Unmarshal(result, &got)
-			if !ok || !a.throttle(ctx) {
+			if !ok || !a.waitForCPUShare(ctx) {
 				return
 			}
 			var jobs []string
@@ -477,8 +478,8 @@ func (a *abuser) leaveBatchesOpen(ctx context.Context, n *requestTally) {
 	})
 }
 
-// leaveProcesses enqueues jobs that leave processes in the background.
-func (a *abuser) leaveProcesses(ctx context.Context, n *requestTally) {
+// leaveBackgroundProcesses enqueues jobs that leave processes in the background.
+func (a *abuser) leaveBackgroundProcesses(ctx context.Context, n *requestTally) {
 	a.repeatRequest(ctx, n, 2, "enqueue", lowPrioritySpec("sleep 30 & exit 0", `,"allow_background":true`))
 }
 
@@ -492,7 +493,7 @@ func (a *abuser) floodWithJobs(ctx context.Context, n *requestTally) {
 func (a *abuser) enqueueHighestPriorityJobs(ctx context.Context, n *requestTally) {
 	const highestPriority, excessPriority = `"priority":15`, `"priority":1000000`
 	a.keepConnections(ctx, n, 4, func(c *rawClient) {
-		for a.throttle(ctx) {
+		for a.waitForCPUShare(ctx) {
 			result, ok := a.sendRequest(c, n, "enqueue", lowPrioritySpec("sleep 0.1", ","+highestPriority))
 			var got struct{ ID string }
 			json.Unmarshal(result, &got)
@@ -508,16 +509,15 @@ func (a *abuser) enqueueHighestPriorityJobs(ctx context.Context, n *requestTally
 				var edited struct{ Done []string }
 				json.Unmarshal(result, &edited)
 				if accepted && (method != "edit" || len(edited.Done) > 0) {
-					a.accessGained.CompareAndSwap(nil, new(method+" took priority 1000000"))
+					a.wronglyGrantedAccess.CompareAndSwap(nil, new(method+" took priority 1000000"))
 				}
 			}
 		}
 	})
 }
 
-// changeStates repeatedly changes the state of many jobs and then changes it back. It selects the jobs by id in some
-// requests, and by selector in others.
-func (a *abuser) changeStates(ctx context.Context, n *requestTally) {
+// changeJobStates repeatedly changes the state of many jobs, selected by id or by selector, and changes it back.
+func (a *abuser) changeJobStates(ctx context.Context, n *requestTally) {
 	a.keepConnections(ctx, n, 8, func(c *rawClient) {
 		var ids []string
 		for range 100 {
@@ -525,13 +525,13 @@ func (a *abuser) changeStates(ctx context.Context, n *requestTally) {
 				fmt.Sprintf(`{"argv":["true"],"labels":{"storm":"1"},%s}`, delayedSpecFields))
 			var got struct{ ID string }
 			json.Unmarshal(result, &got)
-			if !ok || !a.throttle(ctx) {
+			if !ok || !a.waitForCPUShare(ctx) {
 				return
 			}
 			ids = append(ids, fmt.Sprintf("%q", got.ID))
 		}
 		named := fmt.Sprintf(`{"ids":[%s]}`, strings.Join(ids, ","))
-		for a.throttle(ctx) {
+		for a.waitForCPUShare(ctx) {
 			for _, verb := range []string{"hold", "release", "cancel", "retry"} {
 				a.sendRequest(c, n, verb, named)
 			}

@@ -24,7 +24,7 @@ func (a *abuser) fillByteQuota(ctx context.Context, n *requestTally) {
 	var retried sync.Once
 	a.keepConnections(ctx, n, 4, func(c *rawClient) {
 		retried.Do(func() { a.sendRequest(c, n, "enqueue", printingSpec) })
-		for a.throttle(ctx) {
+		for a.waitForCPUShare(ctx) {
 			result, ok := a.sendRequest(c, n, "enqueue", spec)
 			if !ok {
 				return
@@ -37,9 +37,9 @@ func (a *abuser) fillByteQuota(ctx context.Context, n *requestTally) {
 	})
 }
 
-// quotaAttack lets the attackers fill a small byte quota. It checks that no attacker exceeds the quota, and
+// runQuotaAttack lets the attackers fill a small byte quota. It checks that no attacker exceeds the quota, and
 // that the service still serves the third user.
-func quotaAttack(q *testrig.Queue, t *testing.T, program string) {
+func runQuotaAttack(q *testrig.Queue, t *testing.T, program string) {
 	t.Helper()
 	const duration, smallQuotaMiB = 4 * time.Second, 8
 	q.MustRunCLI("config", "set", "access.submit", "daemon news uucp bin sys")
@@ -53,9 +53,9 @@ func quotaAttack(q *testrig.Queue, t *testing.T, program string) {
 		wg.Wait()
 	})
 	t.Logf("while they fill a quota: %s", &m)
-	if len(m.runTimes) == 0 || len(m.refusals) > 0 {
+	if len(m.runTimes) == 0 || len(m.refusalErrs) > 0 {
 		t.Errorf("while others filled their quota, %d jobs of the third user ended, and these requests were refused: %v",
-			len(m.runTimes), m.refusals)
+			len(m.runTimes), m.refusalErrs)
 	}
 	for _, p := range attackingUsers {
 		checkByteQuota(q, t, p, smallQuotaMiB<<20)
@@ -70,10 +70,10 @@ func quotaAttack(q *testrig.Queue, t *testing.T, program string) {
 	q.MustRunCLI("config", "set", "max_bytes_per_user", fmt.Sprintf("%dMiB", abuseQuotaMiB))
 }
 
-// quotaExcess is the number of bytes by which a user's jobs may exceed the quota in this test. The
+// allowedQuotaExcessBytes is the number of bytes by which a user's jobs may exceed the quota in this test. The
 // service keeps the records of a job's last ten attempts, with their error messages, even above the
 // quota (see docs/users.md).
-const quotaExcess = 256 << 10
+const allowedQuotaExcessBytes = 256 << 10
 
 // checkByteQuota checks that the jobs of a user use at most maxBytes, the current quota. Do not call it after the
 // quota was set to less than the bytes in use.
@@ -93,9 +93,9 @@ func checkByteQuota(q *testrig.Queue, t *testing.T, p testrig.Person, maxBytes i
 	if err == nil {
 		err = json.Unmarshal(result, &usage)
 	}
-	if err != nil || usage.MaxBytes != maxBytes || usage.Bytes > maxBytes+quotaExcess {
+	if err != nil || usage.MaxBytes != maxBytes || usage.Bytes > maxBytes+allowedQuotaExcessBytes {
 		t.Errorf("whoami of %s: %s, %v; want at most %d bytes in use, and %d for records", p.Name, result, err, maxBytes,
-			quotaExcess)
+			allowedQuotaExcessBytes)
 	}
 	t.Logf("the jobs of %s hold %d of %d MB", p.Name, usage.Bytes>>20, usage.MaxBytes>>20)
 }

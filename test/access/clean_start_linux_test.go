@@ -116,13 +116,13 @@ func newPersonalService(t *testing.T, user testrig.Person) *personalService {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.run(nil, "service", "stop", "--runners") })
+	t.Cleanup(func() { s.runQueuectl(nil, "service", "stop", "--runners") })
 	return s
 }
 
-// command returns a command that runs queuectl with args. If callerCommand is not nil, it is a command line that
-// executes the program in its last arguments; command appends queuectl and args to it.
-func (s *personalService) command(callerCommand []string, args ...string) *exec.Cmd {
+// queuectlCommand returns a command that runs queuectl with args. If callerCommand is not nil, it is a command line
+// that executes the program in its last arguments; command appends queuectl and args to it.
+func (s *personalService) queuectlCommand(callerCommand []string, args ...string) *exec.Cmd {
 	argv := append(append(slices.Clone(callerCommand), s.binPath), args...)
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env, cmd.Dir = testrig.UserEnvironment(s.homeDir), s.homeDir
@@ -132,9 +132,9 @@ func (s *personalService) command(callerCommand []string, args ...string) *exec.
 	return testrig.CommandAs(cmd, s.user)
 }
 
-func (s *personalService) run(callerCommand []string, args ...string) testrig.CommandResult {
+func (s *personalService) runQueuectl(callerCommand []string, args ...string) testrig.CommandResult {
 	s.Helper()
-	return testrig.RunCommand(s, s.command(callerCommand, args...))
+	return testrig.RunCommand(s, s.queuectlCommand(callerCommand, args...))
 }
 
 // serviceAndRunnerPIDs returns the process ids of the service and its runner.
@@ -169,24 +169,24 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// firstProcessAttributes lists the attributes that Linux gives to the first process: the soft limits of INIT_RLIMITS
+// initProcessAttributes lists the attributes that Linux gives to the first process: the soft limits of INIT_RLIMITS
 // (include/asm-generic/resource.h), the default timer slack of 50 µs, and MMF_DUMP_FILTER_DEFAULT with
 // CONFIG_CORE_DUMP_DEFAULT_ELF_HEADERS.
-var firstProcessAttributes = map[string]string{
+var initProcessAttributes = map[string]string{
 	"cpu time": "unlimited", "file size": "unlimited", "data size": "unlimited", "stack size": "8388608",
 	"nice": "0", "policy": "0", "I/O class": "0", "personality": "00000000", "coredump_filter": "00000033",
 	"THP_enabled": "1",
 }
 
 // If a client starts a service in the background, the service, its runner and its jobs have the attributes of
-// firstProcessAttributes. They inherit no attributes from the process that executed the client.
+// initProcessAttributes. They inherit no attributes from the process that executed the client.
 func TestBackgroundServiceInheritsNoCallerAttributes(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to lower the nice value; .ci/run runs it as root, "+
 		"and TestBackgroundServiceHoldsNoDescriptorOfItsCaller has descriptors")
 	t.Parallel()
 	s := newPersonalService(t, testrig.Person{})
 	self := must(os.Executable())
-	caller := s.command([]string{self}, "run", "cat /proc/self/status; ulimit -Sa")
+	caller := s.queuectlCommand([]string{self}, "run", "cat /proc/self/status; ulimit -Sa")
 	caller.Env = append(caller.Env, unusualCallerEnvVar+"=1")
 	r := testrig.RunCommand(s, caller)
 	if r.ExitCode != 0 {
@@ -196,7 +196,7 @@ func TestBackgroundServiceInheritsNoCallerAttributes(t *testing.T) {
 	service, runner := s.serviceAndRunnerPIDs()
 	for name, pid := range map[string]int{"service": service, "runner": runner} {
 		got := inheritedAttributesOf(t, pid)
-		for attribute, want := range firstProcessAttributes {
+		for attribute, want := range initProcessAttributes {
 			if got[attribute] != want {
 				t.Errorf("%s: %s is %q, want %q", name, attribute, got[attribute], want)
 			}
@@ -234,7 +234,7 @@ func TestBackgroundServiceHoldsNoDescriptorOfItsCaller(t *testing.T) {
 	t.Parallel()
 	s := newPersonalService(t, testrig.Person{Uid: os.Geteuid(), Gid: os.Getegid()})
 	lock := s.homeDir + "/lock"
-	if r := s.run([]string{"/bin/sh", "-c", `exec 3>>"$0" 7>&3 9>&3; flock -n 3; "$@"`, lock}, "run",
+	if r := s.runQueuectl([]string{"/bin/sh", "-c", `exec 3>>"$0" 7>&3 9>&3; flock -n 3; "$@"`, lock}, "run",
 		"ls -l /proc/self/fd"); r.ExitCode != 0 || strings.Contains(r.Stdout, lock) {
 		t.Fatalf("%+v", r)
 	}
@@ -262,7 +262,7 @@ func TestBackgroundServiceIgnoresGoVariablesOfItsCaller(t *testing.T) {
 		name, _, _ := strings.Cut(v, "=")
 		words = append(words, "--env-pass", name)
 	}
-	caller := s.command(nil, append(words, "env")...)
+	caller := s.queuectlCommand(nil, append(words, "env")...)
 	caller.Env = append(caller.Env, variables...)
 	r := testrig.RunCommand(s, caller)
 	service, runner := s.serviceAndRunnerPIDs()
@@ -285,16 +285,16 @@ func TestBackgroundServiceIgnoresGoVariablesOfItsCaller(t *testing.T) {
 
 // If a service inherits a process attribute that its account may not reset, it logs the attribute once, and `queuectl
 // doctor` reports it. If the attribute causes an error, the error names the attribute.
-func TestBackgroundServiceReportsWhatItInherited(t *testing.T) {
+func TestBackgroundServiceReportsInheritedAttributes(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to act for another user; .ci/run runs it as root")
 	t.Parallel()
 	s := newPersonalService(t, testrig.Alice)
 	caller := []string{"/bin/sh", "-c", `ulimit -n 300; exec setpriv --no-new-privs nice -n 10 "$0" "$@"`}
-	if r := s.run(caller, "run", "true"); r.ExitCode != 0 {
+	if r := s.runQueuectl(caller, "run", "true"); r.ExitCode != 0 {
 		t.Fatalf("%+v", r)
 	}
 	log := string(must(os.ReadFile(s.homeDir + "/.local/state/queuectl/queuectl.log")))
-	doctor := s.run(nil, "doctor")
+	doctor := s.runQueuectl(nil, "doctor")
 	for _, want := range []string{"nice value 10", "limit for open files above the hard limit of 300", "no_new_privs"} {
 		if strings.Count(log, want) != 1 {
 			t.Errorf("the log does not report %q once:\n%s", want, log)
@@ -307,7 +307,7 @@ func TestBackgroundServiceReportsWhatItInherited(t *testing.T) {
 		"--nice 3":     "the runner has nice value 10",
 		"--nofile 500": "the hard limit of 300 open files",
 	} {
-		r := s.run(nil, append(append([]string{"run", "--max-retries", "0"}, strings.Fields(words)...), "true")...)
+		r := s.runQueuectl(nil, append(append([]string{"run", "--max-retries", "0"}, strings.Fields(words)...), "true")...)
 		if r.ExitCode == 0 || !strings.Contains(r.Stderr, want) {
 			t.Errorf("%s: %+v, want an error with %q", words, r, want)
 		}
@@ -315,11 +315,12 @@ func TestBackgroundServiceReportsWhatItInherited(t *testing.T) {
 	_, advice, _ := strings.Cut(doctor.Stdout, "restart the service and its runners from a login session (")
 	advice, _, _ = strings.Cut(advice, ")")
 	for words := range strings.SplitSeq(advice, "; ") {
-		if r := s.run(nil, strings.Fields(words)[1:]...); r.ExitCode != 0 {
+		if r := s.runQueuectl(nil, strings.Fields(words)[1:]...); r.ExitCode != 0 {
 			t.Errorf("doctor advises %q: %+v", words, r)
 		}
 	}
-	if got := s.run(nil, "doctor"); strings.Contains(got.Stdout, "limit for open files above the hard limit of 300") {
+	if got := s.runQueuectl(nil, "doctor"); strings.Contains(got.Stdout,
+		"limit for open files above the hard limit of 300") {
 		t.Errorf("doctor after its advice was followed:\n%s", got.Stdout)
 	}
 }
@@ -336,7 +337,7 @@ func TestForegroundServiceKeepsChosenAttributes(t *testing.T) {
 	if err := os.WriteFile(q.ClientPath, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	q.ClientPath = bin
 	if got := q.MustRunCLI("run", "nice"); got != "5" {
 		t.Errorf("nice value of a job: %q, want 5", got)
@@ -357,7 +358,7 @@ func TestRootCreatesNothingInOthersHome(t *testing.T) {
 	s.user = testrig.Person{}
 	for _, words := range []string{"enqueue true", "run true", "worker start", "service start", "serve",
 		"service install --user"} {
-		r := s.run(nil, strings.Fields(words)...)
+		r := s.runQueuectl(nil, strings.Fields(words)...)
 		if entries := must(os.ReadDir(s.homeDir)); r.ExitCode == 0 ||
 			!strings.Contains(r.Stderr, "belongs to uid "+strconv.Itoa(testrig.Alice.Uid)) || len(entries) > 0 {
 			t.Errorf("%s: %+v, and created %v", words, r, entries)
@@ -377,7 +378,7 @@ func TestQueueWorksInOthersGroupWritableHome(t *testing.T) {
 		if err := errors.Join(os.Chown(s.homeDir, testrig.Alice.Uid, s.user.Gid), os.Chmod(s.homeDir, mode)); err != nil {
 			t.Fatal(err)
 		}
-		r := s.run(nil, "run", "echo done")
+		r := s.runQueuectl(nil, "run", "echo done")
 		if succeeded := r.ExitCode == 0 && r.Stdout == "done\n"; succeeded != (want == "") ||
 			!strings.Contains(r.Stderr, want) ||
 			strings.Contains(r.Stderr, "sudo") {
@@ -392,7 +393,7 @@ func TestReloadReopensAMovedLog(t *testing.T) {
 	t.Parallel()
 	s := newPersonalService(t, testrig.Person{Uid: os.Geteuid(), Gid: os.Getegid()})
 	log := s.homeDir + "/.local/state/queuectl/queuectl.log"
-	if r := s.run(nil, "run", "true"); r.ExitCode != 0 {
+	if r := s.runQueuectl(nil, "run", "true"); r.ExitCode != 0 {
 		t.Fatalf("%+v", r)
 	}
 	service, runner := s.serviceAndRunnerPIDs()
@@ -403,10 +404,10 @@ func TestReloadReopensAMovedLog(t *testing.T) {
 	if err := os.Rename(log, log+".moved"); err != nil {
 		t.Fatal(err)
 	}
-	if r := s.run(nil, "reload"); r.ExitCode != 0 {
+	if r := s.runQueuectl(nil, "reload"); r.ExitCode != 0 {
 		t.Fatalf("%+v", r)
 	}
-	if r := s.run(nil, "run", "--id", "later", "--max-retries", "0", "false"); r.ExitCode != 1 {
+	if r := s.runQueuectl(nil, "run", "--id", "later", "--max-retries", "0", "false"); r.ExitCode != 1 {
 		t.Fatalf("%+v", r)
 	}
 	if raw, err := os.ReadFile(log); err != nil || !strings.Contains(string(raw), "job=later") {

@@ -123,7 +123,7 @@ func commandAsUser(cmd *exec.Cmd, uid int) *exec.Cmd {
 // A client sends requests only to a server that runs as the client's user, as root or as the service account,
 // because commands and environment variables may be secret. If the test does not run as root, it uses only a
 // server that runs as its own user.
-func TestForeignServersReceiveNothing(t *testing.T) {
+func TestForeignServersReceiveNoRequests(t *testing.T) {
 	q := worldWritableQueue(t)
 	type row struct {
 		name           string
@@ -232,7 +232,7 @@ func TestForeignServerRefusesEveryCommand(t *testing.T) {
 
 // In a user namespace without a uid mapping, all users have the same id, so every server seems to run as the
 // client's user. The client then sends nothing to any server.
-func TestServerOfUnmappedUserReceivesNothing(t *testing.T) {
+func TestServerOfUnmappedUserReceivesNoRequests(t *testing.T) {
 	q := worldWritableQueue(t)
 	p := startRecordingServerAs(t, os.Geteuid(), q.Path("s"))
 	cmd := q.CLICommand("--socket", p.socketPath, "enqueue", "--env", "PASSWORD=secret", "true")

@@ -23,7 +23,7 @@ import (
 // ServiceAccount in this test.
 func startRootService(t *testing.T) (q *testrig.Queue, serviceArgs []string) {
 	t.Helper()
-	q, rules := testrig.PrepareRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q, rules := testrig.PrepareQueueWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	skip.UnlessProgram(t, "unshare", "needs unshare; .ci/run installs it")
 	q.ServiceCredential = nil
 	accounts := map[string]string{
@@ -49,7 +49,7 @@ func startRootService(t *testing.T) (q *testrig.Queue, serviceArgs []string) {
 		skip.MissingRequirement(t, "mount", "needs the right to mount; .ci/run runs it as root")
 	}
 	serviceArgs = []string{"--workers", "2", "--runner-dir", q.RootRunnerDir, "--runner-policy", rules}
-	q.Start(serviceArgs...)
+	q.StartService(serviceArgs...)
 	return q, serviceArgs
 }
 
@@ -178,7 +178,7 @@ func TestServiceEndsWithItsLauncher(t *testing.T) {
 		t.Errorf("the log of the service is %s\nwant %s", text, want)
 	}
 	q.ServiceCmd = nil
-	q.Start(args...)
+	q.StartService(args...)
 	if got := q.ShowJob(id); got.State != "processing" {
 		t.Errorf("the running job after the end of the service: %+v", got)
 	}
@@ -198,7 +198,7 @@ func TestServiceEndsWithItsLauncher(t *testing.T) {
 // If the launcher is stopped with SIGSTOP, messages report that and say how to continue it, even before the service
 // needs a runner. When the launcher continues, waiting jobs start. The launcher does not start runners for requests
 // that the service made earlier but no longer waits for.
-func TestStoppedLauncherIsNamed(t *testing.T) {
+func TestMessagesNameStoppedLauncher(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q, _ := startRootService(t)
 	q.RunJobAs(testrig.DaemonUser, "--no-cwd", "true")
@@ -236,12 +236,12 @@ func TestStoppedLauncherIsNamed(t *testing.T) {
 
 // If another process has started the launcher, the service keeps running when the launcher ends. It then
 // reports that the launcher is missing.
-func TestMissingLauncherIsNamed(t *testing.T) {
+func TestMessagesNameMissingLauncher(t *testing.T) {
 	testrig.SkipIfShort(t)
-	q, rules := testrig.PrepareRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q, rules := testrig.PrepareQueueWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	launcher := q.StartLauncher(rules)
 	socket := filepath.Join(q.RootRunnerDir, "spawn.sock")
-	q.Start("--workers", "2", "--runner-dir", q.RootRunnerDir, "--runner-socket", socket, "--runner-policy", rules)
+	q.StartService("--workers", "2", "--runner-dir", q.RootRunnerDir, "--runner-socket", socket, "--runner-policy", rules)
 	q.RunJobAs(testrig.DaemonUser, "--no-cwd", "true")
 	launcher.Process.Kill()
 	q.WaitUntil("the launcher has ended", 20*time.Second, func() bool {

@@ -44,7 +44,7 @@ func TestMaxRunningPerUserLimitsRunningJobs(t *testing.T) {
 		t.Errorf("%d jobs ran concurrently, want 2", got)
 	}
 	q.StopService()
-	q.Start("--workers", "4")
+	q.StartService("--workers", "4")
 	if got := most(8); got != 2 {
 		t.Errorf("%d jobs ran concurrently after a restart, want 2", got)
 	}
@@ -63,7 +63,7 @@ func TestMaxRunningPerUserLimitsRunningJobs(t *testing.T) {
 	}
 	q.WaitUntil("two run", 20*time.Second, func() bool { return run() == 2 })
 	q.KillService()
-	q.Start("--workers", "4")
+	q.StartService("--workers", "4")
 	later := q.MustRunCLI("enqueue", "-q", "true")
 	if n := run(); n != 2 || q.ShowJob(ids[2]).State != "pending" || q.ShowJob(later).State != "pending" {
 		t.Errorf("%d jobs run after a crash; two other jobs are %s and %s", n, q.ShowJob(ids[2]).State,

@@ -132,7 +132,7 @@ func TestJobCommandsRequireRights(t *testing.T) {
 }
 
 // Commands that do not concern one job also require rights. If a user lacks a right, the error names the right.
-func TestOtherCommandsRequireRights(t *testing.T) {
+func TestCommandsWithoutJobRequireRights(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartSharedQueue(t, testrig.AllPersonsAccessSettings, "--workers", "2")
 	file := filepath.Join(q.StateDir, "out")
@@ -194,7 +194,7 @@ func TestOtherCommandsRequireRights(t *testing.T) {
 
 // Only users with the required right see the output, command and input of a job. Other users find them neither
 // in replies and events, nor in `queuectl logs` and `queuectl ps`.
-func TestOthersJobsAreMasked(t *testing.T) {
+func TestOthersJobDetailsAreHidden(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartSharedQueue(t, "log_level = \"debug\"\n"+testrig.AllPersonsAccessSettings, "--workers", "2")
 	const value, word, log = "c4n4ry-value", "c4n4ry-word", "c4n4ry-said"
@@ -263,7 +263,7 @@ func TestOthersJobsAreMasked(t *testing.T) {
 
 // For each action of a user, the service stores an audit event with the user, the action and its target. Only
 // admins can read these events.
-func TestActionsAreAudited(t *testing.T) {
+func TestUserActionsAreAudited(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartSharedQueue(t, testrig.AllPersonsAccessSettings, "--workers", "4")
 	w := func(id string) { q.MustRunAs(testrig.Alice, "enqueue", "--id", id, "--delay", "1h", "true") }
@@ -318,7 +318,7 @@ func TestActionsAreAudited(t *testing.T) {
 	does(testrig.Admin, "reload", "reload "+q.Path("queuectl.toml"))
 	does(testrig.Admin, "cleanup --days 0", "cleanup 0 jobs")
 	q.StopService() // audit events must survive a restart
-	q.Start("--workers", "0")
+	q.StartService("--workers", "0")
 
 	type row struct {
 		Event, User, Verb, Target, Key string
@@ -361,7 +361,7 @@ func TestActionsAreAudited(t *testing.T) {
 // A connection keeps the groups that the client had when it connected. So a user who leaves a group keeps
 // the rights of the group until the client connects again. A change of the settings in [access] takes
 // effect at the next request.
-func TestConnectionKeepsItsGroups(t *testing.T) {
+func TestConnectionKeepsClientsGroups(t *testing.T) {
 	q := testrig.StartSharedQueue(t, testrig.AllPersonsAccessSettings, "--workers", "0")
 	w := q.DialAs(testrig.Person{Uid: 61250, Groups: []uint32{61298}})
 	if a := w.Call("enqueue", testrig.JSONFields{"command": "true"}); a.Error != nil {
@@ -413,11 +413,11 @@ func TestUsersOutsideNamespaceAreRefused(t *testing.T) {
 
 // Unknown users and groups in [access] cause a warning in the log and in `queuectl doctor`, and have no other
 // effect.
-func TestUnknownNamesAreAWarning(t *testing.T) {
+func TestUnknownAccessNamesCauseWarning(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.WriteFile("queuectl.toml", "[access]\nread = [\"no.such.user\"]\n")
-	q.Start("--workers", "0")
+	q.StartService("--workers", "0")
 	const words = "the settings section [access] names unknown users or groups: no.such.user"
 	if log := q.ReadAllLogs(); strings.Count(log, words) != 1 {
 		t.Errorf("the log contains the warning about unknown names %d times, want once:\n%s", strings.Count(log, words), log)

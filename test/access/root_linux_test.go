@@ -20,7 +20,7 @@ import (
 // user's ids, no capabilities, and no way to gain root's rights. It has that user's home directory and
 // environment, and can open its output by names such as /dev/stdout.
 func TestJobsRunAsTheirSubmitter(t *testing.T) {
-	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := testrig.StartQueueWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	for _, p := range []testrig.Person{testrig.DaemonUser, testrig.NewsUser} {
 		got := q.RunJobAs(
 			p, "--no-cwd",
@@ -56,7 +56,7 @@ func TestJobsRunAsTheirSubmitter(t *testing.T) {
 // a file, a job cannot use it as input, directory or program, not even through a link.
 func TestRootRunnerOpensPathsAsSubmitter(t *testing.T) {
 	testrig.SkipIfShort(t)
-	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := testrig.StartQueueWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	secret := t.TempDir()
 	for _, p := range []string{filepath.Dir(secret), secret} {
 		if err := os.Chmod(p, 0o755); err != nil {
@@ -124,7 +124,7 @@ func TestRootRunnerOpensPathsAsSubmitter(t *testing.T) {
 // process's working directory or memory map, or the runner's file descriptors.
 func TestRootRunnerOpensProcPathsAsSubmitter(t *testing.T) {
 	testrig.SkipIfShort(t)
-	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := testrig.StartQueueWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	base := t.TempDir()
 	private := filepath.Join(base, "private")
 	for dir := base; dir != "/tmp"; dir = filepath.Dir(dir) {
@@ -166,7 +166,7 @@ func TestRootRunnerOpensProcPathsAsSubmitter(t *testing.T) {
 // Only the submitter can open the file with a job's input. Otherwise, another user's job that starts at the
 // same time could open it through a file descriptor of the runner.
 func TestOnlySubmitterCanOpenInput(t *testing.T) {
-	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := testrig.StartQueueWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	if got := q.RunJobAs(testrig.DaemonUser, "--cwd", "/", "--stdin", "hello",
 		"stat -Lc '%a %U' /dev/stdin; cat /dev/stdin"); got != "600 daemon\nhello" {
 		t.Errorf("mode, owner and content of the input are %q, want a file that other users cannot read", got)
@@ -176,7 +176,7 @@ func TestOnlySubmitterCanOpenInput(t *testing.T) {
 // If an admin has changed the account that a job runs as, the owner of the job cannot change the command. This
 // also holds if the owner was an admin when the job was enqueued.
 func TestOwnerCannotEditJobOfAnotherAccount(t *testing.T) {
-	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := testrig.StartQueueWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	id := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--delay", "1h", "id -un")
 	q.MustRunAs(testrig.DaemonUser, "edit", id, "--command", "id -un; true")
 	q.MustRunCLI("edit", id, `{"user":"news"}`)
@@ -199,7 +199,7 @@ func TestOwnerCannotEditJobOfAnotherAccount(t *testing.T) {
 // accounts that the file does not name, are refused when they are enqueued. The error names the policy
 // file and how to change it.
 func TestPolicyFileDecidesJobAccounts(t *testing.T) {
-	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = daemon\n")
+	q := testrig.StartQueueWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = daemon\n")
 	for what, r := range map[string]testrig.CommandResult{
 		"root":               q.RunCLI("enqueue", "true"),
 		"news":               q.RunAs(testrig.NewsUser, "enqueue", "true"),
@@ -241,7 +241,7 @@ func TestPolicyFileDecidesJobAccounts(t *testing.T) {
 // With run_as = "fixed:ACCOUNT", the runner changes from root to that account before it accepts messages. All
 // jobs run as the account.
 func TestJobsRunAsFixedAccount(t *testing.T) {
-	q := testrig.StartWithRootRunners(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
+	q := testrig.StartQueueWithRootRunners(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
 	for _, p := range []testrig.Person{testrig.DaemonUser, testrig.NewsUser} {
 		if got := q.RunJobAs(p, "--cwd", "/", "id -un; echo $USER $HOME"); got != "mail\nmail /var/mail" {
 			t.Errorf("the job of %s ran as %q", p.Name, got)
@@ -265,7 +265,7 @@ func TestJobsRunAsFixedAccount(t *testing.T) {
 
 // With run_as = "service", root's runner runs all jobs as the service's account.
 func TestRootRunnerRunsJobsAsServiceAccount(t *testing.T) {
-	q := testrig.StartWithRootRunners(t, "run_as = \"service\"\n", "accounts = games\n")
+	q := testrig.StartQueueWithRootRunners(t, "run_as = \"service\"\n", "accounts = games\n")
 	if got := q.RunJobAs(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "games" {
 		t.Errorf("a job ran as %q", got)
 	}
@@ -274,7 +274,7 @@ func TestRootRunnerRunsJobsAsServiceAccount(t *testing.T) {
 // If the policy file does not name the service's account, jobs for that account are refused when they are
 // enqueued, because they could never run.
 func TestPolicyFileRefusesUnnamedServiceAccount(t *testing.T) {
-	q := testrig.StartWithRootRunners(t, "run_as = \"service\"\n", "accounts = *\n")
+	q := testrig.StartQueueWithRootRunners(t, "run_as = \"service\"\n", "accounts = *\n")
 	for what, r := range map[string]testrig.CommandResult{"a user": q.RunAs(testrig.DaemonUser, "enqueue", "true"),
 		"root": q.RunCLI("enqueue", "true")} {
 		if r.ExitCode != 5 || !strings.Contains(r.Stderr, "jobs may not run as games, the service's account") ||

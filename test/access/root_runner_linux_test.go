@@ -26,7 +26,7 @@ import (
 // The service can read the files of root's runners, but only root can change them. Only the service can connect
 // to the sockets of root's runners.
 func TestOnlyRootChangesRootRunnerFiles(t *testing.T) {
-	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := testrig.StartQueueWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	big := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "head -c 200000 /dev/zero | tr '\\0' x")
 	q.MustRunAs(testrig.DaemonUser, "wait", big)
 	if got := len(q.MustRunAs(testrig.DaemonUser, "logs", big)); got != 200000 {
@@ -68,8 +68,8 @@ func TestOnlyRootChangesRootRunnerFiles(t *testing.T) {
 
 // When a runner of root is killed, processes of its jobs remain, which the service has no right to end. The
 // next runner of root ends them. The jobs run again, and the directory of the killed runner is removed.
-func TestNextRootRunnerCleansUpKilledOne(t *testing.T) {
-	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
+func TestNextRootRunnerCleansUpKilledRunner(t *testing.T) {
+	q := testrig.StartQueueWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	id := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "setsid sleep 300 & echo $! ; exec sleep 300")
 	var stray string
 	q.WaitUntil("the job runs", 20*time.Second, func() bool {
@@ -99,7 +99,7 @@ func TestNextRootRunnerCleansUpKilledOne(t *testing.T) {
 // of root deletes it. No other process has the right to do that.
 func TestNextRootRunnerDeletesRequestedOutputs(t *testing.T) {
 	testrig.SkipIfShort(t)
-	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := testrig.StartQueueWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	id := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "head -c 200000 /dev/zero | tr '\\0' x")
 	q.MustRunAs(testrig.DaemonUser, "wait", id)
 	files := func() []string {
@@ -127,7 +127,7 @@ func TestNextRootRunnerDeletesRequestedOutputs(t *testing.T) {
 
 // When the service dies, jobs of root's runners continue, like all other jobs.
 func TestRootRunnerJobsOutliveService(t *testing.T) {
-	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := testrig.StartQueueWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	gate := filepath.Join(t.TempDir(), "go")
 	os.Chmod(filepath.Dir(gate), 0o755)
 	os.Chmod(filepath.Dir(filepath.Dir(gate)), 0o755)
@@ -137,7 +137,7 @@ func TestRootRunnerJobsOutliveService(t *testing.T) {
 	args := q.ServiceCmd.Args[6:] // skip the first arguments: sh -c LINE PROGRAM serve --dir
 	args = args[slices.Index(args, "--workers"):]
 	q.KillService()
-	q.Start(args...)
+	q.StartService(args...)
 	if j := q.ShowJob(id); j.State != "processing" || j.PID != pid {
 		t.Errorf("after the service was killed: %+v, was pid %d", j, pid)
 	}
@@ -160,7 +160,7 @@ func TestRootRunnerJobsOutliveService(t *testing.T) {
 // jobs. So the second service does not start, and the first one continues.
 func TestTwoServicesCannotShareRootRunners(t *testing.T) {
 	testrig.SkipIfShort(t)
-	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := testrig.StartQueueWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	gate := filepath.Join(t.TempDir(), "go")
 	for dir := filepath.Dir(gate); dir != "/tmp"; dir = filepath.Dir(dir) {
 		os.Chmod(dir, 0o755)
@@ -208,7 +208,7 @@ func TestTwoServicesCannotShareRootRunners(t *testing.T) {
 // start of the service do not take long.
 func TestFixedAccountCannotBlockService(t *testing.T) {
 	testrig.SkipIfShort(t)
-	q := testrig.StartWithRootRunners(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
+	q := testrig.StartQueueWithRootRunners(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
 	mails := q.RootRunnerDir + "/as-mail"
 	big := func() string {
 		return q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "head -c 200000 /dev/zero | tr '\\0' x")
@@ -242,7 +242,7 @@ func TestFixedAccountCannotBlockService(t *testing.T) {
 	args := q.ServiceCmd.Args[6:] // skip the first arguments: sh -c LINE PROGRAM serve --dir
 	args = args[slices.Index(args, "--workers"):]
 	q.KillService()
-	q.Start(args...)
+	q.StartService(args...)
 	if got := q.RunJobAs(testrig.DaemonUser, "--cwd", "/", "id -un"); got != "mail" {
 		t.Errorf("a job ran as %q", got)
 	}
@@ -257,7 +257,7 @@ func TestFixedAccountCannotBlockService(t *testing.T) {
 // processes of its jobs are ended before the jobs count as lost.
 func TestStoppedRunnerDelaysNoOtherJobs(t *testing.T) {
 	testrig.SkipIfShort(t)
-	q := testrig.StartWithRootRunners(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
+	q := testrig.StartQueueWithRootRunners(t, "run_as = \"fixed:mail\"\n", "accounts = mail\n")
 	q.MustRunCLI("worker", "scale", "2")
 	bad := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--on-lost", "dead",
 		"sleep 0.2; kill -STOP $PPID; exec sleep 300")
@@ -278,7 +278,7 @@ func TestStoppedRunnerDelaysNoOtherJobs(t *testing.T) {
 	args = args[slices.Index(args, "--workers"):]
 	q.KillService()
 	started := time.Now()
-	q.Start(args...)
+	q.StartService(args...)
 	if elapsed := time.Since(started); elapsed > 3*time.Second {
 		t.Errorf("the next service was ready after %v", elapsed)
 	}
@@ -302,7 +302,7 @@ func TestStoppedRunnerDelaysNoOtherJobs(t *testing.T) {
 func TestJobsStoppedAtStartDelayNoOtherUser(t *testing.T) {
 	testrig.SkipIfShort(t)
 	skip.UnlessProgram(t, "perl", "needs perl; .ci/run runs it")
-	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := testrig.StartQueueWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	q.MustRunCLI("worker", "scale", "6")
 	bad := q.MustRunCLI("enqueue", "--user", "lp", "--cwd", "/", "--kill-after", "0s",
 		`exec perl -e 'while(1){kill "STOP",-1}'`)
@@ -332,9 +332,9 @@ func TestJobsStoppedAtStartDelayNoOtherUser(t *testing.T) {
 // A user can take a lease (fcntl F_SETLEASE) on the program or input file of a job and never release it. The
 // job then fails within one second. Jobs of other users are not delayed, even if the runner also watches
 // processes that the first user's jobs have left behind.
-func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
+func TestFileLeasesDelayNoOtherUser(t *testing.T) {
 	testrig.SkipIfShort(t)
-	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := testrig.StartQueueWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	q.MustRunCLI("worker", "scale", "6")
 	leased := filepath.Join(filepath.Dir(q.ClientPath), "leased")
 	if out, err := exec.Command("install", "-m", "755", "/bin/true", leased).CombinedOutput(); err != nil {
@@ -397,7 +397,7 @@ func TestLeasedFilesDelayNoOtherUser(t *testing.T) {
 // the runner's main thread: while /proc lists a child of that thread, the runner searches for orphaned processes after
 // each job, which takes longer than a short job.
 func TestRootRunnerRestartsKilledWatchdog(t *testing.T) {
-	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := testrig.StartQueueWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	runner := q.OnlyRunnerPID()
 	watchdog := func() int {
 		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", runner))
@@ -437,8 +437,8 @@ func TestRootRunnerRestartsKilledWatchdog(t *testing.T) {
 }
 
 // If a runner of root cannot start, the service reports the reason, keeps running and tries again.
-func TestRunnerThatCannotStartSaysWhy(t *testing.T) {
-	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
+func TestServiceReportsWhyRunnerCannotStart(t *testing.T) {
+	q := testrig.StartQueueWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	outputs := q.RootRunnerDir + "/output"
 	if err := errors.Join(os.Remove(outputs), os.WriteFile(outputs, nil, 0o600)); err != nil {
 		t.Fatal(err)
@@ -460,7 +460,7 @@ func TestRunnerThatCannotStartSaysWhy(t *testing.T) {
 // The first service determines the group that may read the directory of root's runners. A later request with
 // another group does not change the group, even if root sends the request.
 func TestRootRunnerDirKeepsFirstGroup(t *testing.T) {
-	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := testrig.StartQueueWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	q.KillRunners()
 	c, err := net.Dial("unix", filepath.Join(q.RootRunnerDir, "spawn.sock"))
 	if err != nil {
@@ -483,7 +483,7 @@ func TestRootRunnerDirKeepsFirstGroup(t *testing.T) {
 // A process can set some limits only for itself. The runner sets these limits with the rights of the job's
 // account: a limit that the account may set is applied, and a higher one is an error.
 func TestRunnerSetsLimitsAsJobAccount(t *testing.T) {
-	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := testrig.StartQueueWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	if got := strings.TrimSpace(q.RunJobAs(testrig.DaemonUser, "--cwd", "/", "--nice", "5", "--nofile", "99", "--memory",
 		"512M",
 		"echo $(id -u) $(nice) $(ulimit -Hn) $(ulimit -v); ls /proc/self/fd | wc -l")); got != fmt.Sprintf(

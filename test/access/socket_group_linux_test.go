@@ -43,7 +43,7 @@ func TestSocketHasConfiguredModeAndGroup(t *testing.T) {
 	}
 	q.StopService()
 	q.WriteFile("queuectl.toml", "workers = 0\n")
-	q.Start()
+	q.StartService()
 	if r := q.RunAs(testrig.Alice, "status"); r.ExitCode != 5 ||
 		!strings.Contains(r.Stderr, "only the user root may use it") {
 		t.Errorf("a client of another user, with a socket for the owner alone: %+v", r)

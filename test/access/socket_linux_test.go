@@ -185,7 +185,7 @@ func TestRemovedDatabaseEndsIdleService(t *testing.T) {
 		},
 	} {
 		q := testrig.NewQueue(t, "")
-		q.Start("--workers", "1")
+		q.StartService("--workers", "1")
 		if err := do(q); err != nil {
 			t.Fatal(err)
 		}

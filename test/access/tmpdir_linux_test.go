@@ -58,13 +58,13 @@ func runJobAndGetTmpdir(q *testrig.Queue) string {
 // The private directories of jobs are in the directory that the setting job_tmpdir names. A job's directory is
 // removed when the job ends. If a runner was killed, the next runner removes the directories of its jobs. After
 // a change of the setting, running jobs keep their directories, and new jobs get theirs in the new place.
-func TestJobTmpdirIsUsed(t *testing.T) {
+func TestWorkspacesAreInConfiguredJobTmpdir(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	first, second := newJobTmpdir(t), newJobTmpdir(t)
 	set := func(dir string) { q.WriteFile("queuectl.toml", fmt.Sprintf("job_tmpdir = %q\n", dir)) }
 	set(first + "/")
-	q.Start("--workers", "2", "--keep-jobs")
+	q.StartService("--workers", "2", "--keep-jobs")
 	path := runJobAndGetTmpdir(q)
 	if !strings.HasPrefix(path, first+"/") {
 		t.Fatalf("a job has its directory at %s, want it in %s", path, first)
@@ -82,7 +82,7 @@ func TestJobTmpdirIsUsed(t *testing.T) {
 	})
 	q.KillService()
 	set(second)
-	q.Start("--workers", "2", "--keep-jobs")
+	q.StartService("--workers", "2", "--keep-jobs")
 	if path := runJobAndGetTmpdir(q); !strings.HasPrefix(path, second+"/") {
 		t.Errorf("with the changed setting a job has its directory at %s, want it in %s", path, second)
 	}
@@ -106,7 +106,7 @@ func TestJobTmpdirIsUsed(t *testing.T) {
 		t.Fatal("the killed runner left no files, so this test proves nothing")
 	}
 	q.WriteFile("queuectl.toml", "")
-	q.Start("--workers", "2", "--keep-jobs")
+	q.StartService("--workers", "2", "--keep-jobs")
 	q.RunCLI("wait", lostJob)
 	q.WaitUntil("the files of the killed runner are removed", 20*time.Second, func() bool {
 		return len(fileNames(t, second)) == 0
@@ -144,7 +144,7 @@ func TestJobTmpdirMustBePrivate(t *testing.T) {
 		}
 		q := testrig.NewQueue(t, "")
 		q.WriteFile("queuectl.toml", fmt.Sprintf("job_tmpdir = %q\n", c.path))
-		q.Start("--workers", "1")
+		q.StartService("--workers", "1")
 		q.MustRunCLI("enqueue", "--id", "waits", "true")
 		for _, words := range [][]string{{"status"}, {"why", "waits"}, {"doctor"}} {
 			q.WaitUntil(fmt.Sprint(c.name, ": ", words, " says it"), 20*time.Second, func() bool {
@@ -165,7 +165,7 @@ func TestJobTmpdirMustBePrivate(t *testing.T) {
 	}
 	q := testrig.NewQueue(t, "")
 	q.WriteFile("queuectl.toml", "job_tmpdir = \"scratch\"\n")
-	if err := q.TryStart("--workers", "1"); err == nil ||
+	if err := q.TryStartService("--workers", "1"); err == nil ||
 		!strings.Contains(fmt.Sprint(err, q.ServiceLog), `job_tmpdir: "scratch" is not an absolute path; use the full path`) {
 		t.Errorf("a relative path: %v\n%s", err, q.ServiceLog)
 	}
@@ -174,9 +174,9 @@ func TestJobTmpdirMustBePrivate(t *testing.T) {
 // A service that uses root's runners does not start if its own settings contain job_tmpdir.
 // Otherwise the service would choose where root writes.
 func TestRootRunnerRefusesServicesJobTmpdir(t *testing.T) {
-	q, rules := testrig.PrepareRootRunners(t, "job_tmpdir = \"/tmp\"\n", "accounts = *\n")
+	q, rules := testrig.PrepareQueueWithRootRunners(t, "job_tmpdir = \"/tmp\"\n", "accounts = *\n")
 	q.StartLauncher(rules)
-	err := q.TryStart("--workers", "1", "--runner-dir", q.RootRunnerDir, "--runner-socket",
+	err := q.TryStartService("--workers", "1", "--runner-dir", q.RootRunnerDir, "--runner-socket",
 		filepath.Join(q.RootRunnerDir, "spawn.sock"), "--runner-policy", rules)
 	want := "job_tmpdir: this setting has no effect if root starts the runners; remove it here, and set it in " + rules
 	if err == nil || !strings.Contains(fmt.Sprint(err), want) {
@@ -250,7 +250,7 @@ func TestUserSystemdRunnersUseServiceTmpdir(t *testing.T) {
 		}
 	}()
 	q.WriteFile("queuectl.toml", fmt.Sprintf("job_tmpdir = %q\n", dir))
-	q.Start("--workers", "1", "--runner-socket", q.Path("spawn.sock"), "--runner-own")
+	q.StartService("--workers", "1", "--runner-socket", q.Path("spawn.sock"), "--runner-own")
 	if path := runJobAndGetTmpdir(q); !strings.HasPrefix(path, dir+"/") {
 		t.Errorf("a job has its directory at %s, want it in %s", path, dir)
 	}
@@ -266,7 +266,7 @@ func TestRootRunnersUseTmpdirFromRunnerConf(t *testing.T) {
 	for name, settings := range map[string]string{"submitter": "run_as = \"submitter\"\n",
 		"fixed": "run_as = \"fixed:daemon\"\n"} {
 		t.Run(name, func(t *testing.T) {
-			q := testrig.StartWithRootRunners(t, settings, "accounts = *\njob_tmpdir = "+dir+"\n")
+			q := testrig.StartQueueWithRootRunners(t, settings, "accounts = *\njob_tmpdir = "+dir+"\n")
 			checkRunnerRefusesTmpdir(q, filepath.Dir(dir))
 			got := q.RunJobAs(testrig.DaemonUser, "--cwd", "/",
 				`echo x >"$QUEUECTL_TMPDIR/x" && stat -c '%a %U' "$QUEUECTL_TMPDIR"; echo "$QUEUECTL_TMPDIR"`)

@@ -15,7 +15,7 @@ import (
 
 // The jobs of one user use at most max_bytes_per_user bytes, also after a restart. To make room for a new job,
 // the service removes inputs of ended jobs.
-func TestUserBytesAreBounded(t *testing.T) {
+func TestUserBytesStayWithinLimit(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.MustRunCLI("config", "set", "max_bytes_per_user", "2MiB")
 	file := filepath.Join(t.TempDir(), "job")
@@ -49,7 +49,7 @@ func TestUserBytesAreBounded(t *testing.T) {
 	}
 	full("a ninth job of 250 KiB in 2 MiB")
 	q.KillService()
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	full("after a restart")
 	if r := q.RunCLI("whoami"); !strings.Contains(r.Stdout, "of 2.0 MiB used") {
 		t.Errorf("whoami: %s%s", r.Stdout, r.Stderr)
@@ -93,7 +93,7 @@ func TestUserBytesAreBounded(t *testing.T) {
 
 // If a job prints a lot and is retried many times, its user still never uses more than max_bytes_per_user
 // bytes. The output of the last attempt is kept.
-func TestRetriedOutputsAreBounded(t *testing.T) {
+func TestRetriedJobsOutputsStayWithinLimit(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.MustRunCLI("config", "set", "max_bytes_per_user", "1MiB")
 	q.MustRunCLI("enqueue", "--id", "prints", "--max-retries", "15", "--backoff-max", "1ms",

@@ -291,7 +291,7 @@ func TestMCPToolsEnqueueAndReadJobs(t *testing.T) {
 	if got := a.callTool("list", nil, true); !strings.Contains(got.Error, "service start") {
 		t.Errorf("a tool call without a service: %+v", got)
 	}
-	q.Start("--workers", "2")
+	q.StartService("--workers", "2")
 	a.callTool("list", nil, false)
 }
 

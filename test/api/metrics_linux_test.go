@@ -63,7 +63,7 @@ func TestMetricsReportOutcomesAndQueueState(t *testing.T) {
 	q.MustRunCLI("enqueue", "--id", "c", "--in", "1h", "true")
 	q.RunCLI("wait", "a", "b")
 	q.KillService()
-	q.Start("--workers", "2")
+	q.StartService("--workers", "2")
 	q.MustRunCLI("enqueue", "--id", "d", "-Q", "build", "true")
 	q.MustRunCLI("wait", "d")
 	families := parseMetrics(q, q.MustRunCLI("metrics")+"\n")
@@ -260,7 +260,7 @@ func TestPrometheusReadsTheMetrics(t *testing.T) {
 	if n, err := native.countSeries("queuectl_attempt_run_seconds_bucket"); err != nil || n != 0 {
 		t.Errorf("the native server has %d classic series, %v; want none, since the dashboard must not need them", n, err)
 	}
-	classic.checkRules()
+	classic.checkAlertRules()
 }
 
 // dashboardQueries returns the queries of a Grafana dashboard. It replaces their variables.
@@ -334,8 +334,8 @@ func (p *prometheusServer) countSeries(expr string) (n int, err error) {
 	return len(answer.Data.Result), err
 }
 
-// checkRules waits until Prometheus has evaluated every alert rule without an error.
-func (p *prometheusServer) checkRules() {
+// checkAlertRules waits until Prometheus has evaluated every alert rule without an error.
+func (p *prometheusServer) checkAlertRules() {
 	p.Helper()
 	var reply struct {
 		Data struct {

@@ -32,8 +32,8 @@ func newRandomValues(seed uint64) *randomSchemaValues {
 	return &randomSchemaValues{rand.New(rand.NewPCG(seed, 1)), map[string]*rapid.Generator[string]{}}
 }
 
-// oneOf returns one of the values at random.
-func oneOf[T any](d *randomSchemaValues, values []T) T { return values[d.IntN(len(values))] }
+// randomElement returns one of the values at random.
+func randomElement[T any](d *randomSchemaValues, values []T) T { return values[d.IntN(len(values))] }
 
 // schemaNumber returns the number that the schema contains under the given keyword, or fallback if the schema does not
 // contain the keyword.
@@ -63,9 +63,9 @@ func schemaTypes(schema testrig.JSONFields) []string {
 // concern several members.
 func (d *randomSchemaValues) drawValue(schema testrig.JSONFields) any {
 	if list, ok := schema["enum"].([]any); ok {
-		return oneOf(d, list)
+		return randomElement(d, list)
 	}
-	switch oneOf(d, schemaTypes(schema)) {
+	switch randomElement(d, schemaTypes(schema)) {
 	case "null":
 		return nil
 	case "boolean":
@@ -91,7 +91,7 @@ func (d *randomSchemaValues) drawNumber(schema testrig.JSONFields, step float64)
 		low += step
 	}
 	few := math.Min(high, low+20)
-	return oneOf(d, []float64{low, high, math.Floor(few), math.Floor((low + few) / 2)})
+	return randomElement(d, []float64{low, high, math.Floor(few), math.Floor((low + few) / 2)})
 }
 
 func (d *randomSchemaValues) drawText(schema testrig.JSONFields) string {
@@ -149,7 +149,7 @@ func (d *randomSchemaValues) drawObject(schema testrig.JSONFields, optionalProba
 		if slices.Contains(required, any(name)) || d.Float64() < optionalProbability {
 			v[name] = d.drawValue(properties[name].(map[string]any))
 			if list := commonParameterValues[name]; list != nil && d.IntN(4) > 0 {
-				v[name] = oneOf(d, list)
+				v[name] = randomElement(d, list)
 			}
 		}
 	}
@@ -170,14 +170,14 @@ func (d *randomSchemaValues) drawPermittedParams(schema testrig.JSONFields,
 	compiled *jsonschema.Schema) (testrig.JSONFields, bool) {
 	for i := range 3000 {
 		v := d.drawObject(schema, []float64{0, 0.03, 0.1, 0.3}[i%4])
-		if permits(compiled, v) {
+		if schemaPermits(compiled, v) {
 			return v, true
 		}
 	}
 	return nil, false
 }
 
-func permits(schema *jsonschema.Schema, v any) bool {
+func schemaPermits(schema *jsonschema.Schema, v any) bool {
 	raw, err := json.Marshal(v)
 	return err == nil && validateJSON(schema, raw) == nil
 }
@@ -194,23 +194,23 @@ func (d *randomSchemaValues) drawForbiddenParams(schema testrig.JSONFields, comp
 		case len(names) == 0 || d.IntN(12) == 0:
 			changed["nosuch"] = 1
 		case d.IntN(4) == 0 && len(changed) > 0:
-			delete(changed, oneOf(d, slices.Sorted(maps.Keys(changed))))
+			delete(changed, randomElement(d, slices.Sorted(maps.Keys(changed))))
 		case d.IntN(3) == 0:
-			name := oneOf(d, names)
+			name := randomElement(d, names)
 			changed[name] = d.drawValue(properties[name].(map[string]any))
 		default:
-			name := oneOf(d, names)
-			changed[name] = d.drawInvalid(properties[name].(map[string]any))
+			name := randomElement(d, names)
+			changed[name] = d.drawInvalidValue(properties[name].(map[string]any))
 		}
-		if !permits(compiled, changed) {
+		if !schemaPermits(compiled, changed) {
 			return changed, true
 		}
 	}
 	return nil, false
 }
 
-// drawInvalid returns a random value that the schema probably forbids.
-func (d *randomSchemaValues) drawInvalid(schema testrig.JSONFields) any {
+// drawInvalidValue returns a random value that the schema probably forbids.
+func (d *randomSchemaValues) drawInvalidValue(schema testrig.JSONFields) any {
 	list := []any{
 		nil, true, -1, 1.5, "", "!", "a b", "a\x00b", "é=é", "1x", strings.Repeat("x", 300),
 		[]any{}, []any{nil}, []any{"", "!"}, testrig.JSONFields{}, testrig.JSONFields{"": ""}, testrig.JSONFields{"a=b": "c"},
@@ -221,7 +221,7 @@ func (d *randomSchemaValues) drawInvalid(schema testrig.JSONFields) any {
 			list = append(list, n+step)
 		}
 	}
-	return oneOf(d, list)
+	return randomElement(d, list)
 }
 
 // rulesMissingFromSchemas lists errors that a service may return although the schema permits the request, because
@@ -251,8 +251,8 @@ var rulesMissingFromSchemas = []struct{ field, message, reason string }{
 	{"name", "", "hooks of the settings"},
 }
 
-// undrawnMethods lists the methods to which the test sends no random requests, with the reasons.
-var undrawnMethods = map[string]string{
+// methodsWithoutRandomRequests lists the methods to which the test sends no random requests, with the reasons.
+var methodsWithoutRandomRequests = map[string]string{
 	"service.stop": "ends the service",
 	"web.start":    "listens anywhere; which addresses are free, and need TLS, the schema does not say",
 	"config.set":   "each setting accepts different values",
@@ -264,7 +264,7 @@ func TestServiceAcceptsWhatSchemasPermit(t *testing.T) {
 	idle := testrig.StartQueue(t, "--workers", "0") // this queue has jobs, but no worker runs them
 	// This queue has no jobs. Methods that change the whole service are sent to its service.
 	emptyQueue := testrig.NewQueue(t, "")
-	emptyQueue.Start("--workers", "0")
+	emptyQueue.StartService("--workers", "0")
 	compiledAll := schemasByMethod(idle)
 	var list []struct {
 		Method string
@@ -274,7 +274,7 @@ func TestServiceAcceptsWhatSchemasPermit(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, m := range list {
-		if undrawnMethods[m.Method] != "" {
+		if methodsWithoutRandomRequests[m.Method] != "" {
 			continue
 		}
 		q := idle
@@ -310,7 +310,7 @@ func TestServiceAcceptsWhatSchemasPermit(t *testing.T) {
 func isExpectedRefusal(errorField, message string) bool {
 	for next := ""; ; errorField, message = next, message[strings.Index(message, "; "+next+": ")+len("; "+next+": "):] {
 		first := message
-		found := nextFault(message)
+		found := nextFaultIndexes(message)
 		if found != nil {
 			first, next = message[:found[0]], message[found[2]:found[3]]
 		}
@@ -323,13 +323,13 @@ func isExpectedRefusal(errorField, message string) bool {
 	}
 }
 
-// laterFaultPattern matches the start of a further fault in an error message. Its group is the field at fault.
-var laterFaultPattern = regexp.MustCompile(`; ([a-z_]+): `)
+// furtherFaultPattern matches the start of a further fault in an error message. Its group is the field at fault.
+var furtherFaultPattern = regexp.MustCompile(`; ([a-z_]+): `)
 
-// nextFault finds the next fault in an error message that lists several faults. It returns the indexes of the
+// nextFaultIndexes finds the next fault in an error message that lists several faults. It returns the indexes of the
 // fault and of its field, as FindStringSubmatchIndex does, or nil if there is no further fault.
-func nextFault(message string) []int {
-	for _, found := range laterFaultPattern.FindAllStringSubmatchIndex(message, -1) {
+func nextFaultIndexes(message string) []int {
+	for _, found := range furtherFaultPattern.FindAllStringSubmatchIndex(message, -1) {
 		// The words "see" and "example" introduce a command, not a field.
 		if word := message[found[2]:found[3]]; word != "see" && word != "example" {
 			return found

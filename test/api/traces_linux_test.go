@@ -55,7 +55,7 @@ func (r *traceReceiver) recordSpans(data *traces.TracesData) {
 	for _, resource := range data.ResourceSpans {
 		for _, scope := range resource.ScopeSpans {
 			for _, span := range scope.Spans {
-				id := attribute(span, "messaging.message.id")
+				id := spanAttribute(span, "messaging.message.id")
 				r.spansByJobID[id] = append(r.spansByJobID[id], span)
 			}
 		}
@@ -77,8 +77,8 @@ func (r *traceReceiver) waitSpans(q *testrig.Queue, id string, spanCount int) (s
 	return spans
 }
 
-// mustWithEnv runs a queuectl command with additional environment variables, and requires exit code 0.
-func mustWithEnv(q *testrig.Queue, env []string, args ...string) {
+// mustRunWithEnv runs a queuectl command with additional environment variables, and requires exit code 0.
+func mustRunWithEnv(q *testrig.Queue, env []string, args ...string) {
 	q.Helper()
 	cmd := q.CLICommand(args...)
 	cmd.Env = append(cmd.Env, env...)
@@ -87,8 +87,8 @@ func mustWithEnv(q *testrig.Queue, env []string, args ...string) {
 	}
 }
 
-// attribute returns the value of a span's attribute as text, or "" if the span does not have it.
-func attribute(span *traces.Span, name string) string {
+// spanAttribute returns the value of a span's attribute as text, or "" if the span does not have it.
+func spanAttribute(span *traces.Span, name string) string {
 	for _, a := range span.Attributes {
 		if a.Key == name {
 			if text := a.Value.GetStringValue(); text != "" {
@@ -114,7 +114,7 @@ func TestCollectorGetsOneSpanPerAttempt(t *testing.T) {
 	r := newTraceReceiver(t)
 	q.MustRunCLI("config", "set", "traces.endpoint", r.url)
 	const trace, caller = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
-	mustWithEnv(q, []string{"TRACEPARENT=00-" + trace + "-" + caller + "-01", "TRACESTATE=vendor=1"}, "enqueue", "--id",
+	mustRunWithEnv(q, []string{"TRACEPARENT=00-" + trace + "-" + caller + "-01", "TRACESTATE=vendor=1"}, "enqueue", "--id",
 		"fails", "--max-retries", "1", "--backoff-base", "0.01", `echo "$TRACEPARENT $TRACESTATE"; exit 3`)
 	q.RunCLI("wait", "fails")
 	list := r.waitSpans(q, "fails", 2)
@@ -123,7 +123,7 @@ func TestCollectorGetsOneSpanPerAttempt(t *testing.T) {
 			span.TraceState != "vendor=1" {
 			t.Errorf("span %d is %v", i, span)
 		}
-		if got := attribute(span, "error.type"); got != "3" {
+		if got := spanAttribute(span, "error.type"); got != "3" {
 			t.Errorf("error.type is %q, want the exit code 3", got)
 		}
 		if span.Status.GetCode() != traces.Status_STATUS_CODE_ERROR || span.EndTimeUnixNano < span.StartTimeUnixNano ||
@@ -141,7 +141,7 @@ func TestCollectorGetsOneSpanPerAttempt(t *testing.T) {
 	if string(list[0].SpanId) == string(list[1].SpanId) {
 		t.Error("two attempts are one span")
 	}
-	mustWithEnv(q, []string{"TRACEPARENT=00-" + trace + "-" + caller + "-00"}, "enqueue", "--id", "unsampled", "exit 0")
+	mustRunWithEnv(q, []string{"TRACEPARENT=00-" + trace + "-" + caller + "-00"}, "enqueue", "--id", "unsampled", "exit 0")
 	q.MustRunCLI("wait", "unsampled")
 	q.MustRunCLI("enqueue", "--id", "alone", "exit 0")
 	q.MustRunCLI("wait", "alone")
@@ -149,11 +149,11 @@ func TestCollectorGetsOneSpanPerAttempt(t *testing.T) {
 		span.Status.GetCode() != traces.Status_STATUS_CODE_UNSET {
 		t.Errorf("the span of a job without a trace context: %v", span)
 	}
-	mustWithEnv(q, []string{"TRACEPARENT=00-" + trace + "-" + caller + "-01"}, "enqueue", "--id", "adopted",
+	mustRunWithEnv(q, []string{"TRACEPARENT=00-" + trace + "-" + caller + "-01"}, "enqueue", "--id", "adopted",
 		"echo $TRACEPARENT; until [ -e "+q.Path("go")+" ]; do sleep 0.05; done")
 	q.WaitUntil("the job runs", 20*time.Second, func() bool { return q.ShowJob("adopted").State == "processing" })
 	q.KillService()
-	q.Start("--workers", "2")
+	q.StartService("--workers", "2")
 	q.WriteFile("go", "")
 	q.MustRunCLI("wait", "adopted")
 	if span := r.waitSpans(q, "adopted", 1)[0]; hex.EncodeToString(span.TraceId) != trace ||
@@ -189,8 +189,8 @@ func TestHungCollectorDelaysNothing(t *testing.T) {
 	q.MustRunCLI("config", "set", "traces.endpoint", "http://"+testrig.FreeLoopbackAddress(t))
 	for _, id := range []string{"0", "1"} {
 		in := []string{"TRACEPARENT=00-" + strings.Repeat(id, 31) + "a-" + strings.Repeat("b", 16) + "-01"}
-		mustWithEnv(q, in, "enqueue", "--key", "k", "--id", "once", "exit 0")
-		mustWithEnv(q, in, "schedule", "add", "nightly", "0 3 * * *", "exit 0")
+		mustRunWithEnv(q, in, "enqueue", "--key", "k", "--id", "once", "exit 0")
+		mustRunWithEnv(q, in, "schedule", "add", "nightly", "0 3 * * *", "exit 0")
 	}
 	q.MustRunCLI("wait", "once")
 	q.WaitUntil("the log says so", 20*time.Second, func() bool {

@@ -14,12 +14,12 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// otherVersionService simulates a service of another version. It contains, for each method of that service, the JSON
-// text of the members that follow the id in the reply.
-type otherVersionService map[string]string
+// fakeOtherVersionService simulates a service of another version. It contains, for each method of that service, the
+// JSON text of the members that follow the id in the reply.
+type fakeOtherVersionService map[string]string
 
 // serve listens on the queue's socket and replies as the simulated service.
-func (o otherVersionService) serve(t *testing.T, q *testrig.Queue) {
+func (o fakeOtherVersionService) serve(t *testing.T, q *testrig.Queue) {
 	t.Helper()
 	l, err := testrig.ListenAsService(q.StateDir)
 	if err != nil {
@@ -65,8 +65,8 @@ func (o otherVersionService) serve(t *testing.T, q *testrig.Queue) {
 	})
 }
 
-// olderHello is the reply of an older service to the method "hello".
-const olderHello = `"result":{"version":"0.0.9","protocol":{"min":1,"max":1},"features":["hello","enqueue","show","list"],"build":"x"}`
+// olderHelloReply is the reply of an older service to the method "hello".
+const olderHelloReply = `"result":{"version":"0.0.9","protocol":{"min":1,"max":1},"features":["hello","enqueue","show","list"],"build":"x"}`
 
 // The reply to hello contains the protocol versions and the methods of the service, and the service has all
 // these methods. A client may send its own version.
@@ -116,48 +116,49 @@ func TestCommandsWorkWithOtherServiceVersion(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name    string
-		service otherVersionService
+		service fakeOtherVersionService
 		args    []string
 		code    int
 		out     string   // text that stdout contains
 		errs    []string // texts that stderr contains
 	}{
-		{"no such verb", otherVersionService{"hello": olderHello}, []string{"pause", "a"}, 1, "",
+		{"no such verb", fakeOtherVersionService{"hello": olderHelloReply}, []string{"pause", "a"}, 1, "",
 			[]string{`no method "pause"`, "0.0.9", "restart"}},
-		{"no such method", otherVersionService{"hello": olderHello}, []string{"drain"}, 1, "",
+		{"no such method", fakeOtherVersionService{"hello": olderHelloReply}, []string{"drain"}, 1, "",
 			[]string{`no method "drain"`, "0.0.9", "restart"}},
-		{"no such stream", otherVersionService{"hello": olderHello}, []string{"events"}, 1, "",
+		{"no such stream", fakeOtherVersionService{"hello": olderHelloReply}, []string{"events"}, 1, "",
 			[]string{`no method "events"`, "0.0.9"}},
-		{"not even hello", otherVersionService{}, []string{"status"}, 1, "", []string{`no method "screen"`}},
-		{"run, with its own code", otherVersionService{"hello": olderHello}, []string{"run", "--", "true"}, 125, "",
+		{"not even hello", fakeOtherVersionService{}, []string{"status"}, 1, "", []string{`no method "screen"`}},
+		{"run, with its own code", fakeOtherVersionService{"hello": olderHelloReply}, []string{"run", "--", "true"}, 125, "",
 			[]string{`no method "enqueue"`, "0.0.9"}},
-		{"no such parameter", otherVersionService{"hello": olderHello,
+		{"no such parameter", fakeOtherVersionService{"hello": olderHelloReply,
 			"cleanup": refusal(-32602, "invalid", "keep", "keep: unknown parameter of this method")},
 			[]string{"cleanup", "--keep", "3"}, 2, "", []string{"keep", "unknown parameter", "0.0.9"}},
-		{"no such field", otherVersionService{"hello": olderHello,
+		{"no such field", fakeOtherVersionService{"hello": olderHelloReply,
 			"enqueue": refusal(-32602, "invalid", "idle_timeout", "unknown job field")},
 			[]string{"enqueue", "--idle-timeout", "3s", "true"}, 2, "",
 			[]string{"queuectl: --idle-timeout: unknown job field", "0.0.9"}},
-		{"a code of a later version", otherVersionService{"enqueue": refusal(-32099, "quota", "",
+		{"a code of a later version", fakeOtherVersionService{"enqueue": refusal(-32099, "quota", "",
 			"you have used your share; ask for more")},
 			[]string{"enqueue", "true"}, 1, "", []string{"you have used your share"}},
 		{"more members: enqueue",
-			otherVersionService{"enqueue": `"result":{"id":"a","seq":1,"duplicate":false,"position":7}`},
+			fakeOtherVersionService{"enqueue": `"result":{"id":"a","seq":1,"duplicate":false,"position":7}`},
 			[]string{"enqueue", "true"}, 0, "a\n", nil},
-		{"more members: show", otherVersionService{"show": `"result":{` + jobMembers +
+		{"more members: show", fakeOtherVersionService{"show": `"result":{` + jobMembers +
 			`,"output":"x","stderr":"","spec":{"command":"true","colour":"red","shade":{"a":1}},"history":[{"attempt":1,"cpu":{"user":1}}]}`},
 			[]string{"show", "a"}, 0, "paused", nil},
-		{"more members: show --json", otherVersionService{"show": `"result":{` + jobMembers +
+		{"more members: show --json", fakeOtherVersionService{"show": `"result":{` + jobMembers +
 			`,"spec":{"command":"true","colour":"red"},"history":[]}`},
 			[]string{"show", "a", "--json"}, 0, `"colour":"red"`, nil},
-		{"more members: list", otherVersionService{"list": `"result":{"jobs":[{` + jobMembers + `}],"next":null,"total":1}`},
+		{"more members: list", fakeOtherVersionService{"list": `"result":{"jobs":[{` + jobMembers +
+			`}],"next":null,"total":1}`},
 			[]string{"list", "--queue", "q"}, 0, "paused", nil},
 		{"more members: status",
-			otherVersionService{"screen": `"result":{"status":{"jobs":{"pending":1,"paused":2},"workers":{"total":1,"busy":0,"idle":1,"lost":0},"health":"ok","shards":[1]},"total":1}`},
+			fakeOtherVersionService{"screen": `"result":{"status":{"jobs":{"pending":1,"paused":2},"workers":{"total":1,"busy":0,"idle":1,"lost":0},"health":"ok","shards":[1]},"total":1}`},
 			[]string{"status"}, 0, "1", nil},
-		{"more members: a stream", otherVersionService{"events": `"more":1,"result":{"last":5,"gap":false}}` + "\n" +
+		{"more members: a stream", fakeOtherVersionService{"events": `"more":1,"result":{"last":5,"gap":false}}` + "\n" +
 			`{"method":"events","params":{"id":99,"value":{}}`}, []string{"events"}, 0, "", nil},
-		{"more members: cancel", otherVersionService{"cancel": `"result":{"done":["a"],"refused":[],"skipped":[]}`},
+		{"more members: cancel", fakeOtherVersionService{"cancel": `"result":{"done":["a"],"refused":[],"skipped":[]}`},
 			[]string{"cancel", "a"}, 0, "", nil},
 	} {
 		q := testrig.NewQueue(t, "")

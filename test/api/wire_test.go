@@ -26,7 +26,7 @@ func checkConnectionClosed(conn *testrig.ServiceConn, description string, timeou
 }
 
 // nestedArrays returns the JSON text of n nested arrays.
-func nestedArrays(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+func nestedArrays(depth int) string { return strings.Repeat("[", depth) + strings.Repeat("]", depth) }
 
 // invalidLines lists invalid lines and the error that the service returns for each.
 var invalidLines = []struct {
@@ -205,7 +205,7 @@ func TestIdempotencyKeyRepeatsReply(t *testing.T) {
 			t.Errorf("%d jobs are stored after repeated requests", n)
 		}
 		q.KillService()
-		q.Start("--workers", "0")
+		q.StartService("--workers", "0")
 	}
 	batch := testrig.JSONFields{"jobs": []testrig.JSONFields{{"command": "a"}, {"command": "b"}}, "commit": true,
 		"key": "k2"}
@@ -425,7 +425,7 @@ func TestBatchJobsAppearOnlyAfterCommit(t *testing.T) {
 
 	frame("d", 5000, 5001, nil)
 	q.KillService()
-	q.Start("--workers", "2")
+	q.StartService("--workers", "2")
 	w = q.DialService()
 	if a := frame("d", 5001, 5002, testrig.JSONFields{"commit": true}); a.Error == nil ||
 		a.Error.Data.Code != "wrong_state" ||

@@ -12,7 +12,7 @@ import (
 )
 
 // If the user presses Ctrl-C while the client reads a file of jobs, no job of the file is stored.
-func TestInterruptedFileIsNotStored(t *testing.T) {
+func TestInterruptedJobFileIsNotStored(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	cmd := q.CLICommand("enqueue", "--file", "-")
 	in, err := cmd.StdinPipe()
@@ -47,7 +47,7 @@ func TestInterruptedFileIsNotStored(t *testing.T) {
 
 // The runner finds the processes of a job by a marker in their environment. If a job leaves behind a process without
 // this marker, other jobs are not slowed down.
-func TestUnmarkedProcessSlowsNoOtherJob(t *testing.T) {
+func TestLeftoverProcessWithoutMarkerSlowsNoJob(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.DialService()
 	longJob := w.Enqueue(testrig.JSONFields{"command": "(env -i /bin/sleep 600 &) ; echo up; sleep 600"})

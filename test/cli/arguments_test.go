@@ -15,7 +15,7 @@ import (
 
 // The program either does exactly what its arguments say or reports an error. It ignores no flag and changes no
 // byte of an argument. It accepts every short flag that its help shows.
-func TestNoFlagOrByteIsIgnored(t *testing.T) {
+func TestCommandsIgnoreNoFlagOrArgumentByte(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	for _, c := range []struct {
 		args []string
@@ -77,7 +77,7 @@ func TestListsHoldEachJobOnce(t *testing.T) {
 }
 
 // An error about one job of a file contains the job's line number, in every format of the file.
-func TestFileErrorsNameTheLine(t *testing.T) {
+func TestJobFileErrorsNameTheLine(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.MustRunCLI("enqueue", "--id", "taken", "true")
 	for text, line := range map[string]string{
@@ -157,7 +157,7 @@ func TestFollowerOfDeadServiceExplainsReattaching(t *testing.T) {
 		!strings.Contains(r.Stderr, "queuectl attach 1") {
 		t.Errorf("run after the service died: %+v", r)
 	}
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	os.WriteFile(gate, nil, 0o600)
 	if r := q.RunCLI("logs", "-f", "1"); r.ExitCode != 0 || r.Stdout != "up\nlate\n" {
 		t.Errorf("logs -f after the restart: %+v", r)
@@ -166,7 +166,7 @@ func TestFollowerOfDeadServiceExplainsReattaching(t *testing.T) {
 
 // The queue time of a job is how long it has waited to start. After a retry by a user, the queue time begins with the
 // retry. If the start time of a job was already past when the job was enqueued, the queue time begins with the enqueue.
-func TestQueueTimeStartsWithTheWait(t *testing.T) {
+func TestJobsQueueTimeStartsWithItsWait(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	w := q.DialService()
 	id := w.Enqueue(testrig.JSONFields{"command": "true", "run_at": "2020-01-01T00:00:00Z"})
@@ -206,7 +206,7 @@ func TestLongPATHSplitsJobFileIntoRequests(t *testing.T) {
 
 // `queuectl list` prints the requested columns in the requested order, for any number of jobs. With --watch it
 // prints the list again when something changes.
-func TestListColumnsSortAndWatch(t *testing.T) {
+func TestListPrintsRequestedColumnsAndWatches(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "0")
 	w := q.DialService()

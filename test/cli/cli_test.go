@@ -109,7 +109,7 @@ func TestJobFileIsStoredAtomically(t *testing.T) {
 		} else {
 			q.KillService()
 		}
-		q.Start("--workers", "0")
+		q.StartService("--workers", "0")
 		all := false
 		if i%2 == 1 {
 			cmd.Wait()
@@ -241,7 +241,7 @@ func TestWaitingJobsStartInSchedulingOrder(t *testing.T) {
 			t.Parallel()
 			q := testrig.NewQueue(t, "")
 			q.WriteFile("queuectl.toml", fmt.Sprintf("scheduling = %q\naging = %q\nworkers = 0\n", c.scheduling, c.aging))
-			q.Start()
+			q.StartService()
 			w := q.DialService()
 			for _, p := range []int{3, 5, 8, 2, -1, 7} {
 				w.Enqueue(testrig.JSONFields{"command": fmt.Sprintf("echo '%d' >>%s", p, q.Path("order")), "priority": p})
@@ -272,7 +272,7 @@ func TestChangedSchedulingAppliesToWaitingJobs(t *testing.T) {
 		t.Error("status does not say that jobs are ranked again")
 	}
 	q.KillService() // kill the service while it computes the new ranks
-	q.Start("--workers", "0")
+	q.StartService("--workers", "0")
 	q.MustRunCLI("config", "set", "scheduling", "priority")
 	q.WaitUntil("all are ranked", 60*time.Second,
 		func() bool { return !strings.Contains(q.MustRunCLI("status", "--json"), `"reranking":true`) })
@@ -286,7 +286,7 @@ func TestChangedSchedulingAppliesToWaitingJobs(t *testing.T) {
 
 // If a user forgets the -- before a program with flags, the error shows the complete corrected command line. It
 // does not suggest a similar flag.
-func TestForgottenDashesAreExplained(t *testing.T) {
+func TestForgottenDoubleDashIsExplained(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	for line, want := range map[string]string{
 		"enqueue ls -la": "queuectl enqueue -- ls -la", "run ls -l": "queuectl run -- ls -l",

@@ -35,16 +35,16 @@ func TestDocumentationExamplesWork(t *testing.T) {
 				t.Fatal(err)
 			}
 			var h *docsHome
-			for _, block := range testrig.FencedBlockPattern.FindAllStringSubmatch(string(raw), -1) {
+			for _, block := range testrig.FencedCodeBlockPattern.FindAllStringSubmatch(string(raw), -1) {
 				switch kind, text := block[1], block[2]; kind {
 				case "console":
 					if h == nil {
-						h = newHome(t)
+						h = newDocsHome(t)
 					}
 					h.checkSessionOutput(text)
 				case "toml":
 					if h == nil {
-						h = newHome(t)
+						h = newDocsHome(t)
 					}
 					h.checkSettingsAccepted(text)
 				case "sh":
@@ -118,7 +118,8 @@ func pageProse(t *testing.T, page string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return regexp.MustCompile("`[^`\n]*`").ReplaceAllString(testrig.FencedBlockPattern.ReplaceAllString(string(raw), ""),
+	return regexp.MustCompile("`[^`\n]*`").ReplaceAllString(testrig.FencedCodeBlockPattern.ReplaceAllString(string(raw),
+		""),
 		"")
 }
 
@@ -129,7 +130,7 @@ func anchorsOf(t *testing.T, page string) (names []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, h := range pageHeadingPattern.FindAllStringSubmatch(testrig.FencedBlockPattern.ReplaceAllString(string(raw),
+	for _, h := range pageHeadingPattern.FindAllStringSubmatch(testrig.FencedCodeBlockPattern.ReplaceAllString(string(raw),
 		""), -1) {
 		name := strings.Map(func(r rune) rune {
 			switch {
@@ -152,7 +153,7 @@ type docsHome struct {
 	binDir  string
 }
 
-func newHome(t *testing.T) *docsHome {
+func newDocsHome(t *testing.T) *docsHome {
 	t.Parallel()
 	dir, err := os.MkdirTemp("", "qh")
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // `queuectl doctor` finds files that other users can access, and a runner that does not answer.
-func TestDoctorFindsModesAndStoppedRunners(t *testing.T) {
+func TestDoctorFindsAccessibleFilesAndStoppedRunners(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.MustRunCLI("run", "true")
 	os.Chmod(q.Path("queuectl.db"), 0o644)

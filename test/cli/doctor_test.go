@@ -27,15 +27,15 @@ func execOnDatabase(q *testrig.Queue, statement string) {
 	}
 }
 
-// repair does what `queuectl doctor` advises if it finds rows of the database that contradict each other.
-func repair(q *testrig.Queue) {
+// repairQueueDatabase does what `queuectl doctor` advises if it finds rows of the database that contradict each other.
+func repairQueueDatabase(q *testrig.Queue) {
 	q.Helper()
 	file := q.Path("repair.db")
 	q.MustRunCLI("backup", file)
 	q.MustRunCLI("service", "stop")
 	<-q.ServiceExit
 	q.MustRunCLI("restore", file)
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	q.CheckDoctorHealthy("after backup and restore")
 }
 
@@ -48,13 +48,13 @@ func TestDoctorFindsANewerProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.ClientPath = testrig.InstallPrograms(t, testrig.BuiltProgram(t, ""), q.Path("bin"))
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	q.CheckDoctorHealthy("just started")
 	q.ClientPath = testrig.InstallPrograms(t, testrig.BuiltProgram(t, ""), q.Path("bin"))
 	q.CheckDoctorFinding("a newer program", "program", "has changed since the service")
 	q.MustRunCLI("service", "stop", "--keep-jobs")
 	<-q.ServiceExit
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	q.CheckDoctorHealthy("after a restart")
 	if err := os.Rename(filepath.Join(filepath.Dir(q.ClientPath), "queuectld"+testrig.ExecutableSuffix),
 		q.Path("taken")); err != nil {
@@ -68,18 +68,18 @@ func TestDoctorFindsANewerProgram(t *testing.T) {
 func TestNetworkFileSystemIsRefused(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "failpoint")
-	q.Start("--workers", "0")
+	q.StartService("--workers", "0")
 	q.MustRunCLI("enqueue", "true")
 	q.StopService()
 	q.ServiceEnv = []string{"QUEUECTL_FAILPOINTS=nfs"}
-	if err := q.TryStart(); err == nil || !strings.Contains(err.Error(), testrig.NetworkDirFinding) ||
+	if err := q.TryStartService(); err == nil || !strings.Contains(err.Error(), testrig.NetworkDirFindingText) ||
 		q.ServiceCmd.ProcessState.ExitCode() != 78 {
 		t.Errorf("start on a network file system: %v", err)
 	}
 	q.ServiceCmd = nil
 	cmd := q.CLICommand("doctor", "--json", "--verify")
 	cmd.Env = append(cmd.Env, q.ServiceEnv...)
-	if r := testrig.RunCommand(t, cmd); r.ExitCode != 1 || !strings.Contains(r.Stdout, testrig.NetworkDirFinding) ||
+	if r := testrig.RunCommand(t, cmd); r.ExitCode != 1 || !strings.Contains(r.Stdout, testrig.NetworkDirFindingText) ||
 		!strings.Contains(r.Stdout, `"check":"counters","level":"ok"`) {
 		t.Errorf("doctor on a network file system: %+v", r)
 	}
@@ -159,7 +159,7 @@ func TestDoctorFindsPlantedFaults(t *testing.T) {
 	execOnDatabase(q, `UPDATE meta SET completed = completed + 1`)
 	q.CheckDoctorFinding("a counter off by one", "counters", "the counter of completed jobs is 3, but there are 2",
 		"--verify")
-	repair(q)
+	repairQueueDatabase(q)
 
 	orphan := q.Path("runner/output/999-1")
 	if err := os.WriteFile(orphan, []byte("x"), 0o600); err != nil {

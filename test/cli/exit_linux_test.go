@@ -45,13 +45,13 @@ func TestCtrlCDetachesRunAndWait(t *testing.T) {
 	q.MustRunCLI("cancel", "job0", "job3")
 }
 
-// publicPathVariable sets PATH to directories that every user may search. With another PATH, a missing program
+// publicPathEnv sets PATH to directories that every user may search. With another PATH, a missing program
 // could be reported as inaccessible.
-const publicPathVariable = "PATH=/usr/bin:/bin"
+const publicPathEnv = "PATH=/usr/bin:/bin"
 
-// killedExitCode is the exit code of a job that was killed, and killedText is a part of what
+// killedExitCode is the exit code of a job that was killed, and killedMessageText is a part of what
 // `queuectl run` prints about it.
-const killedExitCode, killedText = 137, "signal 9"
+const killedExitCode, killedMessageText = 137, "signal 9"
 
 // platformJobEnds lists ways in which jobs can end only on Linux.
 var platformJobEnds = []jobEndCase{

@@ -73,7 +73,7 @@ func TestExitCodeReflectsOtherUsersActions(t *testing.T) {
 	}{
 		{"cancelled", nil, func(q *testrig.Queue, id string) { q.MustRunCLI("cancel", id) }, 130, "is cancelled"},
 		{"killed", nil, func(q *testrig.Queue, id string) { q.MustRunCLI("kill", "-s", "KILL", id) },
-			killedExitCode, killedText},
+			killedExitCode, killedMessageText},
 		{"lost", []string{"--on-lost", "dead"}, func(q *testrig.Queue, _ string) { q.KillRunners() }, 125, "is dead (lost)"},
 		{"lost without a retry", nil, func(q *testrig.Queue, _ string) { q.KillRunners() }, 125, "is dead (lost)"},
 		{"service killed", nil, func(q *testrig.Queue, _ string) { q.KillService() }, 125,
@@ -305,7 +305,7 @@ type jobEndCase struct {
 
 // Each way in which a job can end has an exit code. `queuectl run` and `queuectl wait` exit with that code,
 // even if they begin to wait after the job has ended. Invalid arguments give 125; see script/run.txtar.
-func TestExitCodeOfEachEnd(t *testing.T) {
+func TestExitCodeOfEachJobEnd(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "8")
 	script := q.WriteFile("not-executable"+testrig.ExecutableSuffix, "not a program\n")
 	for _, c := range append([]jobEndCase{
@@ -368,6 +368,6 @@ func submitCommand(q *testrig.Queue, verb, line string) *exec.Cmd {
 	cmd := q.CLICommand()
 	shell := testrig.ShellCommand(strings.Join([]string{filepath.ToSlash(q.ClientPath), "--dir", q.StateDir, verb, line},
 		" "))
-	shell.Env, shell.Dir = append(cmd.Env, publicPathVariable), cmd.Dir
+	shell.Env, shell.Dir = append(cmd.Env, publicPathEnv), cmd.Dir
 	return shell
 }

@@ -1,12 +1,12 @@
 package cli
 
-// publicPathVariable sets an unused variable. PATH need not change, because every user
+// publicPathEnv sets an unused variable. PATH need not change, because every user
 // may search its directories.
-const publicPathVariable = "QUEUECTL_TEST="
+const publicPathEnv = "QUEUECTL_TEST="
 
-// killedExitCode is the exit code of a job that was killed, and killedText is a part of what
+// killedExitCode is the exit code of a job that was killed, and killedMessageText is a part of what
 // `queuectl run` prints about it.
-const killedExitCode, killedText = 1, ""
+const killedExitCode, killedMessageText = 1, ""
 
 // platformJobEnds lists ways in which jobs can end only on Windows: exit codes of 32 bits.
 var platformJobEnds = []jobEndCase{

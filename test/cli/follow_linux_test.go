@@ -19,7 +19,7 @@ func TestLogsFollowLimitedNumberOfJobs(t *testing.T) {
 			" ]; do sleep 0.1; done"})
 		w.WaitJobRunning(id)
 	}
-	lines, _ := q.StartFollowCommand("logs", "-f", "--queue", "a", "--jsonl")
+	lines, _ := q.StartPrintingCommand("logs", "-f", "--queue", "a", "--jsonl")
 	printed := map[string]string{}
 	until := func(id, want string) {
 		t.Helper()

@@ -18,10 +18,10 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// jsonCommands lists, for each verb, the commands that the test runs. The value for a verb is nil if other tests cover
-// the verb or if the verb does not print one JSON value. Spaces separate the arguments; ~ is a space within an
+// jsonCommandsByVerb lists, for each verb, the commands that the test runs. The value for a verb is nil if other tests
+// cover the verb or if the verb does not print one JSON value. Spaces separate the arguments; ~ is a space within an
 // argument.
-var jsonCommands = map[string][]string{
+var jsonCommandsByVerb = map[string][]string{
 	"enqueue": {"enqueue true", "enqueue -- echo {} ::: a b", "enqueue --key k true",
 		`enqueue [{"command":"true"},{"command":"true"}]`},
 	"run":    {"run true", "run --detach true"},
@@ -78,7 +78,7 @@ func TestEveryVerbAnswersInJSON(t *testing.T) {
 			{"id":"waits","command":"true","delay":"1h"}, {"id":"ends","command":"true","delay":"1h"}, {"id":"removed","command":"true","delay":"1h"}]`))
 		q.RunCLI("wait", "done", "dead", "dead2")
 		for _, verb := range verbs {
-			lines, listed := jsonCommands[verb[1]]
+			lines, listed := jsonCommandsByVerb[verb[1]]
 			if !listed {
 				t.Errorf("%s: not in the table jsonCommands; add it", verb[1])
 			}
@@ -103,7 +103,8 @@ func TestEveryVerbAnswersInJSON(t *testing.T) {
 		}
 	}
 	for _, line := range []string{"list", "run true", "run --detach true", "attach done", "wait done",
-		"wait --state completed", "enqueue true", "enqueue -- echo {} ::: a b", jsonCommands["enqueue"][3], "dlq list"} {
+		"wait --state completed", "enqueue true", "enqueue -- echo {} ::: a b", jsonCommandsByVerb["enqueue"][3],
+		"dlq list"} {
 		if jobKeys[line] == "" || jobKeys[line] != jobKeys["list"] {
 			t.Errorf("jobs in the output of %s have the members %q\nin that of list %q", line, jobKeys[line], jobKeys["list"])
 		}

@@ -14,7 +14,7 @@ import (
 func TestBatchReportsUnenqueuedJobs(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	q.Start("--workers", "0")
+	q.StartService("--workers", "0")
 	lines := `{"command":"true","unique":"k"}` + "\n" + `{"command":"true"}` + "\n" +
 		`{"command":"true","unique":"k","id":"third"}` + "\n"
 	if r := q.RunCLIWithInput(lines, "enqueue", "--file", "-"); r.ExitCode != 0 || r.Stdout != "1\n2\n1" &&
@@ -35,7 +35,7 @@ func TestBatchReportsUnenqueuedJobs(t *testing.T) {
 func TestRunSaysWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	q.Start("--workers", "2")
+	q.StartService("--workers", "2")
 	gate := q.Path("go")
 	q.MustRunCLI("enqueue", "--id", "holds", "--lock", "k", testrig.CommandWaitingForFile(gate))
 	q.DialService().WaitJobRunning("holds")
@@ -65,7 +65,7 @@ func TestRestartKeepsWorkersAndSettingsFile(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	file := q.WriteFile("own.toml", "[resources.gpu]\ncount = 2\n")
-	q.Start("--workers", "3", "--config", file)
+	q.StartService("--workers", "3", "--config", file)
 	q.MustRunCLI("service", "restart")
 	t.Cleanup(func() { q.RunCLI("service", "stop"); q.ServiceCmd = nil })
 	if n := q.MustRunCLI("config", "get", "workers"); n != "3" {
@@ -99,7 +99,7 @@ func TestPrivateRunSupportsJobDependencies(t *testing.T) {
 func TestQueueDefaultsApplyToJobs(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	q.Start("--workers", "0")
+	q.StartService("--workers", "0")
 	for _, invalid := range []string{"resources=none=1", "depends_on=1"} {
 		if r := q.RunCLI("queue", "set", "a", "--default", invalid); r.ExitCode != 2 {
 			t.Errorf("%s: %+v", invalid, r)
@@ -123,7 +123,7 @@ func TestQueueDefaultsApplyToJobs(t *testing.T) {
 func TestLostOutputIsReported(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	q.MustRunCLI("enqueue", "--id", "job", "--on-lost", "hold", testrig.CommandWaitingForFile(q.Path("never")))
 	q.DialService().WaitJobRunning("job")
 	q.KillRunners()

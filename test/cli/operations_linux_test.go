@@ -51,7 +51,7 @@ func TestForegroundWorkersEndOnCtrlC(t *testing.T) {
 }
 
 // A second Ctrl-C cancels the job and ends `queuectl run`, even if no process reads its output.
-func TestSecondCtrlCEndsUnreadRun(t *testing.T) {
+func TestSecondCtrlCEndsRunWithUnreadOutput(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	cmd := q.CLICommand("run", "--id", "loud", "yes")
 	out, err := cmd.StdoutPipe()

@@ -57,7 +57,7 @@ func TestEventsAreDurableAndGapless(t *testing.T) {
 		} else {
 			q.StopService()
 		}
-		q.Start("--workers", "2")
+		q.StartService("--workers", "2")
 		next, stop := follow(last)
 		id := q.MustRunCLI("enqueue", "true")
 		q.MustRunCLI("wait", id)
@@ -102,7 +102,7 @@ func TestEventsAreDurableAndGapless(t *testing.T) {
 // During a drain no job starts, not even a job that the service has already sent to a runner. This also holds
 // after a restart. Running jobs finish, and `queuectl status` reports the drain. When the drain is turned off,
 // jobs start again.
-func TestDrainStartsNoJobs(t *testing.T) {
+func TestDrainingServiceStartsNoJobs(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.DialService()
 	for range 8 {
@@ -131,7 +131,7 @@ func TestDrainStartsNoJobs(t *testing.T) {
 	}
 	waiting.Wait()
 	q.StopService()
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	w = q.DialService()
 	if r := q.RunCLI("status", "--check"); r.ExitCode != 1 || !strings.HasPrefix(r.Stdout, "degraded: ") ||
 		!strings.Contains(r.Stdout, "drain --off") {
@@ -183,7 +183,7 @@ func TestWaitingDrainFailsWhenTurnedOff(t *testing.T) {
 func TestReloadAppliesSettingsFile(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	file := q.WriteFile("queuectl.toml", "max_retries = 1\npriority = 3\n")
-	q.Start("--config", file)
+	q.StartService("--config", file)
 	q.MustRunCLI("config", "set", "priority", "4")
 	q.WriteFile("queuectl.toml", "max_retries = 2\npriority = 3\n")
 	r := q.RunCLI("reload")
@@ -204,7 +204,7 @@ func TestReloadAppliesSettingsFile(t *testing.T) {
 
 // `queuectl logs` prints the output of several jobs one after another. With -f it prints each line as it
 // arrives. Each line starts with the job's id. The flag --since omits older output.
-func TestLogsOfSeveralJobs(t *testing.T) {
+func TestLogsLabelOutputOfSeveralJobs(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "3")
 	w := q.DialService()
 	gate := q.Path("gate")

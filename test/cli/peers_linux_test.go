@@ -23,8 +23,8 @@ type parallelTool struct {
 	stdin string // file for its stdin; "" for none
 }
 
-// peerTools returns the tools to be compared, with flags that make a repeated call continue the work.
-func peerTools(p *testrig.PrivateRun) []parallelTool {
+// toolsToCompare returns the tools to be compared, with flags that make a repeated call continue the work.
+func toolsToCompare(p *testrig.PrivateRun) []parallelTool {
 	return []parallelTool{
 		{"xargs -P4", []string{"xargs", "-P4", "-d", "\n", "-n1", "sh", "-c"}, "commands"},
 		{"parallel -j4 --joblog --resume", []string{"parallel", "--will-cite", "-j4", "--joblog", "joblog", "--resume", "-a",
@@ -64,7 +64,7 @@ func TestPrivateRunComparedWithPeers(t *testing.T) {
 	}
 	for _, i := range []int{0, 1, 2} {
 		p := testrig.NewPrivateRun(t)
-		w := peerTools(p)[i]
+		w := toolsToCompare(p)[i]
 		var lines strings.Builder
 		for n := range count {
 			fmt.Fprintf(&lines, "echo %d >>effects\n", n)
@@ -77,7 +77,7 @@ func TestPrivateRunComparedWithPeers(t *testing.T) {
 			t.Fatalf("%s: %v\n%s", w.name, err, out)
 		}
 		elapsed := time.Since(started)
-		if counts, lines := countRuns(p); len(counts) != count || lines != count {
+		if counts, lines := countJobRuns(p); len(counts) != count || lines != count {
 			t.Fatalf("%s ran %d commands, which wrote %d lines", w.name, count, lines)
 		}
 		for _, name := range []string{"effects", "joblog", ".queuectl"} {
@@ -88,7 +88,7 @@ func TestPrivateRunComparedWithPeers(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.WaitUntil("half of the jobs have run", 60*time.Second, func() bool {
-			_, lines := countRuns(p)
+			_, lines := countJobRuns(p)
 			return lines >= count/2
 		})
 		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
@@ -96,7 +96,7 @@ func TestPrivateRunComparedWithPeers(t *testing.T) {
 		if out, err := w.command(p).CombinedOutput(); err != nil {
 			t.Fatalf("%s, called again: %v\n%s", w.name, err, out)
 		}
-		counts, effects := countRuns(p)
+		counts, effects := countJobRuns(p)
 		t.Logf("%-31s %d commands in %v, %.0f/s; killed at half and called again: %d not done, %d done again", w.name, count,
 			elapsed.Round(time.Millisecond), float64(count)/elapsed.Seconds(), count-len(counts), effects-len(counts))
 		if strings.Contains(w.name, "queuectl") && (len(counts) != count || effects-count > 64) {

@@ -26,7 +26,7 @@ func TestJobLogOnStandardOutput(t *testing.T) {
 }
 
 // The column Receive of the job log counts only the bytes of stdout, as in GNU parallel 20221122.
-func TestJobLogCountsStandardOutput(t *testing.T) {
+func TestJobLogReceiveColumnCountsOnlyStdout(t *testing.T) {
 	t.Parallel()
 	p := testrig.NewPrivateRun(t)
 	r := p.RunPrivate("echo abc; echo defgh >&2\ntrue\nhead -c 200000 /dev/zero; echo end\n", "--lines", "-", "--joblog",

@@ -23,7 +23,7 @@ func TestInterruptedPrivateRunContinues(t *testing.T) {
 	var out testrig.LockedBuffer
 	start := func() (cmd *exec.Cmd, errs *testrig.LockedBuffer) {
 		os.Remove(filepath.Join(p.WorkDir, "started"))
-		cmd, errs = p.RunPrivateCommand(jobs, "--lines", "-", "--workers", "1"), &testrig.LockedBuffer{}
+		cmd, errs = p.NewPrivateCommand(jobs, "--lines", "-", "--workers", "1"), &testrig.LockedBuffer{}
 		cmd.Stdout, cmd.Stderr = &out, errs
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -46,7 +46,7 @@ func TestInterruptedPrivateRunContinues(t *testing.T) {
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
 		t.Fatalf("the run ended after two Ctrl-C with %v\n%s", err, errs)
 	}
-	if _, lines := countRuns(p); lines != 0 {
+	if _, lines := countJobRuns(p); lines != 0 {
 		t.Fatal("a job continued after the interrupt")
 	}
 	if err := os.Remove(filepath.Join(p.WorkDir, "started")); err != nil {
@@ -64,13 +64,13 @@ func TestInterruptedPrivateRunContinues(t *testing.T) {
 		strings.Contains(stderr, "degraded") {
 		t.Errorf("after one Ctrl-C the run printed the error text %q", stderr)
 	}
-	if counts, lines := countRuns(p); lines != 1 || counts["1"] != 1 || out.String() != "1\n" {
+	if counts, lines := countJobRuns(p); lines != 1 || counts["1"] != 1 || out.String() != "1\n" {
 		t.Errorf("after one Ctrl-C the jobs had run %v times, and the run printed %q", counts, out.String())
 	}
 	if r := p.RunPrivate(jobs, "--lines", "-", "--workers", "1"); r.ExitCode != 0 {
 		t.Fatalf("the last run: %+v", r)
 	}
-	if counts, lines := countRuns(p); lines != 2 || counts["2"] != 1 {
+	if counts, lines := countJobRuns(p); lines != 2 || counts["2"] != 1 {
 		t.Errorf("number of times that each job ran: %v", counts)
 	}
 }
@@ -80,7 +80,7 @@ func TestInterruptedPrivateRunContinues(t *testing.T) {
 func TestPrivateRunEndsOnCtrlCOrClosedStdout(t *testing.T) {
 	t.Parallel()
 	p := testrig.NewPrivateRun(t)
-	cmd := p.RunPrivateCommand("", "--lines", "-")
+	cmd := p.NewPrivateCommand("", "--lines", "-")
 	cmd.Stdin = nil
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -110,7 +110,7 @@ func TestPrivateRunEndsOnCtrlCOrClosedStdout(t *testing.T) {
 		t.Error("the run does not end while it waits for its file")
 	}
 	const jobs = "echo 1\necho 2; touch 2; sleep 0.2\necho 3; touch 3\nsleep 0.1\nsleep 0.1\n"
-	cmd = p.RunPrivateCommand(jobs, "--lines", "-", "--workers", "1")
+	cmd = p.NewPrivateCommand(jobs, "--lines", "-", "--workers", "1")
 	errs := &testrig.LockedBuffer{}
 	cmd.Stderr = errs
 	out, err := cmd.StdoutPipe()
@@ -147,7 +147,7 @@ func TestLargeOutputIsReadableOffline(t *testing.T) {
 
 // Commands do not read the directory of a private run if another user owns it, because that user may have
 // put harmful files there.
-func TestOtherUsersDirIsNotRead(t *testing.T) {
+func TestOtherUsersPrivateRunDirIsNotRead(t *testing.T) {
 	skip.UnlessRoot(t, "needs root, because it changes the owner of a directory; .ci/run runs it as root")
 	p := testrig.NewPrivateRun(t)
 	if r := p.RunPrivate("true\n", "--lines", "-"); r.ExitCode != 0 {

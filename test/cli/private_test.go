@@ -39,9 +39,9 @@ func killPrivateRun(p *testrig.PrivateRun, cmd *exec.Cmd) {
 	}
 }
 
-// countRuns returns how often each job has run, by the job's number, and the total. Each run has appended
+// countJobRuns returns how often each job has run, by the job's number, and the total. Each run has appended
 // the job's number to a file.
-func countRuns(p *testrig.PrivateRun) (counts map[string]int, total int) {
+func countJobRuns(p *testrig.PrivateRun) (counts map[string]int, total int) {
 	counts = map[string]int{}
 	files, _ := filepath.Glob(filepath.Join(p.WorkDir, "effects*"))
 	for _, name := range files {
@@ -61,7 +61,7 @@ func countRuns(p *testrig.PrivateRun) (counts map[string]int, total int) {
 func TestPrivateRunUsesItsOwnStore(t *testing.T) {
 	t.Parallel()
 	p := testrig.NewPrivateRun(t)
-	cmd := p.RunPrivateCommand("echo hi\n", "--lines", "-")
+	cmd := p.NewPrivateCommand("echo hi\n", "--lines", "-")
 	cmd.Env = append(cmd.Env, "QUEUECTL_STORE=postgres:///none?host="+p.WorkDir)
 	if r := testrig.RunCommand(p, cmd); r.ExitCode != 0 || !strings.Contains(r.Stdout, "hi\n") {
 		t.Errorf("a private run with QUEUECTL_STORE set: %+v", r)
@@ -86,17 +86,17 @@ func TestPrivateRunIsResumed(t *testing.T) {
 	args := []string{"--workers", "4", "--file", "jobs.jsonl"}
 	runsWhenReported := map[string]int{} // how often each job had run when its completion was reported
 	for n := range kills {
-		cmd := p.RunPrivateCommand("", args...)
+		cmd := p.NewPrivateCommand("", args...)
 		if err := testrig.StartCommand(cmd); err != nil {
 			t.Fatal(err)
 		}
 		completed := followCompleted(p)
 		p.WaitUntil(fmt.Sprintf("progress before kill %d", n+1), 60*time.Second, func() bool {
-			_, lines := countRuns(p)
+			_, lines := countJobRuns(p)
 			return lines > (n+1)*count/(kills+2)
 		})
 		killPrivateRun(p, cmd)
-		counts, _ := countRuns(p)
+		counts, _ := countJobRuns(p)
 		for _, id := range completed() {
 			number, _, _ := strings.Cut(id, "-")
 			if _, known := runsWhenReported[number]; !known {
@@ -111,19 +111,19 @@ func TestPrivateRunIsResumed(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(p.WorkDir, "changed"), []byte(changed), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, before := countRuns(p)
+	_, before := countJobRuns(p)
 	if r := p.RunPrivate("", "--workers", "4", "--file", "changed"); r.ExitCode != 125 ||
 		!strings.Contains(r.Stderr, `the command of line 17 was "echo 17 >>effects", now it is "echo 17x >>effects"`) {
 		t.Errorf("a run with a changed line in its list: %+v", r)
 	}
-	if _, after := countRuns(p); after != before {
+	if _, after := countJobRuns(p); after != before {
 		t.Errorf("a refused run ran %d jobs", after-before)
 	}
 	if r := p.RunPrivate("", args...); r.ExitCode != 0 ||
 		!strings.Contains(r.Stderr, fmt.Sprintf("%d jobs: %[1]d completed", count)) {
 		t.Errorf("the last run: %+v", r)
 	}
-	counts, lines := countRuns(p)
+	counts, lines := countJobRuns(p)
 	for i := range count {
 		if counts[strconv.Itoa(i+1)] == 0 {
 			t.Errorf("job %d was lost", i+1)
@@ -179,7 +179,7 @@ func followCompleted(p *testrig.PrivateRun) (waitForCompletedIDs func() []string
 
 // If a private run is continued with other flags, the error names each changed flag as the user
 // wrote it. If a job of the list has changed, the error names the line of the job.
-func TestChangedPrivateFlagsAreNamed(t *testing.T) {
+func TestContinuedPrivateRunNamesChangedFlags(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
 	p := testrig.NewPrivateRun(t)
@@ -234,7 +234,7 @@ func TestPrivateDirIsReadableOffline(t *testing.T) {
 			t.Errorf("%q: %+v, want exit code 3 and the start command", words, r)
 		}
 	}
-	cmd := p.RunPrivateCommand(list+"sleep 60\ntrue\n", append(args, "--add-new")...)
+	cmd := p.NewPrivateCommand(list+"sleep 60\ntrue\n", append(args, "--add-new")...)
 	if err := testrig.StartCommand(cmd); err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +248,7 @@ func TestPrivateDirIsReadableOffline(t *testing.T) {
 		t.Errorf("list of a missing directory: %+v", r)
 	}
 	q := testrig.NewQueue(t, "")
-	q.Start()
+	q.StartService()
 	q.StopService()
 	for _, verb := range []string{"status", "list"} {
 		if r := q.RunCLI(verb); r.ExitCode != 3 || r.Stdout != "" {
@@ -389,7 +389,7 @@ func TestPrivateRunNamesDeadJobs(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.Stdout), &sum); err != nil || r.ExitCode != 0 || sum.Jobs["completed"] != 3 {
 		t.Errorf("a run with --retry-dead and an added line: %+v, %v", r, err)
 	}
-	if _, lines := countRuns(p); lines != 1 {
+	if _, lines := countJobRuns(p); lines != 1 {
 		t.Errorf("the job that was completed ran %d times", lines)
 	}
 	for name, c := range map[string]struct {
@@ -486,7 +486,7 @@ func TestPrivateRunSaysWhyNothingRuns(t *testing.T) {
 }
 
 // Every line of a file for --lines is a command, even a line that looks like JSON.
-func TestEveryLineOfLinesIsACommand(t *testing.T) {
+func TestEveryLineOfLinesFileIsACommand(t *testing.T) {
 	p := testrig.NewPrivateRun(t)
 	r := p.RunPrivate("[ 1 = 1 ] && echo first\n{ echo second; }\n[\n{\"command\":\"echo json\"}\n", "--lines", "-",
 		"--max-retries", "0", "--workers", "1")

@@ -11,7 +11,7 @@ import (
 
 // The client starts quickly: few of its packages have initializers, and it contains none of the service's
 // packages. All initializers together took 0.4 ms of CPU time when measured, mostly in the Go runtime.
-func TestClientHasLittleToInitialize(t *testing.T) {
+func TestClientHasFewInitializers(t *testing.T) {
 	const maxInits, early = 46, 8
 	out, code := runProgram(t, []string{"GODEBUG=inittrace=1"}, testrig.BuiltProgram(t, ""), "version")
 	inits := regexp.MustCompile(`(?m)^init (\S+) @`).FindAllStringSubmatch(out, -1)

@@ -43,14 +43,14 @@ func TestProgramsFindEachOther(t *testing.T) {
 	}
 
 	singleDir := copyInto("alone")
-	testrig.CopyProgram(t, both, filepath.Join(singleDir, testrig.ProgramFiles[0]))
-	client := filepath.Join(singleDir, testrig.ProgramFiles[0])
+	testrig.CopyProgram(t, both, filepath.Join(singleDir, testrig.ProgramFileNames[0]))
+	client := filepath.Join(singleDir, testrig.ProgramFileNames[0])
 	if out, code := runProgram(t, path, client, "version"); code != 0 {
 		t.Errorf("version: exit code %d\n%s", code, out)
 	}
 	for _, words := range [][]string{{"serve"}, {"--dir", "x", "doctor"}, {"config", "validate"}, {"man", "."}} {
 		if out, code := runProgram(t, path, client, words...); code != 1 ||
-			!strings.Contains(out, "queuectl: program "+testrig.ProgramFiles[1]+" not found in ") ||
+			!strings.Contains(out, "queuectl: program "+testrig.ProgramFileNames[1]+" not found in ") ||
 			!strings.Contains(out, "make build") {
 			t.Errorf("%q without queuectld: exit code %d\n%s", words, code, out)
 		}
@@ -61,25 +61,26 @@ func TestProgramsFindEachOther(t *testing.T) {
 	}
 
 	duplicateDir := copyInto("twice")
-	for _, name := range testrig.ProgramFiles {
+	for _, name := range testrig.ProgramFileNames {
 		testrig.CopyProgram(t, both, filepath.Join(duplicateDir, name))
 	}
-	for _, name := range testrig.ProgramFiles {
+	for _, name := range testrig.ProgramFileNames {
 		if out, code := runProgram(t, nil, filepath.Join(duplicateDir, name), "--dir", "q", "serve"); code != 1 ||
 			!strings.Contains(out, "is queuectl, not queuectld") {
 			t.Errorf("%s in a directory where both programs are queuectl: exit code %d\n%s", name, code, out)
 		}
 	}
 
-	lone := filepath.Join(copyInto("lone"), testrig.ProgramFiles[1])
-	testrig.CopyProgram(t, filepath.Join(filepath.Dir(both), testrig.ProgramFiles[1]), lone)
+	lone := filepath.Join(copyInto("lone"), testrig.ProgramFileNames[1])
+	testrig.CopyProgram(t, filepath.Join(filepath.Dir(both), testrig.ProgramFileNames[1]), lone)
 	if out, code := runProgram(t, path, lone, "--dir", "q", "serve"); code == 0 ||
-		!strings.Contains(out, "program "+testrig.ProgramFiles[0]+" not found in ") {
+		!strings.Contains(out, "program "+testrig.ProgramFileNames[0]+" not found in ") {
 		t.Errorf("serve without queuectl: exit code %d\n%s", code, out)
 	}
 
 	prefix := copyInto("usr")
-	for name, dir := range map[string]string{testrig.ProgramFiles[0]: "bin", testrig.ProgramFiles[1]: "libexec/queuectl"} {
+	for name, dir := range map[string]string{testrig.ProgramFileNames[0]: "bin",
+		testrig.ProgramFileNames[1]: "libexec/queuectl"} {
 		to := filepath.Join(prefix, dir)
 		if err := os.MkdirAll(to, 0o755); err != nil {
 			t.Fatal(err)
@@ -87,8 +88,8 @@ func TestProgramsFindEachOther(t *testing.T) {
 		testrig.CopyProgram(t, filepath.Join(filepath.Dir(both), name), filepath.Join(to, name))
 	}
 	q := testrig.NewQueue(t, "")
-	q.ClientPath = filepath.Join(prefix, "bin", testrig.ProgramFiles[0])
-	q.Start("--workers", "1")
+	q.ClientPath = filepath.Join(prefix, "bin", testrig.ProgramFileNames[0])
+	q.StartService("--workers", "1")
 	if got := q.MustRunCLI("run", "--", testrig.ToolPath("echo"), "one"); strings.TrimSpace(got) != "one" {
 		t.Errorf("a job printed %q", got)
 	}
@@ -98,7 +99,7 @@ func TestProgramsFindEachOther(t *testing.T) {
 func TestProgramsListTheSameCommands(t *testing.T) {
 	t.Parallel()
 	client := testrig.BuiltProgram(t, "")
-	daemon := filepath.Join(filepath.Dir(client), testrig.ProgramFiles[1])
+	daemon := filepath.Join(filepath.Dir(client), testrig.ProgramFileNames[1])
 	help, _ := runProgram(t, nil, client, "--help")
 	if got, _ := runProgram(t, nil, daemon, "--help"); got != help {
 		t.Errorf("help of queuectld: %s\nhelp of queuectl: %s", got, help)
@@ -107,12 +108,12 @@ func TestProgramsListTheSameCommands(t *testing.T) {
 
 // After an incomplete upgrade, queuectl and queuectld have different versions, and `queuectl doctor` reports
 // that.
-func TestDoctorFindsHalfAnUpgrade(t *testing.T) {
+func TestDoctorFindsIncompleteUpgrade(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	q.CheckDoctorHealthy("both of one version")
-	daemon := filepath.Join(filepath.Dir(q.ClientPath), testrig.ProgramFiles[1])
+	daemon := filepath.Join(filepath.Dir(q.ClientPath), testrig.ProgramFileNames[1])
 	out, code := runProgram(t, []string{"QUEUECTL_CLIENT_VERSION=0.0.1"}, daemon, "--dir", q.StateDir, "doctor")
 	if code != 1 || !strings.Contains(out, "queuectl has version 0.0.1, but queuectld ") {
 		t.Errorf("doctor with different versions: exit code %d\n%s", code, out)

@@ -14,7 +14,7 @@ import (
 // JSON.
 func TestCommandsNameTheirService(t *testing.T) {
 	q := testrig.NewQueue(t, "")
-	q.Start()
+	q.StartService()
 	for _, verb := range []string{"status", "status --verbose", "whoami", "service status"} {
 		args := strings.Fields(verb)
 		if out := q.MustRunCLI(args...); !strings.Contains(out, "directory") || !strings.Contains(strings.ToLower(out),

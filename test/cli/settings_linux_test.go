@@ -20,7 +20,7 @@ func TestSIGHUPReloadsSettingsFile(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.WriteFile("queuectl.toml", "priority = 2\n")
-	q.Start("--workers", "0")
+	q.StartService("--workers", "0")
 	logged := func(word string) bool {
 		out, _ := exec.Command("sh", "-c", "cat "+q.Path("stderr-*")).Output()
 		return strings.Contains(string(out), word)
@@ -72,19 +72,19 @@ func TestUnsafeStateFilesAreRefused(t *testing.T) {
 		}
 		restore()
 	}
-	q.Start("--workers", "0")
+	q.StartService("--workers", "0")
 }
 
 // unusableSettings lists settings with which a service cannot start, with a part of the expected error.
 var unusableSettings = []struct{ key, value, wantText string }{
-	{"run_as", "submitter", noRunnersError()},
-	{"run_as", "fixed:nosuchuser", noRunnersError()},
+	{"run_as", "submitter", noRunnersErrorText()},
+	{"run_as", "fixed:nosuchuser", noRunnersErrorText()},
 	{"socket_group", "no.such.group", "there is no group"},
 }
 
-// noRunnersError returns a part of the error of a service that cannot run jobs as other users. If the test runs as
+// noRunnersErrorText returns a part of the error of a service that cannot run jobs as other users. If the test runs as
 // root, the service needs accounts that do not exist. Otherwise, the service needs runners that root starts.
-func noRunnersError() string {
+func noRunnersErrorText() string {
 	if os.Geteuid() == 0 {
 		return "create them: groupadd"
 	}
@@ -132,7 +132,7 @@ func TestOtherUsersStateDirIsNotTakenOver(t *testing.T) {
 // rejects changes of its workers.
 func TestStoppingServiceRejectsWorkerChanges(t *testing.T) {
 	q := testrig.NewQueue(t, "")
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	w := q.DialService()
 	id := w.Enqueue(testrig.JSONFields{"command": "echo up; while [ ! -e " + q.Path("go") + " ]; do sleep 0.05; done"})
 	w.WaitJobRunning(id)
@@ -153,7 +153,7 @@ func TestStoppingServiceRejectsWorkerChanges(t *testing.T) {
 	if err := <-q.ServiceExit; err != nil {
 		t.Error(err)
 	}
-	q.Start()
+	q.StartService()
 	if got := q.GetSetting("workers").Origin; got == "stored" {
 		t.Error("the rejected setting was stored")
 	}

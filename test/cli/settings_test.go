@@ -24,7 +24,7 @@ func TestSettingSourcesTakePrecedence(t *testing.T) {
 	q.WriteFile("queuectl.toml", "max-retries = 7\nbackoff_base = 1.5\nmax_concurrent_jobs = 1\npriority = "+
 		"2\nkill_after = \"3s\"\n")
 	q.ServiceEnv = []string{"QUEUECTL_JOB_TIMEOUT=1500", "QUEUECTL_PRIORITY=4", "QUEUECTL_DEFAULT_MAX_TRIES=2"}
-	q.Start("--workers", "3")
+	q.StartService("--workers", "3")
 	q.MustRunCLI("config", "set", "backoff-base", "2.5")
 	for key, want := range map[string]testrig.Setting{
 		"max_retries":         {Key: "max_retries", Value: "1", Origin: "environment"},
@@ -64,7 +64,7 @@ func TestSettingSourcesTakePrecedence(t *testing.T) {
 		t.Errorf("the setting workers after worker scale: %+v", got)
 	}
 	q.StopService()
-	q.Start("--workers", "3")
+	q.StartService("--workers", "3")
 	if got := q.GetSetting("workers"); got.Value != "3" || got.Origin != "flag" {
 		t.Errorf("the setting workers after a start with --workers: %+v", got)
 	}
@@ -76,7 +76,7 @@ func TestChangedSettingsApplyToNewJobs(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.WriteFile("queuectl.toml", "workers = 0\n")
-	q.Start()
+	q.StartService()
 	w := q.DialService()
 	old := w.Enqueue(testrig.JSONFields{"command": "exit 1"})
 	for _, kv := range []string{"max_retries 1", "backoff_base 0.03", "priority 8", "timeout 5m", "output_limit 2KiB",
@@ -163,7 +163,7 @@ func TestSIGTERMWaitsForRunningJobs(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	q.WaitUntil("no runner is left", 5*time.Second, func() bool { return len(q.RunnerPIDs()) == 0 })
-	q.Start("--workers", "0")
+	q.StartService("--workers", "0")
 	w = q.DialService()
 	if j := w.ShowJob(id); j.State != "completed" || j.Output != "up\ndone\n" || j.Attempts != 1 {
 		t.Errorf("the running job: %+v", j)
@@ -189,7 +189,7 @@ func TestKeepJobsLeavesJobsRunning(t *testing.T) {
 	}
 	q.WriteFile("early", "") // the short job ends while no service runs
 	q.WaitUntil("the short job has ended", 5*time.Second, func() bool { return !testrig.IsProcessAlive(ended.PID) })
-	q.Start("--workers", "2", "--keep-jobs")
+	q.StartService("--workers", "2", "--keep-jobs")
 	w = q.DialService()
 	if j := w.ShowJob(longJob); j.State != "processing" || j.PID != before.PID || !testrig.IsProcessAlive(j.PID) ||
 		j.StartedAt != before.StartedAt {
@@ -212,7 +212,7 @@ func TestKeepJobsLeavesJobsRunning(t *testing.T) {
 func TestConfigSetRejectsUnstartableSettings(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	q.Start("--workers", "0")
+	q.StartService("--workers", "0")
 	for _, c := range unusableSettings {
 		r := q.RunCLI("config", "set", c.key, c.value)
 		if r.ExitCode != 2 || !strings.Contains(r.Stderr, c.key+": ") || !strings.Contains(r.Stderr, c.wantText) ||
@@ -222,7 +222,7 @@ func TestConfigSetRejectsUnstartableSettings(t *testing.T) {
 	}
 	q.StopService()
 	q.ServiceEnv = []string{"QUEUECTL_RUN_AS=service"}
-	q.Start("--workers", "0")
+	q.StartService("--workers", "0")
 	q.MustRunCLI("config", "set", "run_as", "submitter") // accepted, because the variable overrides this value
 	q.StopService()
 	q.ServiceEnv = nil
@@ -232,16 +232,16 @@ func TestConfigSetRejectsUnstartableSettings(t *testing.T) {
 		t.Errorf("start with the stored run_as: %+v", r)
 	}
 	q.ServiceEnv = []string{"QUEUECTL_RUN_AS=service"}
-	q.Start("--workers", "0")
+	q.StartService("--workers", "0")
 	q.MustRunCLI("config", "unset", "run_as")
 	q.StopService()
 	q.ServiceEnv = nil
-	q.Start("--workers", "0")
+	q.StartService("--workers", "0")
 }
 
 // A service refuses a database with a newer schema, with exit code 78, and does not change the database. It accepts the
 // database only if the database itself permits services with an older schema.
-func TestNewerSchema(t *testing.T) {
+func TestServiceRefusesNewerSchema(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.MustRunCLI("enqueue", "true")
 	q.StopService()
@@ -255,7 +255,7 @@ func TestNewerSchema(t *testing.T) {
 		t.Error("the refused start changed the database file")
 	}
 	execOnDatabase(q, "UPDATE meta SET min_reader = 1;")
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	if r := q.RunCLI("wait", "1"); r.ExitCode != 0 {
 		t.Errorf("wait with a database that permits older readers: %+v", r)
 	}

@@ -15,7 +15,7 @@ func TestServiceStopReportsRunnersOfAKilledService(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.ServiceEnv = []string{"QUEUECTL_STOP_TIMEOUT=600s"}
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	w := q.DialService()
 	pid := w.WaitJobRunning(w.Enqueue(testrig.JSONFields{"command": "echo up; " + q.WaitForFileCommand("go"),
 		"max_retries": 0})).PID

@@ -83,7 +83,7 @@ func TestJobsCannotControlTheTerminal(t *testing.T) {
 	} {
 		r := q.RunCLIOnTerminal(c.args...)
 		r.Stdout = withEscapedCarriageReturn(r.Stdout, c.args)
-		if found := testrig.FindControlCharacters(r.Stdout); found != "" || r.ExitCode != c.code {
+		if found := testrig.FindFirstControlCharacter(r.Stdout); found != "" || r.ExitCode != c.code {
 			t.Errorf("%q: code %d, want %d; control sequence %q in the output %q", c.args, r.ExitCode, c.code, found, r.Stdout)
 		}
 		coloured, plain := strings.Count(r.Stdout, escapedControlText),
@@ -126,9 +126,9 @@ func TestSplitSequencesCannotControlTheTerminal(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("logs -f: %v", err)
 	}
-	if text := s.WaitOutput(t); testrig.FindControlCharacters(text) != "" || !strings.Contains(text, "[2JTWO") ||
+	if text := s.WaitOutput(t); testrig.FindFirstControlCharacter(text) != "" || !strings.Contains(text, "[2JTWO") ||
 		!strings.Contains(text, "ownedTHREE") {
-		t.Errorf("the output contains the control sequence %q: %q", testrig.FindControlCharacters(text), text)
+		t.Errorf("the output contains the control sequence %q: %q", testrig.FindFirstControlCharacter(text), text)
 	}
 }
 
@@ -155,7 +155,7 @@ func TestPipedOutputIsUnchanged(t *testing.T) {
 		if code := testrig.RunForExitCode(t, cmd); code != 0 || out.String() != c.out {
 			t.Errorf("%q: code %d, stdout in a pipe %q, want %q", c.args, code, out.String(), c.out)
 		}
-		if text := withEscapedCarriageReturn(s.WaitOutput(t), c.args); testrig.FindControlCharacters(text) != "" ||
+		if text := withEscapedCarriageReturn(s.WaitOutput(t), c.args); testrig.FindFirstControlCharacter(text) != "" ||
 			strings.Contains(text, escapedControlText) != (c.err != "") {
 			t.Errorf("%q: stderr on a terminal %q", c.args, text)
 		}
@@ -165,7 +165,7 @@ func TestPipedOutputIsUnchanged(t *testing.T) {
 		if code := testrig.RunForExitCode(t, cmd); code != 0 || errs.String() != c.err {
 			t.Errorf("%q: code %d, stderr in a pipe %q, want %q", c.args, code, errs.String(), c.err)
 		}
-		if text := withEscapedCarriageReturn(s.WaitOutput(t), c.args); testrig.FindControlCharacters(text) != "" ||
+		if text := withEscapedCarriageReturn(s.WaitOutput(t), c.args); testrig.FindFirstControlCharacter(text) != "" ||
 			!strings.Contains(text, escapedControlText) {
 			t.Errorf("%q: stdout on a terminal %q", c.args, text)
 		}
@@ -424,9 +424,10 @@ func TestTableCellsContainNoColours(t *testing.T) {
 		cmd := q.CLICommand("list")
 		cmd.Stdout, cmd.Stderr = s.Tty, s.Tty
 		testrig.RunForExitCode(t, cmd)
-		if text := s.WaitOutput(t); testrig.FindControlCharacters(text) != "" || !strings.Contains(text, "xxx…\n") ||
+		if text := s.WaitOutput(t); testrig.FindFirstControlCharacter(text) != "" || !strings.Contains(text, "xxx…\n") ||
 			strings.Contains(text, "\x1b[31m") {
-			t.Errorf("%d columns: the output contains the control sequence %q: %q", columns, testrig.FindControlCharacters(text),
+			t.Errorf("%d columns: the output contains the control sequence %q: %q", columns,
+				testrig.FindFirstControlCharacter(text),
 				text)
 		}
 	}

@@ -232,7 +232,7 @@ func progressBarLines(lines []string) (bars []string) {
 
 // The progress bar of `queuectl wait` and of a private run stays on one line while the window is resized. The bar shows
 // when failed jobs will be retried. At the end, a summary that names the failed jobs replaces the bar.
-func TestBarSurvivesResizing(t *testing.T) {
+func TestProgressBarSurvivesResizing(t *testing.T) {
 	const list = "true\nfalse\nexit 3\nuntil test -e go; do sleep 0.02; done\n"
 	for name, c := range map[string]struct{ words, counts string }{
 		"wait": {"wait --batch b --progress", "4 jobs: 2 completed, 2 dead, in "},

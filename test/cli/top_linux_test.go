@@ -41,8 +41,8 @@ func (p *tmuxPane) openTop(commandLine string) {
 	p.waitScreen("top", func(lines []string) bool { return strings.Contains(strings.Join(lines, "\n"), "▶ build") })
 }
 
-// waitNoText waits until a text is no longer shown in the window.
-func (p *tmuxPane) waitNoText(text string) {
+// waitTextGone waits until a text is no longer shown in the window.
+func (p *tmuxPane) waitTextGone(text string) {
 	p.Helper()
 	p.waitScreen("no "+text, func(lines []string) bool { return !strings.Contains(strings.Join(lines, "\n"), text) })
 }
@@ -88,7 +88,7 @@ func TestTopKeysHaveDocumentedEffects(t *testing.T) {
 	p.pressKeys("p")
 	p.waitText("pause job slow? (y/n)")
 	p.pressKeys("n")
-	p.waitNoText("pause job slow?")
+	p.waitTextGone("pause job slow?")
 	p.pressKeys("p", "y")
 	p.waitText("job slow: paused")
 	p.waitText("‖ slow")
@@ -136,7 +136,7 @@ func TestTopKeysHaveDocumentedEffects(t *testing.T) {
 	q.MustRunCLI("enqueue", "--in", "1h", "--id", "other", "true")
 	p.waitText("other")
 	p.pressKeys("/", "l", "a", "t")
-	p.waitNoText("other")
+	p.waitTextGone("other")
 	p.pressKeys("Enter", "Escape")
 	p.waitText("other")
 	p.pressKeys("g", "x", "x")
@@ -241,8 +241,8 @@ func TestTopOutlivesTheService(t *testing.T) {
 		p.pressKeys("c", "y")
 		p.waitText("the service is not running")
 		p.pressKeys("k")
-		q.Start("--workers", "3")
-		p.waitNoText("no answer since")
+		q.StartService("--workers", "3")
+		p.waitTextGone("no answer since")
 		before := ""
 		for _, l := range p.shownLines() {
 			if strings.Contains(l, " compiling ") {

@@ -10,7 +10,7 @@ import (
 )
 
 // `queuectl kill` signals every process of a job, including processes in other sessions, and no other process.
-func TestKillSignalsTheTree(t *testing.T) {
+func TestKillSignalsWholeProcessTree(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.DialService()
 	const onSignal = `trap 'echo %s got it' USR1; echo up; while :; do sleep 0.05; done`

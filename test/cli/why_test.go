@@ -122,11 +122,11 @@ func TestWhyNamesEachReason(t *testing.T) {
 
 // If several reasons keep a job from running, `queuectl list` prints the first one that `queuectl why` prints.
 // This holds for every kind of reason, in text and in JSON.
-func TestListsGiveTheReasonOfWhy(t *testing.T) {
+func TestListPrintsFirstReasonOfWhy(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.WriteFile("settings.toml", "workers = 12\n[resources.gpu]\ncount = 2\n")
-	q.Start("--config", q.Path("settings.toml"))
+	q.StartService("--config", q.Path("settings.toml"))
 	q.MustRunCLI("queue", "set", "narrow", "--concurrency", "1")
 	q.MustRunCLI("queue", "set", "closed", "--concurrency", "9")
 	q.MustRunCLI("queue", "pause", "closed")

@@ -19,7 +19,7 @@ func runWithTZ(q *testrig.Queue, zone string, args ...string) testrig.CommandRes
 
 // Times are read and printed in the zone of the environment variable TZ, in every form that POSIX defines for
 // TZ. An unknown zone is an error and does not mean UTC.
-func TestTimesHaveTheZoneOfTZ(t *testing.T) {
+func TestTimesUseZoneOfTZ(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	for i, c := range []struct{ zone, text, want, shown string }{
 		{"JST-9", "2040-01-02 12:00", "2040-01-02T03:00:00.000Z", "2040-01-02 12:00:00"},
@@ -69,7 +69,7 @@ func TestTimesHaveTheZoneOfTZ(t *testing.T) {
 // If all times of a table column have the same zone, only the heading of the column contains the zone.
 // Otherwise, each time is printed with its zone, so that the two times of a repeated hour differ. Outside
 // tables, each time is printed with its zone.
-func TestEachTimeHasItsZone(t *testing.T) {
+func TestPrintedTimesNameTheirZone(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	for id, runAt := range map[string]string{"july-1": "2040-07-01T10:00:00Z", "july-2": "2040-07-02T10:00:00Z",
 		"october-1": "2040-10-28T00:30:00Z", "october-2": "2040-10-28T01:30:00Z"} {
@@ -150,7 +150,7 @@ func TestSchedulesUseZoneOfTZ(t *testing.T) {
 }
 
 // Names of time zones also work on a machine without time zone files.
-func TestZonesWithoutZoneFiles(t *testing.T) {
+func TestZoneNamesWorkWithoutZoneFiles(t *testing.T) {
 	skip.UnlessProgram(t, "unshare", "needs unshare; .ci/run installs it")
 	q := testrig.StartQueue(t, "--workers", "0")
 	without := func(zone string, args ...string) testrig.CommandResult {

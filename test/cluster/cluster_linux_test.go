@@ -48,7 +48,7 @@ func startNodes(t *testing.T, nodeNames ...string) (*pgserver.Server, []*testrig
 	var nodes []*testrig.Queue
 	for _, name := range nodeNames {
 		q := newNode(t, p, name)
-		q.Start("--workers", "2")
+		q.StartService("--workers", "2")
 		nodes = append(nodes, q)
 	}
 	return p, nodes
@@ -80,7 +80,7 @@ func TestClonedStateDirsAreSeparateNodes(t *testing.T) {
 	for _, name := range []string{"b", "c"} {
 		q := newNode(t, p, name)
 		q.WriteFile("node.id", string(image))
-		q.Start("--workers", "2")
+		q.StartService("--workers", "2")
 		nodes = append(nodes, q)
 	}
 	for _, q := range nodes {
@@ -96,7 +96,7 @@ func TestClonedStateDirsAreSeparateNodes(t *testing.T) {
 		t.Errorf("the nodes are %+v, want three nodes that are alive", nodeRows)
 	}
 	nodes[1].KillService()
-	nodes[1].Start("--workers", "2")
+	nodes[1].StartService("--workers", "2")
 	if nodeRows := nodes[0].ListNodes(); len(nodeRows) != 3 {
 		t.Errorf("after the restart of a node, the nodes are %+v", nodeRows)
 	}
@@ -307,14 +307,14 @@ func TestOtherNodesRunLostNodesJobs(t *testing.T) {
 		return func() bool { return viewer.ListNodes()[nodeName].Running == 2 }
 	}
 	a.WaitUntil("both run", 20*time.Second, runs(a, "a"))
-	b.Start("--workers", "2")
+	b.StartService("--workers", "2")
 	a.KillService()
 	b.WaitUntil("it runs both jobs again", 40*time.Second, runs(b, "b"))
 	if n, health := b.ListNodes()["a"], b.RunCLI("status", "--check"); n.State != "away" ||
 		!strings.Contains(health.Stdout, "node a has sent no heartbeat since") || health.ExitCode == 0 {
 		t.Errorf("a killed node is %+v, status --check %+v", n, health)
 	}
-	a.Start("--workers", "2")
+	a.StartService("--workers", "2")
 	b.ServiceCmd.Process.Signal(syscall.SIGSTOP)
 	a.WaitUntil("it runs both jobs again", 40*time.Second, runs(a, "a"))
 	b.ServiceCmd.Process.Signal(syscall.SIGCONT)
@@ -324,7 +324,7 @@ func TestOtherNodesRunLostNodesJobs(t *testing.T) {
 		t.Error("a service whose jobs were taken over still runs")
 	}
 	b.ServiceCmd = nil
-	b.Start("--workers", "2")
+	b.StartService("--workers", "2")
 	if err := os.WriteFile(ledger+"/go", nil, 0o666); err != nil {
 		t.Fatal(err)
 	}
@@ -394,7 +394,7 @@ func TestOutputFollowerSurvivesLostNode(t *testing.T) {
 	a.MustRunCLI("enqueue", "--id", "long", "--backoff-base", "0.1", "--max-retries", "5",
 		testrig.CommandWaitingForFile(a.Path("go")))
 	a.DialService().WaitJobRunning("long")
-	b.Start("--workers", "2")
+	b.StartService("--workers", "2")
 	followed := b.CLICommand("logs", "-f", "long")
 	out := &strings.Builder{}
 	followed.Stdout = out
@@ -425,7 +425,7 @@ func TestRestartedNodeAdoptsItsJobs(t *testing.T) {
 	pid := w.WaitJobRunning("long").PID
 	for range 3 {
 		a.KillService()
-		a.Start("--workers", "2")
+		a.StartService("--workers", "2")
 	}
 	a.WriteFile("go", "")
 	b.MustRunCLI("wait", "--timeout", "20s", "long")
@@ -444,7 +444,7 @@ func TestNodesRecoverAfterDatabaseOutage(t *testing.T) {
 	gate := a.Path("go")
 	wait := testrig.CommandWaitingForFile(gate)
 	for name, q := range map[string]*testrig.Queue{"a": a, "b": b} {
-		q.Start("--workers", "2")
+		q.StartService("--workers", "2")
 		q.MustRunCLI("enqueue", "--id", "on-"+name, "--on", name, "--backoff-base", "0.1", wait)
 		q.DialService().WaitJobRunning("on-" + name)
 	}
@@ -464,7 +464,7 @@ func TestNodesRecoverAfterDatabaseOutage(t *testing.T) {
 				select {
 				case <-q.ServiceExit:
 					q.ServiceCmd = nil
-					q.Start("--workers", "2")
+					q.StartService("--workers", "2")
 				default:
 				}
 			}
@@ -523,7 +523,7 @@ func TestNodesWorkThroughConnectionPooler(t *testing.T) {
 	a.StoreURL = p.StartPooler(t, "postgres")
 	b.StoreURL = a.StoreURL
 	for _, q := range []*testrig.Queue{a, b} {
-		q.Start("--workers", "2")
+		q.StartService("--workers", "2")
 	}
 	var ids []string
 	for i := range 20 {
@@ -558,7 +558,7 @@ func TestNodeNeedsOnlyTableReadWriteRights(t *testing.T) {
 		`CREATE ROLE node LOGIN; GRANT USAGE ON SCHEMA queuectl TO node; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA queuectl TO node; GRANT USAGE ON ALL SEQUENCES IN SCHEMA queuectl TO node`)
 	b := newNode(t, p, "b")
 	b.StoreURL = pgserver.URLWithRole(b.StoreURL, "node")
-	b.Start("--workers", "2")
+	b.StartService("--workers", "2")
 	id := nodes[0].MustRunCLI("enqueue", "--on", "b", "echo hi")
 	b.MustRunCLI("wait", "--timeout", "20s", id)
 	if out := b.MustRunCLI("logs", id); out != "hi" {

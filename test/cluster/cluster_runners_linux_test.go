@@ -31,14 +31,14 @@ func TestDeadRunnersJobsEndDuringDatabaseOutage(t *testing.T) {
 	}
 	a.WaitUntil("the job is ended", 10*time.Second, func() bool {
 		// Start the service again, as a service manager would. Each start fails, but it must end the job.
-		if err := a.TryStart("--workers", "2"); err == nil {
+		if err := a.TryStartService("--workers", "2"); err == nil {
 			t.Error("the service starts without its database")
 		}
 		a.ServiceCmd = nil
 		return syscall.Kill(pid, 0) != nil
 	})
 	p.Start(t)
-	a.Start("--workers", "2")
+	a.StartService("--workers", "2")
 	a.WaitUntil("the job is dead", 20*time.Second, func() bool { return a.ShowJob("long").State == "dead" })
 }
 
@@ -120,7 +120,7 @@ func checkJobEndsWithoutService(t *testing.T, endTimeLimit time.Duration, inject
 		}
 	}
 	a.WriteFile("go", "")
-	a.Start("--workers", "2")
+	a.StartService("--workers", "2")
 	for _, id := range []string{"j0", "j1"} {
 		a.WaitUntil(id+" has ended", 60*time.Second, func() bool { return a.ShowJob(id).State == "completed" })
 	}
@@ -134,8 +134,8 @@ func TestRemoteDrainFailsWhileJobMayStart(t *testing.T) {
 	a, b := newNode(t, p, "a"), newNode(t, p, "b")
 	b.ClientPath = testrig.BuiltProgram(t, "failpoint")
 	b.ServiceEnv = append(b.ServiceEnv, "QUEUECTL_FAILPOINTS=attempt-noted=wait:"+b.Path("go"))
-	a.Start("--workers", "1")
-	b.Start("--workers", "1")
+	a.StartService("--workers", "1")
+	b.StartService("--workers", "1")
 	id := a.MustRunCLI("enqueue", "--on", "b", "echo started")
 	a.WaitUntil("its attempt is noted", 10*time.Second, func() bool { return b.CountStartedAttempts() == 1 })
 	want := "on b: draining has begun, but job " + id + " may still start"

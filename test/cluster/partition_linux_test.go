@@ -205,7 +205,7 @@ func newPartitionTest(t *testing.T) *partitionTest {
 func (a *partitionTest) keepServiceRunning(n *partitionNode) {
 	for a.ctx.Err() == nil {
 		n.mu.Lock()
-		err := n.TryStart("--workers", "12", "--keep-jobs")
+		err := n.TryStartService("--workers", "12", "--keep-jobs")
 		n.mu.Unlock()
 		a.serviceStartCount.Add(1)
 		if err == nil {
@@ -370,7 +370,7 @@ func (a *partitionTest) checkJobOutcomes() {
 		default:
 		}
 		if n.ServiceCmd == nil {
-			if err := n.TryStart("--workers", "12", "--keep-jobs"); err != nil {
+			if err := n.TryStartService("--workers", "12", "--keep-jobs"); err != nil {
 				a.Errorf("start %s: %v", n.name, err)
 			}
 		}

@@ -69,7 +69,7 @@ func TestBackupUnderLoadIsConsistent(t *testing.T) {
 	t.Logf("%d jobs were acknowledged before the backup, %d by its end; the backup has %d bytes", len(before), count(),
 		end.Bytes)
 	info, err := os.Stat(file)
-	if err != nil || !testrig.IsOwnerOnly(info) || info.Size() != end.Bytes {
+	if err != nil || !testrig.IsAccessibleOnlyByOwner(info) || info.Size() != end.Bytes {
 		t.Errorf("the file of the backup: %v, %v", info, err)
 	}
 	if remaining, _ := filepath.Glob(filepath.Join(q.StateDir, "*copy-*")); len(remaining) > 0 {
@@ -82,7 +82,7 @@ func TestBackupUnderLoadIsConsistent(t *testing.T) {
 
 	other := testrig.NewQueue(t, "")
 	other.MustRunCLI("restore", file)
-	other.Start("--workers", "2", "--config", os.DevNull)
+	other.StartService("--workers", "2", "--config", os.DevNull)
 	other.MustRunCLI("worker", "scale", "2")
 	if out := other.MustRunCLI("logs", "large", "--stdout"); len(out) != 200_000 {
 		t.Errorf("the restored output has %d bytes", len(out))
@@ -145,7 +145,7 @@ func TestRestoreKeepsPreviousDatabase(t *testing.T) {
 	if err := errors.Join(os.Mkdir(killed, 0o700), os.WriteFile(q.Path("restore.tmp-journal"), nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	if remaining, _ := filepath.Glob(q.Path("restore.*")); len(remaining) > 0 {
 		t.Errorf("restore left the files of a killed restore: %v", remaining)
 	}
@@ -158,7 +158,7 @@ func TestRestoreKeepsPreviousDatabase(t *testing.T) {
 	if len(aside) != 1 {
 		t.Errorf("directories with previous databases: %v", aside)
 	}
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	if r := q.RunCLI("show", "2"); r.ExitCode != 4 {
 		t.Errorf("show of a job that was enqueued after the backup: %+v", r)
 	}
@@ -243,7 +243,7 @@ func TestKilledBackupLeavesNoPartialFile(t *testing.T) {
 		!strings.Contains(r.Stderr, "still run") {
 		t.Errorf("restore while a job runs: %+v", r)
 	}
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	if remaining, _ := filepath.Glob(filepath.Join(q.StateDir, "copy-*")); len(remaining) > 0 {
 		t.Errorf("remaining files after the next start: %v", remaining)
 	}

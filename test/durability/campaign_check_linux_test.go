@@ -30,7 +30,7 @@ func (c *campaign) checkRound() {
 		c.recordViolation("unreachable", "%v", err)
 		return
 	}
-	c.events.checkReceivedEvents(status.LastEvent)
+	c.eventReceiver.checkReceivedEvents(status.LastEvent)
 	jobs, err := c.listJobs("")
 	if err != nil {
 		c.recordViolation("unreachable", "%v", err)
@@ -55,7 +55,7 @@ func (c *campaign) checkRound() {
 	c.mu.Unlock()
 	c.checkJobs(entries, jobs)
 	c.checkEventHistories(jobs)
-	c.checkLeftovers()
+	c.checkRemainingFilesAndProcesses()
 }
 
 // checkJobs checks every job that is in the queue, that has written to the ledger (the file in which jobs note their
@@ -73,7 +73,7 @@ func (c *campaign) checkJobs(trackedByTag map[string]*trackedJob, listedJobs []l
 		byTag[tag] = &listedJobs[i]
 	}
 	notes := map[string][]ledgerNote{}
-	for _, d := range c.readLedgerNotes(c.roundLedgerOffset) {
+	for _, d := range c.readLedgerNotes(c.roundLedgerStartOffset) {
 		if trackedByTag[d.jobTag] == nil {
 			c.recordViolation("invented", "the ledger has %+v, which is not of this round", d)
 			continue
@@ -85,7 +85,7 @@ func (c *campaign) checkJobs(trackedByTag map[string]*trackedJob, listedJobs []l
 		c.countOperation("jobs asked")
 		j := byTag[tag]
 		switch {
-		case e.batchNeverCommitted && (j != nil || len(notes[tag]) > 0):
+		case e.isInUncommittedBatch && (j != nil || len(notes[tag]) > 0):
 			c.recordViolation("uncommitted", "%s was never committed: %+v, %+v", tag, j, notes[tag])
 		case j == nil && e.id != "" && !e.remove:
 			c.recordViolation("lost", "%s (%s), %+v", tag, e.id, notes[tag])
@@ -99,7 +99,7 @@ func (c *campaign) checkJobs(trackedByTag map[string]*trackedJob, listedJobs []l
 			c.checkJob(e, j, notes[tag])
 		}
 	}
-	for name, tags := range c.committedBatchTags {
+	for name, tags := range c.jobTagsByCommittedBatch {
 		stored, missing := 0, 0
 		for _, tag := range tags {
 			switch {
@@ -128,20 +128,20 @@ func (c *campaign) checkLedgerNotes(e *trackedJob, notes []ledgerNote) {
 		if d.kind != 'S' {
 			continue
 		}
-		if startNotes[d.attempt] != 0 {
+		if startNotes[d.attemptNumber] != 0 {
 			c.recordViolation("untraced second start",
-				"%s (%s) began attempt %d as %d and as %d: %+v", e.tag, e.id, d.attempt, startNotes[d.attempt], d.pid,
+				"%s (%s) began attempt %d as %d and as %d: %+v", e.tag, e.id, d.attemptNumber, startNotes[d.attemptNumber], d.pid,
 				notes)
 		}
-		startNotes[d.attempt] = d.pid
+		startNotes[d.attemptNumber] = d.pid
 		// This tolerance is in seconds. The times in the ledger are multiples of 0.01 s, so allow a small difference.
 		const clockTolerance = 0.05
-		if e.cancelledOrRemovedAt > 0 && !e.revive && d.uptimeSeconds > e.cancelledOrRemovedAt+clockTolerance {
+		if e.cancelledOrRemovedAtUptime > 0 && !e.revive && d.uptimeSeconds > e.cancelledOrRemovedAtUptime+clockTolerance {
 			c.recordViolation("started after its end",
-				"%s (%s) was cancelled or removed at %.2f: %+v", e.tag, e.id, e.cancelledOrRemovedAt, notes)
+				"%s (%s) was cancelled or removed at %.2f: %+v", e.tag, e.id, e.cancelledOrRemovedAtUptime, notes)
 		}
-		if e.heldAt > 0 && !e.revive && !e.release && d.uptimeSeconds > e.heldAt+clockTolerance {
-			c.recordViolation("started while held", "%s (%s) was held at %.2f: %+v", e.tag, e.id, e.heldAt, notes)
+		if e.heldAtUptime > 0 && !e.revive && !e.release && d.uptimeSeconds > e.heldAtUptime+clockTolerance {
+			c.recordViolation("started while held", "%s (%s) was held at %.2f: %+v", e.tag, e.id, e.heldAtUptime, notes)
 		}
 	}
 }
@@ -155,7 +155,7 @@ func (c *campaign) checkJob(e *trackedJob, listed *listedJob, notes []ledgerNote
 		return
 	}
 	c.countOperation("jobs " + j.State)
-	if eventEnds := c.events.countAttemptEnds(j.Seq); eventEnds != len(j.History) {
+	if eventEnds := c.eventReceiver.countAttemptEnds(j.Seq); eventEnds != len(j.History) {
 		c.recordViolation("events",
 			"%s (%s) has %d attempts, events report the end of %d", e.tag, j.ID, len(j.History), eventEnds)
 	}
@@ -190,11 +190,12 @@ func (c *campaign) describeHistoryMismatch(e *trackedJob, j *listedJob, notes []
 		if d.kind != 'S' {
 			continue
 		}
-		if d.attempt > len(j.History) {
-			return fmt.Sprintf("began attempt %d as %d without a trace", d.attempt, d.pid)
+		if d.attemptNumber > len(j.History) {
+			return fmt.Sprintf("began attempt %d as %d without a trace", d.attemptNumber, d.pid)
 		}
-		if a := j.History[d.attempt-1]; a.PID != d.pid && (a.PID != 0 || a.Reason != "lost" && a.Reason != "interrupted") {
-			return fmt.Sprintf("began attempt %d as %d, and %d is stored", d.attempt, d.pid, a.PID)
+		if a := j.History[d.attemptNumber-1]; a.PID != d.pid &&
+			(a.PID != 0 || a.Reason != "lost" && a.Reason != "interrupted") {
+			return fmt.Sprintf("began attempt %d as %d, and %d is stored", d.attemptNumber, d.pid, a.PID)
 		}
 	}
 	if n := len(j.History); n > 0 && j.State == "completed" != (j.attemptOutcome(n-1) == "exit-0") && !e.revive {
@@ -227,7 +228,7 @@ func (c *campaign) describeAttemptMismatch(e *trackedJob, j *listedJob, attemptI
 	a := &j.History[attemptIndex]
 	did := func(kind byte) *ledgerNote {
 		for k := range notes {
-			if notes[k].kind == kind && notes[k].attempt == a.Attempt && notes[k].pid == a.PID {
+			if notes[k].kind == kind && notes[k].attemptNumber == a.Attempt && notes[k].pid == a.PID {
 				return &notes[k]
 			}
 		}
@@ -316,7 +317,7 @@ func (c *campaign) checkOutput(e *trackedJob, j *listedJob) {
 
 // checkEventHistories compares the state of each job, as its events describe it, with the stored job.
 func (c *campaign) checkEventHistories(jobs []listedJob) {
-	e := c.events
+	e := c.eventReceiver
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	c.mu.Lock()
@@ -338,14 +339,14 @@ func (c *campaign) checkEventHistories(jobs []listedJob) {
 	}
 }
 
-// checkLeftovers stops the service. It then checks that no unexpected files and processes remain, and that
-// `queuectl doctor` finds no failures in the stopped queue.
-func (c *campaign) checkLeftovers() {
+// checkRemainingFilesAndProcesses stops the service. It then checks that no unexpected files and processes remain, and
+// that `queuectl doctor` finds no failures in the stopped queue.
+func (c *campaign) checkRemainingFilesAndProcesses() {
 	c.Helper()
 	if logs, _ := filepath.Glob(c.Path("runner/*/log-*")); len(logs) > 0 {
 		c.recordViolation("spill left", "%v", logs)
 	}
-	if remaining := c.remainingProcesses(c.recordDir, false); len(remaining) > 0 {
+	if remaining := c.endRemainingProcesses(c.recordDir, false); len(remaining) > 0 {
 		c.recordViolation("process left", "of jobs: %v", remaining)
 	}
 	c.mu.Lock()
@@ -357,7 +358,7 @@ func (c *campaign) checkLeftovers() {
 		}
 	}
 	c.stopService(false)
-	if remaining := c.remainingProcesses(c.StateDir, true); len(remaining) > 0 {
+	if remaining := c.endRemainingProcesses(c.StateDir, true); len(remaining) > 0 {
 		c.recordViolation("process left", "of the queue: %v", remaining)
 	}
 	if dirs := c.runnerDirs(); len(dirs) > 0 {
@@ -379,15 +380,15 @@ func (c *campaign) checkLeftovers() {
 	}
 }
 
-// remainingProcesses lists the processes whose command line or environment contains a directory. It waits a few seconds
-// for these processes to end, then kills the remaining ones. If includePrograms is false, it ignores processes of
-// queuectl and queuectld.
-func (c *campaign) remainingProcesses(dir string, includePrograms bool) (remaining []string) {
+// endRemainingProcesses lists the processes whose command line or environment contains a directory. It waits a few
+// seconds for these processes to end, then kills the remaining ones. If includeQueuectlPrograms is false, it ignores
+// processes of queuectl and queuectld.
+func (c *campaign) endRemainingProcesses(dir string, includeQueuectlPrograms bool) (remaining []string) {
 	var pids []int
 	for deadline := time.Now().Add(4 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		remaining, pids = nil, nil
 		for pid, commands := range testrig.ProcessesUsingDir(dir) {
-			if includePrograms || !strings.HasPrefix(commands, c.ClientPath) {
+			if includeQueuectlPrograms || !strings.HasPrefix(commands, c.ClientPath) {
 				remaining, pids = append(remaining, fmt.Sprintf("%d %q", pid, commands)), append(pids, pid)
 			}
 		}

@@ -57,7 +57,7 @@ var clientOperations = []struct {
 	{1, (*campaignClient).drainForAWhile},
 	{1, func(a *campaignClient) { a.sendRequest("reload", testrig.JSONFields{}, 0) }},
 	{1, (*campaignClient).runDoctor},
-	{1, (*campaignClient).backupAndCheck},
+	{1, (*campaignClient).makeAndCheckBackup},
 	{5, (*campaignClient).runRandomCommand},
 }
 
@@ -261,7 +261,7 @@ func (a *campaignClient) enqueueBatch() {
 		a.campaign.mu.Lock()
 		defer a.campaign.mu.Unlock()
 		for _, e := range batchJobs {
-			e.batchNeverCommitted = true
+			e.isInUncommittedBatch = true
 		}
 	}
 	var ids []string
@@ -287,7 +287,7 @@ func (a *campaignClient) enqueueBatch() {
 		tags[i] = e.tag
 	}
 	a.campaign.mu.Lock()
-	a.campaign.committedBatchTags[name] = tags
+	a.campaign.jobTagsByCommittedBatch[name] = tags
 	a.campaign.mu.Unlock()
 	got, ok := a.callUntilReply("enqueue.batch", testrig.JSONFields{"batch": name, "jobs": last, "commit": true,
 		"key": "key-" + name})
@@ -404,11 +404,11 @@ func (c *campaign) recordAcknowledgedVerb(e *trackedJob, verb string, uptimeSeco
 	defer c.mu.Unlock()
 	switch verb {
 	case "rm":
-		e.isRemoved, e.cancelledOrRemovedAt = true, uptimeSeconds
+		e.isRemoved, e.cancelledOrRemovedAtUptime = true, uptimeSeconds
 	case "cancel":
-		e.cancelledOrRemovedAt = uptimeSeconds
+		e.cancelledOrRemovedAtUptime = uptimeSeconds
 	case "hold":
-		e.heldAt = uptimeSeconds
+		e.heldAtUptime = uptimeSeconds
 	}
 }
 
@@ -443,7 +443,7 @@ func (a *campaignClient) addVerbParams(verb string, params testrig.JSONFields) (
 // group. The caller holds mu.
 func (c *campaign) requestsForJobLocked(e *trackedJob) sentRequests {
 	k := e.sentRequests
-	if g := c.requestsByGroup[e.group]; g != nil {
+	if g := c.sentRequestsByGroup[e.group]; g != nil {
 		k.remove, k.revive, k.release = k.remove || g.remove, k.revive || g.revive, k.release || g.release
 		k.kill, k.edit = k.kill || g.kill, k.edit || g.edit
 		k.cancel, k.requeue = k.cancel || g.cancel, k.requeue || g.requeue
@@ -456,10 +456,10 @@ func (a *campaignClient) applyVerbToGroup() {
 	verb := []string{"cancel", "retry", "hold", "release", "rm", "requeue", "edit"}[a.rng.IntN(7)]
 	group := fmt.Sprint("g", a.rng.IntN(12))
 	a.campaign.mu.Lock()
-	if a.campaign.requestsByGroup[group] == nil {
-		a.campaign.requestsByGroup[group] = &sentRequests{}
+	if a.campaign.sentRequestsByGroup[group] == nil {
+		a.campaign.sentRequestsByGroup[group] = &sentRequests{}
 	}
-	a.campaign.requestsByGroup[group].recordSentVerb(verb)
+	a.campaign.sentRequestsByGroup[group].recordSentVerb(verb)
 	a.campaign.mu.Unlock()
 	params := testrig.JSONFields{"label": map[string]string{"group": group}}
 	method := a.addVerbParams(verb, params)

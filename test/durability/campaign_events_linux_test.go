@@ -22,9 +22,9 @@ type campaignEvent struct {
 	Reason   string `json:"reason"`
 }
 
-// campaignEvents receives the events of a round while they happen, and stores the events by job. It reconnects when the
-// connection to the service breaks.
-type campaignEvents struct {
+// campaignEventReceiver receives the events of a round while they happen, and stores the events by job. It reconnects
+// when the connection to the service breaks.
+type campaignEventReceiver struct {
 	campaign      *campaign
 	stopSignal    chan struct{}
 	receiverGroup sync.WaitGroup
@@ -47,9 +47,9 @@ type eventHistory struct {
 }
 
 // followEvents starts to receive events. It skips the events that already exist.
-func (c *campaign) followEvents() *campaignEvents {
+func (c *campaign) followEvents() *campaignEventReceiver {
 	c.Helper()
-	e := &campaignEvents{campaign: c, stopSignal: make(chan struct{}), historyByJobSeq: map[int64]*eventHistory{}}
+	e := &campaignEventReceiver{campaign: c, stopSignal: make(chan struct{}), historyByJobSeq: map[int64]*eventHistory{}}
 	var status struct {
 		LastEvent int64 `json:"last_event"`
 	}
@@ -62,7 +62,7 @@ func (c *campaign) followEvents() *campaignEvents {
 }
 
 // receiveEvents receives events until stopSignal is closed.
-func (e *campaignEvents) receiveEvents() {
+func (e *campaignEventReceiver) receiveEvents() {
 	// If no event arrives for a second, the request times out. The next request continues after
 	// the last received event.
 	a := &testrig.Requester{TargetQueue: e.campaign.Queue, ReplyTimeout: time.Second}
@@ -90,7 +90,7 @@ func (e *campaignEvents) receiveEvents() {
 }
 
 // recordEvent adds one event to the history of its job.
-func (e *campaignEvents) recordEvent(rawEvent json.RawMessage) {
+func (e *campaignEventReceiver) recordEvent(rawEvent json.RawMessage) {
 	var notification struct{ Value campaignEvent }
 	if err := json.Unmarshal(rawEvent, &notification); err != nil {
 		e.campaign.recordViolation("events", "%s: %v", rawEvent, err)
@@ -161,7 +161,7 @@ func (s *eventHistory) applyEvent(event campaignEvent) string {
 }
 
 // countAttemptEnds returns how many of the received events ended an attempt of the job with the number (seq) jobSeq.
-func (e *campaignEvents) countAttemptEnds(jobSeq int64) int {
+func (e *campaignEventReceiver) countAttemptEnds(jobSeq int64) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if h := e.historyByJobSeq[jobSeq]; h != nil {
@@ -173,7 +173,7 @@ func (e *campaignEvents) countAttemptEnds(jobSeq int64) int {
 // checkReceivedEvents checks that the numbers of the stored events, including those of the audit log, have no gap up to
 // lastEventSeq. Then it waits until e has received the newest stored event, stops receiving events, and compares the
 // received events with the stored events.
-func (e *campaignEvents) checkReceivedEvents(lastEventSeq int64) {
+func (e *campaignEventReceiver) checkReceivedEvents(lastEventSeq int64) {
 	plain, audited := e.campaign.storedEventSeqs(e.firstEventSeq, false), e.campaign.storedEventSeqs(e.firstEventSeq, true)
 	for n := e.firstEventSeq; n <= lastEventSeq; n++ {
 		_, inPlain := slices.BinarySearch(plain, n)

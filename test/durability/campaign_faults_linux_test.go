@@ -24,7 +24,7 @@ type campaignService struct {
 	cmd          *exec.Cmd
 	logPath      string
 	endRequested atomic.Bool   // whether the campaign itself has stopped or killed the process
-	done         chan struct{} // closed when the process has ended
+	exitedSignal chan struct{} // closed when the process has ended
 }
 
 // startService starts the service and waits until it is ready. It does nothing if the service runs.
@@ -32,7 +32,7 @@ func (c *campaign) startService(flags ...string) {
 	c.Helper()
 	if s := c.service; s != nil {
 		select {
-		case <-s.done:
+		case <-s.exitedSignal:
 		default:
 			return
 		}
@@ -43,7 +43,7 @@ func (c *campaign) startService(flags ...string) {
 	}
 	defer log.Close()
 	s := &campaignService{cmd: c.ServiceCommand(append([]string{"serve", "--dir", c.StateDir}, flags...)),
-		logPath: log.Name(), done: make(chan struct{})}
+		logPath: log.Name(), exitedSignal: make(chan struct{})}
 	s.cmd.Env, s.cmd.Stderr = append(testrig.UserEnvironment(c.recordDir), "GOTRACEBACK=all"), log
 	full, stalls := c.diskRecentlyFull.Load(), systemStallTime()
 	started := time.Now()
@@ -53,7 +53,7 @@ func (c *campaign) startService(flags ...string) {
 	c.service = s
 	go func() { // this goroutine ends when the process of the service ends
 		s.cmd.Wait()
-		close(s.done)
+		close(s.exitedSignal)
 		if !s.endRequested.Load() {
 			c.recordViolation("exit", "the service ended by itself: %v\n%s", s.cmd.ProcessState, s.logTail())
 		}
@@ -65,14 +65,14 @@ func (c *campaign) startService(flags ...string) {
 	for !ready() {
 		full = full || c.diskRecentlyFull.Load()
 		select {
-		case <-s.done:
+		case <-s.exitedSignal:
 			return
 		case <-time.After(2 * time.Millisecond):
 		}
 		if elapsed := time.Since(started); !full && elapsed > replyTimeLimit || elapsed > 2*replyTimeLimit {
 			s.endRequested.Store(true)
 			s.cmd.Process.Signal(syscall.SIGABRT)
-			<-s.done
+			<-s.exitedSignal
 			c.recordViolation("start", "not ready after %v\n%s", elapsed, s.logTail())
 			return
 		}
@@ -85,7 +85,7 @@ func (c *campaign) startService(flags ...string) {
 	c.mu.Lock()
 	c.serviceStartDurations = append(c.serviceStartDurations, elapsed)
 	c.mu.Unlock()
-	if elapsed-stalls > readyTimeLimit {
+	if elapsed-stalls > serviceReadyTimeLimit {
 		c.recordViolation("start",
 			"ready after %v, of which the machine was busy with other things for %v\n%s", elapsed, stalls, s.logTail())
 	}
@@ -114,27 +114,27 @@ func (c *campaign) killService() {
 	if s := c.service; s != nil {
 		s.endRequested.Store(true)
 		s.cmd.Process.Kill()
-		<-s.done
+		<-s.exitedSignal
 	}
 }
 
-// stopTimeLimit is the longest time that the service may take to stop. Running jobs may finish within 2 s
+// serviceStopTimeLimit is the longest time that the service may take to stop. Running jobs may finish within 2 s
 // (stop_timeout). Jobs that hang are killed after their grace period.
-const stopTimeLimit = 45 * time.Second
+const serviceStopTimeLimit = 45 * time.Second
 
 // stopService stops the service with SIGTERM. If keepJobsRunning is true, running jobs continue.
 func (c *campaign) stopService(keepJobsRunning bool) {
 	c.Helper()
 	s := c.service
 	select {
-	case <-s.done:
+	case <-s.exitedSignal:
 		return
 	default:
 	}
 	s.endRequested.Store(true)
 	s.cmd.Process.Signal(syscall.SIGCONT) // an earlier fault may have stopped the service with SIGSTOP
 	started := time.Now()
-	bound := stopTimeLimit
+	bound := serviceStopTimeLimit
 	if keepJobsRunning {
 		bound = 5 * time.Second
 		out, err := c.queuectlCommand("service", "stop", "--keep-jobs").CombinedOutput()
@@ -147,13 +147,13 @@ func (c *campaign) stopService(keepJobsRunning bool) {
 		s.cmd.Process.Signal(syscall.SIGTERM)
 	}
 	if c.diskRecentlyFull.Load() {
-		bound += stopTimeLimit
+		bound += serviceStopTimeLimit
 	}
 	select {
-	case <-s.done:
+	case <-s.exitedSignal:
 	case <-time.After(bound):
 		s.cmd.Process.Signal(syscall.SIGABRT)
-		<-s.done
+		<-s.exitedSignal
 		c.recordViolation("stop", "not stopped after %v\n%s", time.Since(started), s.logTail())
 		return
 	}
@@ -237,7 +237,7 @@ func (c *campaign) injectFaults(ctx context.Context) {
 	}
 	for f.waitRandomTime(2500); ctx.Err() == nil; f.waitRandomTime(2500) {
 		select {
-		case <-c.service.done: // the service ended unexpectedly; this was already recorded as a violation
+		case <-c.service.exitedSignal: // the service ended unexpectedly; this was already recorded as a violation
 			c.startService()
 		default:
 		}
@@ -347,7 +347,7 @@ func (f *faultInjector) fillDisk() {
 		name := filepath.Join(f.diskMount, "filler")
 		file, err := os.Create(name)
 		if err == nil {
-			f.keepFilling(file, time.Duration(500+f.rng.IntN(6000))*time.Millisecond)
+			f.keepExtendingFile(file, time.Duration(500+f.rng.IntN(6000))*time.Millisecond)
 			file.Close()
 		}
 		os.Remove(name)
@@ -384,8 +384,8 @@ func (f *faultInjector) exceedUserQuota() {
 	}
 }
 
-// keepFilling keeps extending a file for the given time, so that it also fills newly freed blocks.
-func (f *faultInjector) keepFilling(file *os.File, duration time.Duration) {
+// keepExtendingFile keeps extending a file for the given time, so that it also fills newly freed blocks.
+func (f *faultInjector) keepExtendingFile(file *os.File, duration time.Duration) {
 	end := time.Now().Add(duration)
 	for time.Now().Before(end) && f.ctx.Err() == nil {
 		for size := 256 << 10; size > 0; size /= 2 {
@@ -486,7 +486,7 @@ func (f *faultInjector) truncateRandomOutput() {
 	}
 	seq, _, _ := strings.Cut(filepath.Base(name), "-")
 	f.mu.Lock()
-	f.truncatedOutputSeqs[seq] = true
+	f.truncatedOutputJobSeqs[seq] = true
 	f.mu.Unlock()
 	os.Truncate(name, int64(f.rng.IntN(int(info.Size())+1)))
 }
@@ -495,5 +495,5 @@ func (f *faultInjector) truncateRandomOutput() {
 func (c *campaign) isOutputTruncated(jobSeq int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.truncatedOutputSeqs[fmt.Sprint(jobSeq)]
+	return c.truncatedOutputJobSeqs[fmt.Sprint(jobSeq)]
 }

@@ -155,19 +155,19 @@ func (c *campaign) expectedOutput(j *campaignJob) string {
 // String returns the note in a readable form, without the tag of its job.
 func (d ledgerNote) String() string {
 	if d.kind == 'E' {
-		return fmt.Sprintf("%.2f attempt %d as %d ended with %d", d.uptimeSeconds, d.attempt, d.pid, d.exitCode)
+		return fmt.Sprintf("%.2f attempt %d as %d ended with %d", d.uptimeSeconds, d.attemptNumber, d.pid, d.exitCode)
 	}
-	return fmt.Sprintf("%.2f attempt %d as %d (%s) %c", d.uptimeSeconds, d.attempt, d.pid, d.processCookie, d.kind)
+	return fmt.Sprintf("%.2f attempt %d as %d (%s) %c", d.uptimeSeconds, d.attemptNumber, d.pid, d.processCookie, d.kind)
 }
 
 // ledgerNote is one line that a job has written to the ledger, the file of all starts and ends of jobs.
 type ledgerNote struct {
-	kind          byte // S for a start, E for an end, X for an overlap; see campaignJobScript
-	jobTag        string
-	attempt, pid  int
-	uptimeSeconds float64 // seconds since boot
-	exitCode      int     // only in notes of kind E
-	processCookie string  // value of QUEUECTL_COOKIE, which marks the attempt's processes
+	kind               byte // S for a start, E for an end, X for an overlap; see campaignJobScript
+	jobTag             string
+	attemptNumber, pid int
+	uptimeSeconds      float64 // seconds since boot
+	exitCode           int     // only in notes of kind E
+	processCookie      string  // value of QUEUECTL_COOKIE, which marks the attempt's processes
 }
 
 // readLedgerNotes reads the notes in the ledger that start at or after a byte offset.
@@ -179,7 +179,7 @@ func (c *campaign) readLedgerNotes(startOffset int64) (notes []ledgerNote) {
 	for line := range strings.Lines(string(raw[startOffset:])) {
 		var d ledgerNote
 		var kind string
-		if _, err := fmt.Sscanf(line, "%s %s %d %d %f %d %s\n", &kind, &d.jobTag, &d.attempt, &d.pid, &d.uptimeSeconds,
+		if _, err := fmt.Sscanf(line, "%s %s %d %d %f %d %s\n", &kind, &d.jobTag, &d.attemptNumber, &d.pid, &d.uptimeSeconds,
 			&d.exitCode,
 			&d.processCookie); err != nil {
 			c.Fatalf("ledger line %q: %v", line, err)

@@ -22,13 +22,13 @@ import (
 
 // These constants set the size of TestCampaign and the time limits that the service must keep.
 const (
-	// faultTime is how long faults are injected in one round. After that time, the campaign waits until all jobs have
-	// ended, and checks the jobs.
-	faultTime   = 40 * time.Second
-	clientCount = 5 // concurrent clients
-	diskSize    = "48M"
+	// faultTimePerRound is how long faults are injected in one round. After that time, the campaign waits until all jobs
+	// have ended, and checks the jobs.
+	faultTimePerRound = 40 * time.Second
+	clientCount       = 5 // concurrent clients
+	diskSize          = "48M"
 	// The service must send its first reply within this time after its start, even if runners hang.
-	readyTimeLimit = 3 * time.Second
+	serviceReadyTimeLimit = 3 * time.Second
 	// A reply must arrive within this time, in addition to the time for which the request asks the service to
 	// wait.
 	replyTimeLimit = 35 * time.Second
@@ -57,8 +57,8 @@ func TestCampaign(t *testing.T) {
 		length = d
 	}
 	c := newCampaign(t, length)
-	for remaining := length; remaining > 0; remaining -= faultTime {
-		c.runRound(min(remaining, faultTime))
+	for remaining := length; remaining > 0; remaining -= faultTimePerRound {
+		c.runRound(min(remaining, faultTimePerRound))
 	}
 	c.logSummary()
 }
@@ -70,9 +70,9 @@ type campaign struct {
 	recordDir        string // directory on another disk for the ledger (notes of jobs), the locks and the logs
 	diskMount        string // mount point of the small disk; "" if there is no such disk
 	seed             uint64
-	outputSourceText string           // a long text of decimal numbers; the output of each job is a part of it
-	service          *campaignService // process of the service that was started last
-	events           *campaignEvents  // receives the events of this round
+	outputSourceText string                 // a long text of decimal numbers; the output of each job is a part of it
+	service          *campaignService       // process of the service that was started last
+	eventReceiver    *campaignEventReceiver // receives the events of this round
 
 	diskRecentlyFull     atomic.Bool // set while the disk is full and for a moment afterwards
 	outputMayBeLost      atomic.Bool // a fault of this round may have prevented the service from storing output
@@ -80,21 +80,21 @@ type campaign struct {
 	runningJobsWereEnded atomic.Bool // a client or a fault of this round has ended running jobs
 	runnerHadFault       atomic.Bool // a fault of this round has affected a runner
 
-	mu                    sync.Mutex
-	jobsByTag             map[string]*trackedJob   // jobs of this round, by tag; guarded by mu
-	requestsByGroup       map[string]*sentRequests // requests about whole groups; guarded by mu
-	recentJobs            []*trackedJob            // acknowledged jobs, newest last; guarded by mu
-	committedBatchTags    map[string][]string      // tags of the jobs of each batch whose commit was sent; guarded by mu
-	truncatedOutputSeqs   map[string]bool          // numbers of jobs with a truncated output; guarded by mu
-	operationCounts       map[string]int           // numbers of operations and faults, by kind; guarded by mu
-	maxReplyLatencies     map[string]time.Duration // longest time to a reply, by API method; guarded by mu
-	replyLatencies        []time.Duration          // times to all replies; guarded by mu
-	serviceStartDurations []time.Duration          // times until a service was ready; guarded by mu
-	violationCounts       map[string]int           // number of violations, by kind; guarded by mu
-	firstViolationTexts   []string                 // texts of the first violations, shortened; guarded by mu
+	mu                      sync.Mutex
+	jobsByTag               map[string]*trackedJob   // jobs of this round, by tag; guarded by mu
+	sentRequestsByGroup     map[string]*sentRequests // requests about whole groups; guarded by mu
+	recentJobs              []*trackedJob            // acknowledged jobs, newest last; guarded by mu
+	jobTagsByCommittedBatch map[string][]string      // tags of the jobs of each batch whose commit was sent; guarded by mu
+	truncatedOutputJobSeqs  map[string]bool          // numbers of jobs with a truncated output; guarded by mu
+	operationCounts         map[string]int           // numbers of operations and faults, by kind; guarded by mu
+	maxReplyLatencies       map[string]time.Duration // longest time to a reply, by API method; guarded by mu
+	replyLatencies          []time.Duration          // times to all replies; guarded by mu
+	serviceStartDurations   []time.Duration          // times until a service was ready; guarded by mu
+	violationCounts         map[string]int           // number of violations, by kind; guarded by mu
+	firstViolationTexts     []string                 // texts of the first violations, shortened; guarded by mu
 
-	roundLedgerOffset int64 // byte offset in the ledger (notes of jobs) at which this round begins
-	roundCount        int
+	roundLedgerStartOffset int64 // byte offset in the ledger (notes of jobs) at which this round begins
+	roundCount             int
 }
 
 // sentRequests records which kinds of requests clients have sent about a job or a group of jobs. Clients record a
@@ -107,21 +107,21 @@ type sentRequests struct {
 type trackedJob struct {
 	campaignJob
 	sentRequests
-	id                   string  // "" until the enqueue is acknowledged
-	batchNeverCommitted  bool    // the batch of the job was not committed, so the job must not exist
-	isRemoved            bool    // the service has acknowledged the removal of the job
-	cancelledOrRemovedAt float64 // uptime in seconds when a cancellation or removal was acknowledged; 0 if none was
-	heldAt               float64 // uptime in seconds when a hold was acknowledged; 0 if none was
+	id                         string  // "" until the enqueue is acknowledged
+	isInUncommittedBatch       bool    // the batch of the job was not committed, so the job must not exist
+	isRemoved                  bool    // the service has acknowledged the removal of the job
+	cancelledOrRemovedAtUptime float64 // uptime in seconds when a cancellation or removal was acknowledged; 0 if none was
+	heldAtUptime               float64 // uptime in seconds when a hold was acknowledged; 0 if none was
 }
 
 func newCampaign(t *testing.T, duration time.Duration) *campaign {
 	t.Helper()
 	c := &campaign{
 		Queue: testrig.NewQueue(t, ""), seed: uint64(time.Now().UnixNano()),
-		jobsByTag: map[string]*trackedJob{}, requestsByGroup: map[string]*sentRequests{},
-		committedBatchTags:  map[string][]string{},
-		truncatedOutputSeqs: map[string]bool{},
-		operationCounts:     map[string]int{}, maxReplyLatencies: map[string]time.Duration{},
+		jobsByTag: map[string]*trackedJob{}, sentRequestsByGroup: map[string]*sentRequests{},
+		jobTagsByCommittedBatch: map[string][]string{},
+		truncatedOutputJobSeqs:  map[string]bool{},
+		operationCounts:         map[string]int{}, maxReplyLatencies: map[string]time.Duration{},
 		violationCounts: map[string]int{},
 	}
 	if n, err := strconv.ParseUint(os.Getenv("QUEUECTL_CAMPAIGN_SEED"), 10, 64); err == nil {
@@ -185,7 +185,7 @@ func (c *campaign) runRound(duration time.Duration) {
 	for _, flag := range []*atomic.Bool{&c.clientsStopped, &c.runningJobsWereEnded, &c.runnerHadFault} {
 		flag.Store(false)
 	}
-	c.events = c.followEvents()
+	c.eventReceiver = c.followEvents()
 	ctx, cancel := context.WithTimeout(context.Background(), duration)
 	defer cancel()
 	var clients sync.WaitGroup
@@ -220,20 +220,20 @@ func (c *campaign) waitUntilJobsEnd() {
 	c.requestUntilServed("drain", testrig.JSONFields{"off": true})
 	c.requestUntilServed("worker.scale", testrig.JSONFields{"count": 8})
 	for deadline := time.Now().Add(jobsEndTimeLimit); ; time.Sleep(20 * time.Millisecond) {
-		open := c.unfinishedSummary()
+		open := c.unfinishedJobsSummary()
 		if open == "" {
 			return
 		}
 		if time.Now().After(deadline) {
-			c.recordViolation("unrest", "%v after the last fault: %s\n%s", jobsEndTimeLimit, open, c.describeUnfinished())
+			c.recordViolation("unrest", "%v after the last fault: %s\n%s", jobsEndTimeLimit, open, c.describeUnfinishedJobs())
 			return
 		}
 	}
 }
 
-// unfinishedSummary describes how many jobs wait or run and how many workers are busy. It returns "" if no job waits
-// or runs and no worker is busy.
-func (c *campaign) unfinishedSummary() string {
+// unfinishedJobsSummary describes how many jobs wait or run and how many workers are busy. It returns "" if no job
+// waits or runs and no worker is busy.
+func (c *campaign) unfinishedJobsSummary() string {
 	var status struct {
 		Jobs    map[string]int
 		Workers struct{ Busy int }
@@ -249,8 +249,8 @@ func (c *campaign) unfinishedSummary() string {
 	return ""
 }
 
-// describeUnfinished returns details for the error message about a queue whose jobs do not end.
-func (c *campaign) describeUnfinished() string {
+// describeUnfinishedJobs returns details for the error message about a queue whose jobs do not end.
+func (c *campaign) describeUnfinishedJobs() string {
 	var text strings.Builder
 	for _, state := range []string{"processing", "pending", "failed"} {
 		jobs, err := c.listJobs(state)
@@ -280,7 +280,7 @@ func (c *campaign) removeRoundJobs() {
 	if err != nil {
 		c.Fatal(err)
 	}
-	c.roundLedgerOffset = info.Size()
+	c.roundLedgerStartOffset = info.Size()
 	os.RemoveAll(filepath.Join(c.recordDir, "locks"))
 	if err := os.Mkdir(filepath.Join(c.recordDir, "locks"), 0o700); err != nil {
 		c.Fatal(err)
@@ -288,8 +288,8 @@ func (c *campaign) removeRoundJobs() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	clear(c.jobsByTag)
-	clear(c.requestsByGroup)
-	clear(c.committedBatchTags)
+	clear(c.sentRequestsByGroup)
+	clear(c.jobTagsByCommittedBatch)
 	c.recentJobs = nil
 }
 

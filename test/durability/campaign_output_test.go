@@ -40,7 +40,7 @@ func (o *outputComparison) verdict() (counterName, violation string) {
 }
 
 // The campaign accepts a damaged output only if the campaign itself truncated an output file of that job.
-func TestCampaignRejectsDamageItDidNotCause(t *testing.T) {
+func TestCampaignRejectsOutputDamageItDidNotCause(t *testing.T) {
 	for name, c := range map[string]struct {
 		outputComparison
 		count string // expected name of the counter; "" if a violation is expected

@@ -256,8 +256,8 @@ func (a *campaignClient) runDoctor() {
 	}
 }
 
-// backupAndCheck makes a backup and checks it with SQLite's integrity check.
-func (a *campaignClient) backupAndCheck() {
+// makeAndCheckBackup makes a backup and checks it with SQLite's integrity check.
+func (a *campaignClient) makeAndCheckBackup() {
 	file := a.backupPath()
 	defer os.Remove(file)
 	os.Remove(file)

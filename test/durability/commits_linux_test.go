@@ -49,7 +49,7 @@ func restartServiceIfDead(q *testrig.Queue) bool {
 	select {
 	case <-q.ServiceExit:
 		q.ServiceCmd, q.ServiceEnv = nil, nil
-		q.Start("--workers", "4")
+		q.StartService("--workers", "4")
 		return true
 	case <-time.After(100 * time.Millisecond):
 		return false
@@ -71,7 +71,7 @@ func TestKilledAtEachCommit(t *testing.T) {
 		}
 		q := testrig.NewQueue(t, "failpoint")
 		q.ServiceEnv = []string{fmt.Sprintf("QUEUECTL_FAILPOINTS=commit=kill:%d", n)}
-		if q.TryStart("--workers", "4") != nil {
+		if q.TryStartService("--workers", "4") != nil {
 			restartServiceIfDead(q)
 		}
 		runKillAtCommitScenario(q)
@@ -97,7 +97,7 @@ func TestInterruptedQueueFreezeIsFinished(t *testing.T) {
 		}
 		for n := 5; n <= 15; n += step {
 			q := testrig.NewQueue(t, "failpoint")
-			q.Start("--workers", fmt.Sprint(jobs))
+			q.StartService("--workers", fmt.Sprint(jobs))
 			q.MustRunCLI("enqueue", "-q", "-Q", "fz", "--lines", q.WriteFile("lines", strings.Repeat("sleep 600\n", jobs)))
 			w := q.DialService()
 			w.WaitUntil("all jobs run", 20*time.Second, func() bool { return w.JobCountsByState()["processing"] == jobs })
@@ -106,7 +106,7 @@ func TestInterruptedQueueFreezeIsFinished(t *testing.T) {
 			}
 			q.KillService()
 			q.ServiceEnv = []string{fmt.Sprintf("QUEUECTL_FAILPOINTS=commit=kill:%d", n)}
-			if q.TryStart("--workers", fmt.Sprint(jobs)) != nil {
+			if q.TryStartService("--workers", fmt.Sprint(jobs)) != nil {
 				restartServiceIfDead(q)
 			}
 			q.RunCLI(verb...)

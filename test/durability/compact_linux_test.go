@@ -21,7 +21,7 @@ func smallDiskQueue(t *testing.T) (q *testrig.Queue, freeBytes func() int64) {
 	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
 	q = testrig.NewQueue(t, "")
 	disk := q.MountQueueDisk("32M")
-	q.Start("--workers", "2")
+	q.StartService("--workers", "2")
 	q.MustRunCLI("config", "set", "max_bytes_per_user", "0")
 	return q, func() int64 {
 		var s syscall.Statfs_t

@@ -33,7 +33,7 @@ func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
 		t.Run(first+" first", func(t *testing.T) {
 			t.Parallel()
 			q := testrig.NewQueue(t, "")
-			q.Start("--workers", "2")
+			q.StartService("--workers", "2")
 			gate := filepath.ToSlash(t.TempDir()) + "/go"
 			w := q.DialService()
 			ids := w.EnqueueBatch([]testrig.JSONFields{{"id": "a", "command": testrig.CommandWaitingForFile(gate)},
@@ -49,14 +49,14 @@ func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
 				starts = []*testrig.Queue{c, q}
 			}
 			for _, s := range starts {
-				s.Start("--workers", "2")
+				s.StartService("--workers", "2")
 			}
 			for range 2 { // each restart raises the epoch (number of the service start) of the copy above that of the original
 				for _, id := range ids {
 					c.DialService().WaitJobRunning(id)
 				}
 				c.KillService()
-				c.Start("--workers", "2")
+				c.StartService("--workers", "2")
 			}
 			cw, qw := c.DialService(), q.DialService()
 			for _, id := range ids {
@@ -109,7 +109,7 @@ func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
 // copy of the queue does not end these processes.
 func TestCopiedQueueKeepsOriginalsBackgroundProcesses(t *testing.T) {
 	q := testrig.NewQueue(t, "")
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	w := q.DialService()
 	gate := filepath.ToSlash(t.TempDir()) + "/go"
 	id := w.Enqueue(testrig.JSONFields{"command": "sleep 300 >/dev/null 2>&1 & echo left $!; echo up; while [ ! -e " +
@@ -128,11 +128,11 @@ func TestCopiedQueueKeepsOriginalsBackgroundProcesses(t *testing.T) {
 	t.Cleanup(func() { testrig.KillListedProcess(fmt.Sprint(leftover)) })
 	q.KillService()
 	q.KillRunners()
-	c.Start("--workers", "0")
+	c.StartService("--workers", "0")
 	if !testrig.IsProcessAlive(leftover) {
 		t.Error("the copy ended a background process of the original's job")
 	}
-	q.Start("--workers", "0")
+	q.StartService("--workers", "0")
 	if !testrig.IsProcessAlive(leftover) {
 		t.Error("the restart of the original ended its background process")
 	}

@@ -13,7 +13,7 @@ import (
 // diskLogPosition returns the present length of the log of a simulated disk. The log contains every write and flush
 // that the disk has received.
 func diskLogPosition(d *testrig.Disk) int64 {
-	info, err := d.WriteLog.Stat()
+	info, err := d.WriteLogFile.Stat()
 	if err != nil {
 		d.Errorf("read the length of the disk's log: %v", err)
 		return 0

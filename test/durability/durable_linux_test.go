@@ -170,7 +170,7 @@ func TestDiskErrorsLoseNoAcknowledgedJob(t *testing.T) {
 				if code == 74 {
 					stopped++
 				}
-				q.Start("--workers", "0")
+				q.StartService("--workers", "0")
 				for id, yes := range acked {
 					if r := q.RunCLI("show", id, "-q"); yes && r.ExitCode != 0 {
 						t.Errorf("%s %s at call %d: job %s was acknowledged, but is missing", call, fault, n, id)
@@ -195,7 +195,7 @@ func TestDiskErrorsLoseNoAcknowledgedJob(t *testing.T) {
 // service, or 0 if the service did not exit.
 func enqueueUnderSystemCallFault(q *testrig.Queue, systemCall, fault string, firstFailingCall int) (
 	ackedByJobID map[string]bool, exitCode int) {
-	q.Start("--workers", "0")
+	q.StartService("--workers", "0")
 	pid := fmt.Sprint(q.ServiceCmd.Process.Pid)
 	trace := exec.Command("strace", "-f", "-p", pid, "-o", os.DevNull, "-e", "trace="+systemCall, "-e",
 		fmt.Sprintf("inject=%s:error=%s:when=%d+", systemCall, fault, firstFailingCall))
@@ -236,9 +236,9 @@ func enqueueUnderSystemCallFault(q *testrig.Queue, systemCall, fault string, fir
 	return ackedByJobID, exitCode
 }
 
-// setSystemdWatchdog sets the environment as systemd does for a service with a watchdog time of 0.4 s. The returned
-// function waits for n keep-alive messages of the service.
-func setSystemdWatchdog(q *testrig.Queue) (awaitKeepAlives func(n int)) {
+// simulateSystemdWatchdog sets the environment as systemd does for a service with a watchdog time of 0.4 s. The
+// returned function waits for n keep-alive messages of the service.
+func simulateSystemdWatchdog(q *testrig.Queue) (awaitKeepAlives func(n int)) {
 	q.Helper()
 	socket := filepath.Join(q.TempDir(), "notify")
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
@@ -268,8 +268,8 @@ func TestRefusedConnectionsKeepSystemdWatchdogAlive(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	beats := setSystemdWatchdog(q)
-	q.Start("--workers", "0")
+	beats := simulateSystemdWatchdog(q)
+	q.StartService("--workers", "0")
 	beats(1)
 	q.MustRunCLI("config", "set", "max_connections_per_user", "2")
 	q.MustRunCLI("enqueue", "--id", "waits", "true")
@@ -291,8 +291,8 @@ func TestFullDiskKeepsSystemdWatchdogAlive(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	disk := q.MountQueueDisk("24M")
-	beats := setSystemdWatchdog(q)
-	q.Start("--workers", "1")
+	beats := simulateSystemdWatchdog(q)
+	q.StartService("--workers", "1")
 	beats(1)
 	os.Remove(q.Path("reserve"))
 	f := fillDiskCompletely(t, disk)

@@ -15,15 +15,15 @@ import (
 // (messages that start jobs), the runner delays them, and the service is killed. The next service connects and starts
 // the same jobs. Then delayStartsUntilNextService lets the runner read all frames. extraFailpoints lists additional
 // failpoints (places in the program at which a test injects a delay or a crash).
-func delayStartsUntilNextService(t *testing.T, jobCount int, extraFailpoints string) *testrig.Rig {
+func delayStartsUntilNextService(t *testing.T, jobCount int, extraFailpoints string) *testrig.LedgerQueue {
 	t.Helper()
-	r := testrig.NewRig(t, "failpoint")
+	r := testrig.NewLedgerQueue(t, "failpoint")
 	r.ServiceEnv = []string{"QUEUECTL_FAILPOINTS=runner-start=wait:" + r.Path("go") + extraFailpoints}
-	r.Start("--workers", "0")
+	r.StartService("--workers", "0")
 	a := &testrig.Requester{TargetQueue: r.Queue}
 	for n := range jobCount {
-		if err := r.SubmitUntilAcknowledged(a, fmt.Sprintf("f%05d", n),
-			testrig.RigJob{OutputBytes: 60 << 10, RunSeconds: 1}); err != nil {
+		if err := r.EnqueueUntilAcknowledged(a, fmt.Sprintf("f%05d", n),
+			testrig.LedgerJob{OutputBytes: 60 << 10, RunSeconds: 1}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -35,7 +35,7 @@ func delayStartsUntilNextService(t *testing.T, jobCount int, extraFailpoints str
 	// they arrive, so it waits.
 	time.Sleep(100 * time.Millisecond)
 	r.KillService()
-	r.Start("--workers", fmt.Sprint(2*jobCount))
+	r.StartService("--workers", fmt.Sprint(2*jobCount))
 	r.WaitUntil("all jobs are claimed again", 5*time.Second, func() bool { return r.CountReservedJobs() == jobCount })
 	if s := r.CountLedgerEntries("S"); len(s) > 0 {
 		t.Fatalf("jobs whose START frames were held have started: %v", s)
@@ -54,9 +54,9 @@ func TestFenceRejectsStaleStarts(t *testing.T) {
 		r.WaitUntil("all jobs ended", 20*time.Second, func() bool {
 			return r.QueryDatabaseInt(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
 		})
-		r.CheckNoOverlap()
+		r.CheckNoOverlappingAttempts()
 		starts := r.CountLedgerEntries("S")
-		for tag, want := range r.AckedJobs {
+		for tag, want := range r.AcknowledgedJobs {
 			if j := r.ShowJob(want.ID); starts[tag] != 1 || j.State != "completed" || j.Attempts != 1 ||
 				len(j.AttemptHistory) != 1 {
 				t.Errorf("%s started %d times: %+v", tag, starts[tag], j)
@@ -84,7 +84,7 @@ func TestFenceRejectsStaleStarts(t *testing.T) {
 func TestHandlerPanicReturnsInternalError(t *testing.T) {
 	q := testrig.NewQueue(t, "failpoint")
 	q.ServiceEnv = []string{"QUEUECTL_FAILPOINTS=request=panic:1"}
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	w, other := q.DialService(), q.DialService()
 	if a := w.Call("status", nil); a.Error == nil || a.Error.Data.Code != "internal" || a.Error.Code != -32603 {
 		t.Errorf("the reply of a handler that panics: %+v, want the code internal", a)
@@ -104,7 +104,7 @@ func TestHandlerPanicReturnsInternalError(t *testing.T) {
 // If the goroutine that writes to the database panics, the service stops immediately. All acknowledged jobs
 // exist after the next start.
 func TestPanicInWriterStopsTheService(t *testing.T) {
-	failServiceAtEachCommit(t, "panic", func(r *testrig.Rig) {
+	failServiceAtEachCommit(t, "panic", func(r *testrig.LedgerQueue) {
 		if err := <-r.ServiceExit; err == nil {
 			t.Error("the service ended with exit code 0")
 		}
@@ -115,13 +115,13 @@ func TestPanicInWriterStopsTheService(t *testing.T) {
 // If the service or the client dies after the commit of an enqueue, the client gets no reply. If the client
 // repeats the request with the same idempotency key, it gets the stored job, and no second job is stored.
 func TestRepeatedIdempotencyKeyFindsStoredJob(t *testing.T) {
-	failServiceAtEachCommit(t, "kill", func(r *testrig.Rig) {
+	failServiceAtEachCommit(t, "kill", func(r *testrig.LedgerQueue) {
 		if !r.WaitKilledByFailpoint(5 * time.Second) {
 			t.Error("the service was not killed")
 		}
 	})
 	q := testrig.NewQueue(t, "")
-	q.Start("--workers", "0")
+	q.StartService("--workers", "0")
 	const clients = 20
 	var closed []*testrig.ServiceConn
 	for n := range clients {
@@ -151,18 +151,18 @@ func TestRepeatedIdempotencyKeyFindsStoredJob(t *testing.T) {
 }
 
 // failServiceAtEachCommit makes the service fail at its n-th commit, for several n from 1 on, while a client enqueues.
-// Each time, it calls waitDown, which must wait until the service has ended, and then starts the service again. Every
-// acknowledged job must exist. A job that exists without an acknowledgement must be found by a request with its
-// idempotency key.
-func failServiceAtEachCommit(t *testing.T, failpoint string, waitDown func(*testrig.Rig)) {
+// Each time, it calls waitForServiceEnd, which must wait until the service has ended, and then starts the service
+// again. Every acknowledged job must exist. A job that exists without an acknowledgement must be found by a request
+// with its idempotency key.
+func failServiceAtEachCommit(t *testing.T, failpoint string, waitForServiceEnd func(*testrig.LedgerQueue)) {
 	t.Helper()
-	r := testrig.NewRig(t, "failpoint")
+	r := testrig.NewLedgerQueue(t, "failpoint")
 	acked, found := 0, 0
 	// Try several n, because the service also commits its own records, and such a commit stores no job.
 	for n := 1; n <= 8 || found == 0 && n <= 40; n++ {
 		r.ServiceEnv = []string{fmt.Sprintf("QUEUECTL_FAILPOINTS=commit=%s:%d", failpoint, n)}
-		ready := r.TryStart("--workers", "0") == nil
-		params := r.EnqueueParams("k00000", testrig.RigJob{OutputBytes: 10})
+		ready := r.TryStartService("--workers", "0") == nil
+		params := r.EnqueueParams("k00000", testrig.LedgerJob{OutputBytes: 10})
 		params["key"] = fmt.Sprint("first ", n)
 		for a, running := (&testrig.Requester{TargetQueue: r.Queue}), ready; running; {
 			got, err := a.Request("enqueue", params, nil)
@@ -176,9 +176,9 @@ func failServiceAtEachCommit(t *testing.T, failpoint string, waitDown func(*test
 				params["key"] = fmt.Sprint(n, " after ", acked)
 			}
 		}
-		waitDown(r)
+		waitForServiceEnd(r)
 		r.ServiceEnv = nil
-		r.Start("--workers", "0")
+		r.StartService("--workers", "0")
 		stored := r.QueryDatabaseInt(`SELECT count(*) FROM jobs`)
 		var got struct{ Duplicate bool }
 		if err := json.Unmarshal((&testrig.Requester{TargetQueue: r.Queue}).MustRequest("enqueue", params),

@@ -25,7 +25,7 @@ func TestServiceRefusesJobsBeforeDiskIsFull(t *testing.T) {
 	t.Parallel() // this test mostly waits for the next time that the service checks the disk
 	q := testrig.NewQueue(t, "")
 	disk := q.MountQueueDisk("24M")
-	q.Start("--workers", "2")
+	q.StartService("--workers", "2")
 	filler, gate := filepath.Join(disk, "filler"), filepath.Join(filepath.Dir(disk), "go")
 	acked := fillDiskWithJobs(q, filler, gate)
 	t.Logf("%d jobs were acknowledged before the disk was full", len(acked))
@@ -46,7 +46,7 @@ func TestServiceRefusesJobsBeforeDiskIsFull(t *testing.T) {
 // fillDiskWithJobs enqueues jobs that wait until the gate file exists and then print output. After each job, it makes
 // the file fillerPath longer, until the service refuses a job for lack of space. Then it fills the rest of the disk. It
 // returns the ids of the acknowledged jobs.
-func fillDiskWithJobs(q *testrig.Queue, fillerPath, gatePath string) (ackedJobIDs []string) {
+func fillDiskWithJobs(q *testrig.Queue, fillerPath, startFilePath string) (ackedJobIDs []string) {
 	f, err := os.Create(fillerPath)
 	if err != nil {
 		q.Fatal(err)
@@ -56,7 +56,7 @@ func fillDiskWithJobs(q *testrig.Queue, fillerPath, gatePath string) (ackedJobID
 	// two checks.
 	block := make([]byte, 512<<10)
 	for range 400 {
-		r := q.RunCLI("enqueue", "--json", "while [ ! -e "+gatePath+" ]; do sleep 0.05; done; seq 2000")
+		r := q.RunCLI("enqueue", "--json", "while [ ! -e "+startFilePath+" ]; do sleep 0.05; done; seq 2000")
 		if r.ExitCode == 5 && strings.Contains(r.Stderr, "free") {
 			if _, err := os.Stat(q.Path("reserve")); err != nil {
 				q.Errorf("the service has used its disk reserve: %v", err)
@@ -108,7 +108,7 @@ func TestServiceStartWaitsOnFullDisk(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	disk := q.MountQueueDisk("24M")
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	q.KillService()
 	q.KillRunners()
 	os.Remove(q.Path("reserve"))
@@ -146,7 +146,7 @@ func TestWaitingServiceStartsWhenDiskHasSpace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			q := testrig.NewQueue(t, "")
 			disk := q.MountQueueDisk("24M")
-			q.Start("--workers", "1")
+			q.StartService("--workers", "1")
 			q.MustRunCLI("enqueue", "--id", "before", "true")
 			q.KillService()
 			q.KillRunners()
@@ -206,7 +206,7 @@ func TestServiceStartsOnNearlyFullSmallBlockDisk(t *testing.T) {
 		t.Run(fmt.Sprint(freeKiB, " KiB"), func(t *testing.T) {
 			q := testrig.NewQueue(t, "")
 			disk := q.MountQueueDisk("24M", "-b", "1024")
-			q.Start("--workers", "1")
+			q.StartService("--workers", "1")
 			q.StopService()
 			q.KillRunners()
 			os.Remove(q.Path("reserve"))

@@ -69,7 +69,7 @@ func TestOutputIsDroppedWithoutInodes(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	disk := q.MountQueueDisk("32M", "-N", "64")
 	gate := filepath.Join(filepath.Dir(disk), "gate")
-	q.Start("--workers", "4")
+	q.StartService("--workers", "4")
 	w := q.DialService()
 	longOutput := numberLines(20000)
 	running := w.Enqueue(testrig.JSONFields{"command": "seq 20000; echo up; while [ ! -e " + gate +

@@ -23,7 +23,7 @@ var killFailpoints = []string{"claimed", "", "start-sent", "commit", "result-rec
 
 // killTest runs jobs while the service is killed again and again.
 type killTest struct {
-	*testrig.Rig
+	*testrig.LedgerQueue
 	killsByFailpoint      map[string]int  // number of kills, by failpoint (place in the program)
 	adoptedJobCount       int             // number of times that a new service found a running long job with its pid
 	serviceStartDurations []time.Duration // times until a new service was ready
@@ -46,19 +46,20 @@ func TestServiceKilled(t *testing.T) {
 // testKilledService checks the promises of TestServiceKilled while it kills the service the given number of times.
 // storeURL is the URL of the PostgreSQL database that contains the queue, or "" for SQLite.
 func testKilledService(t *testing.T, killCount int, storeURL string) {
-	l := &killTest{Rig: testrig.NewRig(t, "failpoint"), killsByFailpoint: map[string]int{}, failures: make(chan error, 8)}
+	l := &killTest{LedgerQueue: testrig.NewLedgerQueue(t, "failpoint"), killsByFailpoint: map[string]int{},
+		failures: make(chan error, 8)}
 	l.StoreURL = storeURL
-	l.Start("--workers", "6")
+	l.StartService("--workers", "6")
 	runner := l.OnlyRunnerPID()
 	for i := range 4 {
 		l.clients.Go(func() { l.enqueueShortJobs(string(rune('a' + i))) })
 	}
 	l.clients.Go(l.keepLongJobsRunning)
 	for n := 0; n < killCount; n++ {
-		l.killServiceAt(killFailpoints[n%len(killFailpoints)], n)
+		l.killServiceAtFailpoint(killFailpoints[n%len(killFailpoints)], n)
 	}
 	for n := 0; n < 2*killCount && l.failpointWithFewerKills(killCount/len(killFailpoints)) != ""; n++ {
-		l.killServiceAt(l.failpointWithFewerKills(killCount/len(killFailpoints)), n)
+		l.killServiceAtFailpoint(l.failpointWithFewerKills(killCount/len(killFailpoints)), n)
 	}
 	wantAdopted := killCount / 2 / testrig.TimeoutFactor
 	// On a slow machine, no long job may have been running at most of the kills.
@@ -66,7 +67,7 @@ func testKilledService(t *testing.T, killCount int, storeURL string) {
 		l.killDuringLongJob(n)
 	}
 	l.ServiceEnv = nil
-	l.Start("--workers", "6")
+	l.StartService("--workers", "6")
 	l.stopRequested.Store(true)
 	l.clients.Wait()
 	close(l.failures)
@@ -78,10 +79,10 @@ func testKilledService(t *testing.T, killCount int, storeURL string) {
 	if missing := l.failpointWithFewerKills(killCount / len(killFailpoints)); missing != "" {
 		t.Errorf("%d kills happened at %s, want %d", l.killsByFailpoint[missing], missing, killCount/len(killFailpoints))
 	}
-	if l.adoptedJobCount < wantAdopted || l.RecognisedDuplicates == 0 &&
+	if l.adoptedJobCount < wantAdopted || l.RecognisedDuplicateCount == 0 &&
 		killCount > max(10, 20*(testrig.TimeoutFactor-1)) {
 		t.Errorf("%d running jobs were adopted and %d repeated requests were recognised, too few to prove anything",
-			l.adoptedJobCount, l.RecognisedDuplicates)
+			l.adoptedJobCount, l.RecognisedDuplicateCount)
 	}
 	if now := l.RunnerPIDs(); len(now) != 1 || now[0] != runner {
 		t.Errorf("runners %v, want only the first one, %d", now, runner)
@@ -93,7 +94,7 @@ func testKilledService(t *testing.T, killCount int, storeURL string) {
 	}
 	t.Logf("service killed: kills %v, jobs %d, requests repeated %d, of them known %d, running jobs adopted "+
 		"%d, slowest start %v",
-		l.killsByFailpoint, len(l.AckedJobs), l.ResentRequests, l.RecognisedDuplicates, l.adoptedJobCount,
+		l.killsByFailpoint, len(l.AcknowledgedJobs), l.ResentRequestCount, l.RecognisedDuplicateCount, l.adoptedJobCount,
 		slowestStart.Round(time.Millisecond))
 }
 
@@ -114,18 +115,18 @@ func (l *killTest) enqueueShortJobs(clientName string) {
 	a := &testrig.Requester{TargetQueue: l.Queue}
 	for n := 0; !l.stopRequested.Load(); n++ {
 		// No job uses the exit code 1, because on Windows a killed process has that code.
-		j := testrig.RigJob{OutputBytes: 10, OutputOffset: 10 * (n % 1000), ExitCode: 3 * (n % 3)}
+		j := testrig.LedgerJob{OutputBytes: 10, OutputOffset: 10 * (n % 1000), ExitCode: 3 * (n % 3)}
 		if n%10 == 3 {
 			j.OutputBytes = 60 << 10
 		}
 		if n%40 == 5 {
 			j.OutputBytes = 3 << 20
 		}
-		if err := l.SubmitUntilAcknowledged(a, fmt.Sprintf("%s%05d", clientName, n), j); err != nil {
+		if err := l.EnqueueUntilAcknowledged(a, fmt.Sprintf("%s%05d", clientName, n), j); err != nil {
 			l.failures <- err
 			return
 		}
-		for l.backlogSize() > 100 && !l.stopRequested.Load() {
+		for l.backlogJobCount() > 100 && !l.stopRequested.Load() {
 			time.Sleep(2 * time.Millisecond) // let the workers catch up
 		}
 	}
@@ -135,8 +136,8 @@ func (l *killTest) enqueueShortJobs(clientName string) {
 func (l *killTest) keepLongJobsRunning() {
 	a := &testrig.Requester{TargetQueue: l.Queue}
 	for n := 0; !l.stopRequested.Load(); n++ {
-		if err := l.SubmitUntilAcknowledged(a, fmt.Sprintf("L%05d", n),
-			testrig.RigJob{OutputBytes: 60 << 10, OutputOffset: 10 * n, RunSeconds: 1 +
+		if err := l.EnqueueUntilAcknowledged(a, fmt.Sprintf("L%05d", n),
+			testrig.LedgerJob{OutputBytes: 60 << 10, OutputOffset: 10 * n, RunSeconds: 1 +
 				n%3}); err != nil {
 			l.failures <- err
 			return
@@ -147,21 +148,21 @@ func (l *killTest) keepLongJobsRunning() {
 	}
 }
 
-// backlogSize returns the approximate number of acknowledged jobs that have not ended.
-func (l *killTest) backlogSize() int {
+// backlogJobCount returns the approximate number of acknowledged jobs that have not ended.
+func (l *killTest) backlogJobCount() int {
 	info, err := os.Stat(filepath.Join(l.StateDir, "ledger"))
 	if err != nil {
 		return 0
 	}
 	l.Mu.Lock()
 	defer l.Mu.Unlock()
-	return len(l.AckedJobs) - int(info.Size()/testrig.LedgerEntryBytes/2)
+	return len(l.AcknowledgedJobs) - int(info.Size()/testrig.LedgerEntryBytes/2)
 }
 
-// killServiceAt starts a service that is killed when it reaches the failpoint. If failpoint is "", killServiceAt kills
-// the service after a time that depends on killNumber. It also checks that the new service has found the running jobs
-// of the previous one.
-func (l *killTest) killServiceAt(failpoint string, killNumber int) {
+// killServiceAtFailpoint starts a service that is killed when it reaches the failpoint. If failpoint is "",
+// killServiceAtFailpoint kills the service after a time that depends on killNumber. It also checks that the new service
+// has found the running jobs of the previous one.
+func (l *killTest) killServiceAtFailpoint(failpoint string, killNumber int) {
 	l.Helper()
 	l.KillService()
 	before := l.runningLongJobPIDs()
@@ -170,7 +171,7 @@ func (l *killTest) killServiceAt(failpoint string, killNumber int) {
 		l.ServiceEnv = []string{fmt.Sprintf("QUEUECTL_FAILPOINTS=%s=kill:%d", failpoint, 1+7*killNumber%12)}
 	}
 	started := time.Now()
-	if err := l.TryStart("--workers", "6"); err != nil {
+	if err := l.TryStartService("--workers", "6"); err != nil {
 		if failpoint == "" || !l.WaitKilledByFailpoint(time.Second) {
 			l.Fatalf("start: %v\n%s", err, l.ServiceLog)
 		}
@@ -184,19 +185,19 @@ func (l *killTest) killServiceAt(failpoint string, killNumber int) {
 		l.KillService()
 	} else if !l.WaitKilledByFailpoint(3 * time.Second) {
 		l.KillService()
-		failpoint = "" // the failpoint was not reached in time, so killServiceAt has killed the service
+		failpoint = "" // the failpoint was not reached in time, so killServiceAtFailpoint has killed the service
 	}
 	l.killsByFailpoint[failpoint]++
 }
 
-// killDuringLongJob kills a service while at least one long job is running, by calling killServiceAt.
+// killDuringLongJob kills a service while at least one long job is running, by calling killServiceAtFailpoint.
 func (l *killTest) killDuringLongJob(killNumber int) {
 	l.Helper()
 	l.KillService()
 	l.ServiceEnv = nil
-	l.Start("--workers", "6")
+	l.StartService("--workers", "6")
 	l.WaitUntil("a long job is running", 20*time.Second, func() bool { return len(l.runningLongJobPIDs()) > 0 })
-	l.killServiceAt("", killNumber)
+	l.killServiceAtFailpoint("", killNumber)
 }
 
 // runningLongJobPIDs returns the pids of the long jobs that are running, by the tag (name) of the job.
@@ -229,7 +230,7 @@ func (l *killTest) checkLongJobsAdopted(oldPIDsByTag map[string]int) {
 	after := l.runningLongJobPIDs()
 	for tag, pid := range oldPIDsByTag {
 		l.Mu.Lock()
-		id := l.AckedJobs[tag].ID
+		id := l.AcknowledgedJobs[tag].ID
 		l.Mu.Unlock()
 		switch {
 		case id != "" && pids[id] == pid:
@@ -246,16 +247,16 @@ func (l *killTest) waitUntilJobsEnd() {
 	l.WaitUntil("all jobs ended", 90*time.Second, func() bool {
 		return l.QueryDatabaseInt(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
 	})
-	if n := l.QueryDatabaseInt(`SELECT count(*) FROM jobs`); n != len(l.AckedJobs) {
-		l.Errorf("%d jobs are stored, %d were acknowledged", n, len(l.AckedJobs))
+	if n := l.QueryDatabaseInt(`SELECT count(*) FROM jobs`); n != len(l.AcknowledgedJobs) {
+		l.Errorf("%d jobs are stored, %d were acknowledged", n, len(l.AcknowledgedJobs))
 	}
 	if n := l.QueryDatabaseInt(`SELECT max(seq) - min(seq) + 1 - count(*) FROM events`); n != 0 {
 		l.Errorf("the events have %d gaps", n)
 	}
 	for _, kind := range []string{"enqueued", "ended"} {
 		if n := l.QueryDatabaseInt(`SELECT count(*) FROM (SELECT job FROM events WHERE kind = '` + kind +
-			`' GROUP BY job HAVING count(*) = 1) AS once`); n != len(l.AckedJobs) {
-			l.Errorf("%d jobs have one event %s, want %d", n, kind, len(l.AckedJobs))
+			`' GROUP BY job HAVING count(*) = 1) AS once`); n != len(l.AcknowledgedJobs) {
+			l.Errorf("%d jobs have one event %s, want %d", n, kind, len(l.AcknowledgedJobs))
 		}
 	}
 }
@@ -264,10 +265,10 @@ func (l *killTest) waitUntilJobsEnd() {
 // the output that it printed.
 func (l *killTest) checkJobResults() {
 	l.Helper()
-	l.CheckNoOverlap()
+	l.CheckNoOverlappingAttempts()
 	starts, ends := l.CountLedgerEntries("S"), l.CountLedgerEntries("E")
-	if len(starts) != len(l.AckedJobs) {
-		l.Errorf("%d jobs started, %d were acknowledged", len(starts), len(l.AckedJobs))
+	if len(starts) != len(l.AcknowledgedJobs) {
+		l.Errorf("%d jobs started, %d were acknowledged", len(starts), len(l.AcknowledgedJobs))
 	}
 	a := &testrig.Requester{TargetQueue: l.Queue}
 	jobs, err := a.ListAllJobs("")
@@ -279,7 +280,7 @@ func (l *killTest) checkJobResults() {
 		byID[j.ID] = j
 	}
 	sizes := map[int]int{}
-	for tag, want := range l.AckedJobs {
+	for tag, want := range l.AcknowledgedJobs {
 		state := "completed"
 		if want.ExitCode != 0 {
 			state = "dead"

@@ -39,11 +39,11 @@ type acknowledgedFact struct {
 // the disk's log) at that time.
 type diskWorkload struct {
 	*testrig.Disk
-	mu                 sync.Mutex
-	sentPositionsByJob map[string]int64   // by job id, the log position before the job was requested; guarded by mu
-	acknowledgedFacts  []acknowledgedFact // guarded by mu
-	startLogPosition   int64              // log position when the service was started
-	killLogPosition    int64              // log position when the service was killed
+	mu                     sync.Mutex
+	sentLogPositionByJobID map[string]int64   // by job id, the log position before the job was requested; guarded by mu
+	acknowledgedFacts      []acknowledgedFact // guarded by mu
+	startLogPosition       int64              // log position when the service was started
+	killLogPosition        int64              // log position when the service was killed
 }
 
 // recordSentJobs records that jobs are about to be enqueued.
@@ -52,7 +52,7 @@ func (w *diskWorkload) recordSentJobs(ids ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, id := range ids {
-		w.sentPositionsByJob[id] = position
+		w.sentLogPositionByJobID[id] = position
 	}
 }
 
@@ -69,7 +69,7 @@ func (w *diskWorkload) recordAcknowledgedJob(jobID, state, output string) {
 // service.
 func runDiskWorkload(t testing.TB, binaryPath string, env ...string) *diskWorkload {
 	t.Helper()
-	w := &diskWorkload{Disk: testrig.NewDisk(t, powerCutDiskMiB), sentPositionsByJob: map[string]int64{}}
+	w := &diskWorkload{Disk: testrig.NewDisk(t, powerCutDiskMiB), sentLogPositionByJobID: map[string]int64{}}
 	watchdog := time.AfterFunc(2*time.Minute, func() {
 		t.Error("the workload hangs")
 		w.AbortServer()
@@ -89,7 +89,7 @@ func runDiskWorkload(t testing.TB, binaryPath string, env ...string) *diskWorklo
 		}
 	}()
 	w.startLogPosition = diskLogPosition(w.Disk)
-	q.Start("--workers", strconv.Itoa(powerCutWorkerCount))
+	q.StartService("--workers", strconv.Itoa(powerCutWorkerCount))
 	var clients sync.WaitGroup
 	for i := range powerCutClientCount {
 		clients.Go(func() {
@@ -252,7 +252,7 @@ func (w *diskWorkload) checkAfterPowerCut(binaryPath, imagePath string, c powerC
 			w.Fatal(err)
 		}
 	}
-	if err := q.TryStart("--workers", "0"); err != nil {
+	if err := q.TryStartService("--workers", "0"); err != nil {
 		v.otherFaults = append(v.otherFaults, fmt.Sprintf("the service does not start: %v", err))
 		return v
 	}
@@ -284,7 +284,7 @@ func (w *diskWorkload) compareStoredJobs(a *testrig.Requester, jobs []testrig.Jo
 			v.otherFaults = append(v.otherFaults, "job "+j.ID+" is there twice")
 		}
 		stored[j.ID] = j
-		if sent, ok := w.sentPositionsByJob[j.ID]; !ok || sent > c.logPosition {
+		if sent, ok := w.sentLogPositionByJobID[j.ID]; !ok || sent > c.logPosition {
 			v.otherFaults = append(v.otherFaults, "job "+j.ID+" had not been asked for")
 		}
 		if j.Attempts > 1 {
@@ -394,7 +394,7 @@ func TestPowerCut(t *testing.T) {
 			}
 			return false
 		})
-		t.Logf("%d promises of %d jobs, %d writes and flushes", len(w.acknowledgedFacts), len(w.sentPositionsByJob),
+		t.Logf("%d promises of %d jobs, %d writes and flushes", len(w.acknowledgedFacts), len(w.sentLogPositionByJobID),
 			len(readDiskLog(w.Disk)))
 		w.Close()
 	}
@@ -402,7 +402,7 @@ func TestPowerCut(t *testing.T) {
 
 // The power-cut test can detect lost jobs. With SQLite's synchronous=NORMAL, which does not flush at each
 // commit, it finds that acknowledged jobs are lost.
-func TestPowerCutTestDetectsLoss(t *testing.T) {
+func TestPowerCutTestDetectsLostJobs(t *testing.T) {
 	testrig.RequireDisks(t, "/dev/fuse", "/dev/loop-control")
 	rng := rand.New(rand.NewPCG(randomTestSeed(t), 2))
 	bin := testrig.BuiltProgram(t, "failpoint")

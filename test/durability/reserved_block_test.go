@@ -22,19 +22,20 @@ func TestInterruptedPrefetchedJobsRunAtMostOnce(t *testing.T) {
 	testrig.SkipIfShort(t)
 	counts := map[string]int{}
 	// Each function returns the number of reserved jobs that it interrupted.
-	for name, hit := range map[string]func(*reservedBlock) int{
-		"cancel": (*reservedBlock).cancelReservedJobs, "stop": (*reservedBlock).stopWorkers,
-		"expiry": (*reservedBlock).expireReservedJobs,
-		"kill":   (*reservedBlock).killServiceBeforeStartFrames, "kill in runner": (*reservedBlock).killServiceWhileJobsWait,
+	for name, hit := range map[string]func(*reservedJobBlock) int{
+		"cancel": (*reservedJobBlock).cancelReservedJobs, "stop": (*reservedJobBlock).stopWorkers,
+		"expiry":         (*reservedJobBlock).expireReservedJobs,
+		"kill":           (*reservedJobBlock).killServiceBeforeStartFrames,
+		"kill in runner": (*reservedJobBlock).killServiceWhileJobsWait,
 	} {
 		t.Run(name, func(t *testing.T) {
 			// A block has 32 to 64 jobs. On a busy machine, most of them may start before the test interrupts
 			// the block.
 			const enough = 24
 			for try := 0; try < 5 && counts[name] < enough; try++ {
-				b := newReservedBlock(t)
+				b := newReservedJobBlock(t)
 				counts[name] = hit(b)
-				b.CheckNoOverlap()
+				b.CheckNoOverlappingAttempts()
 			}
 			if counts[name] < enough {
 				t.Errorf("%d reserved jobs were interrupted, want at least %d", counts[name], enough)
@@ -44,10 +45,10 @@ func TestInterruptedPrefetchedJobsRunAtMostOnce(t *testing.T) {
 	t.Logf("reserved jobs that were interrupted: %v", counts)
 }
 
-// reservedBlock contains a queue whose runner has received a block of jobs but not started them. The runner
+// reservedJobBlock contains a queue whose runner has received a block of jobs but not started them. The runner
 // delays every START frame (the message that starts a job) until the file "go" exists.
-type reservedBlock struct {
-	*testrig.Rig
+type reservedJobBlock struct {
+	*testrig.LedgerQueue
 	*testrig.Requester
 	jobIDs           []string
 	tagsByJobID      map[string]string // tags of the jobs, by job id
@@ -55,33 +56,34 @@ type reservedBlock struct {
 	reservedJobCount int               // number of jobs in the runner that had not started when the block was ready
 }
 
-func newReservedBlock(t *testing.T) *reservedBlock {
-	b := &reservedBlock{Rig: testrig.NewRig(t, "failpoint"), tagsByJobID: map[string]string{}}
+func newReservedJobBlock(t *testing.T) *reservedJobBlock {
+	b := &reservedJobBlock{LedgerQueue: testrig.NewLedgerQueue(t, "failpoint"), tagsByJobID: map[string]string{}}
 	b.Requester = &testrig.Requester{TargetQueue: b.Queue}
 	b.ServiceEnv = []string{"QUEUECTL_FAILPOINTS=runner-start=wait:" + b.Path("go") + "," + testrig.PrefetchFailpoints}
 	b.releaseStartFrames()
-	b.Start("--workers", "4")
+	b.StartService("--workers", "4")
 	return b
 }
 
 // releaseStartFrames lets the runner read all START frames (messages that start jobs).
-func (b *reservedBlock) releaseStartFrames() { b.WriteFile("go", "") }
+func (b *reservedJobBlock) releaseStartFrames() { b.WriteFile("go", "") }
 
-// reserveJobs enqueues the given jobs and 64 more, whose parameters editJobParams may change. If delayStart is true,
-// the runner delays the START frames (messages) that start these jobs. reserveJobs repeats this until at least 32 jobs
-// are reserved: the runner has received but not started them.
-func (b *reservedBlock) reserveJobs(delayStart bool, editJobParams func(map[string]any), firstJobs ...map[string]any) {
+// reserveJobs enqueues the given jobs and 64 more, whose parameters editJobParams may change. If delayStartFrames is
+// true, the runner delays the START frames (messages) that start these jobs. reserveJobs repeats this until at least 32
+// jobs are reserved: the runner has received but not started them.
+func (b *reservedJobBlock) reserveJobs(delayStartFrames bool, editJobParams func(map[string]any),
+	firstJobs ...map[string]any) {
 	b.Helper()
 	for range 5 {
 		b.WarmUpPrefetch(4)
 		b.jobIDs = nil
-		if delayStart {
+		if delayStartFrames {
 			os.Remove(filepath.Join(b.StateDir, "go"))
 		}
 		jobs := firstJobs
 		for range 64 {
 			b.enqueuedJobCount++
-			jobs = append(jobs, b.EnqueueParams(fmt.Sprintf("b%05d", b.enqueuedJobCount), testrig.RigJob{OutputBytes: 10}))
+			jobs = append(jobs, b.EnqueueParams(fmt.Sprintf("b%05d", b.enqueuedJobCount), testrig.LedgerJob{OutputBytes: 10}))
 			editJobParams(jobs[len(jobs)-1])
 		}
 		all := b.EnqueueBatch(jobs...)
@@ -104,7 +106,7 @@ func leaveParamsUnchanged(map[string]any) {}
 
 // checkJobsRanOnce checks that every job of the block has run once. It returns the number of jobs that were
 // reserved.
-func (b *reservedBlock) checkJobsRanOnce() int {
+func (b *reservedJobBlock) checkJobsRanOnce() int {
 	b.Helper()
 	b.WaitUntil("the block ended", 30*time.Second, func() bool {
 		return b.QueryDatabaseInt(`SELECT count(*) FROM jobs WHERE state < 6`) == 0
@@ -120,7 +122,7 @@ func (b *reservedBlock) checkJobsRanOnce() int {
 }
 
 // cancelReservedJobs cancels the jobs of a block. It returns the number of reserved jobs that never started.
-func (b *reservedBlock) cancelReservedJobs() int {
+func (b *reservedJobBlock) cancelReservedJobs() int {
 	b.Helper()
 	b.reserveJobs(true, leaveParamsUnchanged)
 	w := b.DialService()
@@ -156,7 +158,7 @@ func (b *reservedBlock) cancelReservedJobs() int {
 
 // stopWorkers stops the workers while the runner has received a block of jobs but not started them. It
 // returns the number of reserved jobs that returned to the queue.
-func (b *reservedBlock) stopWorkers() int {
+func (b *reservedJobBlock) stopWorkers() int {
 	b.Helper()
 	b.reserveJobs(true, leaveParamsUnchanged)
 	stopped := make(chan testrig.ServiceMessage, 1)
@@ -193,7 +195,7 @@ func (b *reservedBlock) stopWorkers() int {
 
 // expireReservedJobs lets the jobs of a block expire after the runner has received them and before it starts them. It
 // returns the number of these jobs.
-func (b *reservedBlock) expireReservedJobs() int {
+func (b *reservedJobBlock) expireReservedJobs() int {
 	b.Helper()
 	var expiry time.Time
 	b.reserveJobs(true, func(p map[string]any) {
@@ -219,17 +221,17 @@ func (b *reservedBlock) expireReservedJobs() int {
 }
 
 // killAndRestartService kills the service, closes the test's connection and starts the next service.
-func (b *reservedBlock) killAndRestartService() {
+func (b *reservedJobBlock) killAndRestartService() {
 	b.Helper()
 	b.KillService()
 	b.Requester.Conn.Close()
 	b.Requester.Conn = nil
-	b.Start("--workers", "4")
+	b.StartService("--workers", "4")
 }
 
 // killServiceBeforeStartFrames kills the service while the runner delays the START frames of the block. It returns the
 // number of reserved jobs.
-func (b *reservedBlock) killServiceBeforeStartFrames() int {
+func (b *reservedJobBlock) killServiceBeforeStartFrames() int {
 	b.Helper()
 	b.reserveJobs(true, leaveParamsUnchanged)
 	b.killAndRestartService()
@@ -238,7 +240,7 @@ func (b *reservedBlock) killServiceBeforeStartFrames() int {
 }
 
 // killServiceWhileJobsWait kills the service while the jobs of the block wait in the runner for a worker.
-func (b *reservedBlock) killServiceWhileJobsWait() int {
+func (b *reservedJobBlock) killServiceWhileJobsWait() int {
 	b.Helper()
 	var busy []map[string]any
 	for range 4 {

@@ -40,9 +40,10 @@ func TestKilledDatabaseServerLosesNoAcknowledgedJob(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
 	t.Cleanup(p.StopAndRemove)
-	l := &killTest{Rig: testrig.NewRig(t, ""), killsByFailpoint: map[string]int{}, failures: make(chan error, 8)}
+	l := &killTest{LedgerQueue: testrig.NewLedgerQueue(t, ""), killsByFailpoint: map[string]int{},
+		failures: make(chan error, 8)}
 	l.StoreURL = p.DatabaseURL("postgres")
-	l.Start("--workers", "6")
+	l.StartService("--workers", "6")
 	pid := l.ServiceCmd.Process.Pid
 	for i := range 4 {
 		l.clients.Go(func() { l.enqueueShortJobs(string(rune('a' + i))) })
@@ -65,7 +66,8 @@ func TestKilledDatabaseServerLosesNoAcknowledgedJob(t *testing.T) {
 		t.Errorf("the service ended:\n%s", l.ServiceLog)
 	}
 	l.checkNoProcessLeft()
-	t.Logf("%d jobs, requests repeated %d, of them known %d", len(l.AckedJobs), l.ResentRequests, l.RecognisedDuplicates)
+	t.Logf("%d jobs, requests repeated %d, of them known %d", len(l.AcknowledgedJobs), l.ResentRequestCount,
+		l.RecognisedDuplicateCount)
 }
 
 // While the PostgreSQL server is down, running jobs continue, and clients get an error in time. When the server
@@ -74,14 +76,15 @@ func TestJobsContinueDuringDatabaseOutage(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
 	q, p := newPostgresQueue(t)
-	q.Start("--workers", "2")
+	q.StartService("--workers", "2")
 	q.MustRunCLI("enqueue", "--id", "long", "while [ ! -e "+q.Path("go")+" ]; do sleep 0.05; done; echo done")
 	q.WaitUntil("the job runs", 20*time.Second, func() bool {
 		return strings.Contains(q.MustRunCLI("list", "-s", "processing"), "long")
 	})
 	other := testrig.NewQueue(t, "")
 	other.StoreURL = q.StoreURL
-	if err := other.TryStart(); err == nil || !strings.Contains(fmt.Sprint(err), "another service already runs as node") {
+	if err := other.TryStartService(); err == nil || !strings.Contains(fmt.Sprint(err),
+		"another service already runs as node") {
 		t.Errorf("a second service of the same name: %v", err)
 	}
 	p.Kill()
@@ -119,11 +122,11 @@ func TestJobsContinueDuringDatabaseOutage(t *testing.T) {
 // While the PostgreSQL server is frozen, clients get an error within a bounded time. If a request to enqueue a job
 // fails in this way, the job is stored once or not at all after the database server continues. The service keeps
 // running.
-func TestFrozenDatabaseServerFailsInTime(t *testing.T) {
+func TestRequestsToFrozenDatabaseFailInTime(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
 	q, p := newPostgresQueue(t)
-	q.Start("--workers", "2")
+	q.StartService("--workers", "2")
 	q.MustRunCLI("run", "--", "true")
 	p.SetFrozen(true)
 	t.Cleanup(func() { p.SetFrozen(false) })
@@ -163,7 +166,7 @@ func TestFullDatabaseDiskStoresNoFailedRequest(t *testing.T) {
 	p := pgserver.New(t, "max_wal_size=32MB", "min_wal_size=32MB")
 	t.Cleanup(p.StopAndRemove)
 	q.StoreURL = p.DatabaseURL("postgres")
-	q.Start("--workers", "2")
+	q.StartService("--workers", "2")
 	q.MustRunCLI("enqueue", "--id", "long", testrig.CommandWaitingForFile(q.Path("go"))+"; echo done")
 	pid := q.DialService().WaitJobRunning("long").PID
 	filler, err := os.Create(filepath.Join(disk, "filler"))
@@ -215,7 +218,7 @@ func TestReadOnlyDatabaseIsReportedAsLeaseFailure(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
 	q, p := newPostgresQueue(t)
-	q.Start("--workers", "2")
+	q.StartService("--workers", "2")
 	q.MustRunCLI("run", "--", "true")
 	set := func(value string) {
 		for _, sql := range []string{"ALTER SYSTEM SET default_transaction_read_only = " + value, "SELECT pg_reload_conf()"} {
@@ -247,12 +250,12 @@ func TestReadOnlyDatabaseIsReportedAsLeaseFailure(t *testing.T) {
 
 // A queue can be moved to a server and back while one of its jobs runs. The queue keeps the job, its history
 // and its outputs. After a move, a service refuses to start on the old store.
-func TestQueueMoveKeepsRunningJob(t *testing.T) {
+func TestMoveBetweenStoresKeepsRunningJob(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
 	t.Cleanup(p.StopAndRemove)
 	q := testrig.NewQueue(t, "")
-	q.Start("--workers", "2", "--keep-jobs")
+	q.StartService("--workers", "2", "--keep-jobs")
 	q.MustRunCLI("run", "--id", "before", "--", "echo", "first")
 	q.MustRunCLI("enqueue", "--id", "long", testrig.CommandWaitingForFile(q.Path("go"))+"; echo last")
 	w := q.DialService()
@@ -279,11 +282,11 @@ func TestQueueMoveKeepsRunningJob(t *testing.T) {
 	if out := q.MustRunCLI("migrate", "--to-file", url, "--json"); !strings.Contains(out, `"jobs":3,`) {
 		t.Errorf("migrate printed %s", out)
 	}
-	if err := q.TryStart(); err == nil || !strings.Contains(fmt.Sprint(err), "has moved") {
+	if err := q.TryStartService(); err == nil || !strings.Contains(fmt.Sprint(err), "has moved") {
 		t.Errorf("start with the store that has moved: %v", err)
 	}
 	q.StoreURL = p.DatabaseURL("postgres")
-	q.Start("--workers", "2", "--keep-jobs")
+	q.StartService("--workers", "2", "--keep-jobs")
 	w = q.DialService()
 	if j := w.ShowJob("long"); j.State != "processing" || j.PID != pid {
 		t.Errorf("the running job is %s with pid %d, was %d", j.State, j.PID, pid)
@@ -301,7 +304,7 @@ func TestQueueMoveKeepsRunningJob(t *testing.T) {
 	oldStore := q.StoreURL
 	q.StoreURL = ""
 	q.MustRunCLI("migrate", "--from", oldStore, "--to", "sqlite")
-	q.Start("--workers", "2")
+	q.StartService("--workers", "2")
 	if out := q.MustRunCLI("logs", "long"); !strings.HasSuffix(out, "last") {
 		t.Errorf("after the move back, the output of job long is %q", out)
 	}
@@ -318,14 +321,14 @@ func TestServiceSwitchesStoresWithoutMixingJobs(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	url := p.DatabaseURL("postgres")
 	for range 3 { // each start raises the epoch (number of the service start) above that of an empty store
-		q.Start("--workers", "2", "--keep-jobs")
+		q.StartService("--workers", "2", "--keep-jobs")
 		q.MustRunCLI("run", "--", "true")
 		if code := q.StopService(); code != 0 {
 			t.Fatalf("stopped with %d", code)
 		}
 	}
 	q.StoreURL = url
-	q.Start("--workers", "2", "--keep-jobs")
+	q.StartService("--workers", "2", "--keep-jobs")
 	if out := q.MustRunCLI("run", "--id", "there", "--", "echo", "here"); out != "here" {
 		t.Errorf("a job on the PostgreSQL server printed %q", out)
 	}
@@ -335,12 +338,12 @@ func TestServiceSwitchesStoresWithoutMixingJobs(t *testing.T) {
 		t.Fatalf("stopped with %d", code)
 	}
 	q.StoreURL = ""
-	if err := q.TryStart(); err == nil || !strings.Contains(fmt.Sprint(err), "jobs of the previous store") ||
+	if err := q.TryStartService(); err == nil || !strings.Contains(fmt.Sprint(err), "jobs of the previous store") ||
 		!strings.Contains(fmt.Sprint(err), "migrate") {
 		t.Errorf("start while a job of the other store runs: %v", err)
 	}
 	q.StoreURL = url
-	q.Start("--workers", "2", "--keep-jobs")
+	q.StartService("--workers", "2", "--keep-jobs")
 	w := q.DialService()
 	if j := w.ShowJob("long"); j.State != "processing" || j.PID != pid {
 		t.Errorf("the running job is %s with pid %d, was %d", j.State, j.PID, pid)
@@ -351,7 +354,7 @@ func TestServiceSwitchesStoresWithoutMixingJobs(t *testing.T) {
 		t.Fatalf("stopped with %d", code)
 	}
 	q.StoreURL = ""
-	q.Start("--workers", "2", "--keep-jobs")
+	q.StartService("--workers", "2", "--keep-jobs")
 	if r := q.RunCLI("show", "there"); r.ExitCode != 4 {
 		t.Errorf("show of a job of the other store: %+v", r)
 	}
@@ -363,11 +366,11 @@ func TestServiceSwitchesStoresWithoutMixingJobs(t *testing.T) {
 	q.WriteFile("end", "")
 	q.WaitUntil("it ends while no service runs", 20*time.Second, func() bool { return syscall.Kill(pid, 0) != nil })
 	q.StoreURL = url
-	if err := q.TryStart(); err == nil || !strings.Contains(fmt.Sprint(err), "jobs of the previous store") {
+	if err := q.TryStartService(); err == nil || !strings.Contains(fmt.Sprint(err), "jobs of the previous store") {
 		t.Errorf("start while the result of a job of the other store is not stored yet: %v", err)
 	}
 	q.StoreURL = ""
-	q.Start("--workers", "2", "--keep-jobs")
+	q.StartService("--workers", "2", "--keep-jobs")
 	q.MustRunCLI("wait", "--timeout", "20s", "ends")
 	if raw, err := os.ReadFile(q.Path("runs")); err != nil || string(raw) != "ran\n" {
 		t.Errorf("the file of the job contains %q, %v", raw, err)
@@ -386,14 +389,14 @@ func TestOutputsStayWhileAnotherStoreIsUsed(t *testing.T) {
 	use := func(store, id string) {
 		t.Helper()
 		q.StoreURL = store
-		q.Start("--workers", "1")
+		q.StartService("--workers", "1")
 		if logs[id] == "" {
 			q.MustRunCLI("run", "--id", id, "--", "sh", "-c", "seq 30000 | sed s/^/"+id+"/")
 			logs[id] = q.MustRunCLI("logs", id)
 		}
 		q.StopService()
 		orphan := q.WriteFile(filepath.Join("runner", "output", "99-7"), "")
-		q.Start("--workers", "1")
+		q.StartService("--workers", "1")
 		q.WaitUntil("the file without an attempt is removed", 20*time.Second, func() bool {
 			_, err := os.Stat(orphan)
 			return err != nil

@@ -19,7 +19,7 @@ func TestExceededQuotaIsTreatedAsFullDisk(t *testing.T) {
 	t.Parallel()
 	for _, fault := range []string{"EDQUOT", "EFBIG"} {
 		q := testrig.NewQueue(t, "")
-		q.Start("--workers", "2")
+		q.StartService("--workers", "2")
 		gate := q.Path("go")
 		q.MustRunCLI("enqueue", "--id", "runs", testrig.CommandWaitingForFile(gate))
 		q.DialService().WaitJobRunning("runs")
@@ -46,7 +46,7 @@ func TestExceededQuotaIsTreatedAsFullDisk(t *testing.T) {
 func TestRemovedWorkspaceParentDirIsRecreated(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	q.Start("--workers", "2")
+	q.StartService("--workers", "2")
 	q.MustRunCLI("run", "--", "true")
 	if err := os.RemoveAll(q.Path("runner/jobs")); err != nil {
 		t.Fatal(err)
@@ -61,7 +61,7 @@ func TestRemovedWorkspaceParentDirIsRecreated(t *testing.T) {
 func TestMissingReserveFileRefusesNewJobs(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	q.Start("--workers", "0")
+	q.StartService("--workers", "0")
 	q.StopService()
 	if err := os.Remove(q.Path("reserve")); err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func TestMissingReserveFileRefusesNewJobs(t *testing.T) {
 	if err := os.MkdirAll(q.Path("reserve/x"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	q.Start("--workers", "0")
+	q.StartService("--workers", "0")
 	if r := q.RunCLI("enqueue", "true"); r.ExitCode == 0 ||
 		!strings.Contains(r.Stderr, "cannot create the disk reserve for running jobs") {
 		t.Errorf("enqueue without the reserve file: %+v", r)
@@ -94,7 +94,7 @@ func TestJobsDirWritableByOthersIsRefused(t *testing.T) {
 	if err := os.Chmod(jobsDir, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	q.MustRunCLI("enqueue", "--id", "waits", "true")
 	want := jobsDir + ": other accounts can write to it (mode 777); run: chmod go-w " + jobsDir
 	for _, verb := range []string{"status", "why", "doctor"} {
@@ -133,7 +133,7 @@ func TestJobsDirCanBeAMount(t *testing.T) {
 			syscall.Unmount(jobsDir, syscall.MNT_DETACH)
 		}
 	})
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	if r := q.RunCLI("run", "--max-retries", "0", `head -c 2000000 /dev/zero >"$QUEUECTL_TMPDIR/x"`); r.ExitCode != 1 ||
 		!strings.Contains(r.Stdout+r.Stderr, "No space left") {
 		t.Errorf("a job that fills its directory: exit code %d, %s%s", r.ExitCode, r.Stdout, r.Stderr)

@@ -22,7 +22,7 @@ func TestEnqueueFollowsApplicationTransaction(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q.Start("--workers", "2")
+	q.StartService("--workers", "2")
 	q.MustRunCLI("config", "set", "store_roles", "app="+me.Username+" ghost=no-such-account shop="+me.Username+" chief="+
 		me.Username)
 	pgserver.Query(t, q.StoreURL,
@@ -122,7 +122,7 @@ func TestEnqueueFollowsApplicationTransaction(t *testing.T) {
 	// job.
 	pgserver.Query(t, q.StoreURL,
 		`INSERT INTO queuectl.submissions (role, id, spec, before) VALUES ('app', 'done', '{"command":"echo again","id":"done"}', 0)`)
-	q.Start("--workers", "2")
+	q.StartService("--workers", "2")
 	q.WaitUntil("all are taken", 20*time.Second, func() bool {
 		return pgserver.Query(t, q.StoreURL, `SELECT count(*) FROM queuectl.submissions WHERE refused IS NULL`) == "0"
 	})
@@ -156,7 +156,7 @@ func TestEnqueueBySQLFreesUsersQuota(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	q.MustRunCLI("run", "--id", "old", "head -c 60000 /dev/zero | tr '\\0' x")
 	q.MustRunCLI("config", "set", "store_roles", "app="+me.Username)
 	pgserver.Query(t, q.StoreURL,

@@ -36,7 +36,7 @@ func TestStatusReportsAnotherProgramsReadTransaction(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "failpoint")
 	q.ServiceEnv = []string{"QUEUECTL_FAILPOINTS=smallwal"}
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	w := q.DialService()
 	w.Enqueue(testrig.JSONFields{"command": "true"})
 	w.Enqueue(testrig.JSONFields{"command": "true"})

@@ -22,7 +22,7 @@ func TestResourceUnitsAreExclusive(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	file := q.WriteFile("q.toml", "workers = 8\nmax_retries = 20\n[resources.gpu]\nids = [\"a\", \"b\", \"c\", "+
 		"\"d\"]\nenv = \"CARDS\"\n[resources.disk]\ncount = 2\n")
-	q.Start("--config", file)
+	q.StartService("--config", file)
 	for need, want := range map[string]string{"gpu=5": "the job needs 5 units of the resource gpu, but only 4 exist",
 		"gp=1": `there is no resource "gp"; did you mean "gpu"?`} {
 		if r := q.RunCLI("enqueue", "--resource", need, "true"); r.ExitCode != 2 || !strings.Contains(r.Stderr, want) {
@@ -56,7 +56,7 @@ sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
 			continue
 		}
 		q.KillService()
-		q.Start("--config", file)
+		q.StartService("--config", file)
 	}
 	q.WaitUntil("all have run", testrig.TimeoutFactor*2*time.Minute,
 		func() bool { return countJobsInState(q, "completed") >= jobs })
@@ -90,7 +90,7 @@ sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
 
 // The concurrency limit and the pause of a queue survive a kill of the service. A pause with a duration ends
 // when that time is over.
-func TestQueueLimitAndPauseSurviveKill(t *testing.T) {
+func TestQueueLimitAndPauseSurviveServiceKill(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "4")
 	q.MustRunCLI("queue", "set", "one", "--concurrency", "1", "--default", "max_retries=0")
 	q.MustRunCLI("enqueue", "-Q", "one", "--cwd", q.StateDir, "--", "sh", "-c", "mkdir alone && sleep 0.1 && rmdir alone")
@@ -99,7 +99,7 @@ func TestQueueLimitAndPauseSurviveKill(t *testing.T) {
 			"mkdir alone && sleep 0.02 && rmdir alone")
 	}
 	q.KillService()
-	q.Start("--workers", "4")
+	q.StartService("--workers", "4")
 	q.WaitUntil("all jobs of queue one have run", 30*time.Second,
 		func() bool { return countJobsInState(q, "completed") == 6 })
 	if n := countJobsInState(q, "dead"); n != 0 {
@@ -108,7 +108,7 @@ func TestQueueLimitAndPauseSurviveKill(t *testing.T) {
 	q.MustRunCLI("queue", "pause", "default", "--reason", "a test")
 	q.MustRunCLI("enqueue", "--id", "waits", "true")
 	q.KillService()
-	q.Start("--workers", "4")
+	q.StartService("--workers", "4")
 	if out := q.MustRunCLI("why", "waits"); !strings.Contains(out, "queue default is paused") {
 		t.Errorf("after a restart: %s", out)
 	}
@@ -127,7 +127,7 @@ func TestQueueLimitAndPauseSurviveKill(t *testing.T) {
 	if code := q.StopService(); code != 0 {
 		t.Errorf("the service ends with %d", code)
 	}
-	q.Start("--workers", "4")
+	q.StartService("--workers", "4")
 	q.MustRunCLI("queue", "resume", "one")
 	q.WaitUntil("the jobs of the frozen queue, which the stop has requeued, run again", 10*time.Second, func() bool {
 		return q.ShowJob("busy").State == "processing" && q.ShowJob("alone").State == "processing"
@@ -150,7 +150,7 @@ func TestQueueLimitAndPauseSurviveKill(t *testing.T) {
 
 // After the reply to a pause of a queue, no job of the queue starts, not even one that was already sent to a
 // runner. With --freeze, running jobs stop too, including those that have just started.
-func TestPausedQueuesStartNothing(t *testing.T) {
+func TestPausedQueuesStartNoJobs(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.DialService()
@@ -254,7 +254,7 @@ func TestRateOverKills(t *testing.T) {
 		time.Sleep(time.Duration(seconds) * time.Second / time.Duration(kills))
 		if i%2 == 0 {
 			q.KillService()
-			q.Start("--workers", "4")
+			q.StartService("--workers", "4")
 		} else {
 			q.KillRunners()
 		}

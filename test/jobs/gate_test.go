@@ -39,7 +39,7 @@ func TestSharedLockAndRateUseOperatorsLimit(t *testing.T) {
 		t.Errorf("why says %q", got)
 	}
 	q.KillService()
-	q.Start("--workers", "4")
+	q.StartService("--workers", "4")
 	var gates []struct {
 		Key  string `json:"key"`
 		Kind string `json:"kind"`

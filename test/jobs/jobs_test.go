@@ -24,7 +24,7 @@ func retryDelays(j testrig.Job) (delays []time.Duration) {
 
 // A job that always fails, with a backoff base of 2 and 3 retries, starts at 0, 2, 6 and 14 s and is then
 // dead. It keeps the error and output of every attempt.
-func TestExponentialBackoffTimes(t *testing.T) {
+func TestExponentialBackoffDelaysRetries(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "1")
 	id := q.MustRunCLI("enqueue",
@@ -344,7 +344,7 @@ func TestEnqueuedJobsSurviveServiceStop(t *testing.T) {
 		t.Fatalf("stop: exit code %d", code)
 	}
 	q.WaitUntil("no process is left", 5*time.Second, func() bool { return len(q.RunnerPIDs()) == 0 })
-	q.Start("--workers", "0")
+	q.StartService("--workers", "0")
 	w = q.DialService()
 	drop := func(s string) string { s, _, _ = strings.Cut(s, `"queue_time_ms"`); return s }
 	if after := q.MustRunCLI("show", named, "--json"); drop(after) != drop(before) {

@@ -46,7 +46,7 @@ func TestOneWorkerFollowsSchedulingSetting(t *testing.T) {
 		t.Run(scheduling, func(t *testing.T) {
 			t.Parallel()
 			q := testrig.NewQueue(t, "")
-			q.Start("--workers", "1")
+			q.StartService("--workers", "1")
 			q.MustRunCLI("config", "set", "scheduling", scheduling)
 			for n := range lists {
 				order := q.Path("order" + strconv.Itoa(n))

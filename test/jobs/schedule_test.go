@@ -55,7 +55,7 @@ func TestScheduleCreatesJobPerOccurrence(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	q.Start("--workers", "2")
+	q.StartService("--workers", "2")
 	add := []string{"schedule", "add", "tick", "@every 1s", "--tz", "Europe/Berlin", "--env", "GREETING=hello", "--label",
 		"of=tick", "--max-retries", "0", "--json", "echo $GREETING"}
 	var added shownSchedule
@@ -127,7 +127,7 @@ func TestOverlapSettingDecidesConcurrentOccurrences(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	q.Start("--workers", "4")
+	q.StartService("--workers", "4")
 	for _, overlap := range []string{"skip", "queue", "replace"} {
 		q.MustRunCLI("schedule", "add", overlap, "@every 1s", "--overlap", overlap, "--kill-after", "1s", "sleep 60")
 	}
@@ -158,7 +158,7 @@ func TestOverlapSettingDecidesConcurrentOccurrences(t *testing.T) {
 func TestScheduleRunStartsJobImmediately(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	q.Start("--workers", "0")
+	q.StartService("--workers", "0")
 	q.MustRunCLI("schedule", "add", "nightly", "0 3 * * *", "--overlap", "queue", "--", "true")
 	var ids []string
 	q.WaitUntil("two in one second", 20*time.Second, func() bool {
@@ -178,7 +178,7 @@ func TestScheduleWhileKilled(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	q.Start("--workers", "2")
+	q.StartService("--workers", "2")
 	q.MustRunCLI("schedule", "add", "tick", "* * * * * *", "--catch-up", "all", "--overlap", "queue", "--max-retries", "0",
 		"echo run")
 	// newest returns the planned time of the newest occurrence. Counting the occurrences would not work, because `queuectl
@@ -195,7 +195,7 @@ func TestScheduleWhileKilled(t *testing.T) {
 		q.KillService()
 		killed := time.Now()
 		q.WaitUntil("an instant passes", 20*time.Second, func() bool { return time.Since(killed) > 1500*time.Millisecond })
-		q.Start("--workers", "2")
+		q.StartService("--workers", "2")
 	}
 	q.MustRunCLI("schedule", "pause", "tick")
 	s := showSchedule(q, "tick")
@@ -241,7 +241,7 @@ func TestScheduleWhileKilled(t *testing.T) {
 func TestInvalidSchedulesAreRefused(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	q.Start("--workers", "0")
+	q.StartService("--workers", "0")
 	for text, args := range map[string][]string{
 		`cron: the minute "61" is not valid; use 0 to 59`:             {"n", "61 * * * *", "--", "x"},
 		`cron: the hour "25" is not valid`:                            {"n", "0 25 * * *", "--", "x"},
@@ -293,7 +293,7 @@ func TestInvalidSchedulesAreRefused(t *testing.T) {
 func TestScheduleRequestFieldsAreFlat(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	q.Start("--workers", "0")
+	q.StartService("--workers", "0")
 	w := q.DialService()
 	defer w.Close()
 	a := w.Call("schedule.add", map[string]any{"name": "n", "cron": "0 3 * * *", "tz": "UTC", "command": "true",

@@ -9,9 +9,9 @@ import (
 )
 
 // An enqueued command runs, and its exit code and output are stored.
-func TestEchoCompletes(t *testing.T) {
+func TestEnqueuedCommandCompletes(t *testing.T) {
 	q := testrig.NewQueue(t, "")
-	q.Start("--workers", "2")
+	q.StartService("--workers", "2")
 	id := q.MustRunCLI("enqueue", "echo hello; echo warn >&2")
 	if r := q.RunCLI("wait", id); r.ExitCode != 0 {
 		t.Fatalf("wait: exit code %d: %s", r.ExitCode, r.Stderr)

@@ -79,8 +79,8 @@ func (w *browserWindow) runActions(actions ...chromedp.Action) {
 	}
 }
 
-// openPath opens a path of the page in the window, and waits for the heading.
-func (w *browserWindow) openPath(path string) {
+// openPagePath opens a path of the page in the window, and waits for the heading.
+func (w *browserWindow) openPagePath(path string) {
 	w.Helper()
 	w.runActions(chromedp.Navigate(w.pageAddress+path), chromedp.WaitVisible("main h1"))
 }
@@ -137,7 +137,7 @@ func TestPageUpdatesLiveInBrowser(t *testing.T) {
 		chromedp.WaitVisible(`button[aria-label="Pause queue chat"]`))
 
 	// The page follows the output of a running job and shows it as text, not as HTML.
-	w.openPath("/jobs/talks")
+	w.openPagePath("/jobs/talks")
 	w.waitForText("#log", "<b>line</b> 5")
 	w.runActions(chromedp.Poll(`document.querySelectorAll('#log p').length > 20`, nil))
 	var elements int
@@ -148,14 +148,14 @@ func TestPageUpdatesLiveInBrowser(t *testing.T) {
 
 	// The graph is updated: the dependant starts after its parent has ended.
 	q.MustRunCLI("enqueue", "--id", "after", "--after", "talks", "sleep 60")
-	w.openPath("/jobs/after")
+	w.openPagePath("/jobs/after")
 	w.waitForText("#deps", "talks")
 	w.waitForText("#why", "talks")
 	q.WriteFile("enough", "")
 	w.waitForText("#head", "processing")
 
 	// The statistics contain a chart and a row per queue.
-	w.openPath("/stats?since=1h")
+	w.openPagePath("/stats?since=1h")
 	w.waitForText("table", "chat")
 	var bars string
 	w.runActions(chromedp.AttributeValue(".plot .bar", "d", &bars, nil))
@@ -164,7 +164,7 @@ func TestPageUpdatesLiveInBrowser(t *testing.T) {
 	}
 
 	// Filters select jobs.
-	w.openPath("/jobs")
+	w.openPagePath("/jobs")
 	w.runActions(chromedp.SetValue(`.filter input[name=q]`, "d*"), chromedp.Submit(`.filter input[name=q]`),
 		chromedp.WaitVisible("table.list"))
 	w.waitForText("table.list", "d3")
@@ -200,7 +200,7 @@ func TestPageUpdatesLiveInBrowser(t *testing.T) {
 	// Before many jobs are cancelled, the page shows a list of these jobs.
 	q.MustRunCLI("enqueue", "--id", "later1", "--in", "1h", "true")
 	q.MustRunCLI("enqueue", "--id", "later2", "--in", "1h", "true")
-	w.openPath("/jobs?q=later*")
+	w.openPagePath("/jobs?q=later*")
 	w.runActions(chromedp.Click("#all"), chromedp.Click(`button[value=cancel]`), chromedp.WaitVisible("#go"))
 	w.waitForText("main h1", "Cancel 2 jobs?")
 	w.runActions(chromedp.Click("#go button.main"), chromedp.WaitVisible("table.list"))
@@ -209,10 +209,10 @@ func TestPageUpdatesLiveInBrowser(t *testing.T) {
 	}
 
 	// The page reports that the service has stopped. After a restart of the service, the user must sign in again.
-	w.openPath("/")
+	w.openPagePath("/")
 	q.KillService()
 	w.runActions(chromedp.WaitVisible("#gone"))
-	q.Start("--workers", "2")
+	q.StartService("--workers", "2")
 	q.MustRunCLI("web", "start", "--listen", "127.0.0.1"+w.pageAddress[strings.LastIndex(w.pageAddress, ":"):])
 	w.waitForText("#gone", "The session has ended")
 }
@@ -242,7 +242,7 @@ func TestRemovedJobsPageReportsRemoval(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.MustRunCLI("enqueue", "--id", "goes", "true")
 	w := openBrowserWindow(q)
-	w.openPath("/jobs/goes")
+	w.openPagePath("/jobs/goes")
 	q.MustRunCLI("rm", "goes")
 	w.waitForText("#gone", "no longer exists")
 }
@@ -255,7 +255,7 @@ func TestPageShowsTerminalOutputAsText(t *testing.T) {
 		`printf '\033]0;title\007\033[31m 10%%\r\033[K 50%%\033[0m'; until [ -e `+
 			q.Path("go")+` ]; do sleep 0.02; done; printf '\r\033[K100%%\n\033[?1049hscreen\033[?1049lend\n'`)
 	w := openBrowserWindow(q)
-	w.openPath("/jobs/t")
+	w.openPagePath("/jobs/t")
 	shows := func(want string) {
 		t.Helper()
 		w.runActions(chromedp.Poll(`[...document.querySelectorAll('#log p > span')].map(e => e.textContent).join('|') === '`+
@@ -265,7 +265,7 @@ func TestPageShowsTerminalOutputAsText(t *testing.T) {
 	shows(" 50%")
 	q.WriteFile("go", "")
 	shows("100%|end")
-	w.openPath("/jobs/t")
+	w.openPagePath("/jobs/t")
 	shows("100%|end")
 }
 
@@ -327,12 +327,12 @@ func TestBrowserTreatsJobDataAsText(t *testing.T) {
 	w.runActions(chromedp.Poll(`document.querySelectorAll('#log p').length > 200`, nil))
 	w.waitForText("#log", markupPayloads[1])
 	harmless("the output that is followed")
-	w.openPath("/")
+	w.openPagePath("/")
 	w.waitForText("#running", "follow")
 	harmless("the overview that is live")
 	q.WriteFile("enough", "")
 	q.RunCLI("wait", "follow")
-	w.openPath("/jobs/follow")
+	w.openPagePath("/jobs/follow")
 	w.waitForText("#log", markupPayloads[1])
 	harmless("the output of one that has ended")
 }
@@ -418,13 +418,13 @@ func TestNarrowPageShowsEssentialControls(t *testing.T) {
 	}
 }
 
-// htmlCheckerPathVariable is the environment variable with the path of the Nu HTML checker. The checker needs
+// htmlCheckerPathEnvVar is the environment variable with the path of the Nu HTML checker. The checker needs
 // Java.
-const htmlCheckerPathVariable = "QUEUECTL_VNU"
+const htmlCheckerPathEnvVar = "QUEUECTL_VNU"
 
 // The Nu HTML checker of the W3C finds no error in any page.
 func TestPagesAreValidHTML(t *testing.T) {
-	vnu := os.Getenv(htmlCheckerPathVariable)
+	vnu := os.Getenv(htmlCheckerPathEnvVar)
 	if vnu == "" {
 		skip.MissingRequirement(t, "vnu", "needs the Nu HTML checker and Java; .ci/run installs them")
 	}
@@ -447,12 +447,12 @@ func TestPagesAreValidHTML(t *testing.T) {
 	}
 }
 
-// axeCorePathVariable is the environment variable with the path of axe-core, a checker for accessibility.
-const axeCorePathVariable = "QUEUECTL_AXE"
+// axeCorePathEnvVar is the environment variable with the path of axe-core, a checker for accessibility.
+const axeCorePathEnvVar = "QUEUECTL_AXE"
 
 // Every page is accessible to users with impaired vision or without a pointer: axe-core finds no violation.
 func TestPagesAreAccessible(t *testing.T) {
-	axe, err := os.ReadFile(os.Getenv(axeCorePathVariable))
+	axe, err := os.ReadFile(os.Getenv(axeCorePathEnvVar))
 	if err != nil {
 		skip.MissingRequirement(t, "axe", "needs axe-core; .ci/run installs it")
 	}

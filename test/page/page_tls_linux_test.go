@@ -166,7 +166,7 @@ func TestPageListensOnUnixSocket(t *testing.T) {
 	os.Remove(q.Path("page"))
 	q.WaitUntil("the socket exists again", 20*time.Second, answers)
 	q.KillService()
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	q.MustRunCLI("web", "start", "--listen", "unix:"+q.Path("page"))
 	if !answers() {
 		t.Error("after a kill and a restart the socket does not answer")
@@ -212,7 +212,7 @@ func TestPageListensOnSystemdSockets(t *testing.T) {
 	}
 	defer f.Close()
 	q.WebPageSockets = append(q.WebPageSockets, f)
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	answers := func(what string) {
 		t.Helper()
 		for _, address := range addresses {
@@ -248,7 +248,7 @@ func TestPageListensOnSystemdSockets(t *testing.T) {
 	}
 	answers("without TLS again")
 	q.KillService()
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	answers("after a kill")
 }
 

@@ -20,13 +20,13 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// linkSecret returns the secret in a sign-in link that `queuectl web open` has printed. It also makes the
+// signInLinkSecret returns the secret in a sign-in link that `queuectl web open` has printed. It also makes the
 // browser use the host name of the link for later requests.
-func linkSecret(b *testrig.Browser, openOutput string) (secret string) {
+func signInLinkSecret(b *testrig.Browser, webOpenOutput string) (secret string) {
 	b.Helper()
-	u, err := url.Parse(openOutput)
+	u, err := url.Parse(webOpenOutput)
 	if err != nil || u.Path != "/open" || u.Query().Get("link") == "" || !strings.HasSuffix(u.Hostname(), ".localhost") {
-		b.Fatalf("the link is %q, %v", openOutput, err)
+		b.Fatalf("the link is %q, %v", webOpenOutput, err)
 	}
 	b.LinkHostPort = u.Host
 	return u.Query().Get("link")
@@ -35,7 +35,7 @@ func linkSecret(b *testrig.Browser, openOutput string) (secret string) {
 // signIn signs the browser in with a new link.
 func signIn(b *testrig.Browser) {
 	b.Helper()
-	secret := linkSecret(b, b.MustRunCLI("web", "open"))
+	secret := signInLinkSecret(b, b.MustRunCLI("web", "open"))
 	got := b.SendRequest("POST", "/open", "link="+secret)
 	if got.StatusCode != http.StatusSeeOther || got.Header.Get("Location") != "/" {
 		b.Fatalf("a link gets %+v", got)
@@ -79,7 +79,7 @@ func TestSignInLinkOpensOneSession(t *testing.T) {
 	if one, other := q.MustRunCLI("web", "open"), q.MustRunCLI("web", "open"); one[:20] == other[:20] {
 		t.Errorf("two links have the same host name, so one session can read the cookies of the other: %s, %s", one, other)
 	}
-	secret := linkSecret(b, q.MustRunCLI("web", "open"))
+	secret := signInLinkSecret(b, q.MustRunCLI("web", "open"))
 	for range 2 { // a link preview fetches the page of the link, and the link must still work afterwards
 		if got := b.SendRequest("GET", "/open?link="+secret, ""); got.StatusCode != http.StatusOK ||
 			got.Header.Get("Set-Cookie") != "" {
@@ -121,7 +121,7 @@ func TestSignInLinkOpensOneSession(t *testing.T) {
 		}
 	}
 	q.KillService()
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	b.ServerAddress = q.MustRunCLI("web", "start", "--listen", "127.0.0.1:0")
 	if got := b.SendRequest("GET", "/", ""); got.StatusCode != http.StatusUnauthorized {
 		t.Errorf("a session outlives its service: %d", got.StatusCode)

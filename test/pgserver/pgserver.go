@@ -152,8 +152,8 @@ func (s *Server) Kill() {
 func (s *Server) SetFrozen(frozen bool) { setServerFrozen(s.cmd, frozen) }
 
 // DatabaseURL returns the URL of a database of the server.
-func (s *Server) DatabaseURL(database string) string {
-	return fmt.Sprintf("postgres:///%s?host=%s&port=%d&user=queuectl", database, s.Dir, s.Port)
+func (s *Server) DatabaseURL(databaseName string) string {
+	return fmt.Sprintf("postgres:///%s?host=%s&port=%d&user=queuectl", databaseName, s.Dir, s.Port)
 }
 
 // SocketPath returns the path of the server's socket.
@@ -207,11 +207,11 @@ func (s *Server) Promote(t testing.TB) {
 }
 
 // AllowNetwork permits connections from a network.
-func (s *Server) AllowNetwork(t testing.TB, network string) {
+func (s *Server) AllowNetwork(t testing.TB, networkCIDR string) {
 	t.Helper()
 	f, err := os.OpenFile(filepath.Join(s.dataDir(), "pg_hba.conf"), os.O_APPEND|os.O_WRONLY, 0)
 	if err == nil {
-		_, err = fmt.Fprintf(f, "host all all %s trust\n", network)
+		_, err = fmt.Fprintf(f, "host all all %s trust\n", networkCIDR)
 		err = errors.Join(err, f.Close())
 	}
 	if err != nil {
@@ -233,7 +233,7 @@ func (s *Server) BackendPIDs(t testing.TB) (pids []int) {
 
 // StartPooler starts the connection pooler PgBouncer, which may choose another connection for each transaction.
 // It returns the URL of a database behind the pooler. It skips the test if PgBouncer is not installed.
-func (s *Server) StartPooler(t testing.TB, database string) (url string) {
+func (s *Server) StartPooler(t testing.TB, databaseName string) (url string) {
 	t.Helper()
 	bin, err := exec.LookPath("pgbouncer")
 	if err != nil {
@@ -272,7 +272,7 @@ logfile = %s/log
 		cmd.Process.Kill()
 		cmd.Wait()
 	})
-	url = fmt.Sprintf("postgres:///%s?host=%s&port=6432&user=queuectl&pool_mode=transaction", database, dir)
+	url = fmt.Sprintf("postgres:///%s?host=%s&port=6432&user=queuectl&pool_mode=transaction", databaseName, dir)
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		out, err := TryQuery(strings.TrimSuffix(url, "&pool_mode=transaction"), "SELECT 1")
 		if err == nil {

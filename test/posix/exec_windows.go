@@ -22,7 +22,7 @@ import (
 type programCall struct {
 	args           []string
 	env            []string
-	dir            string // working directory; "" means that of this process
+	workDir        string // working directory; "" means that of this process
 	stdin          io.Reader
 	stdout, stderr io.Writer
 }
@@ -44,10 +44,10 @@ func (c *programCall) exitStatus(err error) int {
 // resolvePath returns the path of a file that an argument names. A relative name is relative to the working directory
 // of the call.
 func (c *programCall) resolvePath(name string) string {
-	if c.dir == "" || filepath.IsAbs(name) {
+	if c.workDir == "" || filepath.IsAbs(name) {
 		return name
 	}
-	return filepath.Join(c.dir, name)
+	return filepath.Join(c.workDir, name)
 }
 
 // openInput opens a file for reading. The name "-" means standard input. The names /dev/null and /dev/zero have the
@@ -77,7 +77,7 @@ var backgroundProcesses []*exec.Cmd // processes that run in the background
 // executeShellCommand runs a command that is not a builtin of the interpreter.
 func executeShellCommand(ctx context.Context, args []string) error {
 	h := interp.HandlerCtx(ctx)
-	c := &programCall{args: args[1:], dir: h.Dir, stdin: h.Stdin, stdout: h.Stdout, stderr: h.Stderr}
+	c := &programCall{args: args[1:], workDir: h.Dir, stdin: h.Stdin, stdout: h.Stdout, stderr: h.Stderr}
 	allVariables := args[0] == subshellCommand || args[0] == backgroundCommand && len(args) > 2 && args[1] == "sh"
 	h.Env.Each(func(name string, v expand.Variable) bool {
 		if v.IsSet() && v.Kind == expand.String && (v.Exported || allVariables) {
@@ -103,7 +103,7 @@ func exitCodeError(code int) error {
 	return interp.ExitStatus(code)
 }
 
-// executeProgram runs an internal command (see rewriteForks) or a program, and returns its exit code.
+// executeProgram runs an internal command (see rewriteForksToProcesses) or a program, and returns its exit code.
 func (c *programCall) executeProgram(programName string) int {
 	switch programName {
 	case backgroundCommand:
@@ -160,7 +160,7 @@ func (c *programCall) startProgram(name string, args []string) (*exec.Cmd, int) 
 	path, err := os.Executable()
 	if standard := name == base || strings.HasPrefix(name, "/bin/") || strings.HasPrefix(name, "/usr/bin/"); !standard ||
 		programsByName[base] == nil && base != "sh" {
-		path, err = interp.LookPathDir(c.dir, expand.ListEnviron(c.env...), name)
+		path, err = interp.LookPathDir(c.workDir, expand.ListEnviron(c.env...), name)
 	}
 	if err != nil {
 		fmt.Fprintf(c.stderr, "/bin/sh: 1: %s: not found\n", name)
@@ -168,7 +168,7 @@ func (c *programCall) startProgram(name string, args []string) (*exec.Cmd, int) 
 	}
 	cmd := exec.Command(path, args...)
 	cmd.Args[0] = base
-	cmd.Env, cmd.Dir = append(c.env, heldFileHandleVariable+"="+strconv.FormatUint(uint64(heldFileHandle()), 10)), c.dir
+	cmd.Env, cmd.Dir = append(c.env, heldFileHandleEnvVar+"="+strconv.FormatUint(uint64(heldFileHandle()), 10)), c.workDir
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.stdin, underlyingFile(c.stdout), underlyingFile(c.stderr)
 	if h := heldFileHandle(); h != 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{AdditionalInheritedHandles: []syscall.Handle{h}}
@@ -186,13 +186,13 @@ func (c *programCall) startProgram(name string, args []string) (*exec.Cmd, int) 
 	return cmd, 0
 }
 
-// heldFileHandleVariable is the environment variable with the handle of an open file. The program "hold" of this
+// heldFileHandleEnvVar is the environment variable with the handle of an open file. The program "hold" of this
 // package opens the file, and its descendants inherit the handle.
-const heldFileHandleVariable = "QUEUECTL_TEST_HELD"
+const heldFileHandleEnvVar = "QUEUECTL_TEST_HELD"
 
-// heldFileHandle returns the file handle that heldFileHandleVariable contains, or 0 if the variable is not set.
+// heldFileHandle returns the file handle that heldFileHandleEnvVar contains, or 0 if the variable is not set.
 func heldFileHandle() syscall.Handle {
-	n, err := strconv.ParseUint(os.Getenv(heldFileHandleVariable), 10, 64)
+	n, err := strconv.ParseUint(os.Getenv(heldFileHandleEnvVar), 10, 64)
 	if err != nil {
 		return 0
 	}
@@ -206,7 +206,7 @@ func holdFileOpen(c *programCall) int {
 	if err != nil {
 		return c.printError(err)
 	}
-	os.Setenv(heldFileHandleVariable, strconv.FormatUint(uint64(h), 10))
+	os.Setenv(heldFileHandleEnvVar, strconv.FormatUint(uint64(h), 10))
 	return 0
 }
 
@@ -252,12 +252,12 @@ func (a appendFile) Write(p []byte) (int, error) {
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
-		os.Exit(exitWriteFailed)
+		os.Exit(exitCodeWriteFailed)
 	}
 	return len(p), nil
 }
 
-const exitWriteFailed = 97 // the exit code of a program whose write to a file has failed
+const exitCodeWriteFailed = 97 // the exit code of a program whose write to a file has failed
 
 // underlyingFile returns the os.File of an appendFile, because a process cannot inherit an appendFile. It returns
 // any other writer unchanged.

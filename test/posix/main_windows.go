@@ -95,9 +95,9 @@ func (c *programCall) interpretScript(script string, exitOnError bool, args []st
 		c.printError(err)
 		return 2
 	}
-	rewriteForks(file)
+	rewriteForksToProcesses(file)
 	options := []interp.RunnerOption{
-		interp.Env(expand.ListEnviron(c.env...)), interp.StdIO(c.stdin, c.stdout, c.stderr), interp.Dir(c.dir),
+		interp.Env(expand.ListEnviron(c.env...)), interp.StdIO(c.stdin, c.stdout, c.stderr), interp.Dir(c.workDir),
 		interp.CallHandler(replaceBuiltins), interp.OpenHandler(openRedirection),
 		interp.ExecHandlers(func(interp.ExecHandlerFunc) interp.ExecHandlerFunc { return executeShellCommand }),
 	}
@@ -124,7 +124,7 @@ func (c *programCall) interpretScript(script string, exitOnError bool, args []st
 	return 0
 }
 
-// These constants are internal commands that rewriteForks puts into a script.
+// These constants are internal commands that rewriteForksToProcesses puts into a script.
 const (
 	backgroundCommand          = "\x00background" // starts the command and does not wait for it
 	subshellCommand            = "\x00subshell"   // runs a text in a separate shell
@@ -134,9 +134,9 @@ const (
 	killCommand                = "\x00kill"       // ends processes
 )
 
-// rewriteForks changes a script so that background commands and subshells run in processes, as in POSIX. The
+// rewriteForksToProcesses changes a script so that background commands and subshells run in processes, as in POSIX. The
 // shell interpreter would run them in goroutines.
-func rewriteForks(file *syntax.File) {
+func rewriteForksToProcesses(file *syntax.File) {
 	syntax.Walk(file, func(n syntax.Node) bool {
 		switch n := n.(type) {
 		case *syntax.Stmt:

@@ -232,7 +232,7 @@ func env(c *programCall) int {
 		return c.runProgram(c.args[0], c.args[1:]...)
 	}
 	for _, v := range c.env {
-		if !strings.HasPrefix(v, heldFileHandleVariable+"=") {
+		if !strings.HasPrefix(v, heldFileHandleEnvVar+"=") {
 			fmt.Fprintln(c.stdout, v)
 		}
 	}

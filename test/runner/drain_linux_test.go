@@ -46,7 +46,7 @@ func TestDrainNamesJobThatSuspendedRunnerMayStart(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.NewQueue(t, "failpoint")
 	q.ServiceEnv = []string{"QUEUECTL_FAILPOINTS=attempt-noted=wait:" + q.Path("go")}
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	w := q.DialService()
 	id := w.Enqueue(testrig.JSONFields{"command": "echo started"})
 	q.WaitUntil("its attempt is noted", 10*time.Second, func() bool { return q.CountStartedAttempts() == 1 })
@@ -59,7 +59,7 @@ func TestDrainNamesJobThatSuspendedRunnerMayStart(t *testing.T) {
 		}
 		if when == "at first" {
 			q.KillService()
-			q.Start("--workers", "1")
+			q.StartService("--workers", "1")
 		}
 	}
 	q.WriteFile("go", "")

@@ -79,7 +79,7 @@ func TestHungRunnerDelaysOnlyItsJobs(t *testing.T) {
 	}
 	q.KillService()
 	started := time.Now()
-	if q.Start("--workers", "2"); time.Since(started) > 3*time.Second {
+	if q.StartService("--workers", "2"); time.Since(started) > 3*time.Second {
 		t.Errorf("the next service was ready after %v", time.Since(started))
 	}
 	if got := q.RunCLIWithin(10*time.Second, "logs", id); got.ExitCode != 3 || !strings.Contains(got.Stderr, names) {
@@ -151,7 +151,7 @@ func TestHungRunnersJobContinuesAfterServiceRestart(t *testing.T) {
 	w.WaitJobRunning(id)
 	_, thaw := suspendRunner(q)
 	q.KillService()
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	thaw()
 	q.WriteFile("go", "")
 	if j := q.DialService().WaitJobEnded(id); j.State != "completed" || j.Output != "up\nend\n" ||
@@ -190,7 +190,7 @@ func TestServiceStopEndsHungRunner(t *testing.T) {
 			return syscall.Kill(p, 0) == syscall.ESRCH
 		})
 	}
-	q.Start("--workers", "0")
+	q.StartService("--workers", "0")
 	w = q.DialService()
 	if j := w.ShowJob(id); j.State != "pending" || j.Attempts != 0 || len(j.AttemptHistory) != 1 ||
 		j.AttemptHistory[0].Reason != "stopped" {
@@ -208,7 +208,7 @@ func TestHungRunnerDelaysNoServiceStart(t *testing.T) {
 	w.WaitJobRunning(w.Enqueue(testrig.JSONFields{"command": "echo up; exec sleep 600"}))
 	suspendRunner(q)
 	q.KillService()
-	q.Start("--workers", "2")
+	q.StartService("--workers", "2")
 	started := time.Now()
 	q.DialService().WaitJobEnded(q.DialService().Enqueue(testrig.JSONFields{"command": "true"}))
 	if elapsed := time.Since(started); elapsed > 5*time.Second {
@@ -228,7 +228,7 @@ func TestHungRunnersUnstartedJobRunsInAnotherRunner(t *testing.T) {
 	sent := w.Enqueue(testrig.JSONFields{"command": "echo other"})
 	q.WaitUntil("the job is sent", 10*time.Second, func() bool { return q.CountReservedJobs() == 1 })
 	q.KillService()
-	q.Start("--workers", "2")
+	q.StartService("--workers", "2")
 	w = q.DialService()
 	if j := w.WaitJobEnded(sent); j.Output != "other\n" || len(j.AttemptHistory) != 1 {
 		t.Errorf("the job that was sent: %+v", j)
@@ -292,7 +292,7 @@ func TestServiceSurvivesRunnersThatDieAtStart(t *testing.T) {
 			}
 			killed <- len(seen)
 		}()
-		q.Start("--workers", "1")
+		q.StartService("--workers", "1")
 		w := q.DialService()
 		if j := w.WaitJobEnded(w.Enqueue(testrig.JSONFields{"command": "echo hi", "max_retries": 9})); j.Output != "hi\n" {
 			t.Errorf("round %d: job %+v", n, j)
@@ -337,7 +337,7 @@ func TestDamagedRunnerDirLeavesNoJobProcesses(t *testing.T) {
 				if dies {
 					syscall.Kill(runner, syscall.SIGKILL)
 				}
-				q.Start("--workers", "1")
+				q.StartService("--workers", "1")
 				w = q.DialService()
 				attempts := 2
 				if !dies && (name == "boot id" || name == "table") {
@@ -364,9 +364,9 @@ func TestAttemptWithoutJournalEntryIsLost(t *testing.T) {
 	q := testrig.NewQueue(t, "failpoint")
 	t.Parallel()
 	q.ServiceEnv = []string{"QUEUECTL_FAILPOINTS=nojournal"}
-	q.Start("--workers", "4")
+	q.StartService("--workers", "4")
 	w := q.DialService()
-	specs := copySpec(40, testrig.JSONFields{"command": "head -c 200000 /dev/zero; echo $QUEUECTL_JOB_ID >>" +
+	specs := repeatSpec(40, testrig.JSONFields{"command": "head -c 200000 /dev/zero; echo $QUEUECTL_JOB_ID >>" +
 		q.Path("ran") + "; " + q.WaitForFileCommand("go"), "on_lost": "dead"})
 	hold := w.Enqueue(testrig.JSONFields{"command": "echo up; " + q.WaitForFileCommand("never")})
 	w.WaitJobRunning(hold)
@@ -389,7 +389,7 @@ func TestAttemptWithoutJournalEntryIsLost(t *testing.T) {
 	if len(files()) < owned()+2 {
 		t.Error("the killed runner left no orphaned output")
 	}
-	q.Start("--workers", "2")
+	q.StartService("--workers", "2")
 	w = q.DialService()
 	starts := map[string]int{}
 	for _, id := range ids {
@@ -441,7 +441,7 @@ func TestConcurrentSettingChangesAllApply(t *testing.T) {
 			t.Errorf("priority was %s before the reload and is %s after it", before, after)
 		}
 		q.KillService()
-		q.Start("--workers", "2")
+		q.StartService("--workers", "2")
 		if got := strings.Contains(q.MustRunCLI("status"), "drain"); got != drains {
 			t.Errorf("before the restart drain was %t, after it %t", drains, got)
 		}
@@ -461,7 +461,7 @@ func TestServiceStopEndsRunnersNewerThanDatabase(t *testing.T) {
 	pid := w.WaitJobRunning(id).PID
 	for range 3 { // each start raises the epoch (number of the service start) in the database
 		q.KillService()
-		q.Start("--workers", "1")
+		q.StartService("--workers", "1")
 	}
 	q.KillService()
 	// The file "initialized" records how new the database was. Remove this file too. Otherwise the service
@@ -476,7 +476,7 @@ func TestServiceStopEndsRunnersNewerThanDatabase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := q.TryStart("--workers", "1"); err == nil {
+	if err := q.TryStartService("--workers", "1"); err == nil {
 		t.Fatal("a service started on a database that is older than its runner")
 	}
 	log := q.ServiceLog.String()
@@ -488,7 +488,7 @@ func TestServiceStopEndsRunnersNewerThanDatabase(t *testing.T) {
 		t.Fatalf("service stop --runners: %+v", got)
 	}
 	q.WaitUntil("the job is gone", 5*time.Second, func() bool { return unix.Kill(pid, 0) == unix.ESRCH })
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	j := q.DialService().WaitJobEnded(q.DialService().Enqueue(testrig.JSONFields{"command": "echo hi"}))
 	if j.Output != "hi\n" {
 		t.Errorf("the job after service stop --runners: %+v", j)
@@ -512,14 +512,14 @@ func TestTruncatedDatabaseIsRefused(t *testing.T) {
 	if err := os.Truncate(wal, walInfo.Size()); err != nil {
 		t.Fatal(err)
 	}
-	if err := q.TryStart("--workers", "1"); err == nil || q.ServiceCmd.ProcessState.ExitCode() != 74 ||
+	if err := q.TryStartService("--workers", "1"); err == nil || q.ServiceCmd.ProcessState.ExitCode() != 74 ||
 		!strings.Contains(q.ServiceLog.String(), "acknowledged changes") {
 		t.Errorf("on a database that has lost its end: %v, %v", q.ServiceCmd.ProcessState, err)
 	}
 	if err := os.Remove(q.Path("initialized")); err != nil {
 		t.Fatal(err)
 	}
-	if err := q.TryStart("--workers", "1"); err == nil {
+	if err := q.TryStartService("--workers", "1"); err == nil {
 		t.Error("a service started on a database that has lost its end")
 	}
 	log := q.ServiceLog.String()
@@ -534,7 +534,7 @@ func TestTruncatedDatabaseIsRefused(t *testing.T) {
 	if got := q.RunCLI("service", "stop", "--runners"); got.ExitCode != 0 {
 		t.Fatalf("service stop --runners: %+v", got)
 	}
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 }
 
 // If the service is killed while a client sends a file of jobs, no job is stored and the client reports that no job was
@@ -560,7 +560,7 @@ func TestServiceKillDuringFileEnqueueStoresNothing(t *testing.T) {
 			q.WaitUntil("a part is stored", 20*time.Second,
 				func() bool { return q.QueryDatabaseInt(`SELECT count(*) FROM frames`) > 0 })
 			q.KillService()
-			q.Start("--workers", "0")
+			q.StartService("--workers", "0")
 			in.Write([]byte(lines)) // this fails if the client has already ended
 			in.Close()
 			cmd.Wait()

@@ -64,7 +64,7 @@ func startServiceWithLimits(q *testrig.Queue, ulimitCommands string) error {
 	if err := os.WriteFile(q.ClientPath, []byte(script), 0o755); err != nil {
 		q.Fatal(err)
 	}
-	return q.TryStart("--workers", "2")
+	return q.TryStartService("--workers", "2")
 }
 
 // If a resource limit of the service is so low that the service would fail later, it does not start, and the error
@@ -140,7 +140,7 @@ func TestServiceFileSizeLimitRefusesNewJobs(t *testing.T) {
 	}
 	refused := ""
 	q.WaitUntil("a new job is refused", 60*time.Second, func() bool {
-		a := w.Call("enqueue.batch", testrig.JSONFields{"jobs": copySpec(20,
+		a := w.Call("enqueue.batch", testrig.JSONFields{"jobs": repeatSpec(20,
 			testrig.JSONFields{"command": ": " + strings.Repeat("x", 50_000), "delay": "1h"}), "commit": true})
 		if a.Error != nil {
 			refused = fmt.Sprint(*a.Error)
@@ -176,7 +176,7 @@ func TestSlowFsyncDelaysNoCancel(t *testing.T) {
 	testrig.SkipIfShort(t)
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	q := testrig.NewQueue(t, "")
-	q.Start("--workers", "2")
+	q.StartService("--workers", "2")
 	running := q.MustRunCLI("enqueue", "sleep 100")
 	q.WaitUntil("the job runs", 10*time.Second, func() bool { return q.ShowJob(running).State == "processing" })
 	pid := q.ShowJob(running).PID
@@ -204,7 +204,7 @@ func TestReadOnlyDiskStopsServiceButNotJobs(t *testing.T) {
 	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
 	q := testrig.NewQueue(t, "")
 	disk := q.MountQueueDisk("64M")
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	jobID := q.MustRunCLI("enqueue", "true")
 	q.MustRunCLI("wait", jobID)
 	// The option "abort" makes the file system read-only, as happens when ext4 finds an error.
@@ -231,7 +231,7 @@ func TestReadOnlyDiskStopsServiceButNotJobs(t *testing.T) {
 	if out, err := exec.Command("mount", "-o", "loop", image, disk).CombinedOutput(); err != nil {
 		t.Fatalf("mount again: %v\n%s", err, out)
 	}
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	if j := q.ShowJob(jobID); j.State != "completed" {
 		t.Errorf("after the disk is mounted again, the job is %s", j.State)
 	}
@@ -248,7 +248,7 @@ func TestStatusReportsFrozenDisk(t *testing.T) {
 	skip.UnlessProgram(t, "fsfreeze", "needs fsfreeze; .ci/run installs it")
 	q := testrig.NewQueue(t, "")
 	disk := q.MountQueueDisk("64M")
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	q.MustRunCLI("run", "--", "true")
 	freeze := func(option string) {
 		if out, err := exec.Command("fsfreeze", option, disk).CombinedOutput(); err != nil {
@@ -305,7 +305,7 @@ func TestMemoryLimitAppliesPerProcessWithoutCgroups(t *testing.T) {
 func TestUnenforcedJobLimitsAreReported(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	q.Start("--workers", "0")
+	q.StartService("--workers", "0")
 	file := filepath.Join(t.TempDir(), "jobs")
 	if err := os.WriteFile(file, []byte(`{"command":"true","memory":"64M"}`+"\n"+`{"command":"true","cpus":1,"nice":3}`+
 		"\n"), 0o600); err != nil {

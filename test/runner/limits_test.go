@@ -14,7 +14,7 @@ import (
 // the interrupted request is stored completely or not at all.
 func TestDisconnectedEnqueueLeavesNoPartialJob(t *testing.T) {
 	q := testrig.NewQueue(t, "")
-	q.Start("--workers", "0")
+	q.StartService("--workers", "0")
 	for i := range 50 {
 		c, err := testrig.DialService(q.StateDir)
 		if err != nil {

@@ -193,7 +193,7 @@ func TestLogsFollowQueuePrintsEachAttemptOnce(t *testing.T) {
 		" ]; do sleep 0.02; done; echo three; [ $QUEUECTL_ATTEMPT = 2 ]")
 	q.WaitUntil("the job has printed", 10*time.Second,
 		func() bool { return w.WaitJobRunning("runs").Output == "up\ntwo\n" })
-	lines, end := q.StartFollowCommand("logs", "-f", "--queue", "a", "-n", "1")
+	lines, end := q.StartPrintingCommand("logs", "-f", "--queue", "a", "-n", "1")
 	next := func(want string) {
 		t.Helper()
 		if !lines.Scan() || lines.Text() != want {

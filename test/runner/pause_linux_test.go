@@ -29,9 +29,9 @@ var forkingTreeCommands = []string{
 	`trap '' HUP TERM; for i in 1 2 3 4 5 6 7 8; do (while :; do (:); done) & done; wait`,
 }
 
-// pauseRounds returns how often the test pauses process trees: the value of QUEUECTL_PAUSES, by default 20,
+// pauseRoundCount returns how often the test pauses process trees: the value of QUEUECTL_PAUSES, by default 20,
 // or 5 in short mode.
-func pauseRounds(t *testing.T) int {
+func pauseRoundCount(t *testing.T) int {
 	n, err := strconv.Atoi(os.Getenv("QUEUECTL_PAUSES"))
 	if err != nil && os.Getenv("QUEUECTL_PAUSES") != "" {
 		t.Fatal(err)
@@ -58,9 +58,9 @@ func TestPausedForkingTreesStop(t *testing.T) {
 // a paused tree. Otherwise, a control group stops the tree, and no process may be stopped by a signal.
 func checkPauseStopsTrees(t *testing.T, q *testrig.Queue, stoppedBySignal bool) {
 	t.Parallel()
-	q.Start("--workers", "2")
+	q.StartService("--workers", "2")
 	w := q.DialService()
-	rounds, longest := pauseRounds(t), time.Duration(0)
+	rounds, longest := pauseRoundCount(t), time.Duration(0)
 	for n := range rounds {
 		id := fmt.Sprintf("p%d", n)
 		w.Enqueue(testrig.JSONFields{"id": id, "command": forkingTreeCommands[n%len(forkingTreeCommands)],
@@ -172,11 +172,11 @@ func newQueueWithCgroups(t *testing.T) *testrig.Queue {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		service := filepath.Join(dir, testrig.ProgramFiles[1])
-		testrig.CopyProgram(t, filepath.Join(filepath.Dir(q.ClientPath), testrig.ProgramFiles[1]), service)
+		service := filepath.Join(dir, testrig.ProgramFileNames[1])
+		testrig.CopyProgram(t, filepath.Join(filepath.Dir(q.ClientPath), testrig.ProgramFileNames[1]), service)
 		script := fmt.Sprintf("#!/bin/sh\ncase $1 in\nrunner) mkdir %[1]s/$$ && echo $$ >%[1]s/$$/cgroup.procs && exec "+
 			"%[2]s \"$@\" --delegated ;;\nserve) exec %[3]s \"$@\" ;;\nesac\nexec %[2]s \"$@\"\n", group, q.ClientPath, service)
-		q.ClientPath = filepath.Join(dir, testrig.ProgramFiles[0])
+		q.ClientPath = filepath.Join(dir, testrig.ProgramFileNames[0])
 		if err := os.WriteFile(q.ClientPath, []byte(script), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -220,7 +220,7 @@ func TestEndedPausedJobIsResumedFirst(t *testing.T) {
 			q := queue(t)
 			t.Parallel()
 			q.ServiceEnv = []string{"QUEUECTL_STOP_TIMEOUT=100ms"}
-			q.Start("--workers", "1")
+			q.StartService("--workers", "1")
 			w := q.DialService()
 			line := `trap "echo saved; exit 7" TERM; echo up; while :; do sleep 0.01; done`
 			for _, c := range []struct {
@@ -238,7 +238,7 @@ func TestEndedPausedJobIsResumedFirst(t *testing.T) {
 				}
 				if c.verb == "stop" {
 					q.StopService()
-					q.Start("--workers", "1")
+					q.StartService("--workers", "1")
 				} else {
 					q.MustRunCLI(append(strings.Fields(c.verb), id)...)
 				}

@@ -20,13 +20,13 @@ func tickingCommand(q *testrig.Queue, id string) string {
 }
 
 // bytesWrittenByProcesses returns how many bytes the child and the main process have written.
-func bytesWrittenByProcesses(q *testrig.Queue, id string) (n [2]int64) {
+func bytesWrittenByProcesses(q *testrig.Queue, id string) (childAndMainBytes [2]int64) {
 	for i, name := range []string{id + "-child", id + "-main"} {
 		if info, err := os.Stat(q.Path(name)); err == nil {
-			n[i] = info.Size()
+			childAndMainBytes[i] = info.Size()
 		}
 	}
-	return n
+	return childAndMainBytes
 }
 
 // waitUntilTicking waits until both processes of the job have written at least one more byte.
@@ -50,8 +50,8 @@ func checkNotTicking(q *testrig.Queue, id string) {
 	}
 }
 
-// waitElapsed waits until the given duration has passed since a time.
-func waitElapsed(q *testrig.Queue, since time.Time, duration time.Duration) {
+// waitUntilElapsed waits until the given duration has passed since a time.
+func waitUntilElapsed(q *testrig.Queue, since time.Time, duration time.Duration) {
 	q.WaitUntil("time passes", duration+time.Second, func() bool { return time.Since(since) > duration })
 }
 
@@ -88,7 +88,7 @@ func TestPausedJobRunsOnlyAfterResume(t *testing.T) {
 	q.MustRunCLI("pause", "a") // pausing a paused job again is not an error
 	q.KillService()
 	checkNotTicking(q, "a")
-	q.Start("--workers", "2")
+	q.StartService("--workers", "2")
 	checkNotTicking(q, "a")
 	if got := q.ShowJobPause("a"); got != first || q.ShowJob("a").PID != pid {
 		t.Errorf("after a crash of the service: %+v, was %+v", got, first)
@@ -131,7 +131,7 @@ func TestPausedTimeDoesNotCountForTimeouts(t *testing.T) {
 	})
 	q.MustRunCLI("pause", "timeout_ms", "idle_timeout")
 	started := time.Now()
-	waitElapsed(q, started, 2*limit)
+	waitUntilElapsed(q, started, 2*limit)
 	for _, id := range []string{"timeout_ms", "idle_timeout"} {
 		if got := q.ShowJobPause(id); got.State != "processing" {
 			t.Errorf("%s: %s while it was paused", id, got.State)
@@ -235,7 +235,7 @@ func TestPauseAllStopsEveryJob(t *testing.T) {
 		}
 		if round == 0 {
 			q.KillService()
-			q.Start("--workers", "3")
+			q.StartService("--workers", "3")
 		}
 	}
 	if st := q.ShowJobPause("b"); all.PausedBy == "" || st != all {
@@ -278,7 +278,7 @@ func TestServiceStopDoesNotWaitForPausedJobs(t *testing.T) {
 	if code := q.StopService(); code != 0 || time.Since(started) > 20*time.Second {
 		t.Errorf("exit code %d after %v; stop_timeout is 30s", code, time.Since(started))
 	}
-	q.Start("--workers", "2")
+	q.StartService("--workers", "2")
 	a, b := q.ShowJob("a"), q.ShowJob("b")
 	if a.State != "held" || a.Reason != "stopped" || b.State != "pending" {
 		t.Errorf("a is %s (%s), b %s (%s); want held (stopped) and pending", a.State, a.Reason, b.State, b.Error)

@@ -66,7 +66,7 @@ func TestSuspectJobOutlivesService(t *testing.T) {
 	})
 	pid := q.ShowJob("a").PID
 	q.KillService()
-	q.Start("--workers", "4")
+	q.StartService("--workers", "4")
 	q.MustRunCLI("run", "--id", "b", "echo $QUEUECTL_WORKER")
 	if j := q.ShowJob("a"); j.PID != pid || !testrig.IsProcessAlive(pid) {
 		t.Errorf("the suspect: %+v", j)

@@ -39,7 +39,7 @@ func TestRunnerEndsWhenItsDirIsRemoved(t *testing.T) {
 			}
 			q.WaitUntil("the runner has ended", 20*time.Second, func() bool { return !testrig.IsProcessAlive(runners[0]) })
 			if !c.served {
-				q.Start("--workers", "1")
+				q.StartService("--workers", "1")
 				w = q.DialService()
 			}
 			j := w.WaitJobEnded(id)
@@ -70,7 +70,7 @@ func TestRunnerRecreatesItsSocket(t *testing.T) {
 	if err != nil || len(socks) != 1 || os.Remove(socks[0]) != nil {
 		t.Fatal(socks, err)
 	}
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	q.WriteFile("go", "")
 	if j := q.DialService().WaitJobEnded(id); j.State != "completed" || j.Output != "up\nend\n" ||
 		len(j.AttemptHistory) != 1 {

@@ -17,7 +17,7 @@ import (
 // process. To recognise such a process, the service compares its start time with the recorded one.
 func TestReusedPIDGetsNoSignal(t *testing.T) {
 	t.Run("the kernel reuses the pids", func(t *testing.T) {
-		checkUnrelatedProcessesSurvive(t, func(r *testrig.Rig, job, runner int) []*exec.Cmd {
+		checkUnrelatedProcessesSurvive(t, func(r *testrig.LedgerQueue, job, runner int) []*exec.Cmd {
 			syscall.Kill(-job, syscall.SIGKILL)
 			for deadline := time.Now().Add(3 * time.Second); !(isPIDFree(job) && isPIDFree(runner)) &&
 				time.Now().Before(deadline); {
@@ -27,7 +27,7 @@ func TestReusedPIDGetsNoSignal(t *testing.T) {
 		})
 	})
 	t.Run("the running table contains pids of other processes", func(t *testing.T) {
-		checkUnrelatedProcessesSurvive(t, func(r *testrig.Rig, job, _ int) []*exec.Cmd {
+		checkUnrelatedProcessesSurvive(t, func(r *testrig.LedgerQueue, job, _ int) []*exec.Cmd {
 			likeJob, likeRunner := startUnrelatedProcess(r, 0), startUnrelatedProcess(r, 0)
 			tables, _ := filepath.Glob(filepath.Join(r.StateDir, "runner", "*", "running"))
 			raw, err := os.ReadFile(tables[0])
@@ -56,7 +56,7 @@ func isPIDFree(pid int) bool {
 	return err != nil
 }
 
-func pathBelowQueueDir(r *testrig.Rig, path string) string {
+func pathBelowQueueDir(r *testrig.LedgerQueue, path string) string {
 	name, err := filepath.Rel(r.StateDir, path)
 	if err != nil {
 		r.Fatal(err)
@@ -69,11 +69,11 @@ func pathBelowQueueDir(r *testrig.Rig, path string) string {
 // writes their pids into the running table instead of the pids of the job and the runner. The next service must not end
 // these processes.
 func checkUnrelatedProcessesSurvive(t *testing.T,
-	startUnrelated func(r *testrig.Rig, jobPID, runnerPID int) []*exec.Cmd) {
+	startUnrelated func(r *testrig.LedgerQueue, jobPID, runnerPID int) []*exec.Cmd) {
 	t.Helper()
-	r := testrig.NewRig(t, "")
-	r.Start("--workers", "1")
-	params := r.EnqueueParams("p00000", testrig.RigJob{OutputBytes: 10, RunSeconds: 600})
+	r := testrig.NewLedgerQueue(t, "")
+	r.StartService("--workers", "1")
+	params := r.EnqueueParams("p00000", testrig.LedgerJob{OutputBytes: 10, RunSeconds: 600})
 	params["on_lost"] = "dead"
 	id := (&testrig.Requester{TargetQueue: r.Queue}).EnqueueBatch(params)[0]
 	r.WaitUntil("the job runs", 5*time.Second, func() bool { return r.ShowJob(id).PID != 0 })
@@ -93,13 +93,13 @@ func checkUnrelatedProcessesSurvive(t *testing.T,
 			s.Wait() // returns an error, because the process was killed
 		}()
 	}
-	r.Start("--workers", "1")
+	r.StartService("--workers", "1")
 	r.WaitUntil("the job is dead", 5*time.Second, func() bool { return r.ShowJob(id).State == "dead" })
 }
 
 // startUnrelatedProcess starts a process in a new session. If the test runs as root and the given pid is free,
 // the process gets that pid.
-func startUnrelatedProcess(r *testrig.Rig, pid int) *exec.Cmd {
+func startUnrelatedProcess(r *testrig.LedgerQueue, pid int) *exec.Cmd {
 	r.Helper()
 	for range 20 {
 		pidRequested := pid != 0 && os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(pid-1)), 0) == nil

@@ -45,10 +45,10 @@ eval "$1"
 // treeQueue contains a queue whose workers all run process trees. The runner has received more jobs, which wait for
 // a worker.
 type treeQueue struct {
-	*testrig.Rig
-	requester        *testrig.Requester
-	firstAttemptPIDs map[string]int // pids of the first attempts, by job id
-	reservedJobIDs   []string       // ids of the jobs that the runner has received but not started
+	*testrig.LedgerQueue
+	requester              *testrig.Requester
+	firstAttemptPIDByJobID map[string]int // pids of the first attempts, by job id
+	reservedJobIDs         []string       // ids of the jobs that the runner has received but not started
 }
 
 // startTreesWithReservedJobs starts the process trees and waits until the runner has also received jobs that it cannot
@@ -65,7 +65,7 @@ func startTreesWithReservedJobs(t *testing.T) *treeQueue {
 		}
 		r.KillService()
 		r.KillRunners()
-		r.Start("--workers", "0") // this service ends the process trees
+		r.StartService("--workers", "0") // this service ends the process trees
 		r.KillService()
 	}
 	t.Fatal("the runner never had a reserved job while all workers ran trees")
@@ -75,11 +75,12 @@ func startTreesWithReservedJobs(t *testing.T) *treeQueue {
 // startProcessTrees starts a process tree of each shape on its own worker, and enqueues more jobs.
 func startProcessTrees(t *testing.T) *treeQueue {
 	t.Helper()
-	r := &treeQueue{Rig: testrig.NewRig(t, testrig.PrefetchBuildTag), firstAttemptPIDs: map[string]int{}}
+	r := &treeQueue{LedgerQueue: testrig.NewLedgerQueue(t, testrig.PrefetchBuildTag),
+		firstAttemptPIDByJobID: map[string]int{}}
 	r.ServiceEnv = []string{"QUEUECTL_FAILPOINTS=" + testrig.PrefetchFailpoints}
 	r.requester = &testrig.Requester{TargetQueue: r.Queue}
 	r.WriteFile("tree.sh", treeJobScript)
-	r.Start("--workers", "1")
+	r.StartService("--workers", "1")
 	r.requester.WarmUpPrefetch(len(treeCommandsByShape) + 2)
 	jobs := []map[string]any{r.treeJobParams("on-dead", treeCommandsByShape["plain"]),
 		r.treeJobParams("on-hold", treeCommandsByShape["plain"])}
@@ -93,7 +94,7 @@ func startProcessTrees(t *testing.T) *treeQueue {
 			len(r.CountLedgerEntries("S")) == len(jobs)
 	})
 	for _, n := range r.ReadLedger() {
-		r.firstAttemptPIDs[n.JobTag] = n.PID
+		r.firstAttemptPIDByJobID[n.JobTag] = n.PID
 	}
 	jobs = nil
 	for n := range 30 {
@@ -109,9 +110,9 @@ func (r *treeQueue) treeJobParams(id, shape string) map[string]any {
 		"env": map[string]string{"RIG": r.StateDir}, "cwd": r.StateDir}
 }
 
-// jobsWithLiveTrees returns the ids of the jobs whose process trees still exist. Such a tree holds the lock of its
+// jobIDsWithLiveTrees returns the ids of the jobs whose process trees still exist. Such a tree holds the lock of its
 // job.
-func (r *treeQueue) jobsWithLiveTrees() (jobIDs []string) {
+func (r *treeQueue) jobIDsWithLiveTrees() (jobIDs []string) {
 	r.Helper()
 	locks, _ := filepath.Glob(filepath.Join(r.StateDir, "locks", "*"))
 	for _, lock := range locks {
@@ -128,11 +129,11 @@ func (r *treeQueue) checkJobOutcomes() {
 	r.WaitUntil("all jobs ended", 20*time.Second, func() bool {
 		return r.QueryDatabaseInt(`SELECT count(*) FROM jobs WHERE state IN (1, 3, 4, 5)`) == 0
 	})
-	r.CheckNoOverlap()
+	r.CheckNoOverlappingAttempts()
 	for id := range treeCommandsByShape {
 		j := r.requester.ShowJob(id)
 		if j.State != "completed" || j.Attempts != 2 || len(j.AttemptHistory) != 2 || j.AttemptHistory[0].Reason != "lost" ||
-			j.AttemptHistory[0].PID != r.firstAttemptPIDs[id] {
+			j.AttemptHistory[0].PID != r.firstAttemptPIDByJobID[id] {
 			r.Errorf("%s: %+v", id, j)
 		}
 	}
@@ -176,7 +177,7 @@ func (r *treeQueue) timeUntilNewJobEnds(since time.Time) time.Duration {
 func TestKilledRunnersProcessTreesEnd(t *testing.T) {
 	r := startTreesWithReservedJobs(t)
 	old := r.OnlyRunnerPID()
-	if held := r.jobsWithLiveTrees(); len(held) != len(treeCommandsByShape)+2 {
+	if held := r.jobIDsWithLiveTrees(); len(held) != len(treeCommandsByShape)+2 {
 		t.Fatalf("jobs whose trees hold a lock: %v", held)
 	}
 	started := time.Now()
@@ -206,13 +207,13 @@ func TestJobProcessesEndAfterServiceAndRunnerKill(t *testing.T) {
 				testrig.KillProcess(pid)
 			}
 			r.KillService()
-			if held := r.jobsWithLiveTrees(); testrig.JobsOutliveKilledRunners && order == "service first" &&
+			if held := r.jobIDsWithLiveTrees(); testrig.JobsOutliveKilledRunners && order == "service first" &&
 				len(held) != len(treeCommandsByShape)+2 {
 				t.Errorf("jobs whose trees hold a lock after the kill: %v", held)
 			}
 			started := time.Now()
-			r.Start("--workers", "0")
-			if held := r.jobsWithLiveTrees(); len(held) > 0 {
+			r.StartService("--workers", "0")
+			if held := r.jobIDsWithLiveTrees(); len(held) > 0 {
 				t.Errorf("jobs whose trees still exist when the service is ready: %v", held)
 			}
 			r.requester = &testrig.Requester{TargetQueue: r.Queue}

@@ -86,11 +86,11 @@ func TestServiceAdoptsRunnersOfOtherVersions(t *testing.T) {
 					// Create the database with the older program, because that program cannot open a database
 					// that a newer one has changed.
 					q.ClientPath = bins[1]
-					q.Start("--workers", "1")
+					q.StartService("--workers", "1")
 					q.StopService()
 				}
 				q.ClientPath = bins[0]
-				q.Start("--workers", "3", "--keep-jobs")
+				q.StartService("--workers", "3", "--keep-jobs")
 				gate := filepath.Join(t.TempDir(), "go")
 				w := q.DialService()
 				var jobs []testrig.JSONFields
@@ -109,7 +109,7 @@ func TestServiceAdoptsRunnersOfOtherVersions(t *testing.T) {
 				}
 
 				q.ClientPath = bins[1]
-				q.Start("--workers", "4", "--keep-jobs")
+				q.StartService("--workers", "4", "--keep-jobs")
 				w = q.DialService()
 				for _, id := range ids {
 					if j := w.ShowJob(id); j.State != "processing" || j.PID != pids[id] || !testrig.IsProcessAlive(pids[id]) {
@@ -156,7 +156,7 @@ func TestNewJobsRunInReplacedProgramsRunner(t *testing.T) {
 	other := buildVersion(t, nil, "9.9.9")
 	q := testrig.NewQueue(t, "")
 	q.ClientPath = testrig.InstallPrograms(q, testrig.BuiltProgram(t, ""), q.StateDir)
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	if err := os.Remove(q.ClientPath); err != nil { // a package upgrade does the same: running processes keep the old file
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func TestNewJobsRunInReplacedProgramsRunner(t *testing.T) {
 func TestServiceStartsWhileOldRunnerEnds(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	q.Start("--workers", "2")
+	q.StartService("--workers", "2")
 	gate := filepath.Join(t.TempDir(), "go")
 	id := q.MustRunCLI("enqueue", "--kill-after", "1m", "trap '' TERM; "+testrig.CommandWaitingForFile(gate))
 	q.WaitUntil("the job runs", 20*time.Second, func() bool {
@@ -193,7 +193,7 @@ func TestServiceStartsWhileOldRunnerEnds(t *testing.T) {
 		return sockets == 1 // the only remaining socket is the one on which the runner listens
 	})
 	syscall.Kill(old, syscall.SIGTERM)
-	q.Start("--workers", "2")
+	q.StartService("--workers", "2")
 	if got := q.MustRunCLI("run", "--", "echo", "new"); got != "new" {
 		t.Errorf("a new job printed %q", got)
 	}

@@ -78,7 +78,7 @@ func TestResourceShortageUsesNoAttempt(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			q := testrig.StartQueue(t, "--workers", "32")
 			w := q.DialService()
-			for _, id := range w.EnqueueBatch(copySpec(32, testrig.JSONFields{"argv": []string{"sleep", "0.2"}})) {
+			for _, id := range w.EnqueueBatch(repeatSpec(32, testrig.JSONFields{"argv": []string{"sleep", "0.2"}})) {
 				w.WaitJobEnded(id) // the runner then has all its threads; from here on, only the start of a job needs clone
 			}
 			q.MustRunCLI("worker", "scale", "1")
@@ -135,9 +135,9 @@ func TestFileSizeLimitEndsNoRunner(t *testing.T) {
 	}
 }
 
-// copySpec returns n copies of a spec.
-func copySpec(n int, spec testrig.JSONFields) (specs []testrig.JSONFields) {
-	for range n {
+// repeatSpec returns n copies of a spec.
+func repeatSpec(copyCount int, spec testrig.JSONFields) (specs []testrig.JSONFields) {
+	for range copyCount {
 		specs = append(specs, spec)
 	}
 	return specs
@@ -152,7 +152,7 @@ func TestResourceShortageSlowsJobStarts(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.DialService()
 	stop := injectSystemCallFailures(q, "pipe2", "EMFILE", "trace")
-	ids := w.EnqueueBatch(copySpec(8, testrig.JSONFields{"argv": []string{"true"}, "max_retries": 0}))
+	ids := w.EnqueueBatch(repeatSpec(8, testrig.JSONFields{"argv": []string{"true"}, "max_retries": 0}))
 	q.WaitUntil("three starts have failed", 10*time.Second,
 		func() bool { return len(injectedFailureTimes(q, "trace")) >= 3 })
 	stop()
@@ -313,13 +313,13 @@ type wantStartFailure struct {
 
 // checkFailedStartsCountAsAttempts checks that a job is dead with the expected result, and that its failed starts
 // counted as attempts.
-func checkFailedStartsCountAsAttempts(t *testing.T, j testrig.Job, name string, want wantStartFailure) {
+func checkFailedStartsCountAsAttempts(t *testing.T, j testrig.Job, caseName string, want wantStartFailure) {
 	t.Helper()
 	reason := map[int]string{126: "not_runnable", 127: "not_found"}[want.exitCode]
 	if j.State != "dead" || j.Reason != reason || testrig.ValueOrMinusOne(j.ExitCode) != want.exitCode ||
 		j.Attempts != want.attempts ||
 		len(j.AttemptHistory) != want.attempts || !strings.Contains(j.Error, want.stderr) {
-		t.Errorf("%s: %+v; want dead, %+v", name, j, want)
+		t.Errorf("%s: %+v; want dead, %+v", caseName, j, want)
 	}
 }
 
@@ -377,7 +377,7 @@ func TestRunnerIsAdoptedAfterDescriptorShortage(t *testing.T) {
 	q.WaitUntil("the runner takes no connection", 60*time.Second, func() bool {
 		lift()
 		lift = setProcessLimit(t, pid, unix.RLIMIT_NOFILE, lowestFreeDescriptor(pid))
-		q.Start("--workers", "2")
+		q.StartService("--workers", "2")
 		for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
 			if strings.Contains(q.MustRunCLI("status"), fmt.Sprintf("the runner with pid %d does not answer", pid)) {
 				return true
@@ -412,7 +412,7 @@ func TestProcessShortageWithUmaskKeepsRunner(t *testing.T) {
 	w.WaitJobRunning(running)
 	runner := q.OnlyRunnerPID()
 	stop := injectSystemCallFailures(q, "clone,clone3", "EAGAIN", "trace")
-	id := w.EnqueueBatch(copySpec(3, testrig.JSONFields{"argv": []string{"true"}, "umask": "027", "max_retries": 0}))[0]
+	id := w.EnqueueBatch(repeatSpec(3, testrig.JSONFields{"argv": []string{"true"}, "umask": "027", "max_retries": 0}))[0]
 	q.WaitUntil("a job has met the shortage", 10*time.Second, func() bool {
 		j := w.ShowJob(id)
 		return j.Reason != "" || j.State == "completed"
@@ -433,7 +433,7 @@ func TestOneShortageCausesOneStartPause(t *testing.T) {
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	q := testrig.StartQueue(t, "--workers", "4")
 	w := q.DialService()
-	specs := copySpec(60, testrig.JSONFields{"argv": []string{"true"}, "max_retries": 0})
+	specs := repeatSpec(60, testrig.JSONFields{"argv": []string{"true"}, "max_retries": 0})
 	// These jobs are so short that the service will later send many jobs to the runner together.
 	for _, id := range w.EnqueueBatch(specs) {
 		w.WaitJobEnded(id)

@@ -16,7 +16,7 @@ import (
 )
 
 // A process stopped by SIGSTOP ends at its timeout, like any other process.
-func TestSuspendedProcessTimesOut(t *testing.T) {
+func TestSuspendedJobTimesOut(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.DialService()
 	j := w.WaitJobEnded(w.Enqueue(testrig.JSONFields{"command": "kill -STOP $$; sleep 60", "timeout_ms": 300,
@@ -42,7 +42,7 @@ func TestJobGetsDefaultProcessAttributes(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.ServiceEnv = []string{"NOTIFY_SOCKET=/x", "LISTEN_FDS=1", "CREDENTIALS_DIRECTORY=/x", "SECRET=s", "INVOCATION_ID=1"}
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	w := q.DialService()
 	for _, c := range []struct{ command, want string }{
 		{`ls /proc/$$/fd`, "0\n1\n2\n"},
@@ -135,7 +135,7 @@ func TestKillGraceAppliesToWholeTree(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.ServiceEnv = []string{"QUEUECTL_OUTPUT_GRACE=1ms", "QUEUECTL_STOP_TIMEOUT=100ms"}
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	w := q.DialService()
 	saved := q.Path("saved")
 	line := fmt.Sprintf(

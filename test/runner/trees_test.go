@@ -37,13 +37,13 @@ func newTreeJob(q *testrig.Queue, jobNumber int, commandTemplate string) (spec t
 }
 
 // checkTreeEnded checks that no process of a tree remains and that the lock of the tree is free.
-func checkTreeEnded(t *testing.T, name, lockPath, commandMarker string) {
+func checkTreeEnded(t *testing.T, treeName, lockPath, commandMarker string) {
 	t.Helper()
 	if !testrig.IsFileUnlocked(t, lockPath) {
-		t.Errorf("%s: the lock is still held", name)
+		t.Errorf("%s: the lock is still held", treeName)
 	}
 	if remaining := testrig.ProcessesWithArg(commandMarker); len(remaining) > 0 {
-		t.Errorf("%s: remaining processes: %q", name, remaining)
+		t.Errorf("%s: remaining processes: %q", treeName, remaining)
 	}
 }
 
@@ -91,11 +91,11 @@ func TestTimeoutEndsProcessTrees(t *testing.T) {
 }
 
 // Stopping the workers or the service ends every process tree and returns the jobs to the queue.
-func TestStopEndsProcessTrees(t *testing.T) {
+func TestWorkerAndServiceStopEndProcessTrees(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.ServiceEnv = []string{"QUEUECTL_STOP_TIMEOUT=100ms"}
-	q.Start("--workers", "6")
+	q.StartService("--workers", "6")
 	w := q.DialService()
 	names, ids, locks, words := []string{}, []string{}, []string{}, []string{}
 	for name, shape := range stubbornTreeCommands {
@@ -121,7 +121,7 @@ func TestStopEndsProcessTrees(t *testing.T) {
 		checkTreeEnded(t, names[i]+" after stop", locks[i], words[i])
 	}
 	q.WaitUntil("no runner is left", 5*time.Second, func() bool { return len(q.RunnerPIDs()) == 0 })
-	q.Start("--workers", "0")
+	q.StartService("--workers", "0")
 	w = q.DialService()
 	for i, id := range ids {
 		if j := w.ShowJob(id); j.State != "pending" || j.Reason != "stopped" || j.Attempts != 0 ||
@@ -137,7 +137,7 @@ func TestLeftoverProcessesAreEndedAndCounted(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.ServiceEnv = []string{fmt.Sprint("QUEUECTL_OUTPUT_GRACE=", (1+testrig.TimeoutFactor)*250*time.Millisecond)}
-	q.Start("--workers", "4")
+	q.StartService("--workers", "4")
 	w := q.DialService()
 	for i, c := range []struct {
 		name, command string
@@ -223,7 +223,7 @@ func TestServiceStopDurationIsBounded(t *testing.T) {
 	q := testrig.NewQueue(t, "failpoint")
 	q.ServiceEnv = []string{"QUEUECTL_FAILPOINTS=impatient"}
 	q.WriteFile("queuectl.toml", "stop_timeout = \"100ms\"\n")
-	q.Start("--workers", "2")
+	q.StartService("--workers", "2")
 	job := func() string {
 		id := q.MustRunCLI("enqueue", "--kill-after", "1h", "trap '' TERM; echo begun; while :; do sleep 0.1; done")
 		q.WaitUntil("the job runs", 20*time.Second, func() bool {

@@ -76,7 +76,7 @@ func TestTTYJobRunsWithoutClientTerminal(t *testing.T) {
 	if j := w.WaitJobEnded(id); !strings.HasPrefix(j.Output, "xterm-256color\r\n/dev/pts/") || j.Stderr != "" {
 		t.Errorf("a job with a terminal and no terminal type: %+v", j)
 	}
-	if got := q.RunCLIOnTerminal("logs", id).Stdout; testrig.FindControlCharacters(strings.ReplaceAll(got, "\r\n",
+	if got := q.RunCLIOnTerminal("logs", id).Stdout; testrig.FindFirstControlCharacter(strings.ReplaceAll(got, "\r\n",
 		"")) != "" {
 		t.Errorf("logs shows %q", got)
 	}
@@ -280,7 +280,7 @@ func TestJobTerminalOutlivesService(t *testing.T) {
 			!strings.Contains(text, "\x1b[?1049l\x1b[?25h") {
 		t.Errorf("the client printed %q", text)
 	}
-	q.Start("--workers", "1", "--keep-jobs")
+	q.StartService("--workers", "1", "--keep-jobs")
 	s = q.StartOnTerminal(24, 80, "attach", "t")
 	waitTerminalAttached(s)
 	s.TypeText("again\r")
@@ -419,7 +419,7 @@ func TestOnlyOwnersAndAdminsTypeIntoTerminals(t *testing.T) {
 	viewer := s.StartCommand(q, testrig.CommandAs(q.CLICommand("attach", id), testrig.Operator))
 	viewer.WaitForText("view only")
 	viewer.WaitForText("got secretalice")
-	if found := testrig.FindControlCharacters(strings.ReplaceAll(s.Output.String(), "\r", "")); found != "" {
+	if found := testrig.FindFirstControlCharacter(strings.ReplaceAll(s.Output.String(), "\r", "")); found != "" {
 		t.Errorf("the terminal of a viewer got the control sequence %q", found)
 	}
 	viewer.TypeText("\x03")
@@ -429,8 +429,8 @@ func TestOnlyOwnersAndAdminsTypeIntoTerminals(t *testing.T) {
 
 // If root's runner creates a terminal for a job, the terminal belongs to the account of the job. If an admin
 // has changed that account, the job's owner cannot type into the terminal.
-func TestRootsRunnersTerminalBelongsToJobAccount(t *testing.T) {
-	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
+func TestRootRunnersTerminalBelongsToJobAccount(t *testing.T) {
+	q := testrig.StartQueueWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	id := q.MustRunAs(testrig.DaemonUser, "enqueue", "--tty", "--cwd", "/",
 		`stat -Lc '%u %a' /dev/stdin; echo up >/dev/tty; read x; echo "got $x"`)
 	w := q.DialAs(testrig.DaemonUser)
@@ -460,7 +460,7 @@ func TestRootsRunnersTerminalBelongsToJobAccount(t *testing.T) {
 }
 
 // The number of requests of one user that wait for a job's terminal is limited.
-func TestUsersTerminalWaitsAreBounded(t *testing.T) {
+func TestWaitingTerminalRequestsPerUserAreLimited(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	id := q.DialService().Enqueue(testrig.JSONFields{"command": "true", "tty": true, "delay": "1h"})
 	const each = 13 // 13 requests on each of five connections are 65, one more than the limit of 64

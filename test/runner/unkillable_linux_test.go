@@ -19,7 +19,7 @@ func startQueueForUnkillableJobs(t *testing.T) (q *testrig.Queue, d *testrig.Dis
 	t.Parallel()
 	q, d = testrig.NewQueue(t, "failpoint"), testrig.NewDisk(t, 0)
 	q.ServiceEnv = []string{"QUEUECTL_FAILPOINTS=impatient"}
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	return q, d, testrig.JSONFields{"argv": []string{"cat", d.Path("fuse/stuck")}, "timeout": 0.2, "kill_after": 0.1}
 }
 
@@ -84,7 +84,7 @@ func checkUnkillableJob(q *testrig.Queue, d *testrig.Disk, spec testrig.JSONFiel
 		q.Errorf("the log contains no error about the job:\n%s", text)
 	}
 	q.KillService()
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	w = q.DialService()
 	checkWorkerTaken("with another service")
 	d.AbortServer()
@@ -124,7 +124,7 @@ func TestUnkillableJobDelaysNoServiceStop(t *testing.T) {
 			}
 			d.StuckReaderPID()
 			q.WaitUntil("the runner has ended", 20*time.Second, func() bool { return len(q.RunnerPIDs()) == 0 })
-			q.Start("--workers", "1")
+			q.StartService("--workers", "1")
 			w = q.DialService()
 			if j := w.ShowJob(id); j.Reason != "unkillable" || j.State != "dead" {
 				t.Errorf("the job after the restart: %+v, want it dead as unkillable", j)

@@ -95,7 +95,7 @@ func TestHostileWorkspaceIsRemovedSafely(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	q.Start("--workers", "2")
+	q.StartService("--workers", "2")
 	checkWorkspaceAttacksFail(t, q, func(line string) string {
 		return q.MustRunCLI("enqueue", "--max-retries", "0",
 			line)
@@ -104,9 +104,9 @@ func TestHostileWorkspaceIsRemovedSafely(t *testing.T) {
 
 // Whatever a user's job does with its private directory, root's runner removes only that directory.
 // The runner never follows links that the job has made.
-func TestRootsRunnerRemovesHostileWorkspaceSafely(t *testing.T) {
+func TestRootRunnerRemovesHostileWorkspaceSafely(t *testing.T) {
 	testrig.SkipIfShort(t)
-	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := testrig.StartQueueWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	allowTestDirSearch(t)
 	checkWorkspaceAttacksFail(t, q, func(line string) string {
 		return q.MustRunAs(testrig.DaemonUser, "enqueue", "--max-retries", "0", "--cwd", "/", line)
@@ -147,7 +147,7 @@ func allowTestDirSearch(t *testing.T) {
 // to the directories of other jobs and delays no other job. The runner removes the files that the
 // process writes.
 func TestWorkspaceInUseIsRemoved(t *testing.T) {
-	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := testrig.StartQueueWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	line := `cd "$QUEUECTL_TMPDIR"; P=$QUEUECTL_PROGRESS; (n=0; while test $n -lt 4000; do n=$((n + 1)); mkdir -p "x$n/y"; echo $n >"x$n/y/z"; echo 77 >>"$P"; done) >/dev/null 2>&1 & sleep 0.3`
 	id := q.MustRunAs(testrig.DaemonUser, "enqueue", "--cwd", "/", "--allow-background", line)
 	q.MustRunAs(testrig.DaemonUser, "wait", id)
@@ -173,10 +173,10 @@ func TestDeadRunnersWorkspacesAreRemoved(t *testing.T) {
 				`cd "$QUEUECTL_TMPDIR"; mkdir a; touch a/b c; ln -s / d; chmod 0 a; echo up; exec sleep 300`}
 			var id string
 			if q == nil {
-				q = testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
+				q = testrig.StartQueueWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 				id = q.MustRunAs(testrig.DaemonUser, args...)
 			} else {
-				q.Start("--workers", "1")
+				q.StartService("--workers", "1")
 				id = q.MustRunCLI(args...)
 			}
 			q.WaitUntil("the job runs", 20*time.Second, func() bool { return strings.Contains(q.ShowJob(id).Output, "up") })
@@ -193,7 +193,7 @@ func TestDeadRunnersWorkspacesAreRemoved(t *testing.T) {
 // A secret can be in a file, which is read with the rights of the job's account. If only root may read the
 // file, the job is refused, even if the job names a link to the file.
 func TestSecretFilesAreReadWithSubmittersRights(t *testing.T) {
-	q := testrig.StartWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	q := testrig.StartQueueWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	dir := t.TempDir()
 	allowTestDirSearch(t)
 	const value = "0wner-only-42"

@@ -53,7 +53,7 @@ func runJobToEnd(q *testrig.Queue, enqueueArgs ...string) shownJob {
 func TestJobGetsResultsOfDependencies(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	q.MustRunCLI("enqueue", "--id", "a", `printf '{"rows": 7}' >"$QUEUECTL_RESULT"`)
 	q.MustRunCLI("enqueue", "--id", "b", "--max-retries", "0", "exit 3")
 	q.MustRunCLI("enqueue", "--id", "c", "true")
@@ -73,7 +73,7 @@ func TestJobGetsResultsOfDependencies(t *testing.T) {
 func TestEachAttemptHasAnEmptyWorkspace(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	const line = `echo "$QUEUECTL_TMPDIR"; ls "$QUEUECTL_TMPDIR" | wc -l; `
 	seen := map[string]bool{}
 	for _, command := range []string{`true`, `mkdir -p "$QUEUECTL_TMPDIR/a/b"; echo x >"$QUEUECTL_TMPDIR/a/b/c"`,
@@ -122,7 +122,7 @@ func TestEachAttemptHasAnEmptyWorkspace(t *testing.T) {
 func TestJobsResultIsStored(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	write := func(what string) string { return `printf '%s' '` + what + `' >"$QUEUECTL_RESULT"` }
 	nested := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 	for _, c := range []struct{ line, result, fault string }{
@@ -165,7 +165,7 @@ func TestJobsResultIsStored(t *testing.T) {
 func TestJobsProgressIsShown(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	gates := []string{q.Path("a"), q.Path("b"), q.Path("c")}
 	wait := func(n int) string { return `until test -e '` + gates[n] + `'; do sleep 0.02; done; ` }
 	open := func(n int) {
@@ -197,7 +197,7 @@ func TestJobsProgressIsShown(t *testing.T) {
 	open(0)
 	q.WaitUntil("the command reports 60 percent", 10*time.Second, hasProgress(60, "six tenths"))
 	q.KillService()
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	if !hasProgress(60, "six tenths")() {
 		t.Errorf("progress after the service was killed: %+v", showJob(q, id).Progress)
 	}
@@ -221,7 +221,7 @@ func TestJobsProgressIsShown(t *testing.T) {
 func TestShortJobsProgressIsStored(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	if j := runJobToEnd(q, `echo 7 >>"$QUEUECTL_PROGRESS"`); j.Progress == nil || j.Progress.Percent != 7 {
 		t.Errorf("progress of a very short job: %+v", j.Progress)
 	}
@@ -232,7 +232,7 @@ func TestShortJobsProgressIsStored(t *testing.T) {
 func TestProgressPublishingRateIsBounded(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	started := time.Now()
 	j := runJobToEnd(
 		q,
@@ -264,7 +264,7 @@ func TestProgressPublishingRateIsBounded(t *testing.T) {
 func TestSecretsExistOnlyInJobEnvironment(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	const token, multi = "s3cr3t-7f1c90", "line-one-41d\nline-two-77a"
 	keep := t.TempDir()
 	file := func(name, content string) string {
@@ -342,7 +342,7 @@ func TestDeferredJobShowsNextAttempt(t *testing.T) {
 	t.Parallel()
 	q := testrig.NewQueue(t, "")
 	q.ServiceEnv = []string{"QUEUECTL_JOB_RETRY_DELAY=90s"}
-	q.Start("--workers", "1")
+	q.StartService("--workers", "1")
 	id := q.MustRunCLI("enqueue", "--defer-code", "75", "exit 75")
 	q.WaitUntil("the job is deferred", 20*time.Second,
 		func() bool { return strings.Contains(q.MustRunCLI("show", id, "--json"), `"reason":"deferred"`) })

@@ -31,7 +31,7 @@ func TestExamplesOfTheWindowsPage(t *testing.T) {
 	for _, name := range []string{"SystemRoot", "SystemDrive", "ProgramData", "ComSpec", "PATHEXT"} {
 		env = append(env, name+"="+os.Getenv(name))
 	}
-	session := testrig.FencedBlockPattern.FindAllStringSubmatch(strings.ReplaceAll(string(raw), "\r", ""), 1)[0][2]
+	session := testrig.FencedCodeBlockPattern.FindAllStringSubmatch(strings.ReplaceAll(string(raw), "\r", ""), 1)[0][2]
 	for _, part := range strings.Split("\n"+session, "\nC:\\> ")[1:] {
 		line, want, _ := strings.Cut(part, "\n")
 		cmd := exec.Command("cmd.exe")

@@ -11,13 +11,13 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// explorerModeVariable is the environment variable that makes this test binary behave like Explorer, which starts
+// explorerModeEnvVar is the environment variable that makes this test binary behave like Explorer, which starts
 // programs at logon and on a double click. The value is the path of the program to start.
-const explorerModeVariable = "QUEUECTL_TEST_EXPLORER"
+const explorerModeEnvVar = "QUEUECTL_TEST_EXPLORER"
 
-// runAsExplorer runs the program that explorerModeVariable names, as Explorer does. It returns the exit code.
+// runAsExplorer runs the program that explorerModeEnvVar names, as Explorer does. It returns the exit code.
 func runAsExplorer() (code int) {
-	cmd := exec.Command(os.Getenv(explorerModeVariable), os.Args[1:]...)
+	cmd := exec.Command(os.Getenv(explorerModeEnvVar), os.Args[1:]...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := testrig.StartCommand(cmd); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -46,7 +46,7 @@ func TestStartedByExplorer(t *testing.T) {
 	}
 	for _, program := range []string{q.ClientPath, filepath.Join(filepath.Dir(q.ClientPath), "queuectld.exe")} {
 		cmd := exec.Command(explorer, "version")
-		cmd.Env = append(testrig.UserEnvironment(q.StateDir), explorerModeVariable+"="+program)
+		cmd.Env = append(testrig.UserEnvironment(q.StateDir), explorerModeEnvVar+"="+program)
 		if got := testrig.RunCommand(t, cmd); got.ExitCode != 0 || !strings.HasPrefix(got.Stdout, "queuectl ") {
 			t.Errorf("%s: %+v", program, got)
 		}

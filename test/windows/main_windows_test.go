@@ -7,5 +7,5 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testrig.RunPackageTests(m, map[string]func() int{explorerModeVariable: runAsExplorer})
+	testrig.RunPackageTests(m, map[string]func() int{explorerModeEnvVar: runAsExplorer})
 }

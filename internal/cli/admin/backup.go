@@ -56,7 +56,8 @@ func isBackupFile(path string) (bool, error) {
 	case err != nil && err != io.ErrUnexpectedEOF:
 		return false, err
 	}
-	return string(header[:16]) == "SQLite format 3\x00" && binary.BigEndian.Uint32(header[68:]) == queue.DatabaseID, nil
+	return string(header[:16]) == "SQLite format 3\x00" &&
+		binary.BigEndian.Uint32(header[68:]) == queue.DatabaseApplicationID, nil
 }
 
 func (a adminCommands) saveBackup(ctx context.Context, path string, overwrite bool) error {
@@ -132,8 +133,9 @@ func (a adminCommands) receiveBackup(ctx context.Context, c *control.Client, out
 		if len(p.Content) > 0 {
 			note = "receiving"
 		}
-		a.DrawProgressBar(term.ProgressBar{Current: p.CopiedBytes, Total: p.TotalBytes, StartedAt: began, Suffix: note,
-			ValuesAreBytes: true})
+		a.DrawProgressBar(term.ProgressBar{Current: p.CopiedBytes, Total: p.TotalBytes, StartedAt: began,
+			TextAfterNumbers: note,
+			ValuesAreBytes:   true})
 		sum.Write(p.Content)
 		bytes += int64(len(p.Content))
 		_, err := out.Write(p.Content)

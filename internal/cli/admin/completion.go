@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/internal/cli/hints"
 )
 
-// scriptPrinters maps each supported shell to the function that prints its completion script.
-var scriptPrinters = map[string]func(root *cobra.Command, a adminCommands) error{
+// completionScriptPrinters maps each supported shell to the function that prints its completion script.
+var completionScriptPrinters = map[string]func(root *cobra.Command, a adminCommands) error{
 	"bash":       printBashCompletion,
 	"zsh":        func(r *cobra.Command, a adminCommands) error { return r.GenZshCompletion(a.Stdout) },
 	"fish":       func(r *cobra.Command, a adminCommands) error { return r.GenFishCompletion(a.Stdout, true) },
@@ -49,7 +49,7 @@ func CompletionVerb(app *cli.App) *cobra.Command {
 			if a.WantsJSON() {
 				return fault.Usagef("a completion script cannot be printed as JSON; leave out --json")
 			}
-			write := scriptPrinters[args[0]]
+			write := completionScriptPrinters[args[0]]
 			if write == nil {
 				return fault.Usagef("there is no completion script for the shell %q%s", args[0],
 					hints.SimilarWordHint(args[0], cmd.ValidArgs, "use bash, zsh, fish or powershell"))

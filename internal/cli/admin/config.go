@@ -154,18 +154,19 @@ func (a adminCommands) validateSettings(cmd *cobra.Command, args []string) error
 			return err
 		}
 		for _, v := range got.Settings {
-			if _, in := file.Values[v.SettingName]; in && v.Origin != string(config.FromFile) &&
+			if _, in := file.ValuesBySetting[v.SettingName]; in && v.Origin != string(config.FromFile) &&
 				v.Origin != string(config.FromDefault) {
-				a.PrintMessage("setting %q in the file has no effect; the value %s %s", v.SettingName, v.Value, overrideText(v))
+				a.PrintMessage("setting %q in the file has no effect; the value %s %s", v.SettingName, v.Value,
+					overrideSourceText(v))
 			}
 		}
 	}
 	return a.PrintResult(map[string]any{"file": path, "valid": true}, "%s is valid", path)
 }
 
-// overrideText describes the source of a value that overrides the settings file. If the value is a stored
+// overrideSourceText describes the source of a value that overrides the settings file. If the value is a stored
 // setting, the text also says how to remove it.
-func overrideText(v control.ConfigValue) string {
+func overrideSourceText(v control.ConfigValue) string {
 	switch config.Origin(v.Origin) {
 	case config.FromQueueStore:
 		return `stored in the database overrides it; remove that value with: queuectl config unset ` + v.SettingName

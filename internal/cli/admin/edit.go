@@ -38,8 +38,8 @@ import (
 // adminCommands implements the commands of this package.
 type adminCommands struct{ *cli.App }
 
-// checkChanges returns an error if changes is not valid JSON or contains no changes.
-func checkChanges(changes json.RawMessage) error {
+// checkJobChanges returns an error if changes is not valid JSON or contains no changes.
+func checkJobChanges(changes json.RawMessage) error {
 	if strings.Join(strings.Fields(string(changes)), "") == "{}" {
 		return errors.New("no changes given")
 	}
@@ -57,7 +57,7 @@ func EditVerb(app *cli.App) *cobra.Command {
 			var changes json.RawMessage
 			if n := len(ids); n > 0 && strings.HasPrefix(ids[n-1], "{") {
 				changes, ids = json.RawMessage(ids[n-1]), ids[:n-1]
-				if err := checkChanges(changes); err != nil {
+				if err := checkJobChanges(changes); err != nil {
 					return fault.Usagef(`%v; write the changes like '{"priority":5}'`, err)
 				}
 			}
@@ -85,16 +85,16 @@ func EditVerb(app *cli.App) *cobra.Command {
 				return fault.Usagef("%s: no changes given; give them as flags or as JSON (editing in $EDITOR needs a terminal)",
 					cmd.CommandPath())
 			case changes == nil:
-				p, err := s.Params(cmd, ids)
+				p, err := s.SelectionParams(cmd, ids)
 				if err != nil {
 					return err
 				}
-				return a.editInEditor(cmd.Context(), p, ids[0])
+				return a.editJobInEditor(cmd.Context(), p, ids[0])
 			}
 			var changedSpec queue.Spec
 			// Ignore an error, because the service reports invalid fields.
 			_ = changedSpec.UnmarshalJSON(changes)
-			enqueue.WarnIfExpired(&a.Output, &changedSpec, a.Quiet || !term.IsTerminal(a.Stderr))
+			enqueue.WarnIfJobExpired(&a.Output, &changedSpec, a.Quiet || !term.IsTerminal(a.Stderr))
 			input.CheckedFiles{}.WarnUnusableFiles(&a.Output, a.Cmd, &changedSpec)
 			return a.ActOnSelection(cmd, &s, ids, "is changed"+present.DueAndExpirySuffix(&changedSpec, time.Now()),
 				func(c *control.Client, ctx context.Context, p control.Selection) (control.BulkResult, error) {
@@ -120,12 +120,12 @@ func EditVerb(app *cli.App) *cobra.Command {
 
 // EditJob edits one job in $VISUAL or $EDITOR.
 func EditJob(ctx context.Context, app *cli.App, jobID string) error {
-	return adminCommands{app}.editInEditor(ctx, control.Selection{IDs: control.JobIDs{jobID}}, jobID)
+	return adminCommands{app}.editJobInEditor(ctx, control.Selection{IDs: control.JobIDs{jobID}}, jobID)
 }
 
-// editInEditor lets the user edit a job's fields in $VISUAL or $EDITOR. If the editor fails, or the changes are invalid
-// or rejected, it keeps the edited file. It then prints the file's name and offers to open the file again.
-func (a adminCommands) editInEditor(ctx context.Context, p control.Selection, id string) error {
+// editJobInEditor lets the user edit a job's fields in $VISUAL or $EDITOR. If the editor fails, or the changes are
+// invalid or rejected, it keeps the edited file. It then prints the file's name and offers to open the file again.
+func (a adminCommands) editJobInEditor(ctx context.Context, p control.Selection, id string) error {
 	return a.WithClient(func(c *control.Client) error {
 		job, err := c.ShowJob(ctx, control.ShowParams{ID: control.JobID(id)})
 		if err != nil {
@@ -137,7 +137,7 @@ func (a adminCommands) editInEditor(ctx context.Context, p control.Selection, id
 		}
 		before := job.Spec
 		delete(before, "id")
-		e, err := a.newEditFile(before)
+		e, err := a.newJobEditFile(before)
 		if err != nil {
 			return err
 		}
@@ -153,11 +153,11 @@ func (a adminCommands) editInEditor(ctx context.Context, p control.Selection, id
 				}
 				return nil
 			}
-			if !e.keepIfChanged() {
+			if !e.keepFileIfChanged() {
 				return fmt.Errorf("%w; nothing was changed", err)
 			}
 			err = fmt.Errorf("%w; your edited text is in %s", err, e.path)
-			if !a.CanAsk() {
+			if !a.CanAskUser() {
 				return err
 			}
 			a.PrintMessage("%s", fault.UserMessage(err))
@@ -185,16 +185,16 @@ func (a adminCommands) sendJobChanges(ctx context.Context, c *control.Client, p 
 		func([]string, string) (control.BulkResult, error) { return v, nil })
 }
 
-// editFile is a temporary file in which the user edits the fields of a job.
-type editFile struct {
+// jobEditFile is a temporary file in which the user edits the fields of a job.
+type jobEditFile struct {
 	commands       adminCommands
 	path           string
 	originalText   []byte         // content of the file when the editor starts
 	originalFields map[string]any // the fields of the job that originalText contains
 }
 
-// newEditFile writes a job's fields to a temporary file.
-func (a adminCommands) newEditFile(fields map[string]any) (*editFile, error) {
+// newJobEditFile writes a job's fields to a temporary file.
+func (a adminCommands) newJobEditFile(fields map[string]any) (*jobEditFile, error) {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
 	e.SetEscapeHTML(false) // the text is for people, so keep <, > and & readable
@@ -212,11 +212,11 @@ func (a adminCommands) newEditFile(fields map[string]any) (*editFile, error) {
 		os.Remove(f.Name())
 		return nil, files.UnwritableError("edit: TMPDIR", os.TempDir(), err)
 	}
-	return &editFile{commands: a, path: f.Name(), originalText: text.Bytes(), originalFields: fields}, nil
+	return &jobEditFile{commands: a, path: f.Name(), originalText: text.Bytes(), originalFields: fields}, nil
 }
 
-// keepIfChanged reports whether the user has changed the file. If not, it removes the file.
-func (e *editFile) keepIfChanged() bool {
+// keepFileIfChanged reports whether the user has changed the file. If not, it removes the file.
+func (e *jobEditFile) keepFileIfChanged() bool {
 	if text, err := os.ReadFile(e.path); err != nil || !bytes.Equal(text, e.originalText) {
 		return true
 	}
@@ -225,7 +225,7 @@ func (e *editFile) keepIfChanged() bool {
 }
 
 // runEditor runs the editor and returns the user's changes as a JSON merge patch, or nil without changes.
-func (e *editFile) runEditor(ctx context.Context) (json.RawMessage, error) {
+func (e *jobEditFile) runEditor(ctx context.Context) (json.RawMessage, error) {
 	editor := cmp.Or(os.Getenv("VISUAL"), os.Getenv("EDITOR"), defaultEditor)
 	cmd := editorCommand(ctx, editor, e.path)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = e.commands.Stdin, e.commands.Stdout, e.commands.Stderr

@@ -29,16 +29,16 @@ func EventsVerb(app *cli.App) *cobra.Command {
 			if seq, err := strconv.ParseInt(since, 10, 64); err == nil {
 				p.AfterSeq = &seq
 			} else if since != "" {
-				if p.FromTime, err = input.ParseSince(since); err != nil {
+				if p.FromTime, err = input.ParseSinceTime(since); err != nil {
 					return fault.Usagef("--since: %v", err)
 				}
 			}
 			if s.Batch != "" {
-				if found, err := a.restrictToBatch(cmd, &s, &p); !found {
+				if found, err := a.restrictEventsToBatch(cmd, &s, &p); !found {
 					return err
 				}
 			}
-			return a.RunUntilReaderGone(cmd.Context(), func(ctx context.Context) error { return a.printEvents(ctx, p) })
+			return a.RunUntilStdoutReaderGone(cmd.Context(), func(ctx context.Context) error { return a.printEvents(ctx, p) })
 		},
 	}
 	cmd.ValidArgsFunction = a.CompleteJobIDs()
@@ -56,11 +56,12 @@ func EventsVerb(app *cli.App) *cobra.Command {
 	return cmd
 }
 
-// restrictToBatch restricts the events in p to the jobs of the batch that the flags name. found reports whether the
-// batch contains any jobs.
-func (a adminCommands) restrictToBatch(cmd *cobra.Command, s *cli.SelectionFlags, p *control.EventsParams) (found bool,
+// restrictEventsToBatch restricts the events in p to the jobs of the batch that the flags name. found reports whether
+// the batch contains any jobs.
+func (a adminCommands) restrictEventsToBatch(cmd *cobra.Command, s *cli.SelectionFlags,
+	p *control.EventsParams) (batchHasJobs bool,
 	err error) {
-	c, err := a.ReadOrEventClient(cmd.Context(), p.Follow)
+	c, err := a.ReadOnlyOrEventClient(cmd.Context(), p.Follow)
 	if err != nil {
 		return false, err
 	}

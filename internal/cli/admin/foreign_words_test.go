@@ -31,7 +31,7 @@ func commandLineError(t *testing.T, args ...string) string {
 
 // For a flag or command of another program, the hint names queuectl's equivalent, or says that it has none.
 // It never suggests a word that only looks similar.
-func TestHintsForWordsOfOtherPrograms(t *testing.T) {
+func TestWordsOfOtherProgramsGetHints(t *testing.T) {
 	for line, want := range map[string]string{
 		"enqueue --bar": "; use queuectl wait --batch NAME --progress", "enqueue --eta": "wait --batch NAME --progress",
 		"enqueue --tag":  "--label NAME=VALUE",
@@ -61,7 +61,7 @@ func TestHintsForWordsOfOtherPrograms(t *testing.T) {
 
 // The errors about unexpected arguments, about flags of other programs, and about a schedule without a name
 // suggest the command that the user probably meant.
-func TestHintsForArgumentsOfOtherPrograms(t *testing.T) {
+func TestArgumentsOfOtherProgramsGetHints(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
 		{"list dead", "; use queuectl list --state dead"}, {"ps waiting", "; use queuectl ps --state waiting"},
 		{"list running", "; use queuectl list --state processing"},
@@ -107,7 +107,7 @@ func TestHintsForArgumentsOfOtherPrograms(t *testing.T) {
 			plain = append(plain, k.Name)
 		}
 	}
-	if got := strings.Fields(hints.PlainSettingNames); !slices.Equal(got, plain) {
+	if got := strings.Fields(hints.SingleWordSettingNames); !slices.Equal(got, plain) {
 		t.Errorf("settings with plain names: %q, want %q", got, plain)
 	}
 	if got := commandLineError(t, "worker", "list", "dead"); strings.Contains(got, "; use ") {
@@ -142,7 +142,7 @@ func TestHintsForArgumentsOfOtherPrograms(t *testing.T) {
 
 // For a subcommand of another program, the error names queuectl's subcommand with the same meaning, if
 // queuectl has one.
-func TestHintsForSubcommandsOfOtherPrograms(t *testing.T) {
+func TestSubcommandsOfOtherProgramsGetHints(t *testing.T) {
 	a := cli.NewApp(cli.Program{}, nil, nil, nil)
 	dlq, _, err := a.Root([]string{"dlq"}).Find([]string{"dlq"})
 	if err != nil {
@@ -180,7 +180,7 @@ func TestHintsForSubcommandsOfOtherPrograms(t *testing.T) {
 }
 
 // The error about an unknown word suggests a similar word only if the user probably made a typing error.
-func TestHintsForTypingErrors(t *testing.T) {
+func TestTypingErrorsGetHints(t *testing.T) {
 	for line, want := range map[string]string{
 		"enqueue --tiemout": "--timeout", "enqueue --timout": "--timeout", "enqueue --comand": "--command",
 		"enqueue --priorty": "--priority", "enqueue --prioirty": "--priority", "list --jsn": "--json",
@@ -204,11 +204,11 @@ func TestHintsForTypingErrors(t *testing.T) {
 // No word in the tables of hints is a command of queuectl, and no word occurs twice. The hints name only flags and
 // commands that exist.
 func TestHintsNameOnlyExistingCommands(t *testing.T) {
-	root := cli.NewApp(cli.Program{Verbs: []cli.Verb{{Name: "drain", Build: DrainVerb}}}, nil, nil, nil).Root(nil)
+	root := cli.NewApp(cli.Program{Verbs: []cli.Verb{{Name: "drain", BuildCommand: DrainVerb}}}, nil, nil, nil).Root(nil)
 	flags := map[string]bool{}
 	tables := map[string]string{"": hints.ForeignCommandHints}
 	for _, cmd := range root.Commands() {
-		if text := hints.FirstHint(cmd.Name(), hints.ForeignCommandHints); text != "" {
+		if text := hints.FirstHintForWord(cmd.Name(), hints.ForeignCommandHints); text != "" {
 			t.Errorf("%s is a command, but the hint is %q", cmd.Name(), text)
 		}
 		for _, below := range append(cmd.Commands(), cmd) {

@@ -35,7 +35,7 @@ func gateSetVerb(a *cli.App) *cobra.Command {
 			if err := control.CheckParamText("sharedKey", "key", p.Key); err != nil {
 				return err
 			}
-			if noCommandFlagSet(cmd) {
+			if hasNoOwnFlagsSet(cmd) {
 				return fault.Usagef("%s: no limit given; use --lock N, --rate N/PERIOD or --unset lock|rate; example: queuectl "+
 					"gate set %s --lock 3", cmd.CommandPath(), queue.QuoteShellWord(queue.ClipForMessage(p.Key)))
 			}
@@ -58,7 +58,7 @@ func gateSetVerb(a *cli.App) *cobra.Command {
 	}
 	f := cmd.Flags()
 	input.OptionalVar(f, &p.LockLimit, input.ParseInt, "lock", "", "run at most `N` jobs with KEY at the same time")
-	input.OptionalVar(f, &p.RateLimit, parseNonEmpty, "rate", "",
+	input.OptionalVar(f, &p.RateLimit, parseNonEmptyText, "rate", "",
 		"start at most `N/PERIOD` jobs with KEY, such as 5/m (5 per minute); PERIOD is s, m, h or d")
 	f.Var(input.NonEmptyValue(&p.RuleToRemove), "unset", "`KIND` of limit to remove: lock or rate")
 	input.CompleteValues(cmd, "unset", "lock", "rate")

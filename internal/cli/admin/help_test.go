@@ -19,15 +19,20 @@ import (
 // allAdminVerbs lists the commands that package admin builds.
 func allAdminVerbs() []cli.Verb {
 	return []cli.Verb{
-		{Name: "edit", Build: EditVerb}, {Name: "tree", Build: TreeVerb}, {Name: "simulate", Build: SimulateVerb},
-		{Name: "stats", Build: StatsVerb},
-		{Name: "events", Build: EventsVerb}, {Name: "whoami", Build: WhoamiVerb}, {Name: "drain", Build: DrainVerb},
-		{Name: "cleanup", Build: CleanupVerb},
-		{Name: "queue", Build: QueueVerb}, {Name: "schedule", Build: ScheduleVerb}, {Name: "gate", Build: GateVerb},
-		{Name: "hook", Build: HookVerb},
-		{Name: "node", Build: NodeVerb}, {Name: "config", Build: ConfigVerb}, {Name: "reload", Build: ReloadVerb},
-		{Name: "backup", Build: BackupVerb},
-		{Name: "web", Build: WebVerb}, {Name: "completion", Build: CompletionVerb}, {Name: "schema", Build: SchemaVerb},
+		{Name: "edit", BuildCommand: EditVerb}, {Name: "tree", BuildCommand: TreeVerb},
+		{Name: "simulate", BuildCommand: SimulateVerb},
+		{Name: "stats", BuildCommand: StatsVerb},
+		{Name: "events", BuildCommand: EventsVerb}, {Name: "whoami", BuildCommand: WhoamiVerb},
+		{Name: "drain", BuildCommand: DrainVerb},
+		{Name: "cleanup", BuildCommand: CleanupVerb},
+		{Name: "queue", BuildCommand: QueueVerb}, {Name: "schedule", BuildCommand: ScheduleVerb},
+		{Name: "gate", BuildCommand: GateVerb},
+		{Name: "hook", BuildCommand: HookVerb},
+		{Name: "node", BuildCommand: NodeVerb}, {Name: "config", BuildCommand: ConfigVerb},
+		{Name: "reload", BuildCommand: ReloadVerb},
+		{Name: "backup", BuildCommand: BackupVerb},
+		{Name: "web", BuildCommand: WebVerb}, {Name: "completion", BuildCommand: CompletionVerb},
+		{Name: "schema", BuildCommand: SchemaVerb},
 	}
 }
 
@@ -44,9 +49,9 @@ func helpOutput(t *testing.T, args ...string) string {
 	return output.String()
 }
 
-// countFlags counts the flags that a help text lists.
-func countFlags(text string) (n int) {
-	for line := range strings.Lines(text) {
+// countFlagsInHelp counts the flags that a help text lists.
+func countFlagsInHelp(helpText string) (n int) {
+	for line := range strings.Lines(helpText) {
 		if strings.HasPrefix(line, "  -") || strings.HasPrefix(line, "      --") {
 			n++
 		}
@@ -67,7 +72,7 @@ func TestEnqueueHelpFitsAScreen(t *testing.T) {
 			t.Errorf("enqueue -h has a line of %d columns, want at most %d: %s", n, maxColumns, line)
 		}
 	}
-	if n := countFlags(text); n != flags {
+	if n := countFlagsInHelp(text); n != flags {
 		t.Errorf("enqueue -h lists %d flags, want %d:\n%s", n, flags, text)
 	}
 	if !strings.Contains(text, "queuectl enqueue --help --all\n") {
@@ -94,27 +99,27 @@ func TestHelpAllListsEveryFlag(t *testing.T) {
 			append([]string{"help"}, append(strings.Fields(name), "--all")...), append(strings.Fields(name), "--all", "-h")} {
 			text := helpOutput(t, words...)
 			// The help of the command lists --help too. LocalFlags and InheritedFlags do not contain --help, so add 1.
-			if got, want := countFlags(text), help.CountVisibleFlags(cmd.LocalFlags())+
+			if got, want := countFlagsInHelp(text), help.CountVisibleFlags(cmd.LocalFlags())+
 				help.CountVisibleFlags(cmd.InheritedFlags())+
 				1; got != want {
 				t.Errorf("%q lists %d flags, want %d:\n%s", words, got, want, text)
 			}
 		}
 		short := helpOutput(t, append(strings.Fields(name), "--help")...)
-		if got, want := countFlags(short), len(help.CommonFlagsByCommand()[name]); got != want {
+		if got, want := countFlagsInHelp(short), len(help.CommonFlagsByCommand()[name]); got != want {
 			t.Errorf("%s --help lists %d flags, want the %d common ones:\n%s", name, got, want, short)
 		}
 	}
 }
 
-// allowedMetavars lists the placeholders that the help may show for the value of a flag.
-var allowedMetavars = strings.Fields("ACTION ADDRESS:PORT CODES COLUMN COLUMNS COMMAND DIR DURATION FIELD " +
+// allowedFlagValueNames lists the placeholders that the help may show for the value of a flag.
+var allowedFlagValueNames = strings.Fields("ACTION ADDRESS:PORT CODES COLUMN COLUMNS COMMAND DIR DURATION FIELD " +
 	"FIELD=VALUE FILE ID ID,ID KEY KEY=N/PERIOD KIND MASK MODE N N/PERIOD NAME NAME=FILE NAME=N NAME=VALUE NODE PATTERN " +
 	"PERIOD QUEUE REASON SIZE STATE STRATEGY STRING TIME USER ZONE")
 
 // Summaries of commands are short, descriptions of flags begin in lower case, and every placeholder for a
-// value is in allowedMetavars.
-func TestHelpTextsHaveOneFormat(t *testing.T) {
+// value is in allowedFlagValueNames.
+func TestHelpTextsFollowFormatRules(t *testing.T) {
 	root := cli.NewApp(cli.Program{Verbs: allAdminVerbs()}, nil, nil, nil).Root(nil)
 	var check func(cmd *cobra.Command)
 	check = func(cmd *cobra.Command) {
@@ -126,11 +131,12 @@ func TestHelpTextsHaveOneFormat(t *testing.T) {
 		}
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			name, usage := pflag.UnquoteUsage(f)
-			if name != "" && !slices.Contains(allowedMetavars, name) {
+			if name != "" && !slices.Contains(allowedFlagValueNames, name) {
 				t.Errorf("%s --%s: the value is called %s, which is not one of %q", cmd.CommandPath(), f.Name, name,
-					allowedMetavars)
+					allowedFlagValueNames)
 			}
-			if usage == "" || unicode.IsUpper(rune(usage[0])) && !startsWithMetavar(usage) || strings.HasSuffix(usage, ".") {
+			if usage == "" || unicode.IsUpper(rune(usage[0])) && !startsWithFlagValueName(usage) ||
+				strings.HasSuffix(usage, ".") {
 				t.Errorf("%s --%s: want a description that begins in lower case and has no period: %s", cmd.CommandPath(), f.Name,
 					usage)
 			}
@@ -142,9 +148,9 @@ func TestHelpTextsHaveOneFormat(t *testing.T) {
 	check(root)
 }
 
-// startsWithMetavar reports whether the first word of a flag's description is in upper case. Such a word is an
+// startsWithFlagValueName reports whether the first word of a flag's description is in upper case. Such a word is an
 // abbreviation, or a placeholder for the flag's value.
-func startsWithMetavar(usage string) bool {
+func startsWithFlagValueName(usage string) bool {
 	first, _, _ := strings.Cut(usage, " ")
 	return first == strings.ToUpper(first)
 }

@@ -47,7 +47,7 @@ func queueSetVerb(a adminCommands) *cobra.Command {
 			if err := control.CheckParamText("queue", "name", p.Name); err != nil {
 				return err
 			}
-			if noCommandFlagSet(cmd) {
+			if hasNoOwnFlagsSet(cmd) {
 				return fault.Usagef("%s: no changes given; use flags such as --concurrency N, --weight N or --default "+
 					"FIELD=VALUE; example: queuectl queue set %s --concurrency 1", cmd.CommandPath(),
 					queue.QuoteShellWord(queue.ClipForMessage(p.Name)))
@@ -208,17 +208,17 @@ func (a adminCommands) applyToQueues(cmd *cobra.Command, names []string, allQueu
 	})
 }
 
-// noCommandFlagSet reports whether the user set none of the command's own flags. Flags that the command inherits from
+// hasNoOwnFlagsSet reports whether the user set none of the command's own flags. Flags that the command inherits from
 // its parent commands do not count.
-func noCommandFlagSet(cmd *cobra.Command) bool {
+func hasNoOwnFlagsSet(cmd *cobra.Command) bool {
 	nothing := true
 	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) { nothing = nothing && !f.Changed })
 	return nothing
 }
 
-func parseNonEmpty(text string) (string, error) {
+func parseNonEmptyText(text string) (string, error) {
 	if text == "" {
-		return "", fault.ErrEmptyValue
+		return "", fault.ErrEmptyFlagValue
 	}
 	return text, nil
 }

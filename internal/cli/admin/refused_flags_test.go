@@ -14,11 +14,16 @@ import (
 // texts of Go's libraries. This test covers the commands of this package.
 func TestFlagErrorsNameFlagAndFormat(t *testing.T) {
 	own := []cli.Verb{
-		{Name: "edit", Build: EditVerb}, {Name: "queue", Build: QueueVerb}, {Name: "schedule", Build: ScheduleVerb},
-		{Name: "gate", Build: GateVerb}, {Name: "hook", Build: HookVerb}, {Name: "node", Build: NodeVerb},
-		{Name: "events", Build: EventsVerb}, {Name: "stats", Build: StatsVerb}, {Name: "simulate", Build: SimulateVerb},
-		{Name: "tree", Build: TreeVerb}, {Name: "cleanup", Build: CleanupVerb}, {Name: "config", Build: ConfigVerb},
-		{Name: "backup", Build: BackupVerb}, {Name: "web", Build: WebVerb}, {Name: "reload", Build: ReloadVerb},
+		{Name: "edit", BuildCommand: EditVerb}, {Name: "queue", BuildCommand: QueueVerb},
+		{Name: "schedule", BuildCommand: ScheduleVerb},
+		{Name: "gate", BuildCommand: GateVerb}, {Name: "hook", BuildCommand: HookVerb},
+		{Name: "node", BuildCommand: NodeVerb},
+		{Name: "events", BuildCommand: EventsVerb}, {Name: "stats", BuildCommand: StatsVerb},
+		{Name: "simulate", BuildCommand: SimulateVerb},
+		{Name: "tree", BuildCommand: TreeVerb}, {Name: "cleanup", BuildCommand: CleanupVerb},
+		{Name: "config", BuildCommand: ConfigVerb},
+		{Name: "backup", BuildCommand: BackupVerb}, {Name: "web", BuildCommand: WebVerb},
+		{Name: "reload", BuildCommand: ReloadVerb},
 	}
 	values := []string{"", "-1", "x", "NaN", "99999999999999999999", "\xff", strings.Repeat("x", 70_000)}
 	refused := 0

@@ -33,11 +33,11 @@ func ScheduleVerb(app *cli.App) *cobra.Command {
 	list := cli.ListVerb(app, "List schedules", present.NoSchedulesText, present.ScheduleHeadings(), true, schedules,
 		present.ScheduleRow)
 	return cli.GroupCommand("schedule", "Manage recurring jobs", scheduleAddVerb(a), list, scheduleShowVerb(a),
-		a.scheduleCommand("rm", "Remove schedules, but keep the jobs they created", "is removed",
+		a.newScheduleActionCommand("rm", "Remove schedules, but keep the jobs they created", "is removed",
 			(*control.Client).ScheduleRemove),
-		a.scheduleCommand("pause", "Pause schedules: they create no jobs until resumed", "is paused",
+		a.newScheduleActionCommand("pause", "Pause schedules: they create no jobs until resumed", "is paused",
 			(*control.Client).SchedulePause),
-		a.scheduleCommand("resume", "Resume paused schedules", "is resumed", (*control.Client).ScheduleResume),
+		a.newScheduleActionCommand("resume", "Resume paused schedules", "is resumed", (*control.Client).ScheduleResume),
 		scheduleRunVerb(a))
 }
 
@@ -149,7 +149,8 @@ func (a adminCommands) addSchedule(ctx context.Context, p *control.ScheduleAddPa
 		if a.Quiet {
 			return a.Println(d.Name)
 		}
-		return a.PrintPairs(9, append([][2]string{{"Schedule", d.Name}, {"When", present.ScheduleTimesText(&d.Schedule)}},
+		return a.PrintNameValuePairs(9, append([][2]string{{"Schedule", d.Name},
+			{"When", present.ScheduleTimesText(&d.Schedule)}},
 			present.NextOccurrenceRows(&d)...))
 	})
 }
@@ -165,7 +166,7 @@ func (a adminCommands) scheduleForJSON(d control.ScheduleDetail) control.Schedul
 func scheduleShowVerb(a adminCommands) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "show NAME", Short: "Show a schedule, its next start times and its last results",
-		Args: cli.ExactArgs(1, "the name of a schedule"), ValidArgsFunction: a.completeSchedules(),
+		Args: cli.ExactArgs(1, "the name of a schedule"), ValidArgsFunction: a.completeScheduleNames(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			show := func(c *control.Client, ctx context.Context, p control.ScheduleNameParams) (control.ScheduleDetail, error) {
 				d, err := c.ScheduleShow(ctx, p)
@@ -187,7 +188,7 @@ func (a adminCommands) showSchedule(d control.ScheduleDetail) error {
 		{"Catch up", d.CatchUp}, {"Overlap", d.Overlap}, {"User", d.User}, {"Added", present.LocalTimeText(d.CreatedAt)},
 		{"Hidden", strings.Join(d.HiddenParts, ", ")},
 	}, present.NextOccurrenceRows(&d)...)
-	if err := a.PrintPairs(9, rows); err != nil || len(d.OccurrenceRecords) == 0 {
+	if err := a.PrintNameValuePairs(9, rows); err != nil || len(d.OccurrenceRecords) == 0 {
 		return err
 	}
 	a.Println("")
@@ -206,16 +207,16 @@ func (a adminCommands) showSchedule(d control.ScheduleDetail) error {
 		}
 		runs = append(runs, []string{present.LocalTimeText(r.OccurrenceAt), outcome, job})
 	}
-	return a.PrintTable([]string{"OCCURRENCE" + termtext.ZonePlaceholder, "OUTCOME", "JOB"}, runs)
+	return a.PrintTable([]string{"OCCURRENCE" + termtext.HeadingZonePlaceholder, "OUTCOME", "JOB"}, runs)
 }
 
-// scheduleCommand builds a command that calls method for each schedule that the user names, and then prints the
-// outcome. outcomeText describes the outcome, for example "is paused".
-func (a adminCommands) scheduleCommand(name, short, outcomeText string,
+// newScheduleActionCommand builds a command that calls method for each schedule that the user names, and then prints
+// the outcome. outcomeText describes the outcome, for example "is paused".
+func (a adminCommands) newScheduleActionCommand(name, short, outcomeText string,
 	method cli.ClientMethod[control.ScheduleNameParams, control.Schedule]) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: name + " NAME…", Short: short, Args: cli.AtLeastOneArg("schedule names"),
-		ValidArgsFunction: a.completeSchedules(),
+		ValidArgsFunction: a.completeScheduleNames(),
 		RunE: func(cmd *cobra.Command, names []string) error {
 			return a.WithClient(func(c *control.Client) error {
 				var schedules []control.Schedule
@@ -243,22 +244,22 @@ func (a adminCommands) scheduleCommand(name, short, outcomeText string,
 func scheduleRunVerb(a adminCommands) *cobra.Command {
 	var p control.ScheduleNameParams
 	cmd := cli.NamedRequestVerb(a.App, "run NAME", "Create a job from a schedule now and print its ID",
-		"the name of a schedule", &p.Name, (*control.Client).ScheduleRun, &p, func(reply control.EnqueueResult) error {
+		"the name of a schedule", &p.Name, (*control.Client).RunScheduleNow, &p, func(reply control.EnqueueResult) error {
 			a.PrintInfo("job %s enqueued", reply.JobID)
 			return a.Println(reply.JobID)
 		})
-	cmd.ValidArgsFunction = a.completeSchedules()
+	cmd.ValidArgsFunction = a.completeScheduleNames()
 	a.NoteRequestedObjects(cmd, "schedule")
 	return cmd
 }
 
-// completeSchedules completes the names of schedules.
-func (a adminCommands) completeSchedules() cobra.CompletionFunc {
+// completeScheduleNames completes the names of schedules.
+func (a adminCommands) completeScheduleNames() cobra.CompletionFunc {
 	return a.CompleteNames(func(ctx context.Context, c *control.Client, add func(name, description string)) {
 		page, _ := c.ScheduleList(ctx, control.ScheduleListParams{}) // on an error, offer nothing
 		for i := range page.Schedules {
 			s := &page.Schedules[i]
-			add(s.Name, s.Cron+": "+termtext.Truncate(termtext.EscapeControls(present.ScheduleJobTitle(s)), 60))
+			add(s.Name, s.Cron+": "+termtext.Truncate(termtext.EscapeControlCharacters(present.ScheduleJobTitle(s)), 60))
 		}
 	})
 }

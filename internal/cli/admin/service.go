@@ -19,7 +19,7 @@ import (
 func DrainVerb(app *cli.App) *cobra.Command {
 	var p control.DrainParams
 	cmd := cli.RequestVerb(app, "drain [--wait | --off]", "Start no new jobs until drain --off, even after a restart",
-		(*control.Client).SetDrain, &p, func(reply control.DrainResult) error {
+		(*control.Client).StartOrEndDrain, &p, func(reply control.DrainResult) error {
 			switch {
 			case !reply.Draining:
 				return app.PrintInfo("draining is off: jobs start again")
@@ -58,7 +58,7 @@ func CleanupVerb(app *cli.App) *cobra.Command {
 		Use: "cleanup", Short: "Remove old finished jobs and their history", Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return app.WithClient(func(c *control.Client) error {
-				if !p.DryRun && !yes && app.CanAsk() {
+				if !p.DryRun && !yes && app.CanAskUser() {
 					dry := p
 					dry.DryRun = true
 					got, err := c.RemoveOldJobs(cmd.Context(), dry, func(control.RemovalCount) error { return nil })
@@ -74,8 +74,8 @@ func CleanupVerb(app *cli.App) *cobra.Command {
 					defer app.ShowProgress("")
 					return c.RemoveOldJobs(ctx, p, func(r control.RemovalCount) error {
 						app.DrawProgressBar(term.ProgressBar{Current: int64(r.RemovedJobs), Total: int64(r.JobsToRemove),
-							StartedAt: began,
-							Suffix:    "removed"})
+							StartedAt:        began,
+							TextAfterNumbers: "removed"})
 						return nil
 					})
 				}
@@ -163,7 +163,7 @@ func WhoamiVerb(a *cli.App) *cobra.Command {
 		Use: "whoami", Short: "Show your identity and rights", Args: cli.ExactArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return cli.CallAndPrint(cmd.Context(), a, (*control.Client).Whoami, control.NoParams{},
-				func(w control.Whoami) error { return a.PrintPairs(13, present.WhoamiRows(&w)) })
+				func(w control.Whoami) error { return a.PrintNameValuePairs(13, present.WhoamiRows(&w)) })
 		},
 	}
 }
@@ -172,7 +172,7 @@ func WhoamiVerb(a *cli.App) *cobra.Command {
 func HookVerb(a *cli.App) *cobra.Command {
 	var p control.HookTestParams
 	test := cli.NamedRequestVerb(a, "test NAME", "Test a hook or webhook; print the ID of the job that runs it",
-		"the name of a webhook or of a hook setting such as on_dead", &p.Name, (*control.Client).EnqueueHookTest, &p,
+		"the name of a webhook or of a hook setting such as on_dead", &p.HookName, (*control.Client).EnqueueHookTest, &p,
 		func(reply control.EnqueueResult) error {
 			a.PrintInfo("job %s enqueued; follow it with: queuectl attach %s", reply.JobID, reply.JobID)
 			return a.Println(reply.JobID)

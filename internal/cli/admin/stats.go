@@ -43,7 +43,7 @@ func (a adminCommands) printStats(s control.Stats) error {
 			return present.StatsRow(q.Queue, &q.AttemptStatistics)
 		})
 	}
-	head, layout, zone := "FROM"+termtext.ZonePlaceholder, "2006-01-02 15:04 MST", time.Local
+	head, layout, zone := "FROM"+termtext.HeadingZonePlaceholder, "2006-01-02 15:04 MST", time.Local
 	if s.Grain == "day" {
 		head, layout, zone = "DAY (UTC)", "2006-01-02", time.UTC
 	}

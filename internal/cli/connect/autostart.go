@@ -21,17 +21,17 @@ import (
 
 // This file starts the user's own service when a client needs it. If two clients start it at the same time, two
 // processes of the service start. One process gets the lock of the state directory. The other process exits with the
-// code exitDirInUse, and its client waits until the first process accepts connections.
+// code exitCodeDirInUse, and its client waits until the first process accepts connections.
 
 const (
 	autostartTimeout = 15 * time.Second // how long to wait for a service that was started automatically
-	// concurrentStartTimeout is how long to wait for a service that another client is starting at the same time.
-	concurrentStartTimeout = 2 * time.Second
+	// otherClientsStartTimeout is how long to wait for a service that another client is starting at the same time.
+	otherClientsStartTimeout = 2 * time.Second
 )
 
 // ClientWithAutostart returns a client of the chosen service. If the service is the user's own and does
 // not run, ClientWithAutostart starts it in the background.
-func (f *Finder) ClientWithAutostart(ctx context.Context) (*control.Client, error) {
+func (f *ServiceFinder) ClientWithAutostart(ctx context.Context) (*control.Client, error) {
 	c, t, err := f.Connect(ctx)
 	if c == nil {
 		return nil, err
@@ -56,10 +56,10 @@ func (f *Finder) ClientWithAutostart(ctx context.Context) (*control.Client, erro
 
 // StartServiceAndWait starts the service t in the background and waits until the client c can connect to it. t must be
 // a service that CanStart accepts.
-func (f *Finder) StartServiceAndWait(ctx context.Context, c *control.Client, t Target) error {
+func (f *ServiceFinder) StartServiceAndWait(ctx context.Context, c *control.Client, t Target) error {
 	b, err := startService(t)
 	if err != nil {
-		return f.startError(fault.ExitCode(err), fmt.Errorf("the service did not start: %w", err))
+		return f.serviceStartError(fault.ExitCode(err), fmt.Errorf("the service did not start: %w", err))
 	}
 	for began := time.Now(); ; {
 		over := false
@@ -75,8 +75,8 @@ func (f *Finder) StartServiceAndWait(ctx context.Context, c *control.Client, t T
 			return nil
 		case !errors.Is(err, control.ErrUnreachable): // a service answers, but it refuses the connection
 			return err
-		case over && (b.exitCode != exitDirInUse || waited > concurrentStartTimeout):
-			return f.startError(b.exitCode, b.lastLogError())
+		case over && (b.exitCode != exitCodeDirInUse || waited > otherClientsStartTimeout):
+			return f.serviceStartError(b.exitCode, b.lastLogError())
 		case waited > autostartTimeout:
 			return queue.Errorf(queue.CodeUnavailable,
 				"a service was started in the background but does not answer, so nothing was sent; see its log: %s", b.logPath)
@@ -89,15 +89,15 @@ func (f *Finder) StartServiceAndWait(ctx context.Context, c *control.Client, t T
 	}
 }
 
-// exitDirInUse is the exit code of a service whose directory another service already uses.
-var exitDirInUse = control.ErrorCodeInfoOf(queue.ErrWrongState).ExitStatus
+// exitCodeDirInUse is the exit code of a service whose directory another service already uses.
+var exitCodeDirInUse = control.ErrorCodeInfoOf(queue.ErrWrongState).ExitStatus
 
-// startError returns the error about a service that did not start. exitCode is the exit code of the service. If it is
-// above 2, this process exits with the same code. Codes up to 2 say nothing about the cause; for example, 2 can mean a
-// crash.
+// serviceStartError returns the error about a service that did not start. exitCode is the exit code of the service. If
+// it is above 2, this process exits with the same code. Codes up to 2 say nothing about the cause; for example, 2 can
+// mean a crash.
 //
 // If FailureExitCode is set, this process exits with FailureExitCode after every failure, whatever exitCode is.
-func (f *Finder) startError(exitCode int, err error) error {
+func (f *ServiceFinder) serviceStartError(exitCode int, err error) error {
 	if exitCode > 2 && f.FailureExitCode == 0 {
 		return fault.WithExitCode(err, exitCode)
 	}

@@ -21,12 +21,12 @@ const clientVersionVariable = "QUEUECTL_CLIENT_VERSION"
 
 // ClientVersion returns the version of the queuectl that executed this program. If the user started this
 // program directly, ClientVersion returns this program's version.
-func (f *Finder) ClientVersion() string { return cmp.Or(f.executingClientVersion, f.Version) }
+func (f *ServiceFinder) ClientVersion() string { return cmp.Or(f.executingClientVersion, f.Version) }
 
 // DaemonPath returns the path of queuectld. It returns an error if this process was itself started as queuectld by
 // queuectl. In that case, the file queuectld contains the program queuectl by mistake, and executing it again would
 // repeat this forever.
-func (f *Finder) DaemonPath() (string, error) {
+func (f *ServiceFinder) DaemonPath() (string, error) {
 	path, err := DaemonPath()
 	if err == nil && f.executingClientVersion != "" {
 		err = fmt.Errorf("the program in the file %s is queuectl, not queuectld; %s", path, reinstallAdvice)

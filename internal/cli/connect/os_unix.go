@@ -18,7 +18,7 @@ import (
 func startDetached(log *os.File, program string, args ...string) (*exec.Cmd, error) {
 	cmd := exec.Command(program, args...)
 	// Remove this variable. A service that inherits it would not execute itself again, and so would not call
-	// cleanstart.ResetAttributes.
+	// cleanstart.ResetInheritedAttributes.
 	os.Unsetenv("QUEUECTL_TIMERSLACK")
 	cmd.Dir, cmd.Stderr, cmd.Env = "/", log, cleanstart.InheritableEnviron()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -50,7 +50,7 @@ func checkTrustedProgram(ownPath, programPath string) error {
 }
 
 // ExecQueuectld replaces this process with queuectld, with the same arguments. It returns only on failure.
-func (f *Finder) ExecQueuectld() (exitCode int, err error) {
+func (f *ServiceFinder) ExecQueuectld() (exitCode int, err error) {
 	path, err := f.DaemonPath()
 	if err != nil {
 		return 0, err
@@ -68,8 +68,8 @@ func checkSocketPath(errorPrefix, path string) error {
 	return nil
 }
 
-// NewSocketPath returns the absolute path of a socket to be created.
-func NewSocketPath(errorPrefix, path string) (string, error) {
+// CheckedNewSocketPath returns the absolute path of a socket to be created.
+func CheckedNewSocketPath(errorPrefix, path string) (string, error) {
 	whole, err := filepath.Abs(path)
 	if err != nil {
 		return "", err
@@ -84,7 +84,7 @@ func socketExists(path string) bool { return files.Exists(path) }
 // These texts are parts of messages about a service that ends at logout.
 const (
 	StartSystemServiceCommand = "systemctl start queuectl"
-	EndsAtLogoutText          = "lingering is off, so your service and its jobs end when you log out, and the service " +
+	ServiceEndsAtLogoutText   = "lingering is off, so your service and its jobs end when you log out, and the service " +
 		"does not start at boot"
 	KeepServiceRunningAdvice = "keep the service running with: loginctl enable-linger"
 )

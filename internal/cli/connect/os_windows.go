@@ -22,7 +22,7 @@ func startDetached(log *os.File, program string, args ...string) (cmd *exec.Cmd,
 	for _, leave := range []uint32{windows.CREATE_BREAKAWAY_FROM_JOB, 0} {
 		cmd = exec.Command(program, args...)
 		cmd.Dir, cmd.Stderr, cmd.Env = `\\`[:1], log, cleanstart.InheritableEnviron()
-		const flags = windows.CREATE_NEW_PROCESS_GROUP | windows.DETACHED_PROCESS | cleanstart.CreationFlags
+		const flags = windows.CREATE_NEW_PROCESS_GROUP | windows.DETACHED_PROCESS | cleanstart.NewProcessCreationFlags
 		cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: flags | leave}
 		if err = cmd.Start(); !errors.Is(err, windows.ERROR_ACCESS_DENIED) {
 			break
@@ -40,7 +40,7 @@ func checkTrustedProgram(string, string) error { return nil }
 
 // ExecQueuectld executes queuectld with the same arguments and returns its exit code. If this process ends first,
 // queuectld ends too, because both belong to a job object. The processes that queuectld has started continue.
-func (f *Finder) ExecQueuectld() (exitCode int, err error) {
+func (f *ServiceFinder) ExecQueuectld() (exitCode int, err error) {
 	path, err := f.DaemonPath()
 	if err != nil {
 		return 0, err
@@ -54,7 +54,7 @@ func (f *Finder) ExecQueuectld() (exitCode int, err error) {
 	if err := cmd.Start(); err != nil {
 		return 0, explainExecError(path, err)
 	}
-	if err := endWithThisProcess(cmd.Process); err != nil {
+	if err := endChildWithThisProcess(cmd.Process); err != nil {
 		cmd.Process.Kill()
 		return 0, explainExecError(path, err)
 	}
@@ -62,10 +62,10 @@ func (f *Finder) ExecQueuectld() (exitCode int, err error) {
 	return cmd.ProcessState.ExitCode(), nil
 }
 
-// endWithThisProcess makes a process end when this process ends. It adds the process to a job object, and only this
-// process has a handle of that object. When this process ends, Windows closes the handle and ends the processes in the
-// job object.
-func endWithThisProcess(p *os.Process) error {
+// endChildWithThisProcess makes a process end when this process ends. It adds the process to a job object, and only
+// this process has a handle of that object. When this process ends, Windows closes the handle and ends the processes in
+// the job object.
+func endChildWithThisProcess(p *os.Process) error {
 	job, err := windows.CreateJobObject(nil, nil)
 	if err != nil {
 		return err
@@ -89,8 +89,8 @@ func checkSocketPath(errorPrefix, path string) error {
 	return nil
 }
 
-// NewSocketPath checks the name of a pipe to be created and returns it.
-func NewSocketPath(errorPrefix, path string) (string, error) {
+// CheckedNewSocketPath checks the name of a pipe to be created and returns it.
+func CheckedNewSocketPath(errorPrefix, path string) (string, error) {
 	return path, checkSocketPath(errorPrefix, path)
 }
 
@@ -101,7 +101,7 @@ func socketExists(string) bool { return false }
 // These texts are parts of messages about a service that ends at logoff.
 const (
 	StartSystemServiceCommand = "sc start queuectl"
-	EndsAtLogoutText          = "your service and its jobs end when you log off, and the service does not start at boot"
+	ServiceEndsAtLogoutText   = "your service and its jobs end when you log off, and the service does not start at boot"
 	KeepServiceRunningAdvice  = "to keep the service running, install it for all users, in an elevated prompt " +
 		"(right-click, Run as " +
 		"administrator): queuectl service install"

@@ -1,7 +1,7 @@
 // Package connect finds the service that a command uses, starts it if necessary and connects to it. It
 // also finds and executes queuectld.
 //
-// Start with Finder.
+// Start with ServiceFinder.
 package connect
 
 import (
@@ -21,8 +21,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Finder finds the service that a command uses and connects to it.
-type Finder struct {
+// ServiceFinder finds the service that a command uses and connects to it.
+type ServiceFinder struct {
 	messageOutput *term.Output
 	Socket, Dir   string // the flags --socket and --dir
 	Version       string // version of this program
@@ -34,10 +34,11 @@ type Finder struct {
 	lastClient             *control.Client // the client of the most recent request; nil before the first
 }
 
-// NewFinder returns a Finder for a program of the given version. The Finder prints its messages to o.
-func NewFinder(o *term.Output, version string) Finder {
+// NewServiceFinder returns a ServiceFinder for a program of the given version. The ServiceFinder prints its messages to
+// o.
+func NewServiceFinder(o *term.Output, version string) ServiceFinder {
 	defer os.Unsetenv(clientVersionVariable) // jobs must not inherit the variable
-	return Finder{messageOutput: o, Version: version, executingClientVersion: os.Getenv(clientVersionVariable)}
+	return ServiceFinder{messageOutput: o, Version: version, executingClientVersion: os.Getenv(clientVersionVariable)}
 }
 
 // Target is the service that a command uses.
@@ -47,7 +48,7 @@ type Target struct {
 	IsUserService bool   // the service is the user's own, so a command may start it automatically
 	NoQueueExists bool   // neither the user nor the system has a queue yet
 
-	paths config.Paths // paths of the service's files; the zero value if they are unknown
+	servicePaths config.Paths // paths of the service's files; the zero value if they are unknown
 
 	// ServeFlags holds the flags with which "queuectl serve" uses the directory of this service. It is nil if no flags are
 	// needed, because the directory is the user's default one. It is also nil if the directory is unknown.
@@ -61,25 +62,25 @@ func (t *Target) CanStart() bool { return t.IsUserService || t.ServeFlags != nil
 // ChooseTarget selects the service. It considers, in this order: the flags, the environment, the user's own
 // service if its directory exists, and the system's service if its directory or socket exists. ChooseTarget
 // does not check whether the service runs.
-func (f *Finder) ChooseTarget() (Target, error) {
+func (f *ServiceFinder) ChooseTarget() (Target, error) {
 	if f.Socket != "" {
 		return f.targetOfSocketFlag()
 	}
 	if f.Dir != "" {
-		dir, err := f.AbsDir()
+		dir, err := f.AbsServiceDir()
 		return targetInDir(dir, f.Dir), err
 	}
 	if s := os.Getenv("QUEUECTL_SOCKET"); s != "" {
 		return targetAtSocket(s), checkSocketPath("QUEUECTL_SOCKET", s)
 	}
 	user, err := config.UserPaths()
-	own := Target{Socket: user.SocketPath, StartCommand: startUserServiceCommand, IsUserService: true, paths: user}
+	own := Target{Socket: user.SocketPath, StartCommand: startUserServiceCommand, IsUserService: true, servicePaths: user}
 	if err == nil && files.Exists(user.StateDir) {
 		return own, nil
 	}
 	system := config.SystemPaths()
 	if files.Exists(system.StateDir) || socketExists(system.SocketPath) {
-		return Target{Socket: system.SocketPath, StartCommand: StartSystemServiceCommand, paths: system}, nil
+		return Target{Socket: system.SocketPath, StartCommand: StartSystemServiceCommand, servicePaths: system}, nil
 	}
 	own.NoQueueExists = true
 	return own, err
@@ -87,12 +88,12 @@ func (f *Finder) ChooseTarget() (Target, error) {
 
 // targetOfSocketFlag returns the service whose socket is the value of --socket. If --dir is also set, its value is the
 // directory of the service.
-func (f *Finder) targetOfSocketFlag() (Target, error) {
+func (f *ServiceFinder) targetOfSocketFlag() (Target, error) {
 	t := targetAtSocket(f.Socket)
 	if err := checkSocketPath("--socket", f.Socket); err != nil || f.Dir == "" {
 		return t, err
 	}
-	dir, err := f.AbsDir()
+	dir, err := f.AbsServiceDir()
 	if err != nil {
 		return t, err
 	}
@@ -110,11 +111,11 @@ const startUserServiceCommand = "queuectl service start"
 func targetInDir(dir, dirAsTyped string) Target {
 	paths := config.PathsInDir(dir)
 	if user, err := config.UserPaths(); err == nil && dir == user.StateDir {
-		return Target{Socket: user.SocketPath, StartCommand: startUserServiceCommand, paths: paths}
+		return Target{Socket: user.SocketPath, StartCommand: startUserServiceCommand, servicePaths: paths}
 	}
 	return Target{Socket: paths.SocketPath,
 		StartCommand: "queuectl --dir " + queue.QuoteShellWord(dirAsTyped) + " service start",
-		ServeFlags:   []string{"--dir", dir}, paths: paths}
+		ServeFlags:   []string{"--dir", dir}, servicePaths: paths}
 }
 
 // targetAtSocket returns the service that uses a socket. If possible, it derives the service's directory from
@@ -124,12 +125,12 @@ func targetAtSocket(socket string) Target {
 	around, known := config.PathsOfSocket(socket)
 	switch whole, failed := filepath.Abs(around.StateDir); {
 	case socket == config.SystemPaths().SocketPath:
-		return Target{Socket: socket, StartCommand: StartSystemServiceCommand, paths: config.SystemPaths()}
+		return Target{Socket: socket, StartCommand: StartSystemServiceCommand, servicePaths: config.SystemPaths()}
 	case err == nil && socket == user.SocketPath:
-		return Target{Socket: socket, StartCommand: startUserServiceCommand, paths: user}
+		return Target{Socket: socket, StartCommand: startUserServiceCommand, servicePaths: user}
 	case known && failed == nil:
 		t := targetInDir(whole, around.StateDir)
-		t.Socket, t.paths = socket, around
+		t.Socket, t.servicePaths = socket, around
 		return t
 	}
 	return Target{Socket: socket, StartCommand: "queuectl serve --socket " + queue.QuoteShellWord(socket)}
@@ -137,17 +138,17 @@ func targetAtSocket(socket string) Target {
 
 // ServicePaths returns the paths of the chosen service's files. It returns an error if the service's directory is
 // unknown.
-func (f *Finder) ServicePaths() (config.Paths, error) {
+func (f *ServiceFinder) ServicePaths() (config.Paths, error) {
 	t, err := f.ChooseTarget()
-	if err == nil && t.paths.StateDir == "" {
+	if err == nil && t.servicePaths.StateDir == "" {
 		err = fault.Usagef("the directory with the queue of the socket %s is unknown; give it with --dir", t.Socket)
 	}
-	return t.paths, err
+	return t.servicePaths, err
 }
 
 // Connect connects to the chosen service. c is nil if no service could be chosen. If the service was chosen
 // but the connection failed, c is not nil and err is the reason.
-func (f *Finder) Connect(ctx context.Context) (c *control.Client, t Target, err error) {
+func (f *ServiceFinder) Connect(ctx context.Context) (c *control.Client, t Target, err error) {
 	if t, err = f.ChooseTarget(); err != nil {
 		return nil, t, err
 	}
@@ -185,7 +186,7 @@ func ambiguousServiceMessage(userPaths, systemPaths config.Paths) string {
 }
 
 // Client returns a client that is connected to the chosen service.
-func (f *Finder) Client() (*control.Client, error) {
+func (f *ServiceFinder) Client() (*control.Client, error) {
 	c, t, err := f.Connect(context.Background())
 	if c == nil {
 		return nil, err
@@ -193,35 +194,35 @@ func (f *Finder) Client() (*control.Client, error) {
 	return c, t.ExplainConnectError(err)
 }
 
-// RunManifestName is the name of the file that marks the directory of a private run ("queuectl run --private").
-const RunManifestName = "private.json"
+// PrivateRunManifestName is the name of the file that marks the directory of a private run ("queuectl run --private").
+const PrivateRunManifestName = "private.json"
 
 // PrivateRunDir returns the directory in --dir, and whether it belongs to a private run. Such a directory can
 // be read without a running service. For any other directory, the caller must return an error if no service
 // runs.
-func (f *Finder) PrivateRunDir() (dir string, isPrivate bool) {
+func (f *ServiceFinder) PrivateRunDir() (dir string, isPrivate bool) {
 	if f.Socket != "" || f.Dir == "" {
 		return "", false
 	}
-	dir, err := f.AbsDir()
-	return dir, err == nil && files.Exists(filepath.Join(dir, RunManifestName))
+	dir, err := f.AbsServiceDir()
+	return dir, err == nil && files.Exists(filepath.Join(dir, PrivateRunManifestName))
 }
 
 // ForgetClient drops the client of the most recent request, because its service does not answer. VersionSkewHint then
 // does not ask that service for its version.
-func (f *Finder) ForgetClient() { f.lastClient = nil }
+func (f *ServiceFinder) ForgetClient() { f.lastClient = nil }
 
-// versionTimeout bounds how long VersionSkewHint waits for the service to report its version.
-const versionTimeout = time.Second
+// versionRequestTimeout bounds how long VersionSkewHint waits for the service to report its version.
+const versionRequestTimeout = time.Second
 
 // VersionSkewHint returns a hint if err may mean that the service does not know the request, because the service and
 // this program have different versions. It returns "" if the versions are equal, or if the service does not report its
 // version.
-func (f *Finder) VersionSkewHint(err error) string {
+func (f *ServiceFinder) VersionSkewHint(err error) string {
 	if f.lastClient == nil || !errors.Is(err, queue.ErrUnsupported) && !errors.Is(err, queue.ErrInvalid) {
 		return ""
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), versionTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), versionRequestTimeout)
 	defer cancel()
 	defer f.lastClient.Close()
 	h, err := f.lastClient.Hello(ctx, control.HelloParams{})
@@ -251,14 +252,14 @@ func (t Target) ExplainConnectError(err error) error {
 	return err
 }
 
-// AbsDir returns the absolute path of --dir. The directory may not exist yet.
-func (f *Finder) AbsDir() (string, error) {
+// AbsServiceDir returns the absolute path of --dir. The directory may not exist yet.
+func (f *ServiceFinder) AbsServiceDir() (string, error) {
 	dir, err := filepath.Abs(f.Dir)
 	if err != nil {
 		return "", fault.Usagef("--dir: the current directory no longer exists (%v); change to another directory, or give "+
 			"--dir an absolute path", err)
 	}
-	if file := files.FirstNonDir(dir); file != "" {
+	if file := files.FirstNonDirInPath(dir); file != "" {
 		return "", fault.Usagef("--dir: %s is not a directory; give the directory of the service's data", file)
 	}
 	return dir, nil

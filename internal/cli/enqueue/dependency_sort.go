@@ -20,22 +20,22 @@ import (
 
 // pendingJob is a job of a file that has not been sent yet.
 type pendingJob struct {
-	raw         json.RawMessage
-	lineNumber  int
-	fileIndex   int      // position among the jobs of the file, from 0
-	argEnvCount int      // number of arguments and environment variables
-	ID          string   // "" if the job has none, so that the service assigns a number
-	parentIDs   []string // ids of the jobs that this job depends on
-	expiresAt   *queue.UnixMillis
+	jobJSON        json.RawMessage
+	lineNumber     int
+	jobIndexInFile int      // position among the jobs of the file, from 0
+	argAndEnvCount int      // number of arguments and environment variables
+	ID             string   // "" if the job has none, so that the service assigns a number
+	parentIDs      []string // ids of the jobs that this job depends on
+	expiresAt      *queue.UnixMillis
 }
 
 // dependencySorter reorders the jobs of a file that is sent in several requests. It holds a job back while one of the
 // job's parents is neither in the current request nor in an earlier one.
 type dependencySorter struct {
-	hashSeed     maphash.Seed    // seed of the hashes in sentIDHashes
-	sentIDHashes map[uint64]bool // hashes of the ids that were sent; ids would need more memory
-	delayedJobs  []pendingJob    // jobs that are held back
-	isReordered  bool            // a job was held back, so the jobs are sent in another order than in the file
+	idHashSeed    maphash.Seed    // seed of the hashes in sentIDHashes
+	sentIDHashes  map[uint64]bool // hashes of the ids that were sent; ids would need more memory
+	delayedJobs   []pendingJob    // jobs that are held back
+	jobsReordered bool            // a job was held back, so the jobs are sent in another order than in the file
 }
 
 // maxDelayedJobs is the number of held-back jobs at which all of them are sent. Their parents are then probably in the
@@ -58,7 +58,7 @@ func (s *dependencySorter) takeReadyJobs(requestJobs []pendingJob) []pendingJob 
 	for i := range requestJobs {
 		inPart[requestJobs[i].ID] = true
 	}
-	unknown := func(id string) bool { return !inPart[id] && !s.sentIDHashes[maphash.String(s.hashSeed, id)] }
+	unknown := func(id string) bool { return !inPart[id] && !s.sentIDHashes[maphash.String(s.idHashSeed, id)] }
 	for changed := true; changed; {
 		changed = false
 		ready := requestJobs[:0:0]
@@ -68,7 +68,7 @@ func (s *dependencySorter) takeReadyJobs(requestJobs []pendingJob) []pendingJob 
 				continue
 			}
 			// Repeat the outer loop, because other jobs in this request may depend on this job and must now be held back too.
-			s.delayedJobs, s.isReordered, changed = append(s.delayedJobs, j), true, true
+			s.delayedJobs, s.jobsReordered, changed = append(s.delayedJobs, j), true, true
 			delete(inPart, j.ID)
 		}
 		requestJobs = ready
@@ -80,7 +80,7 @@ func (s *dependencySorter) takeReadyJobs(requestJobs []pendingJob) []pendingJob 
 func (s *dependencySorter) recordSentIDs(requestJobs []pendingJob) []pendingJob {
 	for i := range requestJobs {
 		if requestJobs[i].ID != "" {
-			s.sentIDHashes[maphash.String(s.hashSeed, requestJobs[i].ID)] = true
+			s.sentIDHashes[maphash.String(s.idHashSeed, requestJobs[i].ID)] = true
 		}
 	}
 	return requestJobs
@@ -109,7 +109,8 @@ func (s *dependencySorter) sortRemainingJobs(requestJobs []pendingJob) ([]pendin
 		}
 		if state[i] == visiting {
 			cycle := append(ancestorIDs[slices.Index(ancestorIDs, pending[i].ID):], pending[i].ID)
-			return fault.AtLine(queue.InvalidField("depends_on", "the dependencies form a cycle (%s); remove one of them",
+			return fault.WithLineNumber(queue.InvalidField("depends_on",
+				"the dependencies form a cycle (%s); remove one of them",
 				queue.ClipForMessage(strings.Join(cycle, ", "))), pending[i].lineNumber)
 		}
 		state[i], ancestorIDs = visiting, append(ancestorIDs, pending[i].ID)

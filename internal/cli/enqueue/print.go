@@ -21,9 +21,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// WarnIfExpired warns that a job will not run if the job's expiry time has passed. If expiryUnreported is false,
-// another message already reports this, and WarnIfExpired prints nothing.
-func WarnIfExpired(o *term.Output, s *queue.Spec, expiryUnreported bool) {
+// WarnIfJobExpired warns that a job will not run if the job's expiry time has passed. If expiryUnreported is false,
+// another message already reports this, and WarnIfJobExpired prints nothing.
+func WarnIfJobExpired(o *term.Output, s *queue.Spec, expiryUnreported bool) {
 	if now := time.Now(); expiryUnreported && present.HasExpired(s.ExpiresAt, now) {
 		o.PrintMessage("warning: the job %s; to run it, set a later --expires-at",
 			present.ExpiryText(s.ExpiresAt.Time(), now))
@@ -31,7 +31,7 @@ func WarnIfExpired(o *term.Output, s *queue.Spec, expiryUnreported bool) {
 }
 
 // PrintEnqueueRemarks prints what the service has reported about a new job, for example limits that it does not
-// enforce. expiryUnreported has the same meaning as in WarnIfExpired.
+// enforce. expiryUnreported has the same meaning as in WarnIfJobExpired.
 func PrintEnqueueRemarks(o *term.Output, cmd *cobra.Command, s *queue.Spec, result *control.EnqueueResult,
 	expiryUnreported bool) {
 	WarnUnenforcedLimits(o, result.UnenforcedLimits)
@@ -39,7 +39,7 @@ func PrintEnqueueRemarks(o *term.Output, cmd *cobra.Command, s *queue.Spec, resu
 	if result.AlreadyExisted && s.Unique != nil {
 		o.PrintMessage("no job was enqueued, because job %s already has the unique key %s", result.JobID, *s.Unique)
 	}
-	WarnIfExpired(o, s, expiryUnreported)
+	WarnIfJobExpired(o, s, expiryUnreported)
 	if result.State != "" { // a dependency has already ended without the required result
 		o.PrintMessage("job %s was %s immediately: a job it depends on ended, but not with the required result; details: "+
 			"queuectl why %s", result.JobID, result.State, result.JobID)
@@ -47,26 +47,26 @@ func PrintEnqueueRemarks(o *term.Output, cmd *cobra.Command, s *queue.Spec, resu
 	PrintServiceNotes(o, cmd, result.Notes)
 }
 
-// maxListedNotEnqueued is the highest number of jobs that PrintNotEnqueued names.
-const maxListedNotEnqueued = 10
+// maxListedJobsNotEnqueued is the highest number of jobs that PrintJobsNotEnqueued names.
+const maxListedJobsNotEnqueued = 10
 
-// PrintNotEnqueued prints which jobs were not enqueued because another job has the same unique key. positions contains
-// the positions of these jobs in the input. inputUnit is the unit of the positions, such as "line". totalJobCount is
-// the number of all jobs.
-func PrintNotEnqueued(o *term.Output, inputUnit string, positions []int, totalJobCount int) {
+// PrintJobsNotEnqueued prints which jobs were not enqueued because another job has the same unique key. positions
+// contains the positions of these jobs in the input. inputUnitName is the unit of the positions, such as "line".
+// totalJobCount is the number of all jobs.
+func PrintJobsNotEnqueued(o *term.Output, inputUnitName string, positions []int, totalJobCount int) {
 	if len(positions) == 0 {
 		return
 	}
 	slices.Sort(positions)
 	text := ""
-	for _, at := range positions[:min(len(positions), maxListedNotEnqueued)] {
+	for _, at := range positions[:min(len(positions), maxListedJobsNotEnqueued)] {
 		text += ", " + strconv.Itoa(at)
 	}
-	if len(positions) > maxListedNotEnqueued {
+	if len(positions) > maxListedJobsNotEnqueued {
 		text += termtext.TextForLocale(", …")
 	}
 	o.PrintMessage("%d of %s not enqueued (%s%s), because another job has the same unique key", len(positions),
-		present.JobCountText(totalJobCount), inputUnit, text[1:])
+		present.JobCountText(totalJobCount), inputUnitName, text[1:])
 }
 
 // PrintNewQueues warns about queues that contain no unfinished jobs except the new jobs. The user may have mistyped the
@@ -114,48 +114,49 @@ func WarnUnenforcedLimits(o *term.Output, limitNames []string) {
 	o.PrintMessage("warning: %s on this machine; see: queuectl doctor", strings.Join(sentences, ", and "))
 }
 
-// maxNamedExpired is the highest number of expired jobs that messages name.
-const maxNamedExpired = 10
+// maxListedExpiredJobs is the highest number of expired jobs that messages name.
+const maxListedExpiredJobs = 10
 
 // ExpiredJobs collects the jobs of a list whose expiry time has passed.
 type ExpiredJobs struct {
-	// sharedExpiry is the expires_at that flags set for all jobs, and that a message has already reported. 0 means that no
-	// flag sets this time.
-	sharedExpiry     queue.UnixMillis
-	messages         []string // messages about expired jobs, at most maxNamedExpired
-	otherExpiryCount int      // number of expired jobs with an expiry time other than sharedExpiry
-	WillNotRunCount  int      // number of jobs that will not run, including those with sharedExpiry
+	// sharedExpiresAt is the expires_at that flags set for all jobs, and that a message has already reported. 0 means that
+	// no flag sets this time.
+	sharedExpiresAt     queue.UnixMillis
+	expiryMessages      []string // messages about expired jobs, at most maxListedExpiredJobs
+	otherExpiryJobCount int      // number of expired jobs with an expiry time other than sharedExpiresAt
+	WillNotRunJobCount  int      // number of jobs that will not run, including those with sharedExpiresAt
 }
 
 // AddIfExpired records a job if its expiry time has passed. inputPosition is the position of the job in the input.
-// inputUnit is the unit of the position, such as "line" or "entry".
-func (e *ExpiredJobs) AddIfExpired(inputUnit string, inputPosition int, expiresAt *queue.UnixMillis) {
+// inputUnitName is the unit of the position, such as "line" or "entry".
+func (e *ExpiredJobs) AddIfExpired(inputUnitName string, inputPosition int, expiresAt *queue.UnixMillis) {
 	now := time.Now()
 	if !present.HasExpired(expiresAt, now) {
 		return
 	}
-	if e.WillNotRunCount++; *expiresAt == e.sharedExpiry {
+	if e.WillNotRunJobCount++; *expiresAt == e.sharedExpiresAt {
 		return
 	}
-	if e.otherExpiryCount++; e.otherExpiryCount <= maxNamedExpired {
+	if e.otherExpiryJobCount++; e.otherExpiryJobCount <= maxListedExpiredJobs {
 		text, _ := present.FullTimeText(expiresAt.Time(), now)
-		e.messages = append(e.messages, fmt.Sprintf("%s %d: this job will not run, because its expiry time is %s; to run "+
-			"it, add it again with a later expires_at", inputUnit, inputPosition, text))
+		e.expiryMessages = append(e.expiryMessages,
+			fmt.Sprintf("%s %d: this job will not run, because its expiry time is %s; to run "+
+				"it, add it again with a later expires_at", inputUnitName, inputPosition, text))
 	}
 }
 
-// PrintExpired prints warnings about the expired jobs that e has recorded.
-func PrintExpired(o *term.Output, e *ExpiredJobs) {
-	for _, line := range e.messages {
+// PrintExpiredJobs prints warnings about the expired jobs that e has recorded.
+func PrintExpiredJobs(o *term.Output, e *ExpiredJobs) {
+	for _, line := range e.expiryMessages {
 		o.PrintMessage("warning: %s", line)
 	}
-	if more := e.otherExpiryCount - len(e.messages); more > 0 {
+	if more := e.otherExpiryJobCount - len(e.expiryMessages); more > 0 {
 		o.PrintMessage("warning: %d more jobs will not run, because their expiry time has passed", more)
 	}
 }
 
-// PrintEnqueued prints new jobs in the order of the request: their ids, or the jobs as JSON.
-func PrintEnqueued(ctx context.Context, o *term.Output, c *control.Client, ids []string) error {
+// PrintEnqueuedJobs prints new jobs in the order of the request: their ids, or the jobs as JSON.
+func PrintEnqueuedJobs(ctx context.Context, o *term.Output, c *control.Client, ids []string) error {
 	if !o.WantsJSON() {
 		_, err := io.WriteString(o.Stdout, strings.Join(append(ids[:len(ids):len(ids)], ""), "\n"))
 		return err

@@ -14,21 +14,22 @@ import (
 
 // request holds the jobs of one request.
 type request struct {
-	jobs        []pendingJob
-	jsonBytes   int // size of the jobs as JSON
-	argEnvCount int // number of arguments and environment variables of the jobs
+	jobs           []pendingJob
+	jsonBytes      int // size of the jobs as JSON
+	argAndEnvCount int // number of arguments and environment variables of the jobs
 }
 
 // add adds a job.
 func (r *request) add(j pendingJob) {
-	r.jobs, r.jsonBytes, r.argEnvCount = append(r.jobs, j), r.jsonBytes+len(j.raw)+1, r.argEnvCount+j.argEnvCount
+	r.jobs, r.jsonBytes, r.argAndEnvCount = append(r.jobs, j), r.jsonBytes+len(j.jobJSON)+1, r.argAndEnvCount+
+		j.argAndEnvCount
 }
 
-// isFull reports whether the request already contains jobs and would exceed one of its bounds with one more job.
-func (r *request) isFull(j *pendingJob, maxJobs, maxBytes int) bool {
+// isFullForJob reports whether the request already contains jobs and would exceed one of its bounds with one more job.
+func (r *request) isFullForJob(j *pendingJob, maxJobs, maxBytes int) bool {
 	return len(r.jobs) > 0 &&
-		(len(r.jobs) == maxJobs || r.jsonBytes+len(j.raw) > maxBytes || r.argEnvCount+
-			j.argEnvCount > control.MaxArgsAndEnvPerRequest)
+		(len(r.jobs) == maxJobs || r.jsonBytes+len(j.jobJSON) > maxBytes || r.argAndEnvCount+
+			j.argAndEnvCount > control.MaxArgsAndEnvPerRequest)
 }
 
 // callerFields holds the caller's working directory, umask and environment, which addToJob adds to jobs that do not set
@@ -94,12 +95,12 @@ func (f *callerFields) loadFromProcess(noCwd bool) error {
 	return nil
 }
 
-// mergeResult adds the result of one request to merged, the result of the earlier requests for the same file.
-// lineNumbers contains the line number of each job of the request.
-func mergeResult(merged, result *control.EnqueueBatchResult, lineNumbers []int) {
+// mergeBatchResult adds the result of one request to merged, the result of the earlier requests for the same file.
+// jobLineNumbers contains the line number of each job of the request.
+func mergeBatchResult(merged, result *control.EnqueueBatchResult, jobLineNumbers []int) {
 	for _, at := range result.ExistingJobIndexes {
-		if at < len(lineNumbers) {
-			merged.ExistingJobIndexes = append(merged.ExistingJobIndexes, lineNumbers[at])
+		if at < len(jobLineNumbers) {
+			merged.ExistingJobIndexes = append(merged.ExistingJobIndexes, jobLineNumbers[at])
 		}
 	}
 	merged.JobIDs = append(merged.JobIDs, result.JobIDs...)
@@ -121,21 +122,21 @@ func appendMissing[T comparable](elements, candidates []T) []T {
 	return elements
 }
 
-// errorAtLine adds the line number of a job to the error of a request, if the error says which job is wrong.
-func errorAtLine(err error, lineNumbers []int) error {
+// errorWithJobLine adds the line number of a job to the error of a request, if the error says which job is wrong.
+func errorWithJobLine(err error, jobLineNumbers []int) error {
 	switch e, ok := errors.AsType[*queue.Error](err); {
 	case !ok:
-	case e.BatchIndex > 0 && e.BatchIndex <= len(lineNumbers):
-		return fault.AtLine(err, lineNumbers[e.BatchIndex-1])
-	case e.Field != "" && len(lineNumbers) == 1:
-		return fault.AtLine(err, lineNumbers[0])
+	case e.BatchIndex > 0 && e.BatchIndex <= len(jobLineNumbers):
+		return fault.WithLineNumber(err, jobLineNumbers[e.BatchIndex-1])
+	case e.Field != "" && len(jobLineNumbers) == 1:
+		return fault.WithLineNumber(err, jobLineNumbers[0])
 	}
 	return err
 }
 
-// isBatchLost reports whether err means that the service no longer knows the batch, for example because the service has
-// restarted.
-func isBatchLost(err error) bool {
+// isBatchLostError reports whether err means that the service no longer knows the batch, for example because the
+// service has restarted.
+func isBatchLostError(err error) bool {
 	e, ok := errors.AsType[*queue.Error](err)
 	return ok && e.Code == queue.CodeWrongState && e.Field == ""
 }

@@ -12,37 +12,37 @@ import (
 // accepts a job of any size.
 func TestEnqueueRequestIsFullAtItsLimits(t *testing.T) {
 	const maxJobs, maxBytes = 3, 20
-	job := pendingJob{raw: []byte("123456789"), argEnvCount: 1} // takes 10 bytes in a request
+	job := pendingJob{jobJSON: []byte("123456789"), argAndEnvCount: 1} // takes 10 bytes in a request
 	var r request
-	if big := (pendingJob{raw: make([]byte, 100)}); r.isFull(&big, maxJobs, maxBytes) {
+	if big := (pendingJob{jobJSON: make([]byte, 100)}); r.isFullForJob(&big, maxJobs, maxBytes) {
 		t.Error("an empty request counts as full")
 	}
 	r.add(job)
-	if fits := (pendingJob{raw: []byte("1234567890")}); r.isFull(&fits, maxJobs, maxBytes) {
+	if fits := (pendingJob{jobJSON: []byte("1234567890")}); r.isFullForJob(&fits, maxJobs, maxBytes) {
 		t.Error("a request with 10 of 20 bytes has no room for a job of 10 bytes")
 	}
-	if longer := (pendingJob{raw: []byte("12345678901")}); !r.isFull(&longer, maxJobs, maxBytes) {
+	if longer := (pendingJob{jobJSON: []byte("12345678901")}); !r.isFullForJob(&longer, maxJobs, maxBytes) {
 		t.Error("a request with 10 of 20 bytes has room for a job of 11 bytes")
 	}
-	if r.isFull(&job, 2, 100) || !r.isFull(&job, 1, 100) {
+	if r.isFullForJob(&job, 2, 100) || !r.isFullForJob(&job, 1, 100) {
 		t.Error("a request with one job must be full if it may have one, and not if it may have two")
 	}
-	many := pendingJob{argEnvCount: control.MaxArgsAndEnvPerRequest}
-	if !r.isFull(&many, maxJobs, 1000) {
+	many := pendingJob{argAndEnvCount: control.MaxArgsAndEnvPerRequest}
+	if !r.isFullForJob(&many, maxJobs, 1000) {
 		t.Error("a request has room for more arguments and variables than the service accepts")
 	}
 }
 
-// mergeResult merges the replies to several requests. The result contains all ids in their order, each limit and each
-// new queue once, and the line numbers of the jobs that already existed.
+// mergeBatchResult merges the replies to several requests. The result contains all ids in their order, each limit and
+// each new queue once, and the line numbers of the jobs that already existed.
 func TestBatchResultsAreMerged(t *testing.T) {
 	var a control.EnqueueBatchResult
 	limits := []string{"memory"}
-	mergeResult(&a, &control.EnqueueBatchResult{JobIDs: []string{"1", "2"}, ExistingJobIndexes: []int{1},
+	mergeBatchResult(&a, &control.EnqueueBatchResult{JobIDs: []string{"1", "2"}, ExistingJobIndexes: []int{1},
 		UnenforcedLimits: limits,
 		Notes:            []string{"n"},
 		MaxAttempts:      3}, []int{10, 11})
-	mergeResult(&a, &control.EnqueueBatchResult{JobIDs: []string{"3"}, UnenforcedLimits: limits, Notes: []string{"n"},
+	mergeBatchResult(&a, &control.EnqueueBatchResult{JobIDs: []string{"3"}, UnenforcedLimits: limits, Notes: []string{"n"},
 		MaxAttempts: 1},
 		[]int{12})
 	if !slices.Equal(a.JobIDs, []string{"1", "2", "3"}) || !slices.Equal(a.ExistingJobIndexes, []int{11}) ||
@@ -54,7 +54,7 @@ func TestBatchResultsAreMerged(t *testing.T) {
 // If the service rejects a job of a request, the error names the line of the file with that job.
 func TestRejectedJobErrorNamesFileLine(t *testing.T) {
 	err := queue.InvalidField("cwd", "must not be empty").WithBatchIndex(2)
-	if got, want := errorAtLine(err, []int{4, 7}).Error(), "line 7: "; got[:len(want)] != want {
+	if got, want := errorWithJobLine(err, []int{4, 7}).Error(), "line 7: "; got[:len(want)] != want {
 		t.Errorf("got %q, want it to begin with %q", got, want)
 	}
 }

@@ -39,13 +39,13 @@ const (
 type UploadOptions struct {
 	Output *term.Output
 	Cmd    *cobra.Command // the command that is running; messages name its flags
-	Finder *connect.Finder
+	Finder *connect.ServiceFinder
 
-	InputUnit             string // word for the part of the input with one job: "line", "entry" or "argument"
-	IdempotencyKey        string // idempotency key of the request; "" for none
-	RunInHomeDir          bool   // run the jobs in the home directory
-	RequireEnforcedLimits bool   // reject jobs with limits that the service cannot enforce
-	StartBeforeOwnJobs    bool   // start the jobs before the user's other waiting jobs
+	InputUnitName           string // word for the part of the input with one job: "line", "entry" or "argument"
+	IdempotencyKey          string // idempotency key of the request; "" for none
+	RunInHomeDir            bool   // run the jobs in the home directory
+	RequireEnforcedLimits   bool   // reject jobs with limits that the service cannot enforce
+	StartBeforeOtherOwnJobs bool   // start the jobs before the user's other waiting jobs
 }
 
 // Upload enqueues the jobs of a file, all of them or none. If the jobs fit into one request, Upload sends only this
@@ -57,86 +57,86 @@ type Upload struct {
 	Client *control.Client // client of the service; nil until the first request is sent
 
 	ReadProgress fileReadProgress
-	JobsRead     int // number of jobs read
+	ReadJobCount int // number of jobs read
 	callerFields callerFields
 	files        input.CheckedFiles
 	expiredJobs  ExpiredJobs
 
-	request           request // jobs of the next request
-	sorter            dependencySorter
-	fileIndexByAnswer []int // index in the file of each job in combinedResult.JobIDs
+	request                 request // jobs of the next request
+	sorter                  dependencySorter
+	fileIndexesOfResultJobs []int // index in the file of each job in combinedResult.JobIDs
 
 	batchID string // name of the batch; "" while one request holds all jobs
-	// inFlightResult receives the result of the request in flight. It is nil if no request is in flight.
-	inFlightResult chan error
+	// inFlightRequestErr receives the result of the request in flight. It is nil if no request is in flight.
+	inFlightRequestErr chan error
 	// combinedResult combines the replies to all requests. Its ExistingJobIndexes contains line numbers instead of
 	// indexes.
-	combinedResult       control.EnqueueBatchResult
-	requestStartMu       sync.Mutex // held while a request is started; after an abort, never unlocked
-	inFlightCommitsBatch bool       // the request in flight commits the batch; guarded by requestStartMu
-	requestsInFlight     sync.WaitGroup
+	combinedResult              control.EnqueueBatchResult
+	requestStartMu              sync.Mutex // held while a request is started; after an abort, never unlocked
+	inFlightRequestCommitsBatch bool       // the request in flight commits the batch; guarded by requestStartMu
+	requestsInFlight            sync.WaitGroup
 }
 
 // NewUpload returns an upload. commonSpec holds the fields that all jobs share.
 func NewUpload(ctx context.Context, options UploadOptions, commonSpec *queue.Spec) *Upload {
-	expired := ExpiredJobs{sharedExpiry: queue.ValueOr(commonSpec.ExpiresAt, 0)}
+	expired := ExpiredJobs{sharedExpiresAt: queue.ValueOr(commonSpec.ExpiresAt, 0)}
 	return &Upload{UploadOptions: options, ctx: ctx, files: input.CheckedFiles{}, expiredJobs: expired}
 }
 
-// Add adds one job. When the collected jobs fill a request, Add sends that request. lineNumber is the number of the
+// AddJob adds one job. When the collected jobs fill a request, Add sends that request. lineNumber is the number of the
 // job's line, for errors.
-func (u *Upload) Add(raw []byte, lineNumber int) error {
+func (u *Upload) AddJob(raw []byte, lineNumber int) error {
 	j, err := u.prepareJob(raw)
 	if err != nil {
-		return fault.AtLine(err, lineNumber)
+		return fault.WithLineNumber(err, lineNumber)
 	}
-	u.expiredJobs.AddIfExpired(u.InputUnit, lineNumber, j.expiresAt)
-	j.lineNumber, j.fileIndex = lineNumber, u.JobsRead
+	u.expiredJobs.AddIfExpired(u.InputUnitName, lineNumber, j.expiresAt)
+	j.lineNumber, j.jobIndexInFile = lineNumber, u.ReadJobCount
 	if u.sorter.sentIDHashes == nil {
-		u.sorter.hashSeed, u.sorter.sentIDHashes = maphash.MakeSeed(), map[uint64]bool{}
+		u.sorter.idHashSeed, u.sorter.sentIDHashes = maphash.MakeSeed(), map[uint64]bool{}
 	}
-	err = u.addToRequest(j, u.sorter.takeReadyJobs)
-	if u.JobsRead++; err != nil || len(u.sorter.delayedJobs) < maxDelayedJobs {
+	err = u.addJobToRequest(j, u.sorter.takeReadyJobs)
+	if u.ReadJobCount++; err != nil || len(u.sorter.delayedJobs) < maxDelayedJobs {
 		return err
 	}
-	return u.addDelayedToRequests()
+	return u.addDelayedJobsToRequests()
 }
 
-// addDelayedToRequests puts the jobs that were held back into requests, and sends the requests that are full.
-func (u *Upload) addDelayedToRequests() error {
+// addDelayedJobsToRequests puts the jobs that were held back into requests, and sends the requests that are full.
+func (u *Upload) addDelayedJobsToRequests() error {
 	rest, err := u.sorter.sortRemainingJobs(u.request.jobs)
 	if err != nil {
 		return err
 	}
 	u.request = request{}
 	for _, j := range rest {
-		if err := u.addToRequest(j, u.sorter.recordSentIDs); err != nil {
+		if err := u.addJobToRequest(j, u.sorter.recordSentIDs); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// addToRequest adds a job to the next request. If that request is full, addToRequest first sends it.
-// selectReady returns the jobs of the full request that can be sent now.
-func (u *Upload) addToRequest(j pendingJob, selectReady func([]pendingJob) []pendingJob) error {
+// addJobToRequest adds a job to the next request. If that request is full, addJobToRequest first sends it.
+// selectReadyJobs returns the jobs of the full request that can be sent now.
+func (u *Upload) addJobToRequest(j pendingJob, selectReadyJobs func([]pendingJob) []pendingJob) error {
 	maxJobs, maxBytes := maxRequestJobs, maxRequestBytes
 	if u.IdempotencyKey != "" {
 		// With an idempotency key, all jobs must be in one request, because only a single request can be
 		// repeated safely.
 		maxJobs, maxBytes = queue.MaxJobsPerRequest, control.MaxLineBytes-64<<10
 	}
-	if u.request.isFull(&j, maxJobs, maxBytes) {
+	if u.request.isFullForJob(&j, maxJobs, maxBytes) {
 		if u.IdempotencyKey != "" {
 			return fault.Usagef("--key: the jobs do not fit in one request (at most %d jobs, %d bytes, and %d arguments and "+
 				"environment variables); split the file, or leave out --key", maxJobs, maxBytes, control.MaxArgsAndEnvPerRequest)
 		}
-		if u.request.jobs = selectReady(u.request.jobs); len(u.request.jobs) > 0 {
+		if u.request.jobs = selectReadyJobs(u.request.jobs); len(u.request.jobs) > 0 {
 			if err := u.sendRequest(false); err != nil {
 				return err
 			}
 		}
-		u.request.jsonBytes, u.request.argEnvCount = 0, 0
+		u.request.jsonBytes, u.request.argAndEnvCount = 0, 0
 	}
 	u.request.add(j)
 	return nil
@@ -153,11 +153,11 @@ func (u *Upload) prepareJob(raw []byte) (j pendingJob, err error) {
 	}
 	j.ID = queue.ValueOr(s.ID, "")
 	j.parentIDs, j.expiresAt = dependencyIDs(&s), s.ExpiresAt
-	if j.raw, err = u.callerFields.addToJob(raw, &s, u.RunInHomeDir); err != nil {
+	if j.jobJSON, err = u.callerFields.addToJob(raw, &s, u.RunInHomeDir); err != nil {
 		return j, err
 	}
 	u.files.WarnUnusableFiles(u.Output, u.Cmd, &s)
-	j.argEnvCount = control.ArgAndEnvCount(&s)
+	j.argAndEnvCount = control.ArgAndEnvCount(&s)
 	return j, nil
 }
 
@@ -180,7 +180,7 @@ func (u *Upload) connect() error {
 // sendRequest sends the collected jobs. It first waits for the reply to the previous request. If commitBatch is true,
 // the request also commits the batch.
 func (u *Upload) sendRequest(commitBatch bool) error {
-	if err := u.awaitReply(); err != nil {
+	if err := u.awaitInFlightRequest(); err != nil {
 		return err
 	}
 	u.requestStartMu.Lock() // after abortBatchAndExit has locked this, no request starts before the process exits
@@ -190,27 +190,28 @@ func (u *Upload) sendRequest(commitBatch bool) error {
 			return err
 		}
 	}
-	u.inFlightCommitsBatch = commitBatch
+	u.inFlightRequestCommitsBatch = commitBatch
 	if !commitBatch && u.batchID == "" {
 		u.batchID = control.NewIdempotencyKey()
 	}
 	jobs := u.request.jobs
 	p := control.EnqueueBatchParams{BatchName: u.batchID, JSONEncodedJobs: make([][]byte, len(jobs)), Commit: commitBatch,
-		RequireEnforceableLimits: u.RequireEnforcedLimits, RunBeforeOwnJobs: u.StartBeforeOwnJobs}
+		RequireEnforceableLimits: u.RequireEnforcedLimits, RunBeforeOwnJobs: u.StartBeforeOtherOwnJobs}
 	if commitBatch {
 		p.IdempotencyKey = u.IdempotencyKey
 	}
 	lines := make([]int, len(jobs))
 	for i := range jobs {
-		p.JSONEncodedJobs[i], lines[i] = jobs[i].raw, jobs[i].lineNumber
-		u.fileIndexByAnswer = append(u.fileIndexByAnswer, jobs[i].fileIndex)
+		p.JSONEncodedJobs[i], lines[i] = jobs[i].jobJSON, jobs[i].lineNumber
+		u.fileIndexesOfResultJobs = append(u.fileIndexesOfResultJobs, jobs[i].jobIndexInFile)
 	}
 	sent := make(chan error, 1)
-	u.inFlightResult = sent
+	u.inFlightRequestErr = sent
 	u.requestsInFlight.Go(func() {
 		got, err := u.Client.EnqueueBatch(u.ctx, p)
-		mergeResult(&u.combinedResult, &got, lines) // no lock is needed: combinedResult is read only after awaitReply
-		sent <- errorAtLine(err, lines)
+		// no lock is needed: combinedResult is read only after awaitInFlightRequest
+		mergeBatchResult(&u.combinedResult, &got, lines)
+		sent <- errorWithJobLine(err, lines)
 	})
 	u.request = request{}
 	u.showProgress(commitBatch)
@@ -223,20 +224,20 @@ func (u *Upload) showProgress(commitBatch bool) {
 	case commitBatch:
 	case p.fileBytes > 0:
 		u.Output.DrawProgressBar(term.ProgressBar{Current: p.bytesRead.Load(), Total: p.fileBytes, StartedAt: p.startedAt,
-			Suffix:         present.JobCountText(u.JobsRead) + " sent",
-			ValuesAreBytes: true})
+			TextAfterNumbers: present.JobCountText(u.ReadJobCount) + " sent",
+			ValuesAreBytes:   true})
 	default:
-		u.Output.ShowProgress("%s sent", present.JobCountText(u.JobsRead))
+		u.Output.ShowProgress("%s sent", present.JobCountText(u.ReadJobCount))
 	}
 }
 
-// sortAnsweredIDs sorts combinedResult.JobIDs by the order of the jobs in the file.
-func (u *Upload) sortAnsweredIDs() {
-	if !u.sorter.isReordered || len(u.combinedResult.JobIDs) != len(u.fileIndexByAnswer) {
+// sortResultJobIDs sorts combinedResult.JobIDs by the order of the jobs in the file.
+func (u *Upload) sortResultJobIDs() {
+	if !u.sorter.jobsReordered || len(u.combinedResult.JobIDs) != len(u.fileIndexesOfResultJobs) {
 		return
 	}
-	ids := make([]string, len(u.fileIndexByAnswer))
-	for i, at := range u.fileIndexByAnswer {
+	ids := make([]string, len(u.fileIndexesOfResultJobs))
+	for i, at := range u.fileIndexesOfResultJobs {
 		ids[at] = u.combinedResult.JobIDs[i]
 	}
 	u.combinedResult.JobIDs = ids
@@ -254,7 +255,7 @@ func (u *Upload) abortBatch() error {
 func (u *Upload) abortBatchAndExit() {
 	u.requestStartMu.Lock()
 	u.Output.ShowProgress("")
-	if u.inFlightCommitsBatch {
+	if u.inFlightRequestCommitsBatch {
 		u.Output.PrintMessage("interrupted while the jobs were being stored: either all or none are in the queue; check " +
 			"with: queuectl list")
 		os.Exit(fault.ExitCodeDetached)
@@ -267,34 +268,34 @@ func (u *Upload) abortBatchAndExit() {
 	os.Exit(fault.ExitCodeDetached)
 }
 
-// awaitReply waits for the request in flight and returns its error.
-func (u *Upload) awaitReply() error {
-	if u.inFlightResult == nil {
+// awaitInFlightRequest waits for the request in flight and returns its error.
+func (u *Upload) awaitInFlightRequest() error {
+	if u.inFlightRequestErr == nil {
 		return nil
 	}
-	err := <-u.inFlightResult
-	u.inFlightResult = nil
+	err := <-u.inFlightRequestErr
+	u.inFlightRequestErr = nil
 	return err
 }
 
 // FinishAndPrint commits the batch or, if err is not nil, aborts it. Then it prints the ids of the jobs. startTimeText
 // describes when the jobs start, for example "; due …".
-func (u *Upload) FinishAndPrint(err error, startTimeText string) error {
-	err = u.CommitOrAbort(err)
-	if e, ok := errors.AsType[*fault.LineError](err); ok {
-		e.InputUnit = u.InputUnit
+func (u *Upload) FinishAndPrint(uploadErr error, startTimeText string) error {
+	uploadErr = u.CommitOrAbort(uploadErr)
+	if e, ok := errors.AsType[*fault.LineError](uploadErr); ok {
+		e.InputUnitName = u.InputUnitName
 	}
 	if u.Client != nil {
 		defer u.Client.Close()
 	}
-	if err != nil {
+	if uploadErr != nil {
+		return uploadErr
+	}
+	u.sortResultJobIDs()
+	if err := PrintEnqueuedJobs(u.ctx, u.Output, u.Client, u.combinedResult.JobIDs); err != nil {
 		return err
 	}
-	u.sortAnsweredIDs()
-	if err := PrintEnqueued(u.ctx, u.Output, u.Client, u.combinedResult.JobIDs); err != nil {
-		return err
-	}
-	if u.expiredJobs.WillNotRunCount == u.JobsRead {
+	if u.expiredJobs.WillNotRunJobCount == u.ReadJobCount {
 		u.combinedResult.MaxAttempts = 0
 	}
 	return u.Output.PrintInfo("%s enqueued%s%s",
@@ -303,40 +304,40 @@ func (u *Upload) FinishAndPrint(err error, startTimeText string) error {
 }
 
 // CommitOrAbort commits the batch or, if err is not nil, aborts it. It returns err, or the error of the commit.
-func (u *Upload) CommitOrAbort(err error) error {
+func (u *Upload) CommitOrAbort(uploadErr error) error {
 	defer u.Output.ShowProgress("")
-	if err == nil {
-		err = u.addDelayedToRequests()
+	if uploadErr == nil {
+		uploadErr = u.addDelayedJobsToRequests()
 	}
-	if err == nil {
-		err = u.sendRequest(true)
+	if uploadErr == nil {
+		uploadErr = u.sendRequest(true)
 	}
-	if err == nil {
-		err = u.awaitReply()
+	if uploadErr == nil {
+		uploadErr = u.awaitInFlightRequest()
 	}
-	if err == nil {
+	if uploadErr == nil {
 		got := &u.combinedResult
 		WarnUnenforcedLimits(u.Output, got.UnenforcedLimits)
 		PrintNewQueues(u.Output, got.NewQueues)
-		PrintNotEnqueued(u.Output, u.InputUnit, got.ExistingJobIndexes, len(got.JobIDs))
+		PrintJobsNotEnqueued(u.Output, u.InputUnitName, got.ExistingJobIndexes, len(got.JobIDs))
 		PrintServiceNotes(u.Output, u.Cmd, got.Notes)
-		PrintExpired(u.Output, &u.expiredJobs)
+		PrintExpiredJobs(u.Output, &u.expiredJobs)
 	}
-	if err == nil || u.batchID == "" {
-		return err
+	if uploadErr == nil || u.batchID == "" {
+		return uploadErr
 	}
-	u.awaitReply() // ignore the error of the request in flight, because err is the cause
+	u.awaitInFlightRequest() // ignore the error of the request in flight, because err is the cause
 	failed := u.abortBatch()
 	switch {
-	case isBatchLost(err), !u.inFlightCommitsBatch && errors.Is(err, queue.ErrUnavailable):
+	case isBatchLostError(uploadErr), !u.inFlightRequestCommitsBatch && errors.Is(uploadErr, queue.ErrUnavailable):
 		return queue.Errorf(queue.CodeUnavailable, "the service stopped while the jobs were being sent, and nothing was "+
 			"stored; run the same command again")
-	case u.inFlightCommitsBatch:
+	case u.inFlightRequestCommitsBatch:
 	case failed != nil:
 		return fmt.Errorf("%w; nothing was stored\nthe service may keep the ids of these jobs reserved; "+
-			"wait ten minutes before you repeat the command", err)
+			"wait ten minutes before you repeat the command", uploadErr)
 	}
-	return err
+	return uploadErr
 }
 
 // fileReadProgress tracks how much of a file was read, for the progress bar.
@@ -347,8 +348,8 @@ type fileReadProgress struct {
 	bytesRead atomic.Int64 // number of bytes read
 }
 
-// CountReads returns a reader of a file that counts the bytes that are read.
-func (p *fileReadProgress) CountReads(f *os.File) io.Reader {
+// CountingReader returns a reader of a file that counts the bytes that are read.
+func (p *fileReadProgress) CountingReader(f *os.File) io.Reader {
 	p.file, p.startedAt = f, time.Now()
 	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
 		p.fileBytes = info.Size()

@@ -28,7 +28,7 @@ func TestUploadedJobsIncludeCallerEnvironment(t *testing.T) {
 		`{"command":"\u0063","cwd":"/y"}`:                        {"/y", "/p", "c"},
 	} {
 		j, err := u.prepareJob([]byte(raw))
-		line := j.raw
+		line := j.jobJSON
 		if err != nil {
 			t.Errorf("%s: %v", raw, err)
 			continue
@@ -44,7 +44,7 @@ func TestUploadedJobsIncludeCallerEnvironment(t *testing.T) {
 	}
 	for _, raw := range []string{`{}`, `{ }`, `{"comand":"x"}`, `{"command":"x"`, `[]`, `{"command":""}`} {
 		if j, err := u.prepareJob([]byte(raw)); err == nil {
-			t.Errorf("%s was encoded as %s", raw, j.raw)
+			t.Errorf("%s was encoded as %s", raw, j.jobJSON)
 		}
 	}
 }

@@ -68,14 +68,14 @@ func UserMessage(err error) string {
 	return strings.TrimSpace(text)
 }
 
-// ErrEmptyValue is the error about a flag with an empty value.
-var ErrEmptyValue = errors.New("the value is empty; give one, or leave the flag out")
+// ErrEmptyFlagValue is the error about a flag with an empty value.
+var ErrEmptyFlagValue = errors.New("the value is empty; give one, or leave the flag out")
 
 // LineError is an error about one line of a file. It counts as a usage error. LineNumber is 0 if the number is unknown.
 type LineError struct {
-	InputUnit  string // "line", or another word for the part of the input with the error
-	LineNumber int
-	Cause      error
+	InputUnitName string // "line", or another word for the part of the input with the error
+	LineNumber    int
+	Cause         error
 }
 
 // Error returns the message with the line number.
@@ -83,18 +83,18 @@ func (e *LineError) Error() string {
 	if e.LineNumber == 0 {
 		return e.Cause.Error()
 	}
-	return fmt.Sprintf("%s %d: %v", e.InputUnit, e.LineNumber, e.Cause)
+	return fmt.Sprintf("%s %d: %v", e.InputUnitName, e.LineNumber, e.Cause)
 }
 
 // Unwrap returns the cause.
 func (e *LineError) Unwrap() error { return e.Cause }
 
-// AtLine returns err as an error about the line of a file with the given number.
-func AtLine(err error, line int) error {
+// WithLineNumber returns err as an error about the line of a file with the given number.
+func WithLineNumber(err error, lineNumber int) error {
 	if e, ok := errors.AsType[*queue.Error](err); ok {
 		err = e.WithBatchIndex(0)
 	}
-	return &LineError{"line", line, err}
+	return &LineError{"line", lineNumber, err}
 }
 
 // These are the exit codes of "queuectl run" and "queuectl wait" if no job's exit code applies.

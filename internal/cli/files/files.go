@@ -42,7 +42,7 @@ func UnreadableError(errorPrefix, path string, err error) error {
 		return nil
 	}
 	var pathErr *fs.PathError
-	switch file := FirstNonDir(filepath.Dir(path)); {
+	switch file := FirstNonDirInPath(filepath.Dir(path)); {
 	case file != "":
 		return fault.Usagef("%s: %s does not exist, because %s is not a directory; check the path", errorPrefix, path, file)
 	case errors.Is(err, fs.ErrNotExist):
@@ -81,7 +81,7 @@ func UnwritableError(errorPrefix, dir string, err error) error {
 
 // CheckDir returns an error for the user if dir is not a directory. The error begins with errorPrefix.
 func CheckDir(errorPrefix, dir string) error {
-	if file := FirstNonDir(dir); file != "" {
+	if file := FirstNonDirInPath(dir); file != "" {
 		return fault.Usagef("%s: %s is not a directory; check the path", errorPrefix, file)
 	}
 	if !Exists(dir) {
@@ -90,9 +90,9 @@ func CheckDir(errorPrefix, dir string) error {
 	return nil
 }
 
-// FirstNonDir returns the first part of a path that exists but is not a directory, and so prevents the path from being
-// a directory. It returns "" if no such part exists.
-func FirstNonDir(path string) string {
+// FirstNonDirInPath returns the first part of a path that exists but is not a directory, and so prevents the path from
+// being a directory. It returns "" if no such part exists.
+func FirstNonDirInPath(path string) string {
 	for {
 		info, err := os.Stat(path)
 		switch up := filepath.Dir(path); {

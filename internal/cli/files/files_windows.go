@@ -6,8 +6,8 @@ const mkdirCommand = "mkdir"
 // CallerUmask returns no umask, because Windows has none.
 func CallerUmask() (int, bool) { return 0, false }
 
-// RestrictUmask does nothing, because on Windows files inherit the rights of their directory.
-func RestrictUmask() {}
+// RestrictUmaskToOwner does nothing, because on Windows files inherit the rights of their directory.
+func RestrictUmaskToOwner() {}
 
 // ApplyCallerUmask does nothing, because Windows has no umask.
 func ApplyCallerUmask(string) error { return nil }

@@ -19,8 +19,8 @@ import (
 	"github.com/queuectl/queuectl/internal/termtext"
 )
 
-// helpColumns is the width of the help in columns. It fits every terminal.
-const helpColumns = 80
+// helpWidthColumns is the width of the help in columns. It fits every terminal.
+const helpWidthColumns = 80
 
 // CommonFlagsByCommand returns the flags that the help shows without --all, for each command that has very many flags.
 func CommonFlagsByCommand() map[string][]string {
@@ -78,7 +78,7 @@ func HelpFunc(showAll bool) func(*cobra.Command, []string) {
 }
 
 // flagLines returns the help lines of flags.
-func flagLines(f *pflag.FlagSet) string { return f.FlagUsagesWrapped(helpColumns) }
+func flagLines(f *pflag.FlagSet) string { return f.FlagUsagesWrapped(helpWidthColumns) }
 
 // commandName returns the words of a command after "queuectl".
 func commandName(cmd *cobra.Command) string {
@@ -143,20 +143,20 @@ func printSubcommands(out io.Writer, cmd *cobra.Command) {
 	list("Commands:", "")
 }
 
-// theme is a group of flags in the help.
-type theme struct {
+// flagTheme is a group of flags in the help.
+type flagTheme struct {
 	title string
 	flags *pflag.FlagSet
 }
 
 // flagThemes groups the flags of a command by theme. The first group contains the flags without a theme.
-func flagThemes(f *pflag.FlagSet) (themes []theme) {
+func flagThemes(f *pflag.FlagSet) (themes []flagTheme) {
 	titles := []string{"Flags"}
 	for _, t := range input.FieldThemes {
 		titles = append(titles, t.Title)
 	}
 	for _, title := range titles {
-		t := theme{title, pflag.NewFlagSet(title, pflag.ContinueOnError)}
+		t := flagTheme{title, pflag.NewFlagSet(title, pflag.ContinueOnError)}
 		f.VisitAll(func(flag *pflag.Flag) {
 			if !flag.Hidden && title == append(flag.Annotations[input.FlagThemeAnnotation], "Flags")[0] {
 				t.flags.AddFlag(flag)

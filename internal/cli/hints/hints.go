@@ -1,6 +1,6 @@
 // Package hints suggests the command, flag or argument that the user probably meant.
 //
-// Start with FirstHint, for the words of other programs, and SimilarWordHint, for typing errors.
+// Start with FirstHintForWord, for the words of other programs, and SimilarWordHint, for typing errors.
 package hints
 
 import (
@@ -29,8 +29,8 @@ func hintsForWord(word, hintTable string) (texts []string) {
 	return texts
 }
 
-// FirstHint returns the first hint about a word in hintTable, or "" if hintTable does not contain the word.
-func FirstHint(word, hintTable string) string {
+// FirstHintForWord returns the first hint about a word in hintTable, or "" if hintTable does not contain the word.
+func FirstHintForWord(word, hintTable string) string {
 	for _, hint := range hintsForWord(word, hintTable) {
 		return "; " + hint
 	}
@@ -42,21 +42,21 @@ func FirstHint(word, hintTable string) string {
 //go:embed commands.txt
 var ForeignCommandHints string
 
-// foreignSubcommands maps subcommands of other programs, like delete in `queue delete`, to subcommands of queuectl. If
-// several lines contain a word, the hint names the first of their subcommands that the command group has.
+// foreignSubcommandHints maps subcommands of other programs, like delete in `queue delete`, to subcommands of queuectl.
+// If several lines contain a word, the hint names the first of their subcommands that the command group has.
 //
 //go:embed group_verbs.txt
-var foreignSubcommands string
+var foreignSubcommandHints string
 
 // SubcommandHint returns a hint about a subcommand of another program. The hint names the subcommand with the same
 // meaning in queuectl's command group. SubcommandHint returns "" if the group has no such subcommand.
-func SubcommandHint(group, word string, subcommands []*cobra.Command) string {
-	for _, inGroup := range hintsForWord(word, foreignSubcommands) {
+func SubcommandHint(commandGroup, word string, subcommands []*cobra.Command) string {
+	for _, inGroup := range hintsForWord(word, foreignSubcommandHints) {
 		for _, v := range subcommands {
 			if v.Name() == inGroup {
 				usage, _, _ := strings.Cut(v.Use, " [")
 				usage, _, _ = strings.Cut(usage, " |")
-				return "; use queuectl " + group + " " + usage
+				return "; use queuectl " + commandGroup + " " + usage
 			}
 		}
 	}
@@ -87,15 +87,16 @@ func ArgumentsHint(verb string, args []string) string {
 			known = "worker scale " + word
 		}
 	case "gate":
-		return FirstHint(word, "rm delete del remove unset: remove a limit with: queuectl gate set @KEY --unset lock (or "+
-			"rate); list the keys with: queuectl gate list")
+		return FirstHintForWord(word,
+			"rm delete del remove unset: remove a limit with: queuectl gate set @KEY --unset lock (or "+
+				"rate); list the keys with: queuectl gate list")
 	case "config":
 		key, value, given := strings.Cut(word, "=")
 		if len(args) > 1 {
 			value, given = args[1], true
 		}
 		switch {
-		case !strings.ContainsAny(key, "_.") && !slices.Contains(strings.Fields(PlainSettingNames), key):
+		case !strings.ContainsAny(key, "_.") && !slices.Contains(strings.Fields(SingleWordSettingNames), key):
 			return ""
 		case given:
 			known = "config set " + queue.QuoteShellWord(queue.ClipForMessage(key)) + " " +
@@ -110,9 +111,9 @@ func ArgumentsHint(verb string, args []string) string {
 	return "; use queuectl " + known
 }
 
-// PlainSettingNames lists the settings whose names contain neither _ nor a dot. queuectl recognizes the names of all
-// other settings by these characters, so it does not need the table of all settings, which is large.
-const PlainSettingNames = "workers timeout jitter priority shell scheduling aging resources webhooks store node"
+// SingleWordSettingNames lists the settings whose names contain neither _ nor a dot. queuectl recognizes the names of
+// all other settings by these characters, so it does not need the table of all settings, which is large.
+const SingleWordSettingNames = "workers timeout jitter priority shell scheduling aging resources webhooks store node"
 
 // flagHintTables contains the tables of hints about flags. A line with "== " and command names begins the
 // table for these commands; "== any" begins a table for all commands.
@@ -120,9 +121,9 @@ const PlainSettingNames = "workers timeout jitter priority shell scheduling agin
 //go:embed flags.txt
 var flagHintTables string
 
-// FlagHintTable returns a table for FirstHint, with hints about flags of other programs. verb is the command that the
-// user gave the flag to. hasYesFlag says whether this command has the flag --yes. Only "queuectl kill" has hints for
-// flags like -9 and -HUP.
+// FlagHintTable returns a table for FirstHintForWord, with hints about flags of other programs. verb is the command
+// that the user gave the flag to. hasYesFlag says whether this command has the flag --yes. Only "queuectl kill" has
+// hints for flags like -9 and -HUP.
 func FlagHintTable(verb string, hasYesFlag bool) (hintTable string) {
 	for _, table := range strings.Split(flagHintTables, "== ") {
 		verbs, lines, _ := strings.Cut(table, "\n")

@@ -17,15 +17,15 @@ import (
 // This file translates field names in errors into flags. The service names the invalid field of a request, like
 // depends_on. But the user has typed a flag, like --after, so the client replaces the name of the field by the flag.
 
-// fieldAnnotation is the annotation with the name of the field that a flag sets. Flags without the annotation
+// fieldNameAnnotation is the annotation with the name of the field that a flag sets. Flags without the annotation
 // set the field of the same name.
-const fieldAnnotation = "field"
+const fieldNameAnnotation = "field"
 
-// AnnotateField records which field of a request a flag sets. Only a flag whose name differs from the field's name
-// needs this call.
-func AnnotateField(f *pflag.FlagSet, flag, field string) {
+// AnnotateFlagWithField records which field of a request a flag sets. Only a flag whose name differs from the field's
+// name needs this call.
+func AnnotateFlagWithField(f *pflag.FlagSet, flag, field string) {
 	if defaultFieldName(flag) != field {
-		f.SetAnnotation(flag, fieldAnnotation, []string{field}) // this call fails only if the flag does not exist
+		f.SetAnnotation(flag, fieldNameAnnotation, []string{field}) // this call fails only if the flag does not exist
 	}
 }
 
@@ -44,7 +44,8 @@ func NameFlagsInError(cmd *cobra.Command, err error) error {
 				e.Message)}
 		}
 	case *fault.LineError:
-		return &fault.LineError{InputUnit: e.InputUnit, LineNumber: e.LineNumber, Cause: NameFlagsInError(cmd, e.Cause)}
+		return &fault.LineError{InputUnitName: e.InputUnitName, LineNumber: e.LineNumber,
+			Cause: NameFlagsInError(cmd, e.Cause)}
 	case interface{ Unwrap() []error }:
 		list := slices.Clone(e.Unwrap())
 		for i := range list {
@@ -142,7 +143,7 @@ func mapFieldsToFlags(visitFlags func(func(*pflag.Flag))) map[string]string {
 	typed := map[string]string{}
 	visitFlags(func(f *pflag.Flag) { // visitFlags passes the flags in the order of their names
 		field := defaultFieldName(f.Name)
-		if of := f.Annotations[fieldAnnotation]; len(of) > 0 {
+		if of := f.Annotations[fieldNameAnnotation]; len(of) > 0 {
 			field = of[0]
 		}
 		typed[field] = cmp.Or(typed[field], "--"+f.Name)

@@ -17,7 +17,7 @@ import (
 // PastTimeVar adds a flag for a time in the past, like --since.
 func PastTimeVar(f *pflag.FlagSet, target *control.Time, name, doc string) {
 	f.Func(name, doc, func(text string) (err error) {
-		*target, err = ParseSince(text)
+		*target, err = ParseSinceTime(text)
 		return err
 	})
 }
@@ -40,10 +40,10 @@ func parseFutureTime(text string) (queue.UnixMillis, error) {
 	return queue.UnixMillisInRange(t, text)
 }
 
-// ParseSince parses the value of --since: a time, or a duration before now.
-func ParseSince(text string) (control.Time, error) {
+// ParseSinceTime parses the value of --since: a time, or a duration before now.
+func ParseSinceTime(text string) (control.Time, error) {
 	if text == "" {
-		return 0, fault.ErrEmptyValue
+		return 0, fault.ErrEmptyFlagValue
 	}
 	now := time.Now()
 	if s, err := when.ParseCalendarStep(text); err == nil {
@@ -68,15 +68,17 @@ func NewFieldFlag(s *queue.Spec, fieldName string) pflag.Value {
 // textValue is the value of a flag that must not be empty. An empty value usually comes from an unset variable in a
 // script. Such a value is an error, because otherwise the flag would silently have no effect.
 type textValue struct {
-	target   *string
-	onceOnly bool // reject a second, different value instead of ignoring the first one
+	target             *string
+	rejectsSecondValue bool // reject a second, different value instead of ignoring the first one
 }
 
 // NonEmptyValue returns the value of a flag whose text must not be empty.
 func NonEmptyValue(target *string) pflag.Value { return textValue{target: target} }
 
 // OnceOnlyValue returns the value of a flag whose text must not be empty and can be given only once.
-func OnceOnlyValue(target *string) pflag.Value { return textValue{target: target, onceOnly: true} }
+func OnceOnlyValue(target *string) pflag.Value {
+	return textValue{target: target, rejectsSecondValue: true}
+}
 
 // String returns the text.
 func (v textValue) String() string { return queue.ValueOr(v.target, "") }
@@ -87,10 +89,10 @@ func (v textValue) Type() string { return "NAME" }
 // Set stores the text.
 func (v textValue) Set(text string) error {
 	switch previous := *v.target; {
-	case v.onceOnly && previous != "" && previous != text:
+	case v.rejectsSecondValue && previous != "" && previous != text:
 		return fmt.Errorf("the flag is given twice, as %q and %q; give it once", previous, text)
 	case text == "":
-		return fault.ErrEmptyValue
+		return fault.ErrEmptyFlagValue
 	}
 	*v.target = text
 	return nil
@@ -121,12 +123,12 @@ func ParseInt(text string) (int, error) {
 	return int(n), err
 }
 
-// RejectEmptyLists returns an error if a flag has an empty list as its value, for example because a variable in a
+// RejectEmptyListFlags returns an error if a flag has an empty list as its value, for example because a variable in a
 // script is not set. Without the error, such a flag would have no effect, and the user would not notice this.
-func RejectEmptyLists(cmd *cobra.Command) (err error) {
+func RejectEmptyListFlags(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if f.Value.String() == "[]" {
-			err = fault.Usagef("--%s: %v", f.Name, fault.ErrEmptyValue)
+			err = fault.Usagef("--%s: %v", f.Name, fault.ErrEmptyFlagValue)
 		}
 	})
 	return err

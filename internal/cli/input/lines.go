@@ -80,7 +80,7 @@ func eachLineFrom(in *bufio.Reader, firstLineNumber int, delimiter byte, handleL
 			var part []byte
 			part, err = in.ReadSlice(delimiter)
 			if raw = append(raw, part...); len(raw) > control.MaxLineBytes {
-				return fault.AtLine(queue.Errorf(queue.CodeTooLarge,
+				return fault.WithLineNumber(queue.Errorf(queue.CodeTooLarge,
 					"longer than %d bytes; put large input in a file that the job reads", control.MaxLineBytes), firstLineNumber)
 			}
 		}
@@ -107,7 +107,7 @@ func eachLineFrom(in *bufio.Reader, firstLineNumber int, delimiter byte, handleL
 // eachArrayElement calls handleElement for every element of a JSON array, with the element and the number of its
 // line. The caller has already read the [ that begins the array, in the line with the number firstLineNumber.
 func eachArrayElement(in io.Reader, firstLineNumber int, handleElement func([]byte, int) error) error {
-	lines := &lineCounter{r: in, lineStarts: []int64{0}, firstLineNumber: firstLineNumber}
+	lines := &lineCounter{r: in, lineStartOffsets: []int64{0}, firstLineNumber: firstLineNumber}
 	d := json.NewDecoder(io.MultiReader(bytes.NewReader([]byte{'['}), lines))
 	if _, err := d.Token(); err != nil {
 		return err
@@ -116,7 +116,7 @@ func eachArrayElement(in io.Reader, firstLineNumber int, handleElement func([]by
 		var syntaxErr *json.SyntaxError
 		if errors.As(err, &syntaxErr) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
 			err = queue.Errorf(queue.CodeParse, "invalid JSON: %v", err)
-			return fault.AtLine(err, lines.lineNumberAt(d.InputOffset()-1))
+			return fault.WithLineNumber(err, lines.lineNumberAt(d.InputOffset()-1))
 		}
 		return err
 	}
@@ -126,7 +126,7 @@ func eachArrayElement(in io.Reader, firstLineNumber int, handleElement func([]by
 			return wrong(err)
 		}
 		if len(v) > control.MaxLineBytes {
-			return fault.AtLine(queue.Errorf(queue.CodeTooLarge,
+			return fault.WithLineNumber(queue.Errorf(queue.CodeTooLarge,
 				"the definition of this job is larger than %d bytes; put large input in a file that the job reads",
 				control.MaxLineBytes), lines.lineNumberAt(d.InputOffset()-1-int64(len(v))))
 		}
@@ -147,10 +147,10 @@ func eachArrayElement(in io.Reader, firstLineNumber int, handleElement func([]by
 // lineCounter is a reader that records at which offsets lines begin, so that an error can name the line of a byte
 // offset.
 type lineCounter struct {
-	r               io.Reader
-	bytesRead       int64
-	lineStarts      []int64 // offsets at which lines begin; offsets that are no longer needed are dropped
-	firstLineNumber int     // number of the line at lineStarts[0]
+	r                io.Reader
+	bytesRead        int64
+	lineStartOffsets []int64 // offsets at which lines begin; offsets that are no longer needed are dropped
+	firstLineNumber  int     // number of the line at lineStartOffsets[0]
 }
 
 // Read implements io.Reader.
@@ -158,7 +158,7 @@ func (l *lineCounter) Read(p []byte) (int, error) {
 	n, err := l.r.Read(p)
 	for i, c := range p[:n] {
 		if c == '\n' {
-			l.lineStarts = append(l.lineStarts, l.bytesRead+int64(i)+1)
+			l.lineStartOffsets = append(l.lineStartOffsets, l.bytesRead+int64(i)+1)
 		}
 	}
 	l.bytesRead += int64(n)
@@ -168,8 +168,8 @@ func (l *lineCounter) Read(p []byte) (int, error) {
 // lineNumberAt returns the number of the line that contains the byte at offset. Offsets must not decrease from one
 // call to the next.
 func (l *lineCounter) lineNumberAt(offset int64) int {
-	for len(l.lineStarts) > 1 && l.lineStarts[1] <= offset {
-		l.lineStarts, l.firstLineNumber = l.lineStarts[1:], l.firstLineNumber+1
+	for len(l.lineStartOffsets) > 1 && l.lineStartOffsets[1] <= offset {
+		l.lineStartOffsets, l.firstLineNumber = l.lineStartOffsets[1:], l.firstLineNumber+1
 	}
 	return l.firstLineNumber
 }

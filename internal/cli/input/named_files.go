@@ -46,10 +46,10 @@ func (n CheckedFiles) WarnUnusableFiles(o *term.Output, cmd *cobra.Command, s *q
 		check("cwd", *s.Cwd, dirFault)
 	}
 	if s.StdinFile != nil {
-		check("stdin_file", *s.StdinFile, inputFault)
+		check("stdin_file", *s.StdinFile, inputFileFault)
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.EnvSecret)) {
-		check("env_secret", s.EnvSecret[name], inputFault)
+		check("env_secret", s.EnvSecret[name], inputFileFault)
 	}
 	if len(s.Argv) == 0 {
 		return
@@ -68,10 +68,10 @@ func (n CheckedFiles) WarnUnusableFiles(o *term.Output, cmd *cobra.Command, s *q
 	}
 }
 
-// warnIfUnusable checks a file by calling findFault, which returns "" for a file without a fault. It prints the fault
-// as a warning. It does nothing if the file was already checked.
+// warnIfUnusable checks a file by calling findPathFault, which returns "" for a file without a fault. It prints the
+// fault as a warning. It does nothing if the file was already checked.
 func (n CheckedFiles) warnIfUnusable(o *term.Output, cmd *cobra.Command, field, path string,
-	findFault func(path string) string) {
+	findPathFault func(path string) string) {
 	file := checkedFile{field, path}
 	if n[file] || n[checkedFile{}] || len(n) == maxCheckedFiles {
 		return
@@ -79,7 +79,7 @@ func (n CheckedFiles) warnIfUnusable(o *term.Output, cmd *cobra.Command, field, 
 	n[file] = true
 	checked := make(chan string, 1)
 	// Check in a goroutine, because a file system that does not answer may block the check.
-	go func() { checked <- findFault(path) }()
+	go func() { checked <- findPathFault(path) }()
 	select {
 	case fault := <-checked:
 		if fault != "" {
@@ -106,9 +106,9 @@ func dirFault(path string) string {
 	return ""
 }
 
-// inputFault returns why jobs cannot read path: it does not exist, or is not a regular file. It returns "" if
+// inputFileFault returns why jobs cannot read path: it does not exist, or is not a regular file. It returns "" if
 // jobs can read path, or if the check fails.
-func inputFault(path string) string {
+func inputFileFault(path string) string {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		return missingFileWarning

@@ -11,10 +11,11 @@ import (
 // wordPiece is a piece of a word of a job's program: literal text, or a replacement string as in GNU parallel, such as
 // {}.
 type wordPiece struct {
-	text        string
-	argNumber   int                 // number of the argument that replaces the placeholder, from 1; 0 means all arguments
-	transform   func(string) string // converts an argument to its replacement; nil for {#}
-	placeholder string              // the replacement string; "" for literal text
+	text string
+	// number of the argument that replaces the placeholder, from 1; 0 means all arguments
+	argNumber       int
+	transform       func(string) string // converts an argument to its replacement; nil for {#}
+	placeholderText string              // the replacement string; "" for literal text
 }
 
 // placeholderFuncs lists what may be between { and }, after an optional argument number, with the function that
@@ -36,11 +37,11 @@ const jobNumberPlaceholder = "{#}"
 // maxArgNumber is the highest argument number in a replacement string.
 const maxArgNumber = 9
 
-// SplitPlaceholders splits a word into its pieces.
-func SplitPlaceholders(word string) (pieces []wordPiece) {
+// SplitAtPlaceholders splits a word into its pieces.
+func SplitAtPlaceholders(word string) (pieces []wordPiece) {
 	begin := 0
 	for i := 0; i < len(word); i++ {
-		p, ok := placeholderAt(word[i:])
+		p, ok := parseLeadingPlaceholder(word[i:])
 		if !ok {
 			continue
 		}
@@ -48,7 +49,7 @@ func SplitPlaceholders(word string) (pieces []wordPiece) {
 			pieces = append(pieces, wordPiece{text: word[begin:i]})
 		}
 		pieces = append(pieces, p)
-		begin = i + len(p.placeholder)
+		begin = i + len(p.placeholderText)
 		i = begin - 1
 	}
 	if begin < len(word) {
@@ -57,20 +58,20 @@ func SplitPlaceholders(word string) (pieces []wordPiece) {
 	return pieces
 }
 
-// placeholderAt parses the replacement string at the beginning of a text. ok is false if the text does not begin with
-// one.
-func placeholderAt(text string) (p wordPiece, ok bool) {
+// parseLeadingPlaceholder parses the replacement string at the beginning of a text. ok is false if the text does not
+// begin with one.
+func parseLeadingPlaceholder(text string) (p wordPiece, ok bool) {
 	if !strings.HasPrefix(text, "{") {
 		return p, false
 	}
 	if strings.HasPrefix(text, jobNumberPlaceholder) {
-		return wordPiece{placeholder: jobNumberPlaceholder}, true
+		return wordPiece{placeholderText: jobNumberPlaceholder}, true
 	}
 	inside, _, closed := strings.Cut(text[1:], "}")
 	if !closed {
 		return p, false
 	}
-	p.placeholder = text[:len(inside)+2]
+	p.placeholderText = text[:len(inside)+2]
 	if inside != "" && inside[0] >= '1' && inside[0] <= '0'+maxArgNumber {
 		p.argNumber = int(inside[0] - '0')
 		inside = inside[1:]
@@ -84,9 +85,9 @@ func placeholderAt(text string) (p wordPiece, ok bool) {
 	return p, false
 }
 
-// parallelPlaceholders lists the texts that GNU parallel allows between { and }, after an optional argument number. It
-// includes the texts that GNU parallel's option --plus allows.
-var parallelPlaceholders = []string{"", ".", "/", "//", "/.", "#", "%", "##", "..", "...", "/..", "/...", "+/", "+.",
+// gnuParallelPlaceholders lists the texts that GNU parallel allows between { and }, after an optional argument number.
+// It includes the texts that GNU parallel's option --plus allows.
+var gnuParallelPlaceholders = []string{"", ".", "/", "//", "/.", "#", "%", "##", "..", "...", "/..", "/...", "+/", "+.",
 	"+..",
 	"+...", ":", "::"}
 
@@ -103,7 +104,7 @@ func unsupportedPlaceholder(text string) (placeholder string, found bool) {
 		name := strings.TrimLeft(strings.TrimPrefix(inside, "-"), "0123456789")
 		switch {
 		case name == "" && allowsRegexpRepetition(before):
-		case inside != "" && inside != "-" && slices.Contains(parallelPlaceholders, name), strings.HasPrefix(inside, "="):
+		case inside != "" && inside != "-" && slices.Contains(gnuParallelPlaceholders, name), strings.HasPrefix(inside, "="):
 			return "{" + inside + "}", true
 		}
 		if i := strings.Index(rest, "{"); i >= 0 && i < len(inside) {
@@ -124,12 +125,12 @@ func replacePlaceholders(pieces []wordPiece, args []string, jobNumber int) strin
 	var b strings.Builder
 	for _, p := range pieces {
 		switch {
-		case p.placeholder == "":
+		case p.placeholderText == "":
 			b.WriteString(p.text)
 		case p.transform == nil:
 			b.WriteString(strconv.Itoa(jobNumber))
 		case p.argNumber > len(args):
-			b.WriteString(p.placeholder)
+			b.WriteString(p.placeholderText)
 		case p.argNumber > 0:
 			b.WriteString(p.transform(args[p.argNumber-1]))
 		default:
@@ -154,13 +155,13 @@ func withoutExtension(path string) string {
 }
 
 // baseName returns the part of a path after its last separator.
-func baseName(path string) string { return path[strings.LastIndexFunc(path, isSeparator)+1:] }
+func baseName(path string) string { return path[strings.LastIndexFunc(path, isPathSeparator)+1:] }
 
-func isSeparator(r rune) bool { return r <= unicode.MaxASCII && os.IsPathSeparator(uint8(r)) }
+func isPathSeparator(r rune) bool { return r <= unicode.MaxASCII && os.IsPathSeparator(uint8(r)) }
 
 // dirName returns the directory of a path, like dirname(1).
 func dirName(path string) string {
-	trimmed := trimSeparators(path)
+	trimmed := trimPathSeparators(path)
 	if trimmed == "" && path != "" {
 		return path[:1] // the path is the root directory
 	}
@@ -168,11 +169,11 @@ func dirName(path string) string {
 	if dir == "" {
 		return "."
 	}
-	if trimmed = trimSeparators(dir); trimmed == "" {
+	if trimmed = trimPathSeparators(dir); trimmed == "" {
 		return dir[:1]
 	}
 	return trimmed
 }
 
-// trimSeparators returns a path without its trailing separators.
-func trimSeparators(path string) string { return strings.TrimRightFunc(path, isSeparator) }
+// trimPathSeparators returns a path without its trailing separators.
+func trimPathSeparators(path string) string { return strings.TrimRightFunc(path, isPathSeparator) }

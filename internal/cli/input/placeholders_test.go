@@ -26,7 +26,7 @@ func TestPlaceholdersAreReplacedLikeGNUParallel(t *testing.T) {
 		{"{x} {} {{}} {", []string{"1"}, "{x} 1 {1} {"}, {"{}", []string{"{.}"}, "{.}"}, {"plain", []string{"a"}, "plain"},
 		{"{10} {0}", []string{"a"}, "{10} {0}"},
 	} {
-		if got := replacePlaceholders(SplitPlaceholders(c.word), c.args, 7); got != c.want {
+		if got := replacePlaceholders(SplitAtPlaceholders(c.word), c.args, 7); got != c.want {
 			t.Errorf("%s of %q: got %q, want %q", c.word, c.args, got, c.want)
 		}
 	}
@@ -75,7 +75,7 @@ func TestUnsupportedPlaceholdersAreRejected(t *testing.T) {
 		"}{": "", "": "", "{name}": "",
 	} {
 		var got string
-		for _, p := range SplitPlaceholders(text) {
+		for _, p := range SplitAtPlaceholders(text) {
 			if place, found := unsupportedPlaceholder(p.text); found && got == "" {
 				got = place
 			}

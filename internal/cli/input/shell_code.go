@@ -64,9 +64,9 @@ func findPlaceholderInCode(program []string) (interpreter, placeholder, argRefer
 				continue
 			}
 			for _, code := range interpreterCodeWords(program[i+1:], in.option, in.takesAllWords) {
-				list := SplitPlaceholders(code)
+				list := SplitAtPlaceholders(code)
 				if at := slices.IndexFunc(list, func(p wordPiece) bool { return p.transform != nil }); at >= 0 && len(list) > 1 {
-					return word, list[at].placeholder, in.argForm
+					return word, list[at].placeholderText, in.argForm
 				}
 			}
 		}

@@ -21,10 +21,10 @@ type Source struct {
 	JobsFile, CommandsFile, argumentsFile string   // the flags --file, --lines and --arg-file
 	NullSeparated                         bool     // the flag --null
 	CommandTemplate                       []string // program and its arguments, with replacement strings like {}
-	// parsedWords holds the words of CommandTemplate, split into pieces. It is nil until jobArgv is called.
-	parsedWords [][]wordPiece
-	argLists    [][]string // the words after each ":::"
-	jobNumber   int        // number of the current job, from 1
+	// templateWordPieces holds the words of CommandTemplate, split into pieces. It is nil until jobArgv is called.
+	templateWordPieces [][]wordPiece
+	argLists           [][]string // the words after each ":::"
+	currentJobNumber   int        // number of the current job, from 1
 }
 
 func (src *Source) AddFlags(f *pflag.FlagSet) {
@@ -64,7 +64,7 @@ func (src *Source) givenSources() (sources []givenSource) {
 // program follows --, and its arguments follow each :::. argsBeforeDash is the number of arguments before --, or -1
 // without --.
 func (src *Source) ParseArgs(verb string, f *pflag.FlagSet, args []string, argsBeforeDash int) error {
-	if err := rejectParallelSources(verb, args, argsBeforeDash); err != nil {
+	if err := rejectGNUParallelSources(verb, args, argsBeforeDash); err != nil {
 		return err
 	}
 	if i := slices.Index(args, ":::"); i >= 0 && argsBeforeDash == 0 {
@@ -117,9 +117,9 @@ func (src *Source) ParseArgs(verb string, f *pflag.FlagSet, args []string, argsB
 	return nil
 }
 
-// rejectParallelSources returns an error if the arguments contain GNU parallel's notation for another source of jobs,
-// such as ::::. Without the error, queuectl would pass this notation to the program as an argument.
-func rejectParallelSources(verb string, args []string, argsBeforeDash int) error {
+// rejectGNUParallelSources returns an error if the arguments contain GNU parallel's notation for another source of
+// jobs, such as ::::. Without the error, queuectl would pass this notation to the program as an argument.
+func rejectGNUParallelSources(verb string, args []string, argsBeforeDash int) error {
 	switch has := func(word string) bool { return slices.Contains(args, word) }; {
 	case has("::::"), has("::::+"):
 		return fault.Usagef(":::: is not supported; use --arg-file: queuectl %s --arg-file FILE -- PROGRAM {}", verb)
@@ -149,9 +149,9 @@ func (src *Source) OpenFile(stdin *os.File) (*os.File, error) {
 // EachJob calls handleJob(raw, line) for every job, with the job's text and line number. The text is JSON, a
 // shell command, or arguments separated by NUL. During each call, src.jobNumber is the number of the job.
 func (src *Source) EachJob(in io.Reader, handleJob func(raw []byte, line int) error) error {
-	src.jobNumber = 0
+	src.currentJobNumber = 0
 	countAndVisit := func(raw []byte, line int) error {
-		src.jobNumber++
+		src.currentJobNumber++
 		return handleJob(raw, line)
 	}
 	switch {
@@ -199,7 +199,7 @@ func (src *Source) JobSpec(commonSpec *queue.Spec, raw []byte) (*queue.Spec, err
 		return nil,
 			queue.InvalidField("argv", "the line contains a NUL byte; if NUL bytes separate the arguments, add --null")
 	default:
-		s.Argv = src.jobArgv(strings.Split(string(raw), "\x00"), src.jobNumber)
+		s.Argv = src.jobArgv(strings.Split(string(raw), "\x00"), src.currentJobNumber)
 	}
 	return &s, s.CheckUTF8()
 }
@@ -207,16 +207,16 @@ func (src *Source) JobSpec(commonSpec *queue.Spec, raw []byte) (*queue.Spec, err
 // jobArgv returns the program for the job with the given number, in which the arguments replace the replacement
 // strings. If the program contains no replacement string, jobArgv appends the arguments.
 func (src *Source) jobArgv(args []string, jobNumber int) []string {
-	if src.parsedWords == nil {
+	if src.templateWordPieces == nil {
 		for _, word := range src.CommandTemplate {
-			src.parsedWords = append(src.parsedWords, SplitPlaceholders(word))
+			src.templateWordPieces = append(src.templateWordPieces, SplitAtPlaceholders(word))
 		}
 	}
 	argv, found := make([]string, len(src.CommandTemplate), len(src.CommandTemplate)+len(args)), false
-	for i, word := range src.parsedWords {
+	for i, word := range src.templateWordPieces {
 		argv[i] = replacePlaceholders(word, args, jobNumber)
 		found = found || slices.ContainsFunc(word, func(p wordPiece) bool {
-			return p.placeholder != "" && p.argNumber <= len(args)
+			return p.placeholderText != "" && p.argNumber <= len(args)
 		})
 	}
 	if !found {
@@ -234,9 +234,9 @@ func (src *Source) checkPlaceholders() error {
 	given := max(1, len(src.argLists))
 	for _, word := range src.CommandTemplate {
 		before := ""
-		for _, p := range SplitPlaceholders(word) {
-			if p.argNumber > given && !(allowsRegexpRepetition(before) && len(p.placeholder) == len("{1}")) {
-				return fault.Usagef("%s: no argument has this number; each job has %s", p.placeholder,
+		for _, p := range SplitAtPlaceholders(word) {
+			if p.argNumber > given && !(allowsRegexpRepetition(before) && len(p.placeholderText) == len("{1}")) {
+				return fault.Usagef("%s: no argument has this number; each job has %s", p.placeholderText,
 					present.Plural(given, "argument"))
 			}
 			before = p.text

@@ -43,7 +43,7 @@ func AddSpecFlags(cmd *cobra.Command, s *queue.Spec, excludedFields ...string) {
 				short = "Q"
 			}
 			usage := field.Usage()
-			if brief := shortFlag(field.Name); i == 0 && brief != "" {
+			if brief := shorterFlagName(field.Name); i == 0 && brief != "" {
 				usage = "same as --" + brief
 			}
 			flag := f.VarPF(&fieldFlag{spec: s, field: field}, name, short, usage)
@@ -53,8 +53,8 @@ func AddSpecFlags(cmd *cobra.Command, s *queue.Spec, excludedFields ...string) {
 			if theme := themeOfField(&field); theme != "" {
 				f.SetAnnotation(name, FlagThemeAnnotation, []string{theme})
 			}
-			AnnotateField(f, name, field.Name)
-			flag.Hidden = i > 0 && name != shortFlag(field.Name)
+			AnnotateFlagWithField(f, name, field.Name)
+			flag.Hidden = i > 0 && name != shorterFlagName(field.Name)
 			if c := queue.FieldConstraint(field.Name); c != nil && c.Enum != nil {
 				CompleteValues(cmd, name, c.Enum...)
 			}
@@ -98,7 +98,7 @@ func isPast(t *queue.UnixMillis, now time.Time) bool {
 }
 
 // FieldFlagNames returns the names of the flags that set a field. The help shows only the first of these flags, and the
-// flag that shortFlag returns.
+// flag that shorterFlagName returns.
 func FieldFlagNames(f queue.Field) []string {
 	name := strings.ReplaceAll(f.Name, "_", "-")
 	names := []string{name}
@@ -109,14 +109,14 @@ func FieldFlagNames(f queue.Field) []string {
 	if f.Alias != "" {
 		names = append(names, strings.ReplaceAll(f.Alias, "_", "-"))
 	}
-	if short := shortFlag(f.Name); short != "" {
+	if short := shorterFlagName(f.Name); short != "" {
 		names = append(names, short)
 	}
 	return names
 }
 
-// shortFlag returns a shorter second name of the flag for a field, or "" if the flag has none, as most flags.
-func shortFlag(field string) string {
+// shorterFlagName returns a shorter second name of the flag for a field, or "" if the flag has none, as most flags.
+func shorterFlagName(field string) string {
 	switch field {
 	case "run_at":
 		return "at"
@@ -135,9 +135,9 @@ type fieldFlag struct {
 // String returns the empty default value.
 func (f *fieldFlag) String() string { return "" }
 
-// metavars lists the placeholder that the help shows for the value of a flag. It contains the fields whose values are
-// texts or lists, in the form FIELD=PLACEHOLDER. It is one string, because a switch would make queuectl larger.
-const metavars = " command=COMMAND shell=COMMAND on_completed=COMMAND on_failed=COMMAND " +
+// flagValueNames lists the placeholder that the help shows for the value of a flag. It contains the fields whose values
+// are texts or lists, in the form FIELD=PLACEHOLDER. It is one string, because a switch would make queuectl larger.
+const flagValueNames = " command=COMMAND shell=COMMAND on_completed=COMMAND on_failed=COMMAND " +
 	"on_dead=COMMAND on_ended=COMMAND" +
 	" queue=QUEUE lock=KEY unique=KEY rate_limit=KEY=N/PERIOD depends_on=ID on=NODE user=USER cwd=DIR " +
 	"stdin=STRING stdin_file=FILE" +
@@ -146,7 +146,7 @@ const metavars = " command=COMMAND shell=COMMAND on_completed=COMMAND on_failed=
 
 // Type returns the placeholder for the value in the help.
 func (f *fieldFlag) Type() string {
-	if _, rest, found := strings.Cut(metavars, " "+f.field.Name+"="); found {
+	if _, rest, found := strings.Cut(flagValueNames, " "+f.field.Name+"="); found {
 		name, _, _ := strings.Cut(rest, " ")
 		return name
 	}
@@ -254,8 +254,8 @@ func AddCallerEnvironment(s *queue.Spec, noCwd bool) error {
 		if in(given, name) >= 0 || strings.HasPrefix(name, "QUEUECTL_") || name == "" {
 			continue
 		}
-		if i := in(inheritedVariables, name); i >= 0 {
-			s.Env[inheritedVariables[i]] = value
+		if i := in(inheritedEnvVariables, name); i >= 0 {
+			s.Env[inheritedEnvVariables[i]] = value
 			// "queuectl run" connects the user's terminal to the job's terminal, so the job needs to know the type of the user's
 			// terminal (TERM).
 		} else if name == "TERM" && s.TTY != nil && *s.TTY ||
@@ -286,7 +286,7 @@ func addDependencyFlags(f *pflag.FlagSet, s *queue.Spec) {
 			return nil
 		})
 		f.SetAnnotation(name, FlagThemeAnnotation, []string{QueuesAndLocksTheme})
-		AnnotateField(f, name, "depends_on")
+		AnnotateFlagWithField(f, name, "depends_on")
 	}
 	addFlag("after", "", "start when all jobs in the list `ID,ID` have succeeded")
 	addFlag("after-any", ":ended", "start when all jobs in the list `ID,ID` have ended in any way")

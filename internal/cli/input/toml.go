@@ -20,9 +20,9 @@ const tomlExtension = ".toml"
 // IsTOML reports whether the jobs come from a TOML file.
 func (src *Source) IsTOML() bool { return filepath.Ext(src.JobsFile) == tomlExtension }
 
-// jobsTable is the name of the TOML table that contains one inner table for each job, named after the job's id. Fields
-// outside this table apply to all jobs.
-const jobsTable = "jobs"
+// jobsTableName is the name of the TOML table that contains one inner table for each job, named after the job's id.
+// Fields outside this table apply to all jobs.
+const jobsTableName = "jobs"
 
 // EachTOMLJob calls handleJob(raw, line) for every job in a TOML file, with the job as JSON. line is the
 // number of the job's first line, or 0 if it is unknown. Jobs with a known line are handled in the order of
@@ -45,12 +45,12 @@ func EachTOMLJob(
 	if err != nil {
 		return err
 	}
-	jobs, is := file[jobsTable].(map[string]any)
+	jobs, is := file[jobsTableName].(map[string]any)
 	if !is {
 		return queue.Errorf(queue.CodeInvalid, "%s contains no jobs; write each job as a table [jobs.ID] "+
 			"with its fields below", fileName)
 	}
-	delete(file, jobsTable)
+	delete(file, jobsTableName)
 	for field := range file {
 		if field == "id" || field == "depends_on" {
 			return queue.InvalidField(field,
@@ -63,14 +63,15 @@ func EachTOMLJob(
 	for _, id := range ids {
 		jobFields, is := jobs[id].(map[string]any)
 		if !is {
-			return fault.AtLine(queue.Errorf(queue.CodeInvalid,
+			return fault.WithLineNumber(queue.Errorf(queue.CodeInvalid,
 				"jobs.%s is not a table; write [jobs.%[1]s] with the fields of the job below it", queue.ClipForMessage(id)),
 				lines[id])
 		}
 		fields := maps.Clone(file)
 		maps.Copy(fields, jobFields)
 		if _, given := fields["id"]; given {
-			return fault.AtLine(queue.InvalidField("id", "the job's id is the name of its table; remove this field"), lines[id])
+			return fault.WithLineNumber(queue.InvalidField("id", "the job's id is the name of its table; remove this field"),
+				lines[id])
 		}
 		fields["id"] = id
 		if parentID, isText := fields["depends_on"].(string); isText {
@@ -78,7 +79,7 @@ func EachTOMLJob(
 		}
 		raw, err := json.Marshal(fields)
 		if err != nil {
-			return fault.AtLine(queue.Errorf(queue.CodeInvalid, "jobs.%s: %v", queue.ClipForMessage(id), err), lines[id])
+			return fault.WithLineNumber(queue.Errorf(queue.CodeInvalid, "jobs.%s: %v", queue.ClipForMessage(id), err), lines[id])
 		}
 		if err := handleJob(raw, lines[id]); err != nil {
 			return err
@@ -96,7 +97,7 @@ func jobTableLineNumbers(text string) map[string]int {
 		head, hasBracket := strings.CutPrefix(strings.TrimSpace(line), "[")
 		head, _, ended := strings.Cut(head, "]")
 		table, name, dotted := strings.Cut(head, ".")
-		if hasBracket && ended && dotted && strings.TrimSpace(table) == jobsTable {
+		if hasBracket && ended && dotted && strings.TrimSpace(table) == jobsTableName {
 			lines[strings.Trim(name, " \t\"'")] = n
 		}
 	}

@@ -2,5 +2,5 @@
 
 package input
 
-// inheritedVariables lists the variables that a job gets from its caller, in addition to LC_*.
-var inheritedVariables = []string{"PATH", "LANG", "TZ"}
+// inheritedEnvVariables lists the variables that a job gets from its caller, in addition to LC_*.
+var inheritedEnvVariables = []string{"PATH", "LANG", "TZ"}

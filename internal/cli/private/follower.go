@@ -20,18 +20,18 @@ import (
 
 // runFollower follows the jobs of a private run until no more of them will run.
 type runFollower struct {
-	app         *cli.App
-	client      *control.Client
-	startedAt   time.Time
-	isStopping  *atomic.Bool    // the user has stopped the run, so bad health needs no warning
-	noneRunning <-chan struct{} // closed once the user has stopped the run and no job is running
-	jobLog      *cli.JobLog     // nil without --joblog
+	app          *cli.App
+	client       *control.Client
+	startedAt    time.Time
+	isStopping   *atomic.Bool    // the user has stopped the run, so bad health needs no warning
+	noJobRunning <-chan struct{} // closed once the user has stopped the run and no job is running
+	jobLog       *cli.JobLog     // nil without --joblog
 
 	lastStatus           control.Status // status of the queue, from the latest request
-	initiallyEnded       int64          // number of jobs that had ended in earlier runs
+	initialEndedCount    int64          // number of jobs that had ended in earlier runs
 	jobsUntilStatusCheck int64          // number of jobs that must end before IsDone requests the status again
 	lastEventSeq         int64          // number of the last event that was handled
-	sawNoneRunning       bool           // IsDone has seen that noneRunning is closed
+	sawNoJobRunning      bool           // IsDone has seen that noJobRunning is closed
 	hasNewEvents         bool           // events have arrived since the last status request
 	healthWarningPrinted bool           // a warning about the service's bad health was printed
 }
@@ -43,7 +43,7 @@ func (f *runFollower) readInitialStatus(ctx context.Context) (err error) {
 		return err
 	}
 	f.lastEventSeq, f.hasNewEvents = f.lastStatus.LastEventSeq, true
-	_, f.initiallyEnded = f.countJobs()
+	_, f.initialEndedCount = f.countJobs()
 	return nil
 }
 
@@ -65,7 +65,7 @@ func (f *runFollower) countJobs() (unfinishedCount, endedCount int64) {
 // followJobs prints the output of each job that ends, until no more jobs will run. From time to time it requests the
 // status, which shows how many jobs are left.
 func (f *runFollower) followJobs(ctx context.Context) error {
-	follower := cli.Follower{App: f.app, Client: f.client, CheckNow: f.noneRunning}
+	follower := cli.Follower{App: f.app, Client: f.client, CheckDoneNow: f.noJobRunning}
 	err := follower.Follow(ctx, f, f.lastEventSeq)
 	if !term.IsClosedPipeError(err) {
 		return err
@@ -85,8 +85,8 @@ func (f *runFollower) followJobs(ctx context.Context) error {
 // is true, only after jobsUntilStatusCheck jobs have ended. A request after each of very many short jobs would be slow.
 func (f *runFollower) IsDone(ctx context.Context, slowCheckAllowed bool) (bool, error) {
 	select {
-	case <-f.noneRunning:
-		f.hasNewEvents, f.sawNoneRunning = f.hasNewEvents || !f.sawNoneRunning, true
+	case <-f.noJobRunning:
+		f.hasNewEvents, f.sawNoJobRunning = f.hasNewEvents || !f.sawNoJobRunning, true
 	default:
 	}
 	if !f.hasNewEvents || !slowCheckAllowed && f.jobsUntilStatusCheck > 0 {
@@ -110,7 +110,7 @@ func (f *runFollower) checkStatus(ctx context.Context) (done bool, err error) {
 	open, ended := f.countJobs()
 	f.jobsUntilStatusCheck = open
 	switch {
-	case f.lastEventSeq < f.lastStatus.LastEventSeq || open > 0 && !f.sawNoneRunning:
+	case f.lastEventSeq < f.lastStatus.LastEventSeq || open > 0 && !f.sawNoJobRunning:
 		return false, nil
 	case open > 0:
 		f.app.ShowProgress("")
@@ -125,15 +125,15 @@ func (f *runFollower) checkStatus(ctx context.Context) (done bool, err error) {
 
 // Progress implements cli.FollowedJobs. It computes the progress from the last status.
 func (f *runFollower) Progress() *cli.JobsProgress {
-	if f.sawNoneRunning {
+	if f.sawNoJobRunning {
 		return nil
 	}
 	count := func(s queue.State) int64 { return f.lastStatus.Jobs[s.String()] }
 	open, ended := f.countJobs()
 	return &cli.JobsProgress{
 		ProgressBar: term.ProgressBar{Current: ended, Total: open + ended + count(queue.Held), StartedAt: f.startedAt,
-			StartValue: f.initiallyEnded,
-			Suffix: present.JoinNonEmptyTexts(fmt.Sprintf("%d running", f.lastStatus.Workers.Busy),
+			CurrentAtStart: f.initialEndedCount,
+			TextAfterNumbers: present.JoinNonEmptyTexts(fmt.Sprintf("%d running", f.lastStatus.Workers.Busy),
 				present.CountWithLabel(count(queue.Dead),
 					"dead"))},
 		RetryingJobCount: count(queue.Failed), IsRetrying: func(int64) bool { return true }}
@@ -142,7 +142,7 @@ func (f *runFollower) Progress() *cli.JobsProgress {
 // WaitingJobID implements cli.FollowedJobs. It returns the next job that will start for the first time. It ignores jobs
 // that will be retried, because the progress bar shows when their retry is due.
 func (f *runFollower) WaitingJobID(ctx context.Context) string {
-	if f.sawNoneRunning || f.isStopping.Load() {
+	if f.sawNoJobRunning || f.isStopping.Load() {
 		return ""
 	}
 	s, err := f.client.ReadScreen(ctx, control.ScreenParams{JobsPerSection: 1})
@@ -187,7 +187,7 @@ func (f *runFollower) printJobOfEvent(ctx context.Context, e *control.Event) err
 	if f.jobLog != nil {
 		line, _, _ := strings.Cut(e.JobID, "-")
 		n, _ := strconv.Atoi(line) // the id of a job in a private run begins with its line number
-		f.jobLog.Add(n, &job.Job, job.StdoutBytes)
+		f.jobLog.AddJob(n, &job.Job, job.StdoutBytes)
 	}
 	switch {
 	case f.app.JSONL:
@@ -209,7 +209,7 @@ func (f *runFollower) printSummary(ctx context.Context, endedCount int64) error 
 	}
 	took := time.Since(f.startedAt)
 	if f.app.JSON {
-		return f.app.PrintJSON(map[string]any{"jobs": f.lastStatus.Jobs, "ended_now": endedCount - f.initiallyEnded,
+		return f.app.PrintJSON(map[string]any{"jobs": f.lastStatus.Jobs, "ended_now": endedCount - f.initialEndedCount,
 			"elapsed_ms": took.Milliseconds()})
 	}
 	if f.app.WantsJSON() || f.app.Quiet {
@@ -219,8 +219,8 @@ func (f *runFollower) printSummary(ctx context.Context, endedCount int64) error 
 		"completed",
 		"dead", "cancelled", "held")
 	text += ", in " + present.MillisecondsText(took.Milliseconds())
-	if f.initiallyEnded > 0 {
-		text += fmt.Sprintf(" (%s ended in earlier runs)", present.JobCountText(int(f.initiallyEnded)))
+	if f.initialEndedCount > 0 {
+		text += fmt.Sprintf(" (%s ended in earlier runs)", present.JobCountText(int(f.initialEndedCount)))
 	}
 	f.app.PrintMessage("%s", text)
 	if dead == 0 {

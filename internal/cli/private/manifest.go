@@ -22,23 +22,23 @@ import (
 // is stored in the directory of the run. A later run with the same directory compares its own manifest with the stored
 // one, and lists the differences in an error. See docs/decisions/0067.
 type runManifest struct {
-	Source    string                     `json:"from"`              // source of the list, such as "--file"
-	Program   []string                   `json:"program,omitempty"` // program to run for each argument
-	JobFields map[string]json.RawMessage `json:"fields"`            // fields that the flags set in every job
+	JobListSource   string                     `json:"from"`              // source of the list, such as "--file"
+	CommandTemplate []string                   `json:"program,omitempty"` // program to run for each argument
+	JobFields       map[string]json.RawMessage `json:"fields"`            // fields that the flags set in every job
 }
 
-// newManifest returns the manifest for the flags and arguments of this run.
-func (p *privateJobs) newManifest() (*runManifest, error) {
+// newRunManifest returns the manifest for the flags and arguments of this run.
+func (p *privateJobs) newRunManifest() (*runManifest, error) {
 	raw, err := json.Marshal(&p.commonSpec)
 	if err != nil {
 		return nil, err
 	}
-	a := &runManifest{Source: "a program for each argument", Program: p.CommandTemplate}
+	a := &runManifest{JobListSource: "a program for each argument", CommandTemplate: p.CommandTemplate}
 	switch {
 	case p.JobsFile != "":
-		a.Source = "--file"
+		a.JobListSource = "--file"
 	case p.CommandsFile != "":
-		a.Source = "--lines"
+		a.JobListSource = "--lines"
 	}
 	return a, json.Unmarshal(raw, &a.JobFields)
 }
@@ -49,14 +49,14 @@ func (a *runManifest) save(dir string) error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(filepath.Join(dir, connect.RunManifestName), raw, 0o600)
+	return atomicfile.Write(filepath.Join(dir, connect.PrivateRunManifestName), raw, 0o600)
 }
 
 // readManifest returns the manifest in a directory, or nil if the file is missing or damaged. The hashes of the lines
 // also contain the manifest. So without the file, a later run still detects that flags have changed, but cannot say
 // which ones.
 func readManifest(dir string) (*runManifest, error) {
-	name := filepath.Join(dir, connect.RunManifestName)
+	name := filepath.Join(dir, connect.PrivateRunManifestName)
 	if info, err := os.Lstat(name); err != nil || !info.Mode().IsRegular() {
 		return nil, nil
 	}
@@ -65,32 +65,33 @@ func readManifest(dir string) (*runManifest, error) {
 		return nil, err
 	}
 	a := new(runManifest)
-	if json.Unmarshal(raw, a) != nil || a.Source == "" || a.JobFields == nil {
+	if json.Unmarshal(raw, a) != nil || a.JobListSource == "" || a.JobFields == nil {
 		return nil, nil
 	}
 	return a, nil
 }
 
-// sourceArguments returns the arguments that name the source of the list.
-func (a *runManifest) sourceArguments() string {
-	if strings.HasPrefix(a.Source, "--") {
-		return a.Source
+// jobListSourceArguments returns the arguments that name the source of the list.
+func (a *runManifest) jobListSourceArguments() string {
+	if strings.HasPrefix(a.JobListSource, "--") {
+		return a.JobListSource
 	}
 	return "--arg-file or :::"
 }
 
 // describeChanges returns one text for each difference between this manifest and that of a later run. Each text names
 // the flag.
-func (a *runManifest) describeChanges(later *runManifest) (changes []string) {
-	if a.Source != later.Source {
+func (a *runManifest) describeChanges(laterManifest *runManifest) (changes []string) {
+	if a.JobListSource != laterManifest.JobListSource {
 		changes = append(changes, fmt.Sprintf("the first run took its jobs from %s, this run takes them from %s",
-			a.sourceArguments(), later.sourceArguments()))
+			a.jobListSourceArguments(), laterManifest.jobListSourceArguments()))
 	}
-	if was, is := cli.QuoteProgram(a.Program), cli.QuoteProgram(later.Program); was != is && a.Source == later.Source {
+	if was, is := cli.QuoteProgram(a.CommandTemplate), cli.QuoteProgram(laterManifest.CommandTemplate); was != is &&
+		a.JobListSource == laterManifest.JobListSource {
 		changes = append(changes, fmt.Sprintf("the program was %q, now it is %q", truncateToLine(was), truncateToLine(is)))
 	}
 	for _, f := range queue.SpecFields() {
-		was, is := a.JobFields[f.Name], later.JobFields[f.Name]
+		was, is := a.JobFields[f.Name], laterManifest.JobFields[f.Name]
 		if bytes.Equal(was, is) {
 			continue
 		}
@@ -99,7 +100,7 @@ func (a *runManifest) describeChanges(later *runManifest) (changes []string) {
 			changes = append(changes, describeRepeatedFlagChanges(flag, was, is)...)
 			continue
 		}
-		changes = append(changes, describeChange(flag, formatFlagValue(was), formatFlagValue(is)))
+		changes = append(changes, describeFlagChange(flag, formatFlagValue(was), formatFlagValue(is)))
 	}
 	return changes
 }
@@ -127,8 +128,8 @@ func describeRepeatedFlagChanges(flag string, oldJSON, newJSON json.RawMessage) 
 	return changes
 }
 
-// describeChange describes how the value of one flag has changed.
-func describeChange(flag, oldValue, newValue string) string {
+// describeFlagChange describes how the value of one flag has changed.
+func describeFlagChange(flag, oldValue, newValue string) string {
 	switch {
 	case oldValue == "":
 		return fmt.Sprintf("%s was not given, now it is %s", flag, newValue)

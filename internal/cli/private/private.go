@@ -32,29 +32,31 @@ import (
 // them and follows them.
 type privateJobs struct {
 	cli.PrivateFlags
-	app                *cli.App
-	client             *control.Client
-	socket             string            // path of the socket of the service
-	commonSpec         queue.Spec        // job settings from the flags, for every job
-	manifest           *runManifest      // everything that determines the jobs, except the lines of the list
-	lineHashPrefix     []byte            // the manifest as JSON; each line is hashed together with it
-	storedIDByLine     map[int]string    // ids of the jobs that earlier runs have stored, by the number of the job's line
-	idsByDeclaredID    map[string]string // ids of the jobs in the queue, by the ids that the lines of the list declare
-	isResumed          bool              // an earlier run has stored jobs in the queue
-	lastLineNumber     int               // number of the last line that was read; see storeJobOfLine
-	upload             *enqueue.Upload
-	storeCtx           context.Context // ends when the user asks to stop; then no more jobs are stored
-	listReader         io.Reader       // file or pipe with the lines; nil if the arguments are on the command line
-	changedLineTexts   []string        // descriptions of lines that changed since the earlier run
-	newLineCount       int             // number of new lines; without --add-new, a new line is an error
-	firstNewLineNumber int             // number of the first new line
+	app               *cli.App
+	client            *control.Client
+	serviceSocketPath string       // path of the socket of the service
+	commonSpec        queue.Spec   // job settings from the flags, for every job
+	manifest          *runManifest // everything that determines the jobs, except the lines of the list
+	lineHashPrefix    []byte       // the manifest as JSON; each line is hashed together with it
+	// ids of the jobs that earlier runs have stored, by the number of the job's line
+	storedJobIDByLine map[int]string
+	// ids of the jobs in the queue, by the ids that the lines of the list declare
+	jobIDsByDeclaredID      map[string]string
+	isResumed               bool // an earlier run has stored jobs in the queue
+	lastReadLineNumber      int  // number of the last line that was read; see storeJobOfLine
+	upload                  *enqueue.Upload
+	storeCtx                context.Context // ends when the user asks to stop; then no more jobs are stored
+	jobListReader           io.Reader       // file or pipe with the lines; nil if the arguments are on the command line
+	changedLineDescriptions []string        // descriptions of lines that changed since the earlier run
+	addedLineCount          int             // number of new lines; without --add-new, a new line is an error
+	firstAddedLineNumber    int             // number of the first new line
 
 	isStopping atomic.Bool // the user has asked to start no more jobs
-	// signalCount counts the signals after the one that set isStopping. The first counted signal stops the
+	// signalCountAfterStop counts the signals after the one that set isStopping. The first counted signal stops the
 	// running jobs. The second one makes the program exit without waiting for them.
-	signalCount   int
-	allJobsStored chan struct{} // closed when all jobs are stored and can run
-	noneRunning   chan struct{} // closed when the user has stopped the run and no job is running
+	signalCountAfterStop int
+	allJobsStored        chan struct{} // closed when all jobs are stored and can run
+	noJobRunning         chan struct{} // closed when the user has stopped the run and no job is running
 }
 
 // Run runs a list of jobs to their end. It continues an earlier run of the same list.
@@ -64,12 +66,12 @@ func Run(ctx context.Context, a *cli.App, flags cli.PrivateFlags, commonSpec *qu
 		return err
 	}
 	flags.WarnPlaceholderInCode(&a.Output)
-	files.RestrictUmask()
+	files.RestrictUmaskToOwner()
 	a.Dir = a.PrivateQueueDir()
-	p := &privateJobs{PrivateFlags: flags, app: a, commonSpec: *commonSpec, storedIDByLine: map[int]string{},
-		allJobsStored: make(chan struct{}), noneRunning: make(chan struct{})}
+	p := &privateJobs{PrivateFlags: flags, app: a, commonSpec: *commonSpec, storedJobIDByLine: map[int]string{},
+		allJobsStored: make(chan struct{}), noJobRunning: make(chan struct{})}
 	var err error
-	if p.manifest, err = p.newManifest(); err != nil {
+	if p.manifest, err = p.newRunManifest(); err != nil {
 		return err
 	}
 	if p.lineHashPrefix, err = json.Marshal(p.manifest); err != nil {
@@ -81,7 +83,7 @@ func Run(ctx context.Context, a *cli.App, flags cli.PrivateFlags, commonSpec *qu
 	defer leave()
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, append(cli.StopSignals, syscall.SIGHUP)...)
-	enqueue.WarnIfExpired(&a.Output, commonSpec, true)
+	enqueue.WarnIfJobExpired(&a.Output, commonSpec, true)
 	p.storeCtx = storing
 	p.upload = enqueue.NewUpload(storing, a.UploadOptions("line", "", noCwd), commonSpec)
 	if begins, err := p.openJobList(signals); !begins || err != nil {
@@ -91,7 +93,7 @@ func Run(ctx context.Context, a *cli.App, flags cli.PrivateFlags, commonSpec *qu
 	if stop == nil || err != nil {
 		return err
 	}
-	p.client = control.NewClient(p.socket)
+	p.client = control.NewClient(p.serviceSocketPath)
 	defer p.client.Close()
 	p.upload.Client = p.client
 	done := make(chan error, 1)
@@ -119,11 +121,11 @@ func Run(ctx context.Context, a *cli.App, flags cli.PrivateFlags, commonSpec *qu
 // canBegin is false if the list is empty. This is a success, and the run then needs no directory. canBegin is also
 // false if a signal arrives before the first job, because a pipe may not deliver the list for any length of time.
 func (p *privateJobs) openJobList(signals <-chan os.Signal) (canBegin bool, err error) {
-	dir, err := p.app.AbsDir()
+	dir, err := p.app.AbsServiceDir()
 	if err != nil {
 		return false, err
 	}
-	p.socket = config.PathsInDir(dir).SocketPath
+	p.serviceSocketPath = config.PathsInDir(dir).SocketPath
 	f, err := p.OpenFile(p.app.Stdin)
 	switch {
 	case err != nil:
@@ -134,8 +136,8 @@ func (p *privateJobs) openJobList(signals <-chan os.Signal) (canBegin bool, err 
 	case f == nil:
 		return true, nil
 	}
-	in := bufio.NewReaderSize(p.upload.ReadProgress.CountReads(f), 64<<10)
-	p.listReader = in
+	in := bufio.NewReaderSize(p.upload.ReadProgress.CountingReader(f), 64<<10)
+	p.jobListReader = in
 	if files.Exists(dir) {
 		return true, nil
 	}
@@ -202,7 +204,7 @@ func startPrivateService(ctx context.Context, a *cli.App, signals <-chan os.Sign
 // storeAndFollowJobs stores the jobs that are not in the queue yet, starts all jobs and follows them. When storeCtx
 // ends, because the user asked to stop, it stores no more jobs.
 func (p *privateJobs) storeAndFollowJobs(ctx, storeCtx context.Context, workerCount int) error {
-	if err := p.loadStoredLines(storeCtx); err != nil {
+	if err := p.loadStoredJobLines(storeCtx); err != nil {
 		return err
 	}
 	if err := p.checkAndSaveManifest(); err != nil {
@@ -219,15 +221,15 @@ func (p *privateJobs) storeAndFollowJobs(ctx, storeCtx context.Context, workerCo
 			files.ApplyCallerUmask(p.JobLogPath) // if this fails, only the owner can read the file
 		}
 	}
-	if err := p.storeNewLines(); err != nil {
+	if err := p.storeAddedLines(); err != nil {
 		return err
 	}
 	if p.RetryDeadJobs {
-		if err := p.retryDead(storeCtx); err != nil {
+		if err := p.retryDeadJobs(storeCtx); err != nil {
 			return err
 		}
 	}
-	f := &runFollower{jobLog: jobLog, app: p.app, client: p.client, startedAt: time.Now(), noneRunning: p.noneRunning,
+	f := &runFollower{jobLog: jobLog, app: p.app, client: p.client, startedAt: time.Now(), noJobRunning: p.noJobRunning,
 		isStopping: &p.isStopping}
 	if err := f.readInitialStatus(storeCtx); err != nil {
 		return err
@@ -248,14 +250,14 @@ func (p *privateJobs) storeAndFollowJobs(ctx, storeCtx context.Context, workerCo
 // If awaitServiceEnd returns early, no result is lost: the runner keeps the results of jobs that end later, and the
 // next run records them.
 func (p *privateJobs) awaitServiceEnd(serviceEnd <-chan error, signals <-chan os.Signal) error {
-	for p.signalCount < 2 {
+	for p.signalCountAfterStop < 2 {
 		select {
 		case err := <-serviceEnd:
 			return err
 		case <-signals:
 		}
 		p.app.ExitCode = fault.ExitCodeDetached
-		if p.signalCount++; p.signalCount < 2 {
+		if p.signalCountAfterStop++; p.signalCountAfterStop < 2 {
 			p.stopWorkers(context.Background(), control.WorkerStopParams{StopJobsImmediately: true})
 		}
 	}
@@ -275,7 +277,7 @@ func (p *privateJobs) drainRunningJobs(sig os.Signal, signals <-chan os.Signal) 
 		stopRequest.JobFinishTimeout = new(control.Duration(noTimeout))
 	}
 	// The connection of p.client may be busy with another request.
-	c := control.NewClient(p.socket)
+	c := control.NewClient(p.serviceSocketPath)
 	defer c.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -289,15 +291,15 @@ func (p *privateJobs) drainRunningJobs(sig os.Signal, signals <-chan os.Signal) 
 	select {
 	case <-p.stopWorkers(ctx, stopRequest):
 	case <-signals:
-		p.signalCount++
+		p.signalCountAfterStop++
 		p.app.PrintMessage("stopping running jobs (Ctrl-C again exits without waiting for them)")
 		select {
 		case <-p.stopWorkers(context.Background(), control.WorkerStopParams{StopJobsImmediately: true}):
 		case <-signals:
-			p.signalCount++
+			p.signalCountAfterStop++
 		}
 	}
-	close(p.noneRunning)
+	close(p.noJobRunning)
 }
 
 // noTimeout is a time that is longer than any user waits. With it, the service waits for running jobs without a limit.
@@ -310,7 +312,7 @@ func (p *privateJobs) stopWorkers(ctx context.Context, stopRequest control.Worke
 	stopped := make(chan struct{})
 	go func() { // this goroutine ends when the jobs have ended, with the context, or with the process
 		defer close(stopped)
-		c := control.NewClient(p.socket)
+		c := control.NewClient(p.serviceSocketPath)
 		defer c.Close()
 		c.WorkerStop(ctx, stopRequest)
 	}()
@@ -324,7 +326,7 @@ const storeStopTimeout = 500 * time.Millisecond
 // awaitPrintedResults waits until storeAndFollowJobs has printed the results of all jobs that have ended. It returns
 // earlier if a signal arrives, or after storeStopTimeout if not all jobs are stored yet. done receives the result of
 // storeAndFollowJobs.
-func (p *privateJobs) awaitPrintedResults(done <-chan error, signals <-chan os.Signal) error {
+func (p *privateJobs) awaitPrintedResults(storeAndFollowErr <-chan error, signals <-chan os.Signal) error {
 	var timeout <-chan time.Time
 	select {
 	case <-p.allJobsStored:
@@ -332,10 +334,10 @@ func (p *privateJobs) awaitPrintedResults(done <-chan error, signals <-chan os.S
 		timeout = time.After(storeStopTimeout)
 	}
 	select {
-	case err := <-done:
+	case err := <-storeAndFollowErr:
 		return err
 	case <-signals:
-		p.signalCount++
+		p.signalCountAfterStop++
 	case <-timeout:
 	}
 	return nil

@@ -18,8 +18,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// retryDead makes all dead jobs run again.
-func (p *privateJobs) retryDead(ctx context.Context) error {
+// retryDeadJobs makes all dead jobs run again.
+func (p *privateJobs) retryDeadJobs(ctx context.Context) error {
 	for cursor := ""; ; {
 		v, err := p.client.RetryDeadJobs(ctx, control.DeadJobRetryParams{AllDeadJobs: true, Cursor: cursor})
 		if err != nil || v.NextCursor == nil {
@@ -29,8 +29,9 @@ func (p *privateJobs) retryDead(ctx context.Context) error {
 	}
 }
 
-// loadStoredLines reads from the queue which lines earlier runs have stored. It sets storedIDByLine and isResumed.
-func (p *privateJobs) loadStoredLines(ctx context.Context) error {
+// loadStoredJobLines reads from the queue which lines earlier runs have stored. It sets storedJobIDByLine and
+// isResumed.
+func (p *privateJobs) loadStoredJobLines(ctx context.Context) error {
 	for jobs, err := range cli.JobPages(ctx, p.client, control.ListParams{}) {
 		if err != nil {
 			return err
@@ -43,10 +44,10 @@ func (p *privateJobs) loadStoredLines(ctx context.Context) error {
 					"the queue in %s contains jobs that were not added by run --private, such as %s; choose another "+
 						"directory with --dir", p.app.Dir, j.ID)
 			}
-			p.storedIDByLine[n] = j.ID
+			p.storedJobIDByLine[n] = j.ID
 		}
 	}
-	p.isResumed = len(p.storedIDByLine) > 0
+	p.isResumed = len(p.storedJobIDByLine) > 0
 	return nil
 }
 
@@ -64,48 +65,49 @@ func (p *privateJobs) checkAndSaveManifest() error {
 	if len(list) == 0 {
 		return nil
 	}
-	if more := len(list) - maxListedChanges; more > 0 {
-		list = append(list[:maxListedChanges], fmt.Sprintf("%d more differences", more))
+	if more := len(list) - maxListedDifferences; more > 0 {
+		list = append(list[:maxListedDifferences], fmt.Sprintf("%d more differences", more))
 	}
 	return queue.Errorf(queue.CodeWrongState, "%s contains a run that was started with other flags: %s; use the same "+
 		"flags as before, or start a new run with another --dir", p.app.Dir, strings.Join(list, "; "))
 }
 
-// storeNewLines stores a job for each line of the list that no earlier run has stored. It returns an error if an
+// storeAddedLines stores a job for each line of the list that no earlier run has stored. It returns an error if an
 // earlier run has stored a line that has changed since then, or that is now missing.
-func (p *privateJobs) storeNewLines() error {
-	err := p.EachJob(p.listReader, p.storeJobOfLine)
-	if err == nil && p.upload.JobsRead == 0 && !p.isResumed {
+func (p *privateJobs) storeAddedLines() error {
+	err := p.EachJob(p.jobListReader, p.storeJobOfLine)
+	if err == nil && p.upload.ReadJobCount == 0 && !p.isResumed {
 		p.PrintNoJobs(&p.app.Output)
 	}
-	// storeJobOfLine has removed the lines of this list from storedIDByLine. So storedIDByLine now contains only lines
-	// that this list lacks.
-	for _, n := range slices.Sorted(maps.Keys(p.storedIDByLine)) {
-		if n > p.lastLineNumber && len(p.changedLineTexts) < maxListedChanges {
-			p.changedLineTexts = append(p.changedLineTexts, fmt.Sprintf("line %d with the command %s is missing (job %s)", n,
-				p.storedCommandText(p.storedIDByLine[n]), p.storedIDByLine[n]))
+	// storeJobOfLine has removed the lines of this list from storedJobIDByLine. So storedJobIDByLine now contains only
+	// lines that this list lacks.
+	for _, n := range slices.Sorted(maps.Keys(p.storedJobIDByLine)) {
+		if n > p.lastReadLineNumber && len(p.changedLineDescriptions) < maxListedDifferences {
+			p.changedLineDescriptions = append(p.changedLineDescriptions,
+				fmt.Sprintf("line %d with the command %s is missing (job %s)", n,
+					p.storedJobCommandText(p.storedJobIDByLine[n]), p.storedJobIDByLine[n]))
 		}
 	}
 	switch {
 	case err != nil:
-	case len(p.changedLineTexts) > 0:
+	case len(p.changedLineDescriptions) > 0:
 		err = queue.Errorf(queue.CodeWrongState, "%s contains a run of another list of jobs: %s; restore the list, or "+
-			"start a new run with another --dir", p.app.Dir, strings.Join(p.changedLineTexts, "; "))
-	case p.newLineCount > 0:
+			"start a new run with another --dir", p.app.Dir, strings.Join(p.changedLineDescriptions, "; "))
+	case p.addedLineCount > 0:
 		err = queue.Errorf(queue.CodeWrongState, "the list has %s more than before, from line %d on; run these too with "+
-			"--add-new, or remove them from the list", present.JobCountText(p.newLineCount), p.firstNewLineNumber)
+			"--add-new, or remove them from the list", present.JobCountText(p.addedLineCount), p.firstAddedLineNumber)
 	}
-	if err != nil || p.upload.JobsRead > 0 {
+	if err != nil || p.upload.ReadJobCount > 0 {
 		return p.upload.CommitOrAbort(err)
 	}
 	return nil
 }
 
-// maxListedChanges is the highest number of differences that an error lists.
-const maxListedChanges = 5
+// maxListedDifferences is the highest number of differences that an error lists.
+const maxListedDifferences = 5
 
-// storedCommandText returns the quoted command of a stored job, for an error.
-func (p *privateJobs) storedCommandText(id string) string {
+// storedJobCommandText returns the quoted command of a stored job, for an error.
+func (p *privateJobs) storedJobCommandText(id string) string {
 	j, err := p.client.ShowJob(p.storeCtx, control.ShowParams{ID: control.JobID(id)})
 	if err != nil {
 		return "(unknown)"
@@ -116,7 +118,7 @@ func (p *privateJobs) storedCommandText(id string) string {
 // changedLineText describes how a line differs from the job that an earlier run stored for the same line number.
 // storedID is the id of that job.
 func (p *privateJobs) changedLineText(lineNumber int, storedID string, newSpec *queue.Spec) string {
-	stored := p.storedCommandText(storedID)
+	stored := p.storedJobCommandText(storedID)
 	current := fmt.Sprintf("%q", truncateToLine(queue.CommandText(queue.ValueOr(newSpec.Command, ""), newSpec.Argv)))
 	if current == stored {
 		return fmt.Sprintf("line %d still has the command %s, but other fields of the job differ", lineNumber, stored)
@@ -134,7 +136,7 @@ func (p *privateJobs) replaceParentIDs(spec *queue.Spec) error {
 		if err != nil {
 			return err
 		}
-		id, known := p.idsByDeclaredID[name]
+		id, known := p.jobIDsByDeclaredID[name]
 		if !known {
 			return queue.InvalidField("depends_on",
 				"no line above this one has the job id %q; in a private run, a job can only "+
@@ -148,43 +150,43 @@ func (p *privateJobs) replaceParentIDs(spec *queue.Spec) error {
 // storeJobOfLine stores the job of one line of the list, unless an earlier run has stored it.
 func (p *privateJobs) storeJobOfLine(lineText []byte, lineNumber int) error {
 	// A JSON array can contain several jobs on one line of the file, but each job needs a different number.
-	p.lastLineNumber = max(lineNumber, p.lastLineNumber+1)
+	p.lastReadLineNumber = max(lineNumber, p.lastReadLineNumber+1)
 	spec, err := p.JobSpec(&p.commonSpec, lineText)
 	if err != nil {
-		return fault.AtLine(err, lineNumber)
+		return fault.WithLineNumber(err, lineNumber)
 	}
 	sum := sha256.New()
 	sum.Write(p.lineHashPrefix) // writing to a hash never fails
 	sum.Write(lineText)
-	id := strconv.Itoa(p.lastLineNumber) + "-" + hex.EncodeToString(sum.Sum(nil)[:5])
+	id := strconv.Itoa(p.lastReadLineNumber) + "-" + hex.EncodeToString(sum.Sum(nil)[:5])
 	if spec.ID != nil {
 		id += "-" + *spec.ID
-		if p.idsByDeclaredID == nil {
-			p.idsByDeclaredID = map[string]string{}
+		if p.jobIDsByDeclaredID == nil {
+			p.jobIDsByDeclaredID = map[string]string{}
 		}
-		p.idsByDeclaredID[*spec.ID] = id
+		p.jobIDsByDeclaredID[*spec.ID] = id
 	}
 	if err := p.replaceParentIDs(spec); err != nil {
-		return fault.AtLine(err, lineNumber)
+		return fault.WithLineNumber(err, lineNumber)
 	}
-	was, stored := p.storedIDByLine[p.lastLineNumber]
-	delete(p.storedIDByLine, p.lastLineNumber)
+	was, stored := p.storedJobIDByLine[p.lastReadLineNumber]
+	delete(p.storedJobIDByLine, p.lastReadLineNumber)
 	switch {
-	case stored && was != id && len(p.changedLineTexts) < maxListedChanges:
-		p.changedLineTexts = append(p.changedLineTexts, p.changedLineText(lineNumber, was, spec))
+	case stored && was != id && len(p.changedLineDescriptions) < maxListedDifferences:
+		p.changedLineDescriptions = append(p.changedLineDescriptions, p.changedLineText(lineNumber, was, spec))
 		return nil
-	case stored || len(p.changedLineTexts) > 0:
+	case stored || len(p.changedLineDescriptions) > 0:
 		return nil
 	case p.isResumed && !p.AddNewLines:
-		if p.newLineCount++; p.newLineCount == 1 {
-			p.firstNewLineNumber = lineNumber
+		if p.addedLineCount++; p.addedLineCount == 1 {
+			p.firstAddedLineNumber = lineNumber
 		}
 		return nil
 	}
 	spec.ID = &id
 	encoded, err := json.Marshal(spec)
 	if err != nil {
-		return fault.AtLine(err, lineNumber)
+		return fault.WithLineNumber(err, lineNumber)
 	}
-	return p.upload.Add(encoded, lineNumber)
+	return p.upload.AddJob(encoded, lineNumber)
 }

@@ -37,16 +37,16 @@ func awaitPipeReaderGone(f *os.File) error {
 // with EPIPE, the Go runtime ends the program, but the command must handle the error itself. Handling SIGPIPE would
 // also prevent this, but would make an enqueue 4 % slower.
 func PrepareOutput(f *os.File) *os.File {
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, firstDuplicateFD)
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, minDuplicateFD)
 	if err != nil {
 		return f
 	}
 	return os.NewFile(uintptr(fd), f.Name())
 }
 
-// firstDuplicateFD is the lowest descriptor to which PrepareOutput duplicates. Parent processes usually pass only lower
+// minDuplicateFD is the lowest descriptor to which PrepareOutput duplicates. Parent processes usually pass only lower
 // descriptors.
-const firstDuplicateFD = 10
+const minDuplicateFD = 10
 
 // IsClosedPipeError reports whether a write failed because the pipe has no reader.
 func IsClosedPipeError(err error) bool { return errors.Is(err, syscall.EPIPE) }

@@ -16,17 +16,17 @@ func IsTerminal(f *os.File) bool {
 		mode&windows.ENABLE_VIRTUAL_TERMINAL_PROCESSING != 0
 }
 
-// readerPollInterval is how often awaitPipeReaderGone checks whether a pipe has a reader. It polls, because Windows
+// pipeReaderPollInterval is how often awaitPipeReaderGone checks whether a pipe has a reader. It polls, because Windows
 // has no notification for that.
-const readerPollInterval = time.Second
+const pipeReaderPollInterval = time.Second
 
 // awaitPipeReaderGone waits until all processes have closed the reading end of a pipe. It returns the error that
 // a write would return then. It returns nil immediately if f is not a pipe.
 func awaitPipeReaderGone(f *os.File) error {
-	for pipeState(f) == pipeOpen {
-		time.Sleep(readerPollInterval)
+	for pipeState(f) == pipeStateOpen {
+		time.Sleep(pipeReaderPollInterval)
 	}
-	if pipeState(f) == pipeClosing {
+	if pipeState(f) == pipeStateClosing {
 		return windows.ERROR_NO_DATA
 	}
 	return nil
@@ -35,13 +35,13 @@ func awaitPipeReaderGone(f *os.File) error {
 // The first constants are states of a pipe. The last one is the information class that queries the state. ntifs.h
 // defines them.
 const (
-	pipeUnknown          = 0
-	pipeOpen             = 3
-	pipeClosing          = 4
-	pipeLocalInformation = 24
+	pipeStateUnknown         = 0
+	pipeStateOpen            = 3
+	pipeStateClosing         = 4
+	filePipeLocalInformation = 24
 )
 
-// pipeState returns the state of a pipe, or pipeUnknown if f is not a pipe.
+// pipeState returns the state of a pipe, or pipeStateUnknown if f is not a pipe.
 func pipeState(f *os.File) uint32 {
 	var status windows.IO_STATUS_BLOCK
 	var pipeInfo struct { // FILE_PIPE_LOCAL_INFORMATION
@@ -51,11 +51,11 @@ func pipeState(f *os.File) uint32 {
 	}
 	h := windows.Handle(f.Fd())
 	if kind, err := windows.GetFileType(h); err != nil || kind != windows.FILE_TYPE_PIPE {
-		return pipeUnknown
+		return pipeStateUnknown
 	}
 	if windows.NtQueryInformationFile(h, &status, (*byte)(unsafe.Pointer(&pipeInfo)), uint32(unsafe.Sizeof(pipeInfo)),
-		pipeLocalInformation) != nil {
-		return pipeUnknown
+		filePipeLocalInformation) != nil {
+		return pipeStateUnknown
 	}
 	return pipeInfo.state
 }

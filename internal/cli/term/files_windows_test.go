@@ -18,7 +18,7 @@ func TestPrepareOutputHandlesMissingOutput(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	if PrepareOutput(w) != w || IsTerminal(w) || pipeState(w) != pipeOpen {
+	if PrepareOutput(w) != w || IsTerminal(w) || pipeState(w) != pipeStateOpen {
 		t.Errorf("a pipe: terminal %v, state %d", IsTerminal(w), pipeState(w))
 	}
 	gone := make(chan error, 1)

@@ -7,10 +7,10 @@ import (
 	"github.com/queuectl/queuectl/internal/termtext"
 )
 
-// SafeWriter converts one stream of a job's output to text that can be printed to File. If File is a
+// JobOutputEscaper converts one stream of a job's output to text that can be printed to File. If File is a
 // terminal, it escapes control characters, and keeps back an incomplete character or colour sequence until
 // the rest arrives.
-type SafeWriter struct {
+type JobOutputEscaper struct {
 	Output              *Output
 	File                *os.File
 	KeepCarriageReturns bool // keep carriage returns, because the output is printed while the job writes it
@@ -18,33 +18,33 @@ type SafeWriter struct {
 }
 
 // ConvertPiece processes the next piece of the stream and returns the text that can be printed now.
-func (s *SafeWriter) ConvertPiece(text string) string {
+func (s *JobOutputEscaper) ConvertPiece(text string) string {
 	if s.Output.KeepControlCharacters || !IsTerminal(s.File) {
 		return text
 	}
 	text = s.partialText + text
-	whole := len(text) - termtext.TrailingPartialBytes(text)
+	whole := len(text) - termtext.TrailingPartialSequenceBytes(text)
 	s.partialText = text[whole:]
 	return s.escape(text[:whole])
 }
 
-// FlushIncomplete returns the incomplete end of the stream. Call it when the stream has ended.
-func (s *SafeWriter) FlushIncomplete() string {
+// FlushIncompleteText returns the incomplete end of the stream. Call it when the stream has ended.
+func (s *JobOutputEscaper) FlushIncompleteText() string {
 	part := s.partialText
 	s.partialText = ""
 	return s.escape(part)
 }
 
-func (s *SafeWriter) escape(text string) string {
+func (s *JobOutputEscaper) escape(text string) string {
 	if s.KeepCarriageReturns {
 		return termtext.EscapeLiveOutput(text)
 	}
-	return termtext.EscapeControls(text)
+	return termtext.EscapeControlCharacters(text)
 }
 
-// TTYOutput converts the output of a job that has a terminal. The result is the lines of text that such a terminal
-// shows in the end.
-type TTYOutput struct {
+// TTYOutputConverter converts the output of a job that has a terminal. The result is the lines of text that such a
+// terminal shows in the end.
+type TTYOutputConverter struct {
 	Renderer           termtext.Renderer
 	ShowUnfinishedLine bool   // show the unfinished line, and redraw it when it changes
 	unfinishedLine     string // the unfinished line as displayed
@@ -52,7 +52,7 @@ type TTYOutput struct {
 
 // ConvertPiece processes the next piece of the output and returns what to print. The parameter escape is a function
 // that escapes a text for the file to which the caller prints.
-func (t *TTYOutput) ConvertPiece(text string, escape func(string) string) string {
+func (t *TTYOutputConverter) ConvertPiece(text string, escape func(string) string) string {
 	lines := t.Renderer.Write(text)
 	if !t.ShowUnfinishedLine {
 		return escape(lines)
@@ -67,7 +67,7 @@ func (t *TTYOutput) ConvertPiece(text string, escape func(string) string) string
 }
 
 // FlushUnfinished returns what to print at the end of the output.
-func (t *TTYOutput) FlushUnfinished(escape func(string) string) string {
+func (t *TTYOutputConverter) FlushUnfinished(escape func(string) string) string {
 	rest := t.Renderer.Finish()
 	if t.ShowUnfinishedLine {
 		rest = strings.TrimPrefix(rest, t.unfinishedLine)

@@ -26,19 +26,20 @@ func encodeJSON(w io.Writer, v any, indent string) error {
 	if err := e.Encode(v); err != nil {
 		return err
 	}
-	_, err := w.Write(escapeControls(b.Bytes()))
+	_, err := w.Write(escapeControlCharacters(b.Bytes()))
 	return err
 }
 
-// escapeControls escapes characters in JSON text that can control a terminal but that JSON does not escape itself: DEL,
-// the C1 control characters and the bidirectional controls. A JSON decoder gets the same value from the result.
-func escapeControls(raw []byte) []byte {
-	if !bytes.ContainsFunc(raw, isControl) {
+// escapeControlCharacters escapes characters in JSON text that can control a terminal but that JSON does not escape
+// itself: DEL, the C1 control characters and the bidirectional controls. A JSON decoder gets the same value from the
+// result.
+func escapeControlCharacters(raw []byte) []byte {
+	if !bytes.ContainsFunc(raw, isControlCharacter) {
 		return raw
 	}
 	var b bytes.Buffer
 	for _, r := range string(raw) {
-		if isControl(r) {
+		if isControlCharacter(r) {
 			fmt.Fprintf(&b, `\u%04x`, r)
 			continue
 		}
@@ -47,28 +48,28 @@ func escapeControls(raw []byte) []byte {
 	return b.Bytes()
 }
 
-// isControl reports whether a character may change how a terminal shows other characters. It returns false for
+// isControlCharacter reports whether a character may change how a terminal shows other characters. It returns false for
 // characters below U+0020, because JSON always escapes them.
-func isControl(r rune) bool {
+func isControlCharacter(r rune) bool {
 	return r >= 0x7f && r < 0xa0 || r >= 0x61c && unicode.Is(unicode.Bidi_Control, r)
 }
 
 // JSONListPrinter prints a list as JSON, element by element: as one array, or one element per line.
 type JSONListPrinter struct {
-	writer    io.Writer
-	separator string // printed before the next element of an array: "[" before the first one, ",\n" before all others
-	asLines   bool
+	writer      io.Writer
+	separator   string // printed before the next element of an array: "[" before the first one, ",\n" before all others
+	asJSONLines bool
 }
 
-// NewJSONListPrinter returns an empty list that prints to a writer: one element per line if asLines is true, otherwise
-// one array.
-func NewJSONListPrinter(w io.Writer, asLines bool) *JSONListPrinter {
-	return &JSONListPrinter{w, "[", asLines}
+// NewJSONListPrinter returns an empty list that prints to a writer: one element per line if asJSONLines is true,
+// otherwise one array.
+func NewJSONListPrinter(w io.Writer, asJSONLines bool) *JSONListPrinter {
+	return &JSONListPrinter{w, "[", asJSONLines}
 }
 
 // Add prints the next element.
 func (l *JSONListPrinter) Add(v any) error {
-	if l.asLines {
+	if l.asJSONLines {
 		return WriteJSON(l.writer, v)
 	}
 	b := bytes.NewBufferString(l.separator)
@@ -82,7 +83,7 @@ func (l *JSONListPrinter) Add(v any) error {
 
 // End prints the end of an array, and its beginning if no element was added.
 func (l *JSONListPrinter) End() error {
-	if l.asLines {
+	if l.asJSONLines {
 		return nil
 	}
 	_, err := io.WriteString(l.writer, strings.TrimSuffix(l.separator, ",\n")+"]\n")

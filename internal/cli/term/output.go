@@ -32,27 +32,27 @@ type Output struct {
 	KeepControlCharacters bool // print control characters unchanged
 	ColumnsChosenByUser   bool // the user chose the columns of the table
 
-	printErr      error       // the first error of Println
+	firstPrintErr error       // the first error of Println
 	progressShown atomic.Bool // a progress text is on the screen
 	// frame collects a full screen, so that it is written in one piece. If frame is nil, output goes directly
 	// to Stdout.
-	frame *bytes.Buffer
+	pendingScreenFrame *bytes.Buffer
 }
 
 // Println prints a line. If printing fails, all later calls print nothing and return the same error. So a caller that
 // prints several lines need only check the error of the last call.
 func (o *Output) Println(line string) error {
-	if o.printErr == nil {
-		_, o.printErr = fmt.Fprintln(o.Writer(), line)
+	if o.firstPrintErr == nil {
+		_, o.firstPrintErr = fmt.Fprintln(o.Writer(), line)
 	}
-	return o.printErr
+	return o.firstPrintErr
 }
 
 // Writer returns the writer for results: the frame while a full screen is being drawn, otherwise standard
 // output.
 func (o *Output) Writer() io.Writer {
-	if o.frame != nil {
-		return o.frame
+	if o.pendingScreenFrame != nil {
+		return o.pendingScreenFrame
 	}
 	return o.Stdout
 }
@@ -93,9 +93,9 @@ func (o *Output) PrintResult(value any, format string, args ...any) error {
 	return o.PrintInfo(format, args...)
 }
 
-// RunUntilReaderGone calls action with a context that it cancels when no process reads standard output any more.
+// RunUntilStdoutReaderGone calls action with a context that it cancels when no process reads standard output any more.
 // Without the cancellation, an action that seldom prints would not notice for a long time that the pipe is closed.
-func (o *Output) RunUntilReaderGone(ctx context.Context, action func(context.Context) error) error {
+func (o *Output) RunUntilStdoutReaderGone(ctx context.Context, action func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go func() { // this goroutine ends when the reader is gone, or when the process ends
@@ -124,7 +124,7 @@ func (o *Output) EscapeForFile(file *os.File, s string) string {
 	if terminal && os.Getenv("NO_COLOR") != "" {
 		s = termtext.RemoveColours(s)
 	}
-	s = termtext.EscapeInvisible(termtext.EscapeControlsExcept(s, "\n\t", terminal))
+	s = termtext.EscapeInvisibleCharacters(termtext.EscapeControlCharactersExcept(s, "\n\t", terminal))
 	if last := strings.LastIndex(s, "\x1b["); last >= 0 && !strings.HasPrefix(s[last:], termtext.ResetColours) {
 		s += termtext.ResetColours
 	}
@@ -147,8 +147,8 @@ func (o *Output) EscapeJobText(s string) string {
 	return o.EscapeForFile(o.Stdout, o.StripColoursOnTerminal(s))
 }
 
-// PrintPairs prints one "name: value" line for each pair whose value is not empty.
-func (o *Output) PrintPairs(nameWidth int, rows [][2]string) (err error) {
+// PrintNameValuePairs prints one "name: value" line for each pair whose value is not empty.
+func (o *Output) PrintNameValuePairs(nameWidth int, rows [][2]string) (err error) {
 	for _, r := range rows {
 		if name, value := r[0], r[1]; value != "" {
 			value = termtext.IndentAfterFirstLine(o.EscapeForFile(o.Stdout, value), nameWidth+1)
@@ -158,8 +158,8 @@ func (o *Output) PrintPairs(nameWidth int, rows [][2]string) (err error) {
 	return err
 }
 
-// PrintMissingOutput prints a message that some output is missing.
-func (o *Output) PrintMissingOutput(text string) error {
+// PrintMissingOutputMessage prints a message that some output is missing.
+func (o *Output) PrintMissingOutputMessage(text string) error {
 	begin := ""
 	if IsTerminal(o.Stderr) {
 		begin = "\n" // the job may have printed an incomplete line, so begin a new one
@@ -189,8 +189,10 @@ func (o *Output) Coloured(text, colour string) string {
 // UsesColours reports whether colours may be written to a file.
 func UsesColours(file *os.File) bool { return IsTerminal(file) && os.Getenv("NO_COLOR") == "" }
 
-// CanAsk reports whether the user can be asked for confirmation.
-func (o *Output) CanAsk() bool { return IsTerminal(o.Stdin) && IsTerminal(o.Stderr) && !o.WantsJSON() }
+// CanAskUser reports whether the user can be asked for confirmation.
+func (o *Output) CanAskUser() bool {
+	return IsTerminal(o.Stdin) && IsTerminal(o.Stderr) && !o.WantsJSON()
+}
 
 // AskYesNo asks the user a question. Every answer except yes means no.
 func (o *Output) AskYesNo(format string, args ...any) bool {
@@ -207,7 +209,7 @@ func TerminalColumns(file *os.File) int {
 		return 0
 	}
 	if w, _, err := xterm.GetSize(int(file.Fd())); err == nil && w > 0 {
-		return min(max(w, termtext.MinTableWidth), maxColumns)
+		return min(max(w, termtext.MinTableWidth), maxTerminalColumns)
 	}
 	return 80
 }
@@ -215,8 +217,8 @@ func TerminalColumns(file *os.File) int {
 // These constants limit the terminal size that this package uses. A terminal can report any size, and memory use grows
 // with it.
 const (
-	maxColumns = 1000
-	maxLines   = 500
+	maxTerminalColumns = 1000
+	maxTerminalLines   = 500
 )
 
 // TerminalLines returns the number of lines of a terminal, or 0 for any other file.
@@ -225,19 +227,19 @@ func TerminalLines(file *os.File) int {
 		return 0
 	}
 	if _, h, err := xterm.GetSize(int(file.Fd())); err == nil && h > 0 {
-		return min(h, maxLines)
+		return min(h, maxTerminalLines)
 	}
 	return 24
 }
 
 // ProgressBar describes the progress of a long operation.
 type ProgressBar struct {
-	Current, Total int64
-	StartValue     int64 // value of Current at StartedAt; the estimate of the time left counts only progress after it
-	StartedAt      time.Time
-	Suffix         string        // text after the numbers
-	ValuesAreBytes bool          // Current and Total are sizes in bytes
-	MinTimeLeft    time.Duration // lower bound of the time left
+	Current, Total   int64
+	CurrentAtStart   int64 // value of Current at StartedAt; the estimate of the time left counts only progress after it
+	StartedAt        time.Time
+	TextAfterNumbers string        // text after the numbers
+	ValuesAreBytes   bool          // Current and Total are sizes in bytes
+	MinTimeLeft      time.Duration // lower bound of the time left
 }
 
 // DrawProgressBar shows the bar on a terminal. The bar replaces the previous progress text.
@@ -250,11 +252,11 @@ func (o *Output) DrawProgressBar(b ProgressBar) {
 	if b.ValuesAreBytes {
 		text = fmt.Sprintf("%3d%% %s/%s", b.Current*100/of, present.SizeText(b.Current), present.SizeText(of))
 	}
-	if b.Suffix != "" {
-		text += ", " + b.Suffix
+	if b.TextAfterNumbers != "" {
+		text += ", " + b.TextAfterNumbers
 	}
-	if took := time.Since(b.StartedAt); b.Current > b.StartValue && b.Current < of && took > time.Second {
-		left := time.Duration(float64(took) * float64(of-b.Current) / float64(b.Current-b.StartValue))
+	if took := time.Since(b.StartedAt); b.Current > b.CurrentAtStart && b.Current < of && took > time.Second {
+		left := time.Duration(float64(took) * float64(of-b.Current) / float64(b.Current-b.CurrentAtStart))
 		text += ", " + queue.FormatDuration(max(left, b.MinTimeLeft).Round(time.Second)) + " left"
 	}
 	width := TerminalColumns(o.Stderr) - 1 // a full line would wrap, so leave the last column empty
@@ -276,14 +278,14 @@ func (o *Output) ShowProgress(format string, args ...any) {
 	if IsTerminal(o.Stderr) && !o.Quiet && (o.progressShown.Swap(format != "") || format != "") {
 		text := termtext.Truncate(fmt.Sprintf(format, args...), TerminalColumns(o.Stderr)-1)
 		if text != "" {
-			text = disableWrapCode + text + "\r" + enableWrapCode
+			text = disableLineWrapCode + text + "\r" + enableLineWrapCode
 		}
 		fmt.Fprint(o.Stderr, "\r\x1b[J"+text)
 	}
 }
 
-// disableWrapCode makes the terminal cut long lines, and enableWrapCode makes it wrap them again.
+// disableLineWrapCode makes the terminal cut long lines, and enableLineWrapCode makes it wrap them again.
 const (
-	disableWrapCode = "\x1b[?7l"
-	enableWrapCode  = "\x1b[?7h"
+	disableLineWrapCode = "\x1b[?7l"
+	enableLineWrapCode  = "\x1b[?7h"
 )

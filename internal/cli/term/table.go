@@ -84,13 +84,14 @@ func (o *Output) RedrawScreen(printList func() error) error {
 	if !IsTerminal(o.Stdout) {
 		return printList()
 	}
-	o.frame = bytes.NewBufferString(time.Now().Format("15:04:05") + "\n")
-	defer func() { o.frame = nil }()
+	o.pendingScreenFrame = bytes.NewBufferString(time.Now().Format("15:04:05") + "\n")
+	defer func() { o.pendingScreenFrame = nil }()
 	if err := printList(); err != nil {
 		return err
 	}
 	width, drawn := TerminalColumns(o.Stdout), "\x1b[H"
-	for _, line := range termtext.WrapLines(width, strings.Split(strings.TrimSuffix(o.frame.String(), "\n"), "\n")...) {
+	for _, line := range termtext.WrapLines(width, strings.Split(strings.TrimSuffix(o.pendingScreenFrame.String(), "\n"),
+		"\n")...) {
 		// \x1b[K erases from the cursor to the end of the line. After a full line, the cursor is still on the
 		// last character, so erasing would remove that character.
 		if drawn += line; termtext.DisplayWidth(line) < width {

@@ -17,7 +17,7 @@ import (
 // 30 minutes. The protocol accepts only the syntax of queue.ParseDuration.
 func ParseDuration(text string) (time.Duration, error) {
 	if text == "" {
-		return 0, fault.ErrEmptyValue
+		return 0, fault.ErrEmptyFlagValue
 	}
 	d, err := queue.ParseDuration(text)
 	if err == nil || errors.Is(err, queue.ErrDurationNegative) || errors.Is(err, queue.ErrDurationTooLong) {
@@ -42,8 +42,8 @@ func NormalizeDuration(text string) (string, bool) {
 		case number == "" && w == "and" && normalized.Len() > 0:
 		case number == "" && w[0] >= '0' && w[0] <= '9':
 			number = w
-		case number != "" && unitName(w) != "":
-			normalized.WriteString(number + unitName(w))
+		case number != "" && durationUnitOfWord(w) != "":
+			normalized.WriteString(number + durationUnitOfWord(w))
 			number = ""
 		default:
 			return "", false
@@ -69,9 +69,9 @@ func durationWords(text string) (words []string) {
 	return words
 }
 
-// unitName returns the short name of a unit of time, or "" if the word is not a unit. Single letters are
+// durationUnitOfWord returns the short name of a unit of time, or "" if the word is not a unit. Single letters are
 // case-sensitive, because M means months in some programs and minutes in others.
-func unitName(word string) string {
+func durationUnitOfWord(word string) string {
 	switch word {
 	case "s", "m", "h", "d", "w", "ms", "us", "µs", "ns":
 		return word
@@ -118,16 +118,16 @@ func (s calendarStep) addTo(t time.Time, stepCount int) time.Time {
 	const day = 24 * time.Hour
 	days := int(s.duration / day)
 	if s.months != 0 || days != 0 {
-		t = zone.TimeOfWallClock(zone.WallClock(t).AddDate(0, stepCount*s.months, stepCount*days), t.Location())
+		t = zone.TimeOfWallClock(zone.WallClockAsUTC(t).AddDate(0, stepCount*s.months, stepCount*days), t.Location())
 	}
 	return t.Add(time.Duration(stepCount) * (s.duration % day))
 }
 
 // FromNow returns the time that is one step after or before now. Here a day is always 24 hours, even if the clocks
 // change.
-func (s calendarStep) FromNow(now time.Time, d direction) time.Time {
+func (s calendarStep) FromNow(now time.Time, stepDirection direction) time.Time {
 	steps := 1
-	if d == Backward {
+	if stepDirection == Backward {
 		steps = -1
 	}
 	if s.months != 0 {

@@ -36,7 +36,7 @@ func ParseTime(text string, now time.Time, searchDirection direction) (time.Time
 		return t, nil
 	}
 	words := strings.Fields(strings.ToLower(text))
-	words, in := cutZone(splitISODateTime(words), now.Location())
+	words, in := cutTimeZone(splitISODateTime(words), now.Location())
 	now = now.In(in)
 	if from, after, ok := strings.Cut(strings.Join(words, " "), "+"); ok && after != "" {
 		return addStepToTime(strings.TrimSpace(from), strings.TrimSpace(after), now, searchDirection)
@@ -76,22 +76,22 @@ func splitISODateTime(words []string) []string {
 	return append([]string{day, clock}, words[1:]...)
 }
 
-// cutZone removes the time zone from words. It returns the other words and the zone: UTC, GMT, Z, or an offset like
+// cutTimeZone removes the time zone from words. It returns the other words and the zone: UTC, GMT, Z, or an offset like
 // +0100, +01:00 or +01. An offset must follow the time of day. After a space, it must include minutes. If words contain
-// no zone, cutZone returns defaultZone.
-func cutZone(words []string, defaultZone *time.Location) (otherWords []string, location *time.Location) {
+// no zone, cutTimeZone returns defaultZone.
+func cutTimeZone(words []string, defaultZone *time.Location) (otherWords []string, location *time.Location) {
 	location = defaultZone
 	for _, word := range words {
 		clock := ""
 		if at := strings.LastIndexAny(word, "+-z"); at > 0 && endsInTimeOfDay([]string{word[:at]}) {
 			clock, word = word[:at], word[at:]
 		} else if len(word) >= len("+0100") && endsInTimeOfDay(otherWords) {
-			// The word may be an offset, which parseOffset checks below.
+			// The word may be an offset, which parseZoneOffset checks below.
 		} else if word != "utc" && word != "gmt" && word != "z" {
 			otherWords = append(otherWords, word)
 			continue
 		}
-		offset, ok := parseOffset(word)
+		offset, ok := parseZoneOffset(word)
 		switch {
 		case !ok:
 			otherWords = append(otherWords, clock+word)
@@ -121,8 +121,8 @@ func isRealZoneOffset(t time.Time) bool {
 	return seconds >= -12*60*60 && seconds <= 14*60*60
 }
 
-// parseOffset parses a time zone that follows a time of day.
-func parseOffset(word string) (*time.Location, bool) {
+// parseZoneOffset parses a time zone that follows a time of day.
+func parseZoneOffset(word string) (*time.Location, bool) {
 	if word == "utc" || word == "gmt" || word == "z" {
 		return time.UTC, true
 	}
@@ -182,38 +182,38 @@ func parseRelativeTime(words []string, now time.Time, searchDirection direction)
 	return s.addTo(t, 1), err == nil
 }
 
-// namedDay is a day as people write it. Some days recur: friday recurs every repeatDays days, and Nov 30 recurs every
-// repeatYears years. If a day does not recur, repeatDays and repeatYears are 0.
+// namedDay is a day as people write it. Some days recur: friday recurs every repeatIntervalDays days, and Nov 30 recurs
+// every repeatIntervalYears years. If a day does not recur, repeatIntervalDays and repeatIntervalYears are 0.
 type namedDay struct {
-	year        int
-	month       time.Month
-	day         int
-	repeatDays  int
-	repeatYears int
-	isTonight   bool // the user wrote "tonight", so a time of day before noon is an error
+	year                int
+	month               time.Month
+	day                 int
+	repeatIntervalDays  int
+	repeatIntervalYears int
+	isTonight           bool // the user wrote "tonight", so a time of day before noon is an error
 }
 
 // dayOf returns the day of a time.
 func dayOf(t time.Time) namedDay { return namedDay{year: t.Year(), month: t.Month(), day: t.Day()} }
 
-// maxLeapDayYears is how many years namedDay.timeAt tries until it finds a year that has the day. February 29
+// maxYearsToLeapDay is how many years namedDay.timeAt tries until it finds a year that has the day. February 29
 // may not occur for eight years, for example from 2096 to 2104.
-const maxLeapDayYears = 8
+const maxYearsToLeapDay = 8
 
 // parseDayAndTime parses a day, a time of day, or both in either order. For searchDirection, see ParseTime.
 func parseDayAndTime(words []string, now time.Time, searchDirection direction) (time.Time, bool) {
 	today := dayOf(now)
 	if clock, ok := parseTimeOfDay(words); ok {
-		today.repeatDays = 1
+		today.repeatIntervalDays = 1
 		return today.timeAt(clock, now, searchDirection)
 	}
 	if len(words) == 1 && words[0] == "tonight" {
-		return today.timeAt(time.Time{}.Add(tonightTime), now, searchDirection)
+		return today.timeAt(time.Time{}.Add(tonightTimeOfDay), now, searchDirection)
 	}
 	for i := range words {
 		if d, ok := parseDay(words[i:], now); ok && i > 0 {
-			clock, ok := parseTimeOfDay(removeWordAt("on", words[:i], i-1))
-			if !ok || d.repeatYears != 0 && looksLikeYear(words[0]) {
+			clock, ok := parseTimeOfDay(removeFillerWordAt("on", words[:i], i-1))
+			if !ok || d.repeatIntervalYears != 0 && looksLikeYear(words[0]) {
 				return now, false
 			}
 			return d.timeAt(clock, now, searchDirection)
@@ -222,7 +222,7 @@ func parseDayAndTime(words []string, now time.Time, searchDirection direction) (
 		if !ok {
 			continue
 		}
-		rest := removeWordAt("at", words[len(words)-i:], 0)
+		rest := removeFillerWordAt("at", words[len(words)-i:], 0)
 		clock, ok := parseTimeOfDay(rest)
 		if !ok && len(rest) > 0 {
 			return now, false
@@ -238,12 +238,12 @@ func looksLikeYear(word string) bool {
 	return err == nil && len(word) == len("2006") && year >= 1970
 }
 
-// tonightTime is the time of day that the word "tonight" means if no time of day follows it.
-const tonightTime = 20 * time.Hour
+// tonightTimeOfDay is the time of day that the word "tonight" means if no time of day follows it.
+const tonightTimeOfDay = 20 * time.Hour
 
-// removeWordAt removes the word at index i if it is fillerWord, for example the optional word "at". It never
+// removeFillerWordAt removes the word at index i if it is fillerWord, for example the optional word "at". It never
 // removes the only word.
-func removeWordAt(fillerWord string, words []string, i int) []string {
+func removeFillerWordAt(fillerWord string, words []string, i int) []string {
 	if len(words) > 1 && words[i] == fillerWord {
 		return slices.Delete(slices.Clone(words), i, i+1)
 	}
@@ -257,14 +257,14 @@ func (d namedDay) timeAt(timeOfDay, now time.Time, searchDirection direction) (t
 	if searchDirection == Backward {
 		step = -1
 	}
-	for n := 0; n != step*(maxLeapDayYears+1); n += step {
-		year, day := d.year+n*d.repeatYears, d.day+n*d.repeatDays
+	for n := 0; n != step*(maxYearsToLeapDay+1); n += step {
+		year, day := d.year+n*d.repeatIntervalYears, d.day+n*d.repeatIntervalDays
 		t := zone.TimeOfWallClock(time.Date(year, d.month, day, timeOfDay.Hour(), timeOfDay.Minute(),
 			timeOfDay.Second(), timeOfDay.Nanosecond(), time.UTC), now.Location())
 		// exists is false if the year has no such day, like February 29.
-		exists := d.repeatDays != 0 || time.Date(year, d.month, day, 0, 0, 0, 0, time.UTC).Day() == day
+		exists := d.repeatIntervalDays != 0 || time.Date(year, d.month, day, 0, 0, 0, 0, time.UTC).Day() == day
 		switch {
-		case d.repeatDays == 0 && d.repeatYears == 0:
+		case d.repeatIntervalDays == 0 && d.repeatIntervalYears == 0:
 			return t, exists && !(d.isTonight && timeOfDay.Hour() < 12)
 		case !exists:
 		case t.After(now) == (searchDirection == Forward):
@@ -295,7 +295,7 @@ func parseDay(words []string, now time.Time) (d namedDay, ok bool) {
 		}
 		w, ok := parseWeekday(words[0])
 		d = inDays(int(w - now.Weekday()))
-		d.repeatDays = daysPerWeek
+		d.repeatIntervalDays = daysPerWeek
 		return d, ok
 	case n == 2 && (words[0] == "next" || words[0] == "last"):
 		w, ok := parseWeekday(words[1])
@@ -342,7 +342,7 @@ func parseDayOfMonth(words []string, now time.Time) (d namedDay, ok bool) {
 		case err != nil:
 			continue
 		case len(words) == 2:
-			return namedDay{year: now.Year(), month: t.Month(), day: t.Day(), repeatYears: 1}, true
+			return namedDay{year: now.Year(), month: t.Month(), day: t.Day(), repeatIntervalYears: 1}, true
 		}
 		year, err := strconv.Atoi(words[2])
 		d = namedDay{year: year, month: t.Month(), day: t.Day()}

@@ -15,10 +15,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// stateDirDescriptor returns the security descriptor of the service's directory and of everything in it. Only
+// stateDirSecurityDescriptor returns the security descriptor of the service's directory and of everything in it. Only
 // the system, the administrators and the service's account have access. The administrators are the owner. No
 // rights are inherited from the parent directory.
-func stateDirDescriptor() string {
+func stateDirSecurityDescriptor() string {
 	return "O:BAG:BAD:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;FA;;;" + accounts.ServiceSID(ServiceName) + ")"
 }
 
@@ -43,10 +43,10 @@ func secureStateDir(dir, settingsFile string) error {
 	return errors.Join(err, f.Close())
 }
 
-// createOrRestrictDir creates a directory to which only the accounts in stateDirDescriptor have access. If the
+// createOrRestrictDir creates a directory to which only the accounts in stateDirSecurityDescriptor have access. If the
 // directory exists, createOrRestrictDir restricts the access to it.
 func createOrRestrictDir(dir string) error {
-	sd, err := windows.SecurityDescriptorFromString(stateDirDescriptor())
+	sd, err := windows.SecurityDescriptorFromString(stateDirSecurityDescriptor())
 	name, nameErr := windows.UTF16PtrFromString(dir)
 	if err := errors.Join(err, nameErr); err != nil {
 		return err

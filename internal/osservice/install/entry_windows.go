@@ -17,7 +17,7 @@ type serviceRegistration interface {
 	SetRecoveryActionsOnNonCrashFailures(enabled bool) error
 	setPreshutdownTimeout(timeout time.Duration) error
 	setSIDType(sidType uint32) error
-	setOnlyPrivilege(name string) error
+	restrictToPrivilege(name string) error
 	registeredCommand() (string, error) // the command line of the service
 	setRegisteredCommand(commandLine string) error
 	Control(svc.Cmd) (svc.Status, error)
@@ -29,7 +29,7 @@ type serviceRegistration interface {
 // requests the rights to change, start and stop the service.
 func (s *Service) openRegistration() (serviceRegistration, error) {
 	rights := uint32(windows.SERVICE_QUERY_STATUS | windows.SERVICE_QUERY_CONFIG)
-	if s.isElevated {
+	if s.callerIsElevated {
 		// The right to start the service is needed to set a restart as a recovery action.
 		rights |= windows.SERVICE_CHANGE_CONFIG | windows.SERVICE_START | windows.SERVICE_STOP
 	}
@@ -62,8 +62,8 @@ func (m managedService) setSIDType(sidType uint32) error {
 		(*byte)(unsafe.Pointer(&sidType)))
 }
 
-// setOnlyPrivilege sets the only privilege that the service keeps.
-func (m managedService) setOnlyPrivilege(name string) error {
+// restrictToPrivilege sets the only privilege that the service keeps.
+func (m managedService) restrictToPrivilege(name string) error {
 	list, err := windows.UTF16FromString(name)
 	if err != nil {
 		return err
@@ -74,16 +74,16 @@ func (m managedService) setOnlyPrivilege(name string) error {
 		(*byte)(unsafe.Pointer(&first)))
 }
 
-// maxServiceConfig is the size of the buffer for a service's configuration, in bytes. A configuration is
+// maxServiceConfigBytes is the size of the buffer for a service's configuration, in bytes. A configuration is
 // never larger.
-const maxServiceConfig = 8 << 10
+const maxServiceConfigBytes = 8 << 10
 
 func (m managedService) registeredCommand() (string, error) {
 	// Use a slice of uint64, because the buffer contains pointers and must be aligned.
-	raw := make([]uint64, maxServiceConfig/8)
+	raw := make([]uint64, maxServiceConfigBytes/8)
 	c := (*windows.QUERY_SERVICE_CONFIG)(unsafe.Pointer(&raw[0]))
 	need := uint32(0)
-	if err := windows.QueryServiceConfig(m.Handle, c, maxServiceConfig, &need); err != nil {
+	if err := windows.QueryServiceConfig(m.Handle, c, maxServiceConfigBytes, &need); err != nil {
 		return "", fmt.Errorf("the installed service %s was not updated, because its command line cannot be read; "+
 			"run queuectl service uninstall, then install it again: %w", ServiceName, err)
 	}

@@ -12,31 +12,31 @@ import (
 	"github.com/queuectl/queuectl/internal/copies"
 )
 
-// installRunner copies the runner program into a directory next to it. Runners execute the copy, because they may still
-// run during an upgrade. If they executed the installed file itself, Windows would ask for a restart before it replaces
-// that file.
-func installRunner(clientPath string) error {
+// installRunnerCopy copies the runner program into a directory next to it. Runners execute the copy, because they may
+// still run during an upgrade. If they executed the installed file itself, Windows would ask for a restart before it
+// replaces that file.
+func installRunnerCopy(clientPath string) error {
 	path, err := copies.EnsureCopy(clientPath, copies.CopiesDir(clientPath))
 	if err == nil {
-		err = checkNotReplaceable(path, accounts.ReadSecurityDescriptor)
+		err = checkProgramNotReplaceable(path, accounts.ReadSecurityDescriptor)
 	}
 	return err
 }
 
-// removeUnusedRunners removes the copies of other versions of the runner program, except those that are running.
-func removeUnusedRunners(clientPath string) {
+// removeUnusedRunnerCopies removes the copies of other versions of the runner program, except those that are running.
+func removeUnusedRunnerCopies(clientPath string) {
 	dir := copies.CopiesDir(clientPath)
 	if now, err := copies.FindCopy(clientPath, dir); err == nil {
 		copies.RemoveCopies(dir, now)
 	}
 }
 
-// removeRunners removes all copies of the runner program. Runners end shortly after their service, so removeRunners
-// waits up to fileReleaseTimeout for running copies. It returns an error if a copy runs longer, for example for a
-// user's own service.
-func removeRunners(clientPath string) error {
+// removeRunnerCopies removes all copies of the runner program. Runners end shortly after their service, so
+// removeRunnerCopies waits up to fileReleaseTimeout for running copies. It returns an error if a copy runs longer, for
+// example for a user's own service.
+func removeRunnerCopies(clientPath string) error {
 	end := time.Now().Add(fileReleaseTimeout)
-	for ; !copies.RemoveCopies(copies.CopiesDir(clientPath)); time.Sleep(statePollInterval) {
+	for ; !copies.RemoveCopies(copies.CopiesDir(clientPath)); time.Sleep(serviceStatePollInterval) {
 		if time.Now().After(end) {
 			return fmt.Errorf("a program in %s is still running; remove this folder after the program has ended",
 				copies.CopiesDir(clientPath))
@@ -60,7 +60,7 @@ func removeProfile(sid string) error {
 	if err != nil {
 		return err
 	}
-	for end := time.Now().Add(fileReleaseTimeout); ; time.Sleep(statePollInterval) {
+	for end := time.Now().Add(fileReleaseTimeout); ; time.Sleep(serviceStatePollInterval) {
 		ok, _, err := call.Call(uintptr(unsafe.Pointer(sid16)), 0, 0)
 		switch {
 		case ok != 0, errors.Is(err, windows.ERROR_FILE_NOT_FOUND):

@@ -16,7 +16,7 @@ const ServiceName = osservice.ServiceName
 // Options select the service.
 type Options struct {
 	IsUserService bool         // true for the user's own service, false for the system's
-	Program       string       // path of queuectld
+	DaemonPath    string       // path of queuectld
 	ClientPath    string       // path of queuectl, which the service executes as the runner
 	ServicePaths  config.Paths // paths of the selected service
 	DirectControl DirectControl

@@ -38,7 +38,7 @@ const logonCommandText = "the command that starts your service at logon (value "
 
 // installUserService starts the user's own service now and at each logon.
 func (s *Service) installUserService() error {
-	if err := s.setLogonCommand(syscall.EscapeArg(s.Program) + " serve --background"); err != nil {
+	if err := s.setLogonCommand(syscall.EscapeArg(s.DaemonPath) + " serve --background"); err != nil {
 		return actionError("configure "+logonCommandText, err)
 	}
 	return s.DirectControl.Start()

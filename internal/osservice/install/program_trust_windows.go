@@ -21,17 +21,18 @@ func checkProgramTrust(program string) error {
 	if below, err := filepath.Rel(users, program); err == nil && filepath.IsLocal(below) {
 		return queue.Errorf(queue.CodeWrongState, "the service's account cannot read files in %s"+copyProgramsAdvice, users)
 	}
-	return checkNotReplaceable(program, accounts.ReadSecurityDescriptor)
+	return checkProgramNotReplaceable(program, accounts.ReadSecurityDescriptor)
 }
 
 // copyProgramsAdvice is the advice to copy the programs to another directory.
 const copyProgramsAdvice = `; copy queuectl.exe and queuectld.exe to another folder, such as ` +
 	`C:\Program Files\queuectl, and run there: queuectl service install`
 
-// checkNotReplaceable returns an error if other accounts could replace the program. They could do so if they
-// may change the program or its directory, or may move away one of the parent directories. readDescriptor
+// checkProgramNotReplaceable returns an error if other accounts could replace the program. They could do so if they
+// may change the program or its directory, or may move away one of the parent directories. readSecurityDescriptor
 // returns the security descriptor of a path, which contains its access list.
-func checkNotReplaceable(program string, readDescriptor func(path string) (*windows.SECURITY_DESCRIPTOR, error)) error {
+func checkProgramNotReplaceable(program string, readSecurityDescriptor func(path string) (*windows.SECURITY_DESCRIPTOR,
+	error)) error {
 	for path := program; ; path = filepath.Dir(path) {
 		rights, without := windows.ACCESS_MASK(accounts.WriteAccessRights), uint8(0)
 		if path != program && path != filepath.Dir(program) {
@@ -41,7 +42,7 @@ func checkNotReplaceable(program string, readDescriptor func(path string) (*wind
 		if top {
 			rights &^= windows.DELETE // a drive cannot be renamed, so the right to delete it is harmless
 		}
-		sd, err := readDescriptor(path)
+		sd, err := readSecurityDescriptor(path)
 		if err != nil {
 			return err
 		}

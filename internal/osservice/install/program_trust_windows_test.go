@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// checkNotReplaceable rejects a program if other accounts could change the program or its directory, or could
+// checkProgramNotReplaceable rejects a program if other accounts could change the program or its directory, or could
 // move away one of the parent directories. It accepts a drive on which everyone may create directories.
 func TestProgramWritableByOthersIsRejected(t *testing.T) {
 	const (
@@ -41,7 +41,7 @@ func TestProgramWritableByOthersIsRejected(t *testing.T) {
 		{child, programs, programs, programs, `C:\`},
 		{users, programs, programs, programs, `C:\`},
 	} {
-		err := checkNotReplaceable(`C:\above\dir\q.exe`, func(path string) (*windows.SECURITY_DESCRIPTOR, error) {
+		err := checkProgramNotReplaceable(`C:\above\dir\q.exe`, func(path string) (*windows.SECURITY_DESCRIPTOR, error) {
 			return windows.SecurityDescriptorFromString(map[string]string{`C:\`: c.drive, `C:\above`: c.above,
 				`C:\above\dir`: c.dir, `C:\above\dir\q.exe`: c.program}[path])
 		})
@@ -55,7 +55,7 @@ func TestProgramWritableByOthersIsRejected(t *testing.T) {
 	if err := m.service.Install(); !errors.Is(err, queue.ErrWrongState) {
 		t.Errorf("got %v", err)
 	}
-	wantEqualLists(t, "asked", m.takeCalls())
+	wantEqualLists(t, "asked", m.takeRecordedCalls())
 	m = newFakeServiceManager(false)
 	m.service.secureStateDir = func(string, string) error { return queue.ErrWrongState }
 	if err := m.service.Install(); !errors.Is(err, queue.ErrWrongState) || m.registered {

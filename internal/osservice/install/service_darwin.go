@@ -24,8 +24,8 @@ func New(o Options) (*Service, error) {
 	}
 	unit, err := kardianos.New(nil, &kardianos.Config{
 		Name:       ServiceName,
-		Executable: o.Program,
-		Option: kardianos.KeyValue{"LaunchdConfig": o.adaptedPackageFile("launchd.plist"),
+		Executable: o.DaemonPath,
+		Option: kardianos.KeyValue{"LaunchdConfig": o.adaptedPackageFileText("launchd.plist"),
 			"UserService": o.IsUserService},
 	})
 	if err != nil {
@@ -55,7 +55,7 @@ func (s *Service) Install() error {
 		return err
 	}
 	if have, err := os.ReadFile(s.plistPath()); err == nil {
-		if string(have) == s.adaptedPackageFile("launchd.plist") && s.IsRunning() {
+		if string(have) == s.adaptedPackageFileText("launchd.plist") && s.IsRunning() {
 			return nil
 		}
 		if _, err := s.Uninstall(); err != nil {

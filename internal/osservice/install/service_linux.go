@@ -16,19 +16,19 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// mainUnit is the name of the unit of the service itself. webUnit is the name of the unit for the socket of
-// the web page. Only the system's service has webUnit, and it is disabled until an administrator enables it.
+// mainServiceUnit is the name of the unit of the service itself. webSocketUnit is the name of the unit for the socket
+// of the web page. Only the system's service has webSocketUnit, and it is disabled until an administrator enables it.
 // See docs/decisions/0081.
 const (
-	mainUnit = ServiceName + ".service"
-	webUnit  = ServiceName + "-web.socket"
+	mainServiceUnit = ServiceName + ".service"
+	webSocketUnit   = ServiceName + "-web.socket"
 )
 
 // commonUnits lists the units that both the system's service and a user's own service have. socketUnits are the sockets
 // among them. sliceUnits lists two slices (groups of processes): every runner runs in the first slice, and the first
 // slice is in the second one.
 var (
-	commonUnits = []string{mainUnit, ServiceName + "-runner@.service", ServiceName + ".socket", ServiceName +
+	commonUnits = []string{mainServiceUnit, ServiceName + "-runner@.service", ServiceName + ".socket", ServiceName +
 		"-runner.socket"}
 	socketUnits = commonUnits[2:]
 	sliceUnits  = []string{ServiceName + "-runner.slice", ServiceName + ".slice"}
@@ -59,13 +59,13 @@ func New(o Options) (*Service, error) {
 	return &Service{Options: o, uid: os.Geteuid(), runCommand: runCommand}, nil
 }
 
-// packageFileName returns the name that the file of a unit has in the packages. Install creates the unit from the same
-// file.
-func (o Options) packageFileName(name string) string {
+// unitFileNameInPackage returns the name that the file of a unit has in the packages. Install creates the unit from the
+// same file.
+func (o Options) unitFileNameInPackage(unitName string) string {
 	if o.IsUserService {
-		return "user/" + name
+		return "user/" + unitName
 	}
-	return name
+	return unitName
 }
 
 // noSystemdError returns the error for a machine without systemd, with the command for its init system.
@@ -130,7 +130,7 @@ func (s *Service) packagedUnitPath() string {
 	}
 	for _, dir := range []string{"/usr/lib/systemd/system", "/lib/systemd/system"} {
 		for _, name := range commonUnits {
-			if path := filepath.Join(dir, name); exists(filepath.Join(s.rootDir, path)) {
+			if path := filepath.Join(dir, name); pathExists(filepath.Join(s.rootDir, path)) {
 				return path
 			}
 		}
@@ -142,24 +142,24 @@ func (s *Service) packagedUnitPath() string {
 // the units of Install. shadowsPackagedUnits checks for the file that only Install writes and that Uninstall
 // removes last.
 func (s *Service) shadowsPackagedUnits() bool {
-	return s.packagedUnitPath() != "" && exists(filepath.Join(s.rootDir, tmpfilesPath))
+	return s.packagedUnitPath() != "" && pathExists(filepath.Join(s.rootDir, tmpfilesPath))
 }
 
-func exists(path string) bool {
+func pathExists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
 }
 
 // IsRegistered reports whether the service is registered, by a package or by Install.
 func (s *Service) IsRegistered() bool {
-	return s.packagedUnitPath() != "" || exists(filepath.Join(s.unitDir(), mainUnit))
+	return s.packagedUnitPath() != "" || pathExists(filepath.Join(s.unitDir(), mainServiceUnit))
 }
 
 // Install registers and starts the service. If the service is already registered with other settings,
 // Install updates the registration and restarts the service. Running jobs continue.
 func (s *Service) Install() error {
 	if path := s.packagedUnitPath(); path != "" {
-		remedy := "start them with: systemctl enable --now " + mainUnit
+		remedy := "start them with: systemctl enable --now " + mainServiceUnit
 		if s.shadowsPackagedUnits() {
 			remedy = "the older units in " + s.unitDir() + ", which do not belong to the package, take precedence; remove the " +
 				"older units with: queuectl service uninstall"
@@ -170,7 +170,7 @@ func (s *Service) Install() error {
 		return err
 	}
 	if !s.IsUserService {
-		for _, program := range []string{s.Program, s.ClientPath} {
+		for _, program := range []string{s.DaemonPath, s.ClientPath} {
 			if err := checkProgramTrust(program); err != nil {
 				return err
 			}
@@ -189,11 +189,12 @@ func (s *Service) Install() error {
 	if err := s.systemctl("daemon-reload"); err != nil {
 		return err
 	}
-	if err := s.systemctl(slices.Concat([]string{"enable", "--now"}, socketUnits, []string{mainUnit})...); err != nil {
+	if err := s.systemctl(slices.Concat([]string{"enable", "--now"}, socketUnits,
+		[]string{mainServiceUnit})...); err != nil {
 		return err
 	}
 	if changed {
-		return s.systemctl("try-restart", mainUnit)
+		return s.systemctl("try-restart", mainServiceUnit)
 	}
 	return nil
 }
@@ -213,13 +214,14 @@ type installedFile struct {
 func (s *Service) registrationFiles() (installedFiles []installedFile) {
 	for _, name := range commonUnits {
 		installedFiles = append(installedFiles, installedFile{installPath: filepath.Join(s.unitDir(), name),
-			packageFileName: s.packageFileName(name)})
+			packageFileName: s.unitFileNameInPackage(name)})
 	}
 	if s.IsUserService {
 		return installedFiles
 	}
 	return append(installedFiles,
-		installedFile{installPath: filepath.Join(s.unitDir(), webUnit), packageFileName: s.packageFileName(webUnit)},
+		installedFile{installPath: filepath.Join(s.unitDir(), webSocketUnit),
+			packageFileName: s.unitFileNameInPackage(webSocketUnit)},
 		installedFile{installPath: filepath.Join(s.rootDir, "/etc/queuectl/queuectl.toml"), packageFileName: "queuectl.toml",
 			keepExisting: true},
 		installedFile{installPath: filepath.Join(s.rootDir, "/etc/queuectl/runner.conf"), packageFileName: "runner.conf",
@@ -234,7 +236,7 @@ func (s *Service) registrationFiles() (installedFiles []installedFile) {
 // existing file.
 func (s *Service) writeRegistrationFiles() (changed bool, err error) {
 	for _, f := range s.registrationFiles() {
-		text := s.adaptedPackageFile(f.packageFileName)
+		text := s.adaptedPackageFileText(f.packageFileName)
 		have, err := os.ReadFile(f.installPath)
 		if err == nil && (f.keepExisting || string(have) == text) {
 			continue
@@ -267,9 +269,9 @@ func (s *Service) Uninstall() (wasRegistered bool, err error) {
 	}
 	wasRegistered = s.IsRegistered()
 	if wasRegistered {
-		disable := append([]string{"disable", "--now", mainUnit}, socketUnits...)
+		disable := append([]string{"disable", "--now", mainServiceUnit}, socketUnits...)
 		if !s.IsUserService {
-			disable = append(disable, webUnit)
+			disable = append(disable, webSocketUnit)
 		}
 		if err := s.systemctl(disable...); err != nil {
 			return wasRegistered, err
@@ -295,7 +297,7 @@ func (s *Service) switchToPackagedUnits() error {
 	if err := s.systemctl("daemon-reload"); err != nil {
 		return err
 	}
-	for _, unit := range []string{mainUnit, webUnit} {
+	for _, unit := range []string{mainServiceUnit, webSocketUnit} {
 		// The links that enable the unit point to the removed files, so create them again.
 		if s.systemctl("is-enabled", "--quiet", unit) == nil {
 			if err := s.systemctl("reenable", unit); err != nil {
@@ -303,7 +305,7 @@ func (s *Service) switchToPackagedUnits() error {
 			}
 		}
 	}
-	return s.systemctl("try-restart", mainUnit)
+	return s.systemctl("try-restart", mainServiceUnit)
 }
 
 // removeRegistrationFiles removes the files of the registration, except those that users edit. anyExisted reports
@@ -323,12 +325,12 @@ func (s *Service) removeRegistrationFiles() (anyExisted bool, err error) {
 }
 
 // controlService starts, stops or restarts the service.
-func (s *Service) controlService(verb string) error { return s.systemctl(verb, mainUnit) }
+func (s *Service) controlService(verb string) error { return s.systemctl(verb, mainServiceUnit) }
 
 // IsRunning reports whether the service runs or is starting.
 func (s *Service) IsRunning() bool {
 	// Ignore the error: systemctl exits with a failure for every state except active, but also prints the state.
-	state, _ := exec.Command("systemctl", s.systemctlArgs("is-active", mainUnit)...).Output()
+	state, _ := exec.Command("systemctl", s.systemctlArgs("is-active", mainServiceUnit)...).Output()
 	return slices.Contains([]string{"active", "activating"}, strings.TrimSpace(string(state)))
 }
 

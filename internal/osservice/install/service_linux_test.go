@@ -21,10 +21,10 @@ type fakeMachine struct {
 	recordedCommands []string
 }
 
-func newMachine(t *testing.T, o Options) *fakeMachine {
+func newFakeMachine(t *testing.T, o Options) *fakeMachine {
 	m := &fakeMachine{rootDir: t.TempDir()}
 	t.Setenv("HOME", filepath.Join(m.rootDir, "home"))
-	o.Program, o.ClientPath = "/bin/true", "/bin/true" // root owns /bin/true, and every user can see it
+	o.DaemonPath, o.ClientPath = "/bin/true", "/bin/true" // root owns /bin/true, and every user can see it
 	m.service = &Service{Options: o, rootDir: m.rootDir, runCommand: func(name string, args ...string) error {
 		m.recordedCommands = append(m.recordedCommands, name+" "+strings.Join(args, " "))
 		return nil
@@ -63,8 +63,8 @@ func wantEqualLists(t *testing.T, errorPrefix string, got, want []string) {
 
 // Install writes all files and starts the service. Uninstall removes everything except the settings. A second
 // call of Install or of Uninstall changes nothing.
-func TestInstallAndUninstallTheSystemsService(t *testing.T) {
-	m := newMachine(t, systemOptions)
+func TestSystemServiceIsInstalledAndUninstalled(t *testing.T) {
+	m := newFakeMachine(t, systemServiceOptions)
 	if err := m.service.Install(); err != nil {
 		t.Fatal(err)
 	}
@@ -101,8 +101,8 @@ func TestInstallAndUninstallTheSystemsService(t *testing.T) {
 
 // Install of a user's own service writes only units, to the user's directory. It does not write the other
 // files that the system's service has.
-func TestInstallAndUninstallAUsersService(t *testing.T) {
-	m := newMachine(t, userOptions)
+func TestUserServiceIsInstalledAndUninstalled(t *testing.T) {
+	m := newFakeMachine(t, userServiceOptions)
 	if err := m.service.Install(); err != nil {
 		t.Fatal(err)
 	}
@@ -124,8 +124,8 @@ func TestInstallAndUninstallAUsersService(t *testing.T) {
 // Install replaces files that are out of date, and then restarts the service. It keeps settings files, because
 // a user may have edited them.
 func TestInstallUpdatesOutdatedFiles(t *testing.T) {
-	for _, name := range []string{mainUnit, "queuectl.socket"} {
-		m := newMachine(t, systemOptions)
+	for _, name := range []string{mainServiceUnit, "queuectl.socket"} {
+		m := newFakeMachine(t, systemServiceOptions)
 		if err := m.service.Install(); err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +139,7 @@ func TestInstallUpdatesOutdatedFiles(t *testing.T) {
 		if err := m.service.Install(); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := os.ReadFile(unit); err != nil || string(got) != m.service.adaptedPackageFile(name) {
+		if got, err := os.ReadFile(unit); err != nil || string(got) != m.service.adaptedPackageFileText(name) {
 			t.Errorf("%s: got %q, %v", name, got, err)
 		}
 		if got, err := os.ReadFile(settings); err != nil || string(got) != "# old\n" {
@@ -155,7 +155,7 @@ func TestInstallUpdatesOutdatedFiles(t *testing.T) {
 func TestInstallKeepsPackagedUnits(t *testing.T) {
 	for _, path := range []string{"/usr/lib/systemd/system/queuectl.service",
 		"/lib/systemd/system/queuectl-runner.socket"} {
-		m := newMachine(t, systemOptions)
+		m := newFakeMachine(t, systemServiceOptions)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(m.rootDir+path), 0o755),
 			os.WriteFile(m.rootDir+path, nil, 0o644)); err != nil {
 			t.Fatal(err)
@@ -180,7 +180,7 @@ func TestInstallKeepsPackagedUnits(t *testing.T) {
 // If the units of Install were enabled and running, the units of the package are enabled and running afterwards. A
 // second Install returns an error that explains this.
 func TestUninstallSwitchesToPackagedUnits(t *testing.T) {
-	m := newMachine(t, systemOptions)
+	m := newFakeMachine(t, systemServiceOptions)
 	if err := m.service.Install(); err != nil {
 		t.Fatal(err)
 	}
@@ -227,15 +227,15 @@ func TestErrorWithoutSystemdExplainsOtherInit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	line := "queuectl " + strings.Join(systemOptions.serveArguments(), " ")
+	line := "queuectl " + strings.Join(systemServiceOptions.serveArguments(), " ")
 	if !strings.Contains(string(page), "\n"+line+"\n") {
 		t.Errorf("docs/install.md lacks %q", line)
 	}
-	if err := systemOptions.noSystemdError(); !errors.Is(err, queue.ErrUnsupported) ||
+	if err := systemServiceOptions.noSystemdError(); !errors.Is(err, queue.ErrUnsupported) ||
 		!strings.Contains(err.Error(), "/usr/local/bin/"+line+";") {
 		t.Errorf("got %v, want %q in it", err, line)
 	}
-	if err := userOptions.noSystemdError(); !errors.Is(err, queue.ErrUnsupported) ||
+	if err := userServiceOptions.noSystemdError(); !errors.Is(err, queue.ErrUnsupported) ||
 		!strings.HasSuffix(err.Error(), "run: queuectl serve") {
 		t.Errorf("got %v", err)
 	}
@@ -244,7 +244,7 @@ func TestErrorWithoutSystemdExplainsOtherInit(t *testing.T) {
 // For a service that is not registered, each command returns an error that says how to register it. If the
 // caller is not root, each command for the system's service returns an error with the command to run as root.
 func TestUnregisteredOrUnprivilegedControlFails(t *testing.T) {
-	m := newMachine(t, systemOptions)
+	m := newFakeMachine(t, systemServiceOptions)
 	stop := func() error { return m.service.Stop(false) }
 	for _, do := range []func() error{m.service.Start, stop, m.service.Restart} {
 		if err := do(); !errors.Is(err, queue.ErrNotFound) || !strings.Contains(err.Error(), "service install") {

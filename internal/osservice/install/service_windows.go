@@ -37,15 +37,15 @@ type Service struct {
 	secureStateDir    func(dir, file string) error        // creates the state directory, or restricts the access to it
 	checkProgramTrust func(program string) error          // returns an error if other accounts could replace a program
 	removeProfile     func(sid string) error              // removes an account's profile
-	isElevated        bool                                // the caller has the rights of an administrator
+	callerIsElevated  bool                                // the caller has the rights of an administrator
 
 	addEventSource, removeEventSource func(name string) error // add and remove an event log source
 
-	// These functions handle the copies of the runner program, which are in a directory next to the program. installRunner
-	// adds a copy of the current version. removeUnusedRunners removes the copies of other versions that are not running.
-	// removeRunners removes all copies.
-	installRunner, removeRunners func(clientPath string) error
-	removeUnusedRunners          func(clientPath string)
+	// These functions handle the copies of the runner program, which are in a directory next to the program.
+	// installRunnerCopy adds a copy of the current version. removeUnusedRunnerCopies removes the copies of other versions
+	// that are not running. removeRunnerCopies removes all copies.
+	installRunnerCopy, removeRunnerCopies func(clientPath string) error
+	removeUnusedRunnerCopies              func(clientPath string)
 
 	// These functions handle the command that Windows runs when this user logs on. logonCommand returns "" if
 	// Windows runs no such command.
@@ -58,10 +58,12 @@ type Service struct {
 func New(o Options) (*Service, error) {
 	s := &Service{
 		Options: o, secureStateDir: secureStateDir, checkProgramTrust: checkProgramTrust, removeProfile: removeProfile,
-		isElevated:     windows.GetCurrentProcessToken().IsElevated(),
-		addEventSource: addEventLogSource, removeEventSource: eventlog.Remove,
-		installRunner: installRunner, removeUnusedRunners: removeUnusedRunners, removeRunners: removeRunners,
-		logonCommand: osservice.UserServiceCommand, setLogonCommand: setLogonCommand, removeLogonCommand: removeLogonCommand,
+		callerIsElevated: windows.GetCurrentProcessToken().IsElevated(),
+		addEventSource:   addEventLogSource, removeEventSource: eventlog.Remove,
+		installRunnerCopy: installRunnerCopy, removeUnusedRunnerCopies: removeUnusedRunnerCopies,
+		removeRunnerCopies: removeRunnerCopies,
+		logonCommand:       osservice.UserServiceCommand, setLogonCommand: setLogonCommand,
+		removeLogonCommand: removeLogonCommand,
 	}
 	var err error
 	s.kardianosService, err = kardianos.New(nil, &kardianos.Config{
@@ -69,15 +71,15 @@ func New(o Options) (*Service, error) {
 		DisplayName: "queuectl job queue",
 		Description: "Runs jobs from a durable queue of commands and keeps them across restarts.",
 		UserName:    ServiceAccountName,
-		Executable:  o.Program,
-		Arguments:   o.managerArguments(),
+		Executable:  o.DaemonPath,
+		Arguments:   o.serviceManagerArguments(),
 	})
 	s.openService = s.openRegistration
 	return s, err
 }
 
-// managerArguments returns the arguments with which the service manager starts the program.
-func (o Options) managerArguments() []string {
+// serviceManagerArguments returns the arguments with which the service manager starts the program.
+func (o Options) serviceManagerArguments() []string {
 	words := o.serveArguments()
 	return append([]string{words[0], "--service"}, words[1:]...)
 }
@@ -102,10 +104,10 @@ func (s *Service) Install() error {
 	if s.IsUserService {
 		return s.installUserService()
 	}
-	if err := s.checkControlAllowed("install", s.isElevated); err != nil {
+	if err := s.checkControlAllowed("install", s.callerIsElevated); err != nil {
 		return err
 	}
-	for _, program := range []string{s.Program, s.ClientPath} {
+	for _, program := range []string{s.DaemonPath, s.ClientPath} {
 		if err := s.checkProgramTrust(program); err != nil {
 			return err
 		}
@@ -133,13 +135,13 @@ func (s *Service) Install() error {
 	if err := begin(); err != nil {
 		return err
 	}
-	return s.RemoveOldRunners()
+	return s.RemoveOldRunnerCopies()
 }
 
 // commandLine returns the command with which the service manager starts the service.
 func (s *Service) commandLine() string {
-	words := []string{syscall.EscapeArg(s.Program)}
-	for _, word := range s.managerArguments() {
+	words := []string{syscall.EscapeArg(s.DaemonPath)}
+	for _, word := range s.serviceManagerArguments() {
 		words = append(words, syscall.EscapeArg(word))
 	}
 	return strings.Join(words, " ")
@@ -164,7 +166,7 @@ func (s *Service) updateRegistration() (changed bool, err error) {
 // the time limit at a shutdown, and a SID for access lists. It also removes most privileges of the service. Configure
 // may be called again.
 func (s *Service) Configure() error {
-	if err := s.checkControlAllowed("prepare", s.isElevated); err != nil {
+	if err := s.checkControlAllowed("prepare", s.callerIsElevated); err != nil {
 		return err
 	}
 	e, err := s.openService()
@@ -179,16 +181,16 @@ func (s *Service) Configure() error {
 		return err
 	}
 	return errors.Join(
-		actionError("configure the runner program", s.installRunner(s.ClientPath)),
+		actionError("configure the runner program", s.installRunnerCopy(s.ClientPath)),
 		actionError("configure recovery actions", e.SetRecoveryActions(recoveryActions,
-			uint32(failureResetTime/time.Second))),
+			uint32(failureCountResetTime/time.Second))),
 		actionError("configure the recovery from a nonzero exit code",
 			ignoreUnsupportedError(e.SetRecoveryActionsOnNonCrashFailures(true))),
 		actionError("configure the time that the service gets before a shutdown",
 			ignoreUnsupportedError(e.setPreshutdownTimeout(preshutdownTimeout))),
 		actionError("configure the service's SID type",
 			ignoreUnsupportedError(e.setSIDType(windows.SERVICE_SID_TYPE_UNRESTRICTED))),
-		actionError("configure the service's privileges", ignoreUnsupportedError(e.setOnlyPrivilege(keptPrivilege))),
+		actionError("configure the service's privileges", ignoreUnsupportedError(e.restrictToPrivilege(keptPrivilege))),
 		actionError("configure the event log source", s.addEventSource(ServiceName)),
 	)
 }
@@ -210,9 +212,9 @@ var recoveryActions = []mgr.RecoveryAction{
 const keptPrivilege = "SeChangeNotifyPrivilege"
 
 const (
-	// failureResetTime is how long the service must run without a failure until Windows counts failures from 0
+	// failureCountResetTime is how long the service must run without a failure until Windows counts failures from 0
 	// again.
-	failureResetTime = 24 * time.Hour
+	failureCountResetTime = 24 * time.Hour
 	// preshutdownTimeout is the longest time that a shutdown of Windows waits for the service to end its jobs.
 	preshutdownTimeout = 180 * time.Second
 )
@@ -235,24 +237,24 @@ func ignoreUnsupportedError(err error) error {
 	return err
 }
 
-// RemoveOldRunners removes the runner programs of other versions. Call it only when an upgrade can no longer be undone,
-// because an undone upgrade needs the old runner program. A runner program that is still running is kept, and the next
-// upgrade removes it.
-func (s *Service) RemoveOldRunners() error {
-	if err := s.checkControlAllowed("prepare --tidy", s.isElevated); err != nil {
+// RemoveOldRunnerCopies removes the runner programs of other versions. Call it only when an upgrade can no longer be
+// undone, because an undone upgrade needs the old runner program. A runner program that is still running is kept, and
+// the next upgrade removes it.
+func (s *Service) RemoveOldRunnerCopies() error {
+	if err := s.checkControlAllowed("prepare --tidy", s.callerIsElevated); err != nil {
 		return err
 	}
-	s.removeUnusedRunners(s.ClientPath)
+	s.removeUnusedRunnerCopies(s.ClientPath)
 	return nil
 }
 
-// UndoConfigure removes what Configure has created outside the service's directory and the service manager. It
+// UndoConfiguration removes what Configure has created outside the service's directory and the service manager. It
 // also removes what Windows has created for the service's account.
-func (s *Service) UndoConfigure() error {
-	if err := s.checkControlAllowed("prepare --undo", s.isElevated); err != nil {
+func (s *Service) UndoConfiguration() error {
+	if err := s.checkControlAllowed("prepare --undo", s.callerIsElevated); err != nil {
 		return err
 	}
-	programs := s.removeRunners(s.ClientPath)
+	programs := s.removeRunnerCopies(s.ClientPath)
 	profile := s.removeProfile(accounts.ServiceSID(ServiceName))
 	source := s.removeEventSource(ServiceName)
 	if errors.Is(source, windows.ERROR_FILE_NOT_FOUND) {
@@ -269,7 +271,7 @@ func (s *Service) Uninstall() (wasRegistered bool, err error) {
 	if s.IsUserService {
 		return s.uninstallUserService()
 	}
-	if err := s.checkControlAllowed("uninstall", s.isElevated); err != nil {
+	if err := s.checkControlAllowed("uninstall", s.callerIsElevated); err != nil {
 		return true, err
 	}
 	if wasRegistered = s.IsRegistered(); wasRegistered {
@@ -282,7 +284,7 @@ func (s *Service) Uninstall() (wasRegistered bool, err error) {
 			return wasRegistered, err
 		}
 	}
-	return wasRegistered, s.UndoConfigure()
+	return wasRegistered, s.UndoConfiguration()
 }
 
 // Start starts the service. It returns when the service accepts connections.
@@ -358,14 +360,14 @@ func (s *Service) stopAndWait() error {
 
 // controlIfAllowed calls action if the service is registered and the caller may control it.
 func (s *Service) controlIfAllowed(verb string, action func() error) error {
-	return s.Options.runIfControlAllowed(verb, s.isElevated, s.IsRegistered(), action)
+	return s.Options.runIfControlAllowed(verb, s.callerIsElevated, s.IsRegistered(), action)
 }
 
-// statePollInterval is how often waitForState queries a starting or stopping service. stateChangeStallTimeout is how
-// long such a service may report no progress, unless it has announced a longer time.
+// serviceStatePollInterval is how often waitForState queries a starting or stopping service. stateChangeStallTimeout is
+// how long such a service may report no progress, unless it has announced a longer time.
 const (
-	statePollInterval       = 50 * time.Millisecond
-	stateChangeStallTimeout = 60 * time.Second
+	serviceStatePollInterval = 50 * time.Millisecond
+	stateChangeStallTimeout  = 60 * time.Second
 )
 
 // waitForState waits until the service is in wantedState. If the service should run but has stopped, waitForState
@@ -385,7 +387,7 @@ func (s *Service) waitForState(wantedState svc.State) error {
 		case svc.State(st.CurrentState) == wantedState:
 			return nil
 		case wantedState == svc.Running && svc.State(st.CurrentState) == svc.Stopped:
-			return s.startError(&st)
+			return s.serviceStartError(&st)
 		case st.CheckPoint != point:
 			point, lastProgress = st.CheckPoint, time.Now()
 		}
@@ -395,12 +397,12 @@ func (s *Service) waitForState(wantedState svc.State) error {
 				"the service has made no progress for %s; see: sc query %s, and the event log (Event Viewer, "+
 					"Windows Logs, Application)", within, ServiceName)
 		}
-		time.Sleep(statePollInterval)
+		time.Sleep(serviceStatePollInterval)
 	}
 }
 
-// startError returns the error for a service that ended while starting.
-func (s *Service) startError(st *windows.SERVICE_STATUS_PROCESS) error {
+// serviceStartError returns the error for a service that ended while starting.
+func (s *Service) serviceStartError(st *windows.SERVICE_STATUS_PROCESS) error {
 	code := fmt.Sprintf("exit code %d", st.ServiceSpecificExitCode)
 	if st.Win32ExitCode != uint32(windows.ERROR_SERVICE_SPECIFIC_ERROR) {
 		code = windows.Errno(st.Win32ExitCode).Error()

@@ -38,11 +38,11 @@ func wantEqualLists(t *testing.T, errorPrefix string, got []string, want ...stri
 func TestInstallRegistersAndStartsService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newFakeServiceManager(false)
-		m.progressQueryCount = 20
-		if err := m.service.Install(); err != nil || m.state != svc.Running {
-			t.Fatal(m.state, err)
+		m.pendingStateQueryCount = 20
+		if err := m.service.Install(); err != nil || m.serviceState != svc.Running {
+			t.Fatal(m.serviceState, err)
 		}
-		wantEqualLists(t, "first", m.takeCalls(), "secure", "install", "secure", "runner client", "source", "start",
+		wantEqualLists(t, "first", m.takeRecordedCalls(), "secure", "install", "secure", "runner client", "source", "start",
 			"tidy client")
 		if want := `"C:\Program Files\queuectl\queuectld.exe" serve --service --dir C:\ProgramData\queuectl ` +
 			`--socket \\.\pipe\queuectl --config C:\ProgramData\queuectl\queuectl.toml`; m.commandLine != want {
@@ -51,29 +51,29 @@ func TestInstallRegistersAndStartsService(t *testing.T) {
 		if err := m.service.Install(); err != nil {
 			t.Fatal(err)
 		}
-		wantEqualLists(t, "again", m.takeCalls(), "secure", "runner client", "source", "start", "tidy client")
-		m.service.Program = `C:\q.exe`
+		wantEqualLists(t, "again", m.takeRecordedCalls(), "secure", "runner client", "source", "start", "tidy client")
+		m.service.DaemonPath = `C:\q.exe`
 		if err := m.service.Install(); err != nil || !strings.HasPrefix(m.commandLine, `C:\q.exe serve --service `) {
 			t.Fatal(m.commandLine, err)
 		}
-		wantEqualLists(t, "another program", m.takeCalls(), "command", "secure", "runner client", "source", "end",
+		wantEqualLists(t, "another program", m.takeRecordedCalls(), "command", "secure", "runner client", "source", "end",
 			"keep jobs",
 			"start", "tidy client")
 		if was, err := m.service.Uninstall(); !was || err != nil || m.registered {
 			t.Errorf("uninstalled: %v, %v", was, err)
 		}
 		profile := "no profile S-1-5-80-" // the number of the account follows
-		got := m.takeCalls()
+		got := m.takeRecordedCalls()
 		for i, what := range got {
 			got[i] = what[:min(len(what), len(profile))]
 		}
 		wantEqualLists(t, "uninstalled", got, "stop", "uninstall", "no runner client", profile, "no source")
-		m.profileErr = windows.ERROR_SHARING_VIOLATION
-		if err := m.service.UndoConfigure(); !errors.Is(err, windows.ERROR_SHARING_VIOLATION) ||
+		m.removeProfileErr = windows.ERROR_SHARING_VIOLATION
+		if err := m.service.UndoConfiguration(); !errors.Is(err, windows.ERROR_SHARING_VIOLATION) ||
 			!strings.Contains(err.Error(), ServiceAccountName) {
 			t.Errorf("a profile that cannot be removed: %v", err)
 		}
-		m.profileErr = nil
+		m.removeProfileErr = nil
 		if was, err := m.service.Uninstall(); was || err != nil {
 			t.Errorf("uninstalled twice: %v, %v", was, err)
 		}
@@ -97,9 +97,9 @@ func TestInstallConfiguresRecoveryAndPrivileges(t *testing.T) {
 		want = append(want, mgr.RecoveryAction{Type: mgr.ServiceRestart, Delay: seconds * time.Second})
 	}
 	wantEqualLists(t, "privileges", []string{m.privilege}, "SeChangeNotifyPrivilege")
-	if !slices.Equal(m.recoveryActions, want) || m.failureResetSeconds != 86400 || !m.recoversFromNonCrash ||
+	if !slices.Equal(m.recoveryActions, want) || m.failureCountResetSeconds != 86400 || !m.recoversFromNonCrashFailures ||
 		m.preshutdownTimeout != 3*time.Minute || m.sidType != windows.SERVICE_SID_TYPE_UNRESTRICTED {
-		t.Errorf("got %v, %d, %v, %v, %d", m.recoveryActions, m.failureResetSeconds, m.recoversFromNonCrash,
+		t.Errorf("got %v, %d, %v, %v, %d", m.recoveryActions, m.failureCountResetSeconds, m.recoversFromNonCrashFailures,
 			m.preshutdownTimeout, m.sidType)
 	}
 }
@@ -141,45 +141,45 @@ func TestRestartKeepsJobsRunning(t *testing.T) {
 				t.Errorf("not registered: %v", err)
 			}
 		}
-		m.registered, m.state = true, svc.Running
-		if err := m.service.Restart(); err != nil || m.state != svc.Running {
-			t.Error(m.state, err)
+		m.registered, m.serviceState = true, svc.Running
+		if err := m.service.Restart(); err != nil || m.serviceState != svc.Running {
+			t.Error(m.serviceState, err)
 		}
-		wantEqualLists(t, "restarted", m.takeCalls(), "end", "keep jobs", "start")
-		if err := m.service.Stop(true); err != nil || m.state != svc.Stopped {
-			t.Error(m.state, err)
+		wantEqualLists(t, "restarted", m.takeRecordedCalls(), "end", "keep jobs", "start")
+		if err := m.service.Stop(true); err != nil || m.serviceState != svc.Stopped {
+			t.Error(m.serviceState, err)
 		}
-		wantEqualLists(t, "stopped", m.takeCalls(), "end", "keep jobs")
+		wantEqualLists(t, "stopped", m.takeRecordedCalls(), "end", "keep jobs")
 		if err := errors.Join(m.service.Stop(true), m.service.Stop(false)); err != nil {
 			t.Errorf("stopped twice: %v", err)
 		}
-		m.takeCalls()
-		m.state, m.ignoresStop = svc.Running, true
-		if err := m.service.Restart(); err != nil || m.state != svc.Running {
-			t.Error(m.state, err)
+		m.takeRecordedCalls()
+		m.serviceState, m.ignoresStop = svc.Running, true
+		if err := m.service.Restart(); err != nil || m.serviceState != svc.Running {
+			t.Error(m.serviceState, err)
 		}
-		wantEqualLists(t, "restarted a deaf one", m.takeCalls(), "stop", "start")
+		wantEqualLists(t, "restarted a deaf one", m.takeRecordedCalls(), "stop", "start")
 	})
 }
 
 // If the caller is not elevated, a command changes nothing. The error says how to run the command elevated.
 func TestUnelevatedCallerChangesNothing(t *testing.T) {
 	m := newFakeServiceManager(false)
-	m.registered, m.service.isElevated = true, false
-	for _, do := range []func() error{m.service.Install, m.service.Configure, m.service.RemoveOldRunners,
-		m.service.UndoConfigure, m.service.Start, m.service.Restart,
+	m.registered, m.service.callerIsElevated = true, false
+	for _, do := range []func() error{m.service.Install, m.service.Configure, m.service.RemoveOldRunnerCopies,
+		m.service.UndoConfiguration, m.service.Start, m.service.Restart,
 		func() error { return m.service.Stop(true) }, func() error { _, err := m.service.Uninstall(); return err }} {
 		if err := do(); !errors.Is(err, queue.ErrDenied) || !strings.Contains(err.Error(), "Run as administrator") {
 			t.Errorf("got %v", err)
 		}
 	}
-	wantEqualLists(t, "asked", m.takeCalls())
+	wantEqualLists(t, "asked", m.takeRecordedCalls())
 }
 
 // The commands that control the system's service also control a user's own service, which starts at logon.
 func TestUserServiceStartsAtLogon(t *testing.T) {
 	m := newFakeServiceManager(true)
-	m.service.isElevated = false
+	m.service.callerIsElevated = false
 	if err := m.service.Start(); !errors.Is(err, queue.ErrNotFound) ||
 		!strings.Contains(err.Error(), "service install --user") {
 		t.Errorf("not registered: %v", err)
@@ -193,16 +193,16 @@ func TestUserServiceStartsAtLogon(t *testing.T) {
 	if want := `"C:\Program Files\queuectl\queuectld.exe" serve --background`; m.logonCommand != want {
 		t.Errorf("at logon: got %s, want %s", m.logonCommand, want)
 	}
-	wantEqualLists(t, "installed", m.takeCalls(), "begin")
+	wantEqualLists(t, "installed", m.takeRecordedCalls(), "begin")
 	if err := errors.Join(m.service.Restart(), m.service.Stop(false), m.service.Stop(false),
 		m.service.Start()); err != nil {
 		t.Error(err)
 	}
-	wantEqualLists(t, "asked", m.takeCalls(), "end", "keep jobs", "begin", "end", "begin")
+	wantEqualLists(t, "asked", m.takeRecordedCalls(), "end", "keep jobs", "begin", "end", "begin")
 	if was, err := m.service.Uninstall(); !was || err != nil || m.service.IsRegistered() {
 		t.Errorf("uninstalled: %v, %v", was, err)
 	}
-	wantEqualLists(t, "uninstalled", m.takeCalls(), "end")
+	wantEqualLists(t, "uninstalled", m.takeRecordedCalls(), "end")
 }
 
 // secureStateDir creates the service's directory. It accepts an existing directory only if no other user could
@@ -250,7 +250,7 @@ func TestSecureStateDirRejectsForeignFiles(t *testing.T) {
 // Only the system, administrators and the service's account have access to the directory and to everything in
 // it.
 func TestStateDirDeniesOtherUsers(t *testing.T) {
-	sd, err := windows.SecurityDescriptorFromString(stateDirDescriptor())
+	sd, err := windows.SecurityDescriptorFromString(stateDirSecurityDescriptor())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,7 +272,7 @@ func TestStateDirDeniesOtherUsers(t *testing.T) {
 	})
 }
 
-// wantStateDirDescriptor checks that a security descriptor equals stateDirDescriptor.
+// wantStateDirDescriptor checks that a security descriptor equals stateDirSecurityDescriptor.
 func wantStateDirDescriptor(t *testing.T, errorPrefix string, sd *windows.SECURITY_DESCRIPTOR) {
 	t.Helper()
 	owner, _, err1 := sd.Owner()
@@ -301,13 +301,13 @@ func wantStateDirDescriptor(t *testing.T, errorPrefix string, sd *windows.SECURI
 
 // This test uses the real service manager. It installs, starts, stops and uninstalls the system's service,
 // and checks that the installed service has the configuration that Configure sets.
-func TestInstallWithRealServiceManager(t *testing.T) {
+func TestInstallWorksWithRealServiceManager(t *testing.T) {
 	programs, err := windows.KnownFolderPath(windows.FOLDERID_ProgramFiles, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	base := filepath.Join(programs, "queuectl-register-test")
-	o := Options{Program: filepath.Join(base, "queuectl.exe"), ClientPath: filepath.Join(base, "queuectl.exe"),
+	o := Options{DaemonPath: filepath.Join(base, "queuectl.exe"), ClientPath: filepath.Join(base, "queuectl.exe"),
 		ServicePaths: config.Paths{StateDir: filepath.Join(base, "state"), SocketPath: `\\.\pipe\queuectl-register-test`,
 			SettingsFile: filepath.Join(base, "state", "queuectl.toml")}}
 	// The installed service is this test program. Unlike queuectl, it answers no requests, so a direct stop fails.
@@ -316,12 +316,12 @@ func TestInstallWithRealServiceManager(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !s.isElevated || s.IsRegistered() {
+	if !s.callerIsElevated || s.IsRegistered() {
 		skip.MissingRequirement(t, "administrator", "needs an elevated prompt, and no service of that name; "+
 			".ci/run runs it under Wine as an administrator")
 	}
 	t.Cleanup(func() { os.RemoveAll(base) })
-	copyTestProgram(t, o.Program)
+	copyTestProgram(t, o.DaemonPath)
 	defer s.Uninstall()
 	if err := s.Install(); err != nil {
 		t.Fatal(err)
@@ -405,7 +405,7 @@ func TestLogonCommandIsStoredInRegistry(t *testing.T) {
 		t.Fatal(err)
 	}
 	start, there := osservice.FindUserService()
-	if err := removeLogonCommand(); !there || start == "" || !osservice.EndsAtLogout() && err != nil {
+	if err := removeLogonCommand(); !there || start == "" || !osservice.UserServiceEndsAtLogout() && err != nil {
 		t.Errorf("registered: %v %q, %v", there, start, err)
 	}
 	if _, there := osservice.FindUserService(); there {
@@ -413,7 +413,7 @@ func TestLogonCommandIsStoredInRegistry(t *testing.T) {
 	}
 }
 
-// TestMain also implements the service that TestInstallWithRealServiceManager starts.
+// TestMain also implements the service that TestInstallWorksWithRealServiceManager starts.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == "serve" && os.Args[2] == "--service" {
 		if err := svc.Run(ServiceName, idleService{}); err != nil {

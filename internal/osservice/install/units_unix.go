@@ -22,19 +22,19 @@ const (
 	packagedClientPath = "/usr/bin/queuectl"
 )
 
-// adaptedPackageFile returns the text of a file from the packages, but with the paths of this installation.
-func (o Options) adaptedPackageFile(fileName string) string {
+// adaptedPackageFileText returns the text of a file from the packages, but with the paths of this installation.
+func (o Options) adaptedPackageFileText(fileName string) string {
 	raw, err := packaging.InstalledFiles.ReadFile(fileName)
 	if err != nil {
 		panic("install: " + err.Error())
 	}
 	return strings.NewReplacer(
-		packagedDaemonPath, o.Program,
+		packagedDaemonPath, o.DaemonPath,
 		packagedClientPath, o.ClientPath,
 		"@STATE@", o.ServicePaths.StateDir,
 		"@STATE_HOME@", filepath.Dir(o.ServicePaths.StateDir),
 		"@CONFIG_HOME@", filepath.Dir(filepath.Dir(o.ServicePaths.SettingsFile)),
-		"@PROGRAM@", o.Program,
+		"@PROGRAM@", o.DaemonPath,
 		"@ARGUMENTS@", o.serveArgumentsXML(),
 	).Replace(string(raw))
 }
@@ -57,7 +57,7 @@ func (o Options) checkPathCharacters() error {
 	special := func(r rune) bool {
 		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._+-", r)
 	}
-	for _, path := range []string{o.Program, o.ClientPath, o.ServicePaths.StateDir, o.ServicePaths.SocketPath,
+	for _, path := range []string{o.DaemonPath, o.ClientPath, o.ServicePaths.StateDir, o.ServicePaths.SocketPath,
 		o.ServicePaths.SettingsFile} {
 		if !filepath.IsAbs(path) || strings.ContainsFunc(path, special) {
 			return queue.Errorf(queue.CodeInvalid, "the path %q cannot be used in a service file; move the file or directory "+

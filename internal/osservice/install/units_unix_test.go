@@ -14,12 +14,12 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// systemOptions and userOptions select the system's service and a user's own service.
+// systemServiceOptions and userServiceOptions select the system's service and a user's own service.
 var (
-	systemOptions = Options{Program: "/usr/local/bin/queuectld", ClientPath: "/usr/local/bin/queuectl",
+	systemServiceOptions = Options{DaemonPath: "/usr/local/bin/queuectld", ClientPath: "/usr/local/bin/queuectl",
 		ServicePaths: config.Paths{StateDir: "/var/lib/queuectl", SocketPath: "/run/queuectl/queuectl.sock",
 			SettingsFile: "/etc/queuectl/queuectl.toml"}}
-	userOptions = Options{IsUserService: true, Program: "/home/eve/queuectld", ClientPath: "/home/eve/queuectl",
+	userServiceOptions = Options{IsUserService: true, DaemonPath: "/home/eve/queuectld", ClientPath: "/home/eve/queuectl",
 		ServicePaths: config.Paths{StateDir: "/home/eve/state/queuectl", SocketPath: "/home/eve/state/queuectl/queuectl.sock",
 			SettingsFile: "/home/eve/conf/queuectl/queuectl.toml"}}
 )
@@ -28,10 +28,10 @@ var (
 func TestInstalledUnitsMatchPackagedUnits(t *testing.T) {
 	for _, name := range []string{"queuectl.service", "queuectl-runner@.service", "queuectl.socket",
 		"queuectl-runner.socket", "queuectl.sysusers", "queuectl.tmpfiles"} {
-		packages := Options{Program: packagedDaemonPath, ClientPath: packagedClientPath,
-			ServicePaths: systemOptions.ServicePaths}.adaptedPackageFile(name)
-		here := systemOptions.adaptedPackageFile(name)
-		if got := strings.NewReplacer(systemOptions.Program, packagedDaemonPath, systemOptions.ClientPath,
+		packages := Options{DaemonPath: packagedDaemonPath, ClientPath: packagedClientPath,
+			ServicePaths: systemServiceOptions.ServicePaths}.adaptedPackageFileText(name)
+		here := systemServiceOptions.adaptedPackageFileText(name)
+		if got := strings.NewReplacer(systemServiceOptions.DaemonPath, packagedDaemonPath, systemServiceOptions.ClientPath,
 			packagedClientPath).Replace(here); got != packages {
 			t.Errorf("%s: got %s, want %s", name, got, packages)
 		}
@@ -41,13 +41,13 @@ func TestInstalledUnitsMatchPackagedUnits(t *testing.T) {
 	}
 }
 
-// In the files that adaptedPackageFile returns for the system's service and for a user's service, no placeholder is
+// In the files that adaptedPackageFileText returns for the system's service and for a user's service, no placeholder is
 // left.
 func TestAdaptedFilesContainNoPlaceholders(t *testing.T) {
-	for _, o := range []Options{systemOptions, userOptions} {
+	for _, o := range []Options{systemServiceOptions, userServiceOptions} {
 		for _, name := range []string{"user/queuectl.service", "user/queuectl-runner@.service", "user/queuectl.socket",
 			"user/queuectl-runner.socket", "launchd.plist"} {
-			text := o.adaptedPackageFile(name)
+			text := o.adaptedPackageFileText(name)
 			if strings.Contains(text, packagedDaemonPath) || strings.Contains(text, packagedClientPath) || strings.Contains(text,
 				"@STATE") ||
 				strings.Contains(text, "@CONFIG") || strings.Contains(text, "@PROGRAM") || strings.Contains(text, "@ARG") {
@@ -55,7 +55,7 @@ func TestAdaptedFilesContainNoPlaceholders(t *testing.T) {
 			}
 		}
 	}
-	unit := userOptions.adaptedPackageFile("user/queuectl.service")
+	unit := userServiceOptions.adaptedPackageFileText("user/queuectl.service")
 	for _, line := range []string{
 		"Environment=XDG_STATE_HOME=/home/eve/state XDG_CONFIG_HOME=/home/eve/conf\n",
 		"ExecStart=/home/eve/queuectld serve --keep-jobs ",
@@ -73,11 +73,12 @@ func TestLaunchdFileIsValidXML(t *testing.T) {
 		o    Options
 		want []string
 	}{
-		{systemOptions, []string{"queuectl", "/usr/local/bin/queuectld", "serve", "--dir", "/var/lib/queuectl", "--socket",
+		{systemServiceOptions, []string{"queuectl", "/usr/local/bin/queuectld", "serve", "--dir", "/var/lib/queuectl",
+			"--socket",
 			"/run/queuectl/queuectl.sock", "--config", "/etc/queuectl/queuectl.toml"}},
-		{userOptions, []string{"queuectl", "/home/eve/queuectld", "serve"}},
+		{userServiceOptions, []string{"queuectl", "/home/eve/queuectld", "serve"}},
 	} {
-		d := xml.NewDecoder(strings.NewReader(c.o.adaptedPackageFile("launchd.plist")))
+		d := xml.NewDecoder(strings.NewReader(c.o.adaptedPackageFileText("launchd.plist")))
 		var got []string
 		in := false
 		for {
@@ -106,14 +107,14 @@ func TestLaunchdFileIsValidXML(t *testing.T) {
 }
 
 // A path is rejected if it contains characters that have a meaning in a unit.
-func TestPathsWithUnitCharactersAreRejected(t *testing.T) {
-	if err := systemOptions.checkPathCharacters(); err != nil {
+func TestPathsWithUnitSyntaxCharactersAreRejected(t *testing.T) {
+	if err := systemServiceOptions.checkPathCharacters(); err != nil {
 		t.Error(err)
 	}
 	for _, path := range []string{"", "queuectl", "/opt/my queue/queuectl", "/opt/%n/queuectl", "/opt/\"q\"", "/opt/{{.}}",
 		"/opt/$HOME", "/opt/é"} {
-		o := systemOptions
-		o.Program = path
+		o := systemServiceOptions
+		o.DaemonPath = path
 		if err := o.checkPathCharacters(); !errors.Is(err, queue.ErrInvalid) {
 			t.Errorf("%q: got %v, want it refused", path, err)
 		}

@@ -13,7 +13,7 @@ import (
 // Call describes a call of a method of the store that takes a context. For methods without a context, the hook is not
 // called.
 type Call struct {
-	Method string
+	MethodName string
 	// FirstArg is the method's first argument after the context, or the part of it that tests need. It is nil if the
 	// method has no other argument.
 	FirstArg any
@@ -93,13 +93,13 @@ func (s *Store) ApplyBatch(ctx context.Context, batchNumber int64) (bool, error)
 }
 
 // ChangeJob implements store.Store.
-func (s *Store) ChangeJob(ctx context.Context, seq int64, c store.Change) error {
+func (s *Store) ChangeJob(ctx context.Context, seq int64, c store.JobChange) error {
 	return callWithHookErr(ctx, s, "ChangeJob", seq, func() error { return s.Store.ChangeJob(ctx, seq, c) })
 }
 
-// RecordPause implements store.Store.
-func (s *Store) RecordPause(ctx context.Context, p store.PauseRequest) error {
-	return callWithHookErr(ctx, s, "RecordPause", p, func() error { return s.Store.RecordPause(ctx, p) })
+// RecordJobPause implements store.Store.
+func (s *Store) RecordJobPause(ctx context.Context, p store.JobPauseRequest) error {
+	return callWithHookErr(ctx, s, "RecordJobPause", p, func() error { return s.Store.RecordJobPause(ctx, p) })
 }
 
 // RecordAudit implements store.Store.
@@ -108,8 +108,11 @@ func (s *Store) RecordAudit(ctx context.Context, a store.AuditRecord) error {
 }
 
 // ReportAndClaim implements store.Store.
-func (s *Store) ReportAndClaim(ctx context.Context, t store.LeaseReport) (store.Grant, error) {
-	return callWithHook(ctx, s, "ReportAndClaim", t, func() (store.Grant, error) { return s.Store.ReportAndClaim(ctx, t) })
+func (s *Store) ReportAndClaim(ctx context.Context, report store.LeaseReport) (store.ReportAndClaimResult, error) {
+	return callWithHook(ctx, s, "ReportAndClaim", report, func() (store.ReportAndClaimResult,
+		error) {
+		return s.Store.ReportAndClaim(ctx, report)
+	})
 }
 
 // AwaitJobs implements store.Store.
@@ -271,9 +274,9 @@ func (s *Store) SetQueue(ctx context.Context, name string, rule store.QueueRule)
 	return callWithHookErr(ctx, s, "SetQueue", name, func() error { return s.Store.SetQueue(ctx, name, rule) })
 }
 
-// SetThisNode implements store.Store.
-func (s *Store) SetThisNode(ctx context.Context, node store.Node) error {
-	return callWithHookErr(ctx, s, "SetThisNode", node, func() error { return s.Store.SetThisNode(ctx, node) })
+// SetThisNodeProperties implements store.Store.
+func (s *Store) SetThisNodeProperties(ctx context.Context, node store.Node) error {
+	return callWithHookErr(ctx, s, "SetThisNodeProperties", node, func() error { return s.Store.SetThisNodeProperties(ctx, node) })
 }
 
 // SetGateRule implements store.Store.

@@ -12,12 +12,12 @@ import (
 	"github.com/queuectl/queuectl/store/memstore"
 )
 
-var priorityOrder = queue.RankOrder{Scheduling: queue.SchedulingByPriority}
+var priorityRankOrder = queue.RankOrder{Scheduling: queue.SchedulingByPriority}
 
 // The hook can make each method that takes a context fail before the store executes it. The
 // store then changes nothing.
-func TestEveryCallCanFail(t *testing.T) {
-	s := New(memstore.New(priorityOrder))
+func TestHookCanFailEveryStoreCall(t *testing.T) {
+	s := New(memstore.New(priorityRankOrder))
 	broken := errors.New("on purpose")
 	contract, takesContext := reflect.TypeFor[store.Store](), reflect.TypeFor[context.Context]()
 	n := 0
@@ -33,7 +33,7 @@ func TestEveryCallCanFail(t *testing.T) {
 		}
 		calls := 0
 		s.SetHook(func(_ context.Context, c Call) error {
-			if calls++; c.Method != m.Name || c.HasSucceeded || (c.FirstArg == nil) != (len(args) == 1) {
+			if calls++; c.MethodName != m.Name || c.HasSucceeded || (c.FirstArg == nil) != (len(args) == 1) {
 				t.Errorf("the hook for %s received the call %+v", m.Name, c)
 			}
 			return broken
@@ -51,7 +51,7 @@ func TestEveryCallCanFail(t *testing.T) {
 // If the hook returns an error after the store has executed a call, the caller gets that error, although the call has
 // had its effect.
 func TestHookErrorAfterCallHidesResult(t *testing.T) {
-	s := New(memstore.New(priorityOrder))
+	s := New(memstore.New(priorityRankOrder))
 	var calls []Call
 	s.SetHook(func(_ context.Context, c Call) error {
 		if calls = append(calls, c); c.HasSucceeded {
@@ -74,10 +74,10 @@ func TestHookErrorAfterCallHidesResult(t *testing.T) {
 
 // A hook that blocks delays only its own call. Other calls continue.
 func TestBlockedCallDelaysNoOtherCall(t *testing.T) {
-	s := New(memstore.New(priorityOrder))
+	s := New(memstore.New(priorityRankOrder))
 	gate, inside := make(chan struct{}), make(chan struct{})
 	s.SetHook(func(_ context.Context, c Call) error {
-		if c.Method == "Settings" && !c.HasSucceeded {
+		if c.MethodName == "Settings" && !c.HasSucceeded {
 			close(inside)
 			<-gate
 		}
