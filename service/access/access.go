@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -50,9 +51,10 @@ type Guard struct {
 // when the settings were read.
 type resolvedAccess struct {
 	control.Access
-	// userNameByUID contains the account name of each uid to which [access] gives a right. A uid that the section gives as
-	// a number has no name.
+	// userNameByUID and groupNameByGID hold the names of the ids in Access. An id that the section gives as a number
+	// has no name.
 	userNameByUID   map[int]string
+	groupNameByGID  map[int]string
 	unresolvedNames []string // names in [access] that this machine does not know
 }
 
@@ -72,16 +74,19 @@ func (r *Rights) ResolveAccessSettings() {
 func resolveAccessNames(d *UserDirectory, c *config.Settings) *resolvedAccess {
 	a := &resolvedAccess{Access: control.Access{RightsByUID: map[int]control.Right{},
 		RightsByGID: map[int]control.Right{}},
-		userNameByUID: map[int]string{}}
-	for _, right := range control.GrantableRights() { // strongest right last, so it replaces weaker ones
+		userNameByUID: map[int]string{}, groupNameByGID: map[int]string{}}
+	users := idResolver{directory: d, id: d.UserID, nameByID: a.userNameByUID,
+		name: func(uid int) string { name, _ := d.accountName(uid); return name }}
+	groups := idResolver{directory: d, id: d.GroupID, name: d.knownGroupName, nameByID: a.groupNameByGID}
+	for _, right := range control.GrantableRights() { // the strongest right comes last and replaces weaker ones
 		for _, name := range c.AccountsWithRight(string(right)) {
-			ids, look := a.RightsByUID, func(name string) (int, bool) { return a.resolveUserUID(d, name) }
+			rights, resolver := a.RightsByUID, &users
 			group, isGroup := strings.CutPrefix(name, "@")
 			if isGroup {
-				ids, look = a.RightsByGID, d.GroupID
+				rights, resolver = a.RightsByGID, &groups
 			}
-			if id, ok := look(group); ok {
-				ids[id] = right
+			if id, ok := resolver.resolve(group); ok {
+				rights[id] = right
 			} else if !slices.Contains(a.unresolvedNames, name) {
 				a.unresolvedNames = append(a.unresolvedNames, name)
 			}
@@ -90,30 +95,44 @@ func resolveAccessNames(d *UserDirectory, c *config.Settings) *resolvedAccess {
 	return a
 }
 
-// resolveUserUID returns the uid of a user. It records the name of the uid's account, unless the user is given as a
-// uid.
-func (a *resolvedAccess) resolveUserUID(d *UserDirectory, user string) (uid int, ok bool) {
-	uid, ok = d.UserID(user)
-	if !ok || user == strconv.Itoa(uid) {
-		return uid, ok
-	}
-	name := d.accountName(uid)
-	if name != "" && name != user {
-		// Either the account has several names, or the cached uid is outdated and now belongs to another account.
-		d.DropCache()
-		if uid, ok = d.UserID(user); !ok {
-			return 0, false
-		}
-		name = d.accountName(uid)
-	}
-	a.userNameByUID[uid] = cmp.Or(name, user)
-	return uid, true
+// idResolver finds the ids of users or of groups.
+type idResolver struct {
+	directory *UserDirectory
+	id        func(nameOrID string) (id int, ok bool)
+	name      func(id int) string // returns "" if the id has no name, or the directory does not answer
+	nameByID  map[int]string      // names of the ids that were found by name
 }
 
-// resolveAccessIfUserRenamed resolves [access] again if a uid with a right has another account name than before. In
-// this case, the account that got the right may have been deleted, and the uid may belong to a new account.
-func (r *Rights) resolveAccessIfUserRenamed(uid int, name string) {
-	if old := r.resolvedAccess.Load().userNameByUID[uid]; old != "" && old != name {
+// resolve returns the id of a user or group. It records the name of the id, unless the user or group is given as an id.
+func (r *idResolver) resolve(nameOrID string) (id int, ok bool) {
+	id, ok = r.id(nameOrID)
+	if !ok || nameOrID == strconv.Itoa(id) {
+		return id, ok
+	}
+	name := r.name(id)
+	if name != "" && name != nameOrID {
+		// Either the user or group has several names, or the cached id is outdated and now belongs to another one.
+		r.directory.DropCache()
+		if id, ok = r.id(nameOrID); !ok {
+			return 0, false
+		}
+		name = r.name(id)
+	}
+	r.nameByID[id] = cmp.Or(name, nameOrID)
+	return id, true
+}
+
+// resolveAccessIfRenamed resolves [access] again if the uid or a group of a peer has a right, but now another name than
+// when it got the right. The account or group that got the right may have been deleted, and the id may belong to a new
+// one. accountName is the name of the peer's account, or "" if it is unknown.
+func (r *Rights) resolveAccessIfRenamed(p *control.Peer, accountName string) {
+	resolved := r.resolvedAccess.Load()
+	isRenamed := func(oldName, name string) bool { return oldName != "" && name != "" && oldName != name }
+	if isRenamed(resolved.userNameByUID[p.UID], accountName) ||
+		slices.ContainsFunc(append(slices.Clip(p.Groups), p.GID), func(gid int) bool {
+			oldName := resolved.groupNameByGID[gid]
+			return oldName != "" && isRenamed(oldName, r.UserDirectory.knownGroupName(gid))
+		}) {
 		r.ResolveAccessSettings()
 	}
 }
@@ -203,8 +222,8 @@ func (g *Guard) CheckMayActOnJob(p *control.Peer, method string, j *queue.Job) e
 // or "schedule", and occurs in the error message. For a schedule, j is a job with the same owner as the schedule's
 // jobs.
 func (g *Guard) CheckMayActOnObject(p *control.Peer, method, objectKind string, j *queue.Job) error {
-	isOwner := g.PeerOwnsJob(p, j)
-	needs := control.RequiredRight(method, isOwner)
+	notOwner := g.checkPeerOwnsJob(p, j)
+	needs := control.RequiredRight(method, notOwner == nil)
 	switch {
 	case j.UID < 0 && !p.Right.Covers(control.RightAdmin):
 		return g.Rights.MissingRightError(p, fmt.Sprintf("%s on %s %s, whose owner's account no longer exists,",
@@ -212,8 +231,12 @@ func (g *Guard) CheckMayActOnObject(p *control.Peer, method, objectKind string, 
 	case p.Right.Covers(needs):
 		return nil
 	}
-	if isOwner {
+	switch {
+	case notOwner == nil:
 		return g.Rights.MissingRightError(p, method, needs)
+	case errors.Is(notOwner, errOwnerUnknown):
+		return g.Rights.MissingRightError(p, fmt.Sprintf("%s on %s %s, whose owner is unknown while the user database does "+
+			"not answer,", method, objectKind, j.ID), needs)
 	}
 	return g.Rights.MissingRightError(p, fmt.Sprintf("%s on another user's %s (%s)", method, objectKind, j.ID), needs)
 }
@@ -252,13 +275,25 @@ func (g *Guard) GetVisibleJob(ctx context.Context, p *control.Peer, id string) (
 // PeerOwnsJob reports whether a job belongs to a peer. It compares uids and user names, because the uid of a running
 // job may now belong to another account. The fields RunAsUser and RunAsUID of j must be set as in the store.
 func (g *Guard) PeerOwnsJob(p *control.Peer, j *queue.Job) bool {
+	return g.checkPeerOwnsJob(p, j) == nil
+}
+
+// errNotOwner means that a job does not belong to a peer.
+var errNotOwner = errors.New("the job belongs to another account")
+
+// checkPeerOwnsJob returns nil if a job belongs to a peer, and otherwise errNotOwner or errOwnerUnknown.
+func (g *Guard) checkPeerOwnsJob(p *control.Peer, j *queue.Job) error {
+	name := j.RunAsUser
 	switch {
 	case j.UID != p.UID:
-		return false
-	case j.RunAsUID != nil && *j.RunAsUID != j.UID: // the field RunAsUser does not name the job's owner
-		return !g.Owners.MayHaveFormerOwnerJobs(j.UID)
+		return errNotOwner
+	case j.RunAsUID != nil && *j.RunAsUID != j.UID: // the field User does not name the job's owner
+		if g.Owners.MayHaveFormerOwnerJobs(j.UID) {
+			return errNotOwner
+		}
+		name = g.Owners.storedOwnerName(j.UID)
 	}
-	return g.Owners.checkUserNotRenamed(j.UID, j.RunAsUser) == nil
+	return g.Owners.checkUserHasName(j.UID, name)
 }
 
 // OwnJobsFilterUID returns the peer's uid if the peer may use a method only on the peer's own jobs. It returns

@@ -3,11 +3,13 @@
 package access
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/worker"
 )
 
@@ -21,13 +23,23 @@ func (d *UserDirectory) AccountByUID(uid int) worker.Account {
 	return worker.Account{UserName: u.Name, HomeDir: u.Home, ShellPath: u.Shell, UID: uid}
 }
 
-// accountName returns the system's name for a uid, or "" if the uid has no name.
-func (d *UserDirectory) accountName(uid int) string {
+// accountName returns the system's name for a uid, or "" if the uid has no account. It returns an error if the system
+// does not answer.
+func (d *UserDirectory) accountName(uid int) (string, error) {
 	a, err := d.UserByUID(uint32(uid))
-	if err != nil {
+	if errors.As(err, new(accounts.NoAccountError)) {
+		return "", nil
+	}
+	return a.Name, err
+}
+
+// knownGroupName returns the system's name for a gid, or "" if the system returns none.
+func (d *UserDirectory) knownGroupName(gid int) string {
+	name := d.GroupName(gid)
+	if name == strconv.Itoa(gid) {
 		return ""
 	}
-	return a.Name
+	return name
 }
 
 // AccountByName returns the account of a user.

@@ -19,9 +19,13 @@ func (d *UserDirectory) AccountByUID(uid int) worker.Account {
 	return a
 }
 
-// accountName returns "", so the service does not check whether a uid has got a new owner. On Windows, this check is
-// unnecessary, because uids and SIDs are never used again for another account.
-func (d *UserDirectory) accountName(int) string { return "" }
+// accountName returns "", which skips the check whether a uid has got a new owner. On Windows, uids and SIDs
+// are never used again for another account.
+func (d *UserDirectory) accountName(int) (string, error) { return "", nil }
+
+// knownGroupName returns "", which skips the check whether the number of a group belongs to another group. On Windows,
+// SIDs are never used again.
+func (d *UserDirectory) knownGroupName(int) string { return "" }
 
 // PeerByName returns a peer as if this user had just connected to the pipe.
 func (d *UserDirectory) PeerByName(name string) (control.Peer, error) {

@@ -69,8 +69,9 @@ type Owners struct {
 
 // NameLookup is one look-up of a uid's name.
 type NameLookup struct {
-	Done        chan struct{} // closed once AccountName and DoneAt are set
-	AccountName string        // "" if the system returned no name
+	Done        chan struct{} // closed once the next three fields are set
+	AccountName string        // "" if the uid has no account
+	Err         error         // the system did not answer
 	DoneAt      time.Time     // when the look-up ended
 
 	callerTimedOut bool // a caller stopped waiting for this look-up; guarded by Owners.mu
@@ -172,12 +173,16 @@ func (a *Admission) AdmitConnection(ctx context.Context, p *control.Peer) error 
 	if p.Right == control.RightNone || !uidMayBeReused(p.UID) {
 		return nil
 	}
-	name := a.Owners.userDirectory.accountName(p.UID)
-	if name == "" {
+	name, err := a.Owners.userDirectory.accountName(p.UID)
+	a.Rights.resolveAccessIfRenamed(p, name)
+	switch {
+	case err != nil: // do not rely on the name at an earlier connection
+		a.Owners.AdmittedPeerNames.Delete(p.UID)
+		return nil
+	case name == "":
 		return nil
 	}
-	a.Owners.AdmittedPeerNameByUID.Store(p.UID, name)
-	a.Rights.resolveAccessIfUserRenamed(p.UID, name)
+	a.Owners.AdmittedPeerNames.Store(p.UID, name)
 	if err := a.moveFormerOwnerJobs(ctx, p.UID, name); err != nil {
 		return queue.Errorf(queue.CodeUnavailable, "the service cannot serve you yet: your uid %d belonged to another "+
 			"account before, and the service could not take that account's jobs away from the uid (%v)", p.UID, err)
@@ -240,8 +245,8 @@ func (a *Admission) RunFormerOwnerSeparation(ctx context.Context) {
 			a.UpdateUIDsWithoutAccount(ctx)
 		}
 		for _, uid := range a.Owners.ownerUIDs() {
-			name := a.Owners.userDirectory.accountName(uid)
-			if name == "" || !uidMayBeReused(uid) {
+			name, err := a.Owners.userDirectory.accountName(uid)
+			if err != nil || name == "" || !uidMayBeReused(uid) {
 				continue
 			}
 			if err := a.moveFormerOwnerJobs(ctx, uid, name); errors.Is(err, errOwnerOnOtherNode) {
@@ -292,10 +297,16 @@ func (a *Admission) UpdateUIDsWithoutAccount(ctx context.Context) {
 	}
 }
 
-// lacksJobAccountOfUID reports whether jobs of a uid run as an account that this node does not have.
-func (o *Owners) lacksJobAccountOfUID(uid int) bool {
-	return o.jobAccount.UsesPerJobAccount && uidMayBeReused(uid) && o.lookUpUserName(uid, false) == "" &&
-		o.lookUpUserName(uid, true) == ""
+// lacksJobAccount reports whether jobs of a uid run as an account that this node does not have.
+func (o *Owners) lacksJobAccount(uid int) bool {
+	if !o.jobAccount.UsesPerJobAccount || !uidMayBeReused(uid) {
+		return false
+	}
+	name, _ := o.lookUpUserName(uid, false)
+	if name == "" {
+		name, _ = o.lookUpUserName(uid, true)
+	}
+	return name == ""
 }
 
 // CheckJobAccountsUnchanged returns an error if a job must not start because a uid now belongs to another account:
@@ -328,24 +339,54 @@ func (o *Owners) addWrongNodeError(err error) error {
 	return fmt.Errorf("%w: %w", worker.ErrJobNeedsOtherNode, err)
 }
 
-// checkUserNotRenamed returns an error if the system now returns a name other than oldName for a uid.
+// checkUserNotRenamed returns an error if the system now returns another name than oldName for a uid. It returns nil if
+// the system does not answer: the runner looks up the account of each job itself.
 func (o *Owners) checkUserNotRenamed(uid int, oldName string) error {
+	if err := o.compareUserName(uid, oldName); !errors.Is(err, errOwnerUnknown) {
+		return err
+	}
+	return nil
+}
+
+// checkUserHasName returns an error if a uid belongs to an account with another name than oldName. If the system does
+// not answer, the uid counts as belonging to the account that it had at its last connection. If this account is unknown
+// too, checkUserHasName returns errOwnerUnknown.
+func (o *Owners) checkUserHasName(uid int, oldName string) error {
+	err := o.compareUserName(uid, oldName)
+	if admitted, known := o.AdmittedPeerNames.Load(uid); errors.Is(err, errOwnerUnknown) && known {
+		if err = nil; admitted != oldName {
+			err = errNotOwner
+		}
+	}
+	return err
+}
+
+// errOwnerUnknown means that the system did not return the account of a uid in time.
+var errOwnerUnknown = errors.New("the user database does not answer")
+
+// compareUserName returns an error if the system returns another name than oldName for a uid, or errOwnerUnknown if the
+// system does not answer. It returns nil if the uid has no account.
+func (o *Owners) compareUserName(uid int, oldName string) error {
 	if oldName == "" || oldName == strconv.Itoa(uid) || !uidMayBeReused(uid) {
 		return nil
 	}
-	name := o.lookUpUserName(uid, false)
+	name, err := o.lookUpUserName(uid, false)
 	if name != oldName {
-		name = o.lookUpUserName(uid, true) // the name may have changed since it was cached
+		name, err = o.lookUpUserName(uid, true) // the name may have changed since it was cached
 	}
-	if name != "" && name != oldName {
+	switch {
+	case err != nil:
+		return errOwnerUnknown
+	case name != "" && name != oldName:
 		return fmt.Errorf("uid %d belonged to %s when the job was enqueued, but belongs to %s now", uid, oldName, name)
 	}
 	return nil
 }
 
-// lookUpUserName returns the name of a uid. It uses a cached name that is not older than cachedNameLifetime, unless
-// bypassCache is set. It returns "" if the look-up takes longer than NameLookupTimeout.
-func (o *Owners) lookUpUserName(uid int, bypassCache bool) string {
+// lookUpUserName returns the name of a uid, or "" if the uid has no account. It uses a cached name that is not older
+// than cachedNameLifetime, unless bypassCache is set. It returns an error if the system does not answer within
+// NameLookupTimeout.
+func (o *Owners) lookUpUserName(uid int, bypassCache bool) (string, error) {
 	o.mu.Lock()
 	n := o.NameLookupByUID[uid]
 	if n == nil || n.isExpired(bypassCache) {
@@ -356,7 +397,7 @@ func (o *Owners) lookUpUserName(uid int, bypassCache bool) string {
 		o.NameLookupByUID[uid] = n
 		go func() {
 			// This goroutine ends when the directory service responds, which takes a few seconds at most.
-			n.AccountName = o.userDirectory.accountName(uid)
+			n.AccountName, n.Err = o.userDirectory.accountName(uid)
 			n.DoneAt = time.Now()
 			close(n.Done)
 		}()
@@ -366,14 +407,14 @@ func (o *Owners) lookUpUserName(uid int, bypassCache bool) string {
 	if !slow {
 		select {
 		case <-n.Done:
-			return n.AccountName
+			return n.AccountName, n.Err
 		case <-time.After(NameLookupTimeout):
 		}
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	n.callerTimedOut = true
-	return ""
+	return "", errOwnerUnknown
 }
 
 // isExpired reports whether the result of the look-up must not be used again. It returns false while the
