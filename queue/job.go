@@ -380,6 +380,7 @@ type EventDetail struct {
 	HasOutput       bool       `json:"output,omitempty"`  // the attempt has printed something
 	ProgressPercent *int       `json:"percent,omitempty"` // progress in percent
 	CausedByUID     *int       `json:"uid,omitempty"`     // user who caused the event
+	CausedByUser    string     `json:"user,omitempty"`    // name of this user then; only in audit events
 	SettingName     string     `json:"key,omitempty"`     // name of the setting
 	Value           string     `json:"value,omitempty"`
 	// action that caused the event; empty if the event's kind already names the action

@@ -100,10 +100,11 @@ func (c *JobChange) EffectOn(j *queue.Job) (newState queue.State, event queue.Ev
 // AuditRecord describes a user's action: the verb, the process that requested it, and the object that it changed.
 // The object is a job, named by JobSeq and JobID, or something else, described by Target.
 type AuditRecord struct {
-	UID    int
-	PID    int
-	Verb   string
-	JobSeq int64
-	JobID  string
-	Target string // object of the action, described for people
+	UserName string // name of the user at the time of the action; "" if it is unknown
+	UID      int
+	PID      int
+	Verb     string
+	JobSeq   int64
+	JobID    string
+	Target   string // object of the action, described for people
 }

@@ -133,7 +133,9 @@ func (t *eventSender) selectsEvent(e *queue.Event) bool {
 func (h *API) newEventView(e *queue.Event) control.Event {
 	v := control.NewEventView(e)
 	if e.Detail.CausedByUID != nil {
-		v.User = h.Owners.UserName(*e.Detail.CausedByUID)
+		if v.User = e.Detail.CausedByUser; v.User == "" {
+			v.User = h.Owners.UserName(*e.Detail.CausedByUID)
+		}
 	}
 	return v
 }

@@ -84,3 +84,35 @@ func TestSlowDirectoryGivesNoJobsToReusedUID(t *testing.T) {
 		t.Errorf("cancel: got %v, want an error with %q", err, want)
 	}
 }
+
+// An audit event names the account that had the uid when the event was recorded, even if the uid now belongs to another
+// account.
+func TestAuditEventKeepsNameOfFormerAccount(t *testing.T) {
+	s := newOwnersTestAPI(t)
+	s.UserDirectory.GetentFunc = func(database, key string) (string, error) {
+		if key == fmt.Sprint(reusedUID) {
+			return fmt.Sprintf("alice:x:%d:1::/:/bin/sh", reusedUID), nil
+		}
+		return lookUpFakeOwners(database, key)
+	}
+	p := newPeer(reusedUID, control.RightAdmin)
+	if err := s.admission.AdmitConnection(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Guard.RecordAudit(control.WithPeer(t.Context(), *p), "backup", "", nil); err != nil {
+		t.Fatal(err)
+	}
+	s.UserDirectory.Resolver = accounts.Resolver{GetentFunc: lookUpFakeOwners} // the uid belongs to mallory now
+	if err := s.admission.AdmitConnection(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	var users []string
+	_, err := s.StreamEvents(control.WithPeer(t.Context(), *p), control.EventsParams{WithAuditFields: true,
+		Kinds: control.TextList{"audit"}}, func(e control.Event) error {
+		users = append(users, e.User)
+		return nil
+	})
+	if err != nil || len(users) != 1 || users[0] != "alice" {
+		t.Errorf("the audit events name the users %q, %v, want alice", users, err)
+	}
+}

@@ -16,7 +16,8 @@ import (
 func (e *Engine) RecordAudit(ctx context.Context, a store.AuditRecord) error {
 	return e.Do(ctx, PromptClass, func(t *Tx) error {
 		return t.recordEvent(queue.EventAudit, &queue.Job{Seq: a.JobSeq, ID: a.JobID},
-			queue.EventDetail{CausedByUID: &a.UID, ClientPID: a.PID, Verb: a.Verb, ActionTarget: a.Target})
+			queue.EventDetail{CausedByUID: &a.UID, CausedByUser: a.UserName, ClientPID: a.PID, Verb: a.Verb,
+				ActionTarget: a.Target})
 	})
 }
 

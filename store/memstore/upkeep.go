@@ -53,9 +53,8 @@ func (s *Store) RecordAudit(ctx context.Context, a store.AuditRecord) error {
 	return s.runUpdateTx(ctx, func(now queue.UnixMillis) error {
 		var subject job
 		subject.Seq, subject.ID = a.JobSeq, a.JobID
-		s.addEvent(&subject, queue.EventAudit, queue.EventDetail{CausedByUID: &a.UID, ClientPID: a.PID, Verb: a.Verb,
-			ActionTarget: a.Target},
-			now)
+		s.addEvent(&subject, queue.EventAudit, queue.EventDetail{CausedByUID: &a.UID, CausedByUser: a.UserName,
+			ClientPID: a.PID, Verb: a.Verb, ActionTarget: a.Target}, now)
 		return nil
 	})
 }

@@ -10,12 +10,13 @@ import (
 func userActionsAreAudited(r *storeTest) {
 	j := r.enqueueOne()
 	r.newEvents()
-	r.must(r.store.RecordAudit(r.Context(), store.AuditRecord{UID: 7, PID: 70, Verb: "kill", JobSeq: j.Seq, JobID: j.ID,
-		Target: "SIGHUP"}))
+	r.must(r.store.RecordAudit(r.Context(), store.AuditRecord{UID: 7, UserName: "ann", PID: 70, Verb: "kill",
+		JobSeq: j.Seq, JobID: j.ID, Target: "SIGHUP"}))
 	r.must(r.store.RecordAudit(r.Context(), store.AuditRecord{UID: 0, Verb: "backup"}))
 	checkEqual(r, "events", r.newEvents(), []queue.Event{
 		{Time: r.store.Now(), Kind: queue.EventAudit, JobSeq: j.Seq, JobID: j.ID,
-			Detail: queue.EventDetail{CausedByUID: new(7), ClientPID: 70, Verb: "kill", ActionTarget: "SIGHUP"}},
+			Detail: queue.EventDetail{CausedByUID: new(7), CausedByUser: "ann", ClientPID: 70, Verb: "kill",
+				ActionTarget: "SIGHUP"}},
 		{Time: r.store.Now(), Kind: queue.EventAudit, Detail: queue.EventDetail{CausedByUID: new(0), Verb: "backup"}},
 	})
 	j = r.startJob(r.claimOne())
