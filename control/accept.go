@@ -130,7 +130,7 @@ func newServerConn(ctx context.Context, nc net.Conn) (context.Context, *serverCo
 // admitConn identifies the peer and adds the connection to the table of served connections. If the limit for all
 // connections is reached, it evicts the connection that has been idle longest. If the limit per user is reached, it
 // evicts that user's connection that has been idle longest. For a peer without access, it never evicts a connection of
-// another user. The caller closes the evicted connections.
+// another user with access. The caller closes the evicted connections.
 func (s *Server) admitConn(ctx context.Context, c *serverConn) (evictedConns []*serverConn, err error) {
 	stop := context.AfterFunc(ctx, func() { c.netConn.Close() })
 	known, isKnown := c.netConn.(identifiedConn)

@@ -28,8 +28,9 @@ type connTable struct {
 // or the limit for such connections is reached and the user has a fair share of them.
 var errTooManyConnsWithoutAccess = errors.New("too many connections from users without access")
 
-// addConn adds a connection to the table. If a limit is reached, add removes an idle connection to make room, or
-// returns an error if no connection is idle. The caller must close the removed connections, which add returns.
+// addConn adds a connection to the table. If a limit is reached, addConn removes another connection to make room, or
+// returns an error if it may remove none. It removes only idle connections, except those of users without access; see
+// evictWithoutAccessLocked. The caller must close the removed connections, which addConn returns also with an error.
 func (t *connTable) addConn(c *serverConn, limits ConnectionLimits) (evictedConns []*serverConn, err error) {
 	limit, userLimit := limits.MaxConnections()
 	if !c.peer.Right.Covers(RightAdmin) {
@@ -53,12 +54,12 @@ func (t *connTable) addConn(c *serverConn, limits ConnectionLimits) (evictedConn
 	switch {
 	case c.lacksAccess() && full():
 		return nil, errTooManyConnsWithoutAccess
-	case c.lacksAccess() && len(t.connsWithoutAccess) >= maxConnsWithoutAccess && !evictWithoutAccess():
-		return nil, errTooManyConnsWithoutAccess
 	case len(own) >= userLimit && !evict(maps.Keys(own)):
 		return nil, queue.Errorf(queue.CodeUnavailable,
 			"you have %d open connections to the service, all in use; close one, or raise the setting max_connections_per_user",
 			len(own))
+	case c.lacksAccess() && len(t.connsWithoutAccess) >= maxConnsWithoutAccess && !evictWithoutAccess():
+		return evictedConns, errTooManyConnsWithoutAccess
 	case full() && !evict(t.allConnsLocked()):
 		return evictedConns, queue.Errorf(queue.CodeUnavailable,
 			"the service has %d open connections, all in use; try again later, or raise the setting max_connections",

@@ -173,3 +173,23 @@ func TestUsersWithoutAccessShareConnections(t *testing.T) {
 		t.Errorf("evicted connections by user: got %v, want %v; %d connections are open", evictedOfUID, want, open)
 	}
 }
+
+// A user without access who has reached the limit per user does not displace another user.
+func TestUserWithoutAccessAtOwnLimitEvictsNobody(t *testing.T) {
+	var table connTable
+	add := func(uid, maxPerUser, activeRequests int) ([]*serverConn, error) {
+		c := &serverConn{peer: Peer{UID: uid, Right: RightNone}, activeRequestsChangedAt: time.Now()}
+		c.addActiveRequests(activeRequests)
+		return table.addConn(c, ConnectionLimits{MaxConnections: func() (total, perUser int) { return 100, maxPerUser }})
+	}
+	for i := range maxConnsWithoutAccess {
+		if _, err := add(1+i/(maxConnsWithoutAccess-1), maxConnsWithoutAccess, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	evicted, err := add(2, 1, 1)
+	if open := len(table.connsWithoutAccess); err == nil || len(evicted) != 0 || open != maxConnsWithoutAccess {
+		t.Errorf("evicted %d connections, error %v, %d connections are open; want none, an error, %d", len(evicted), err,
+			open, maxConnsWithoutAccess)
+	}
+}

@@ -287,7 +287,7 @@ func (g *Guard) checkPeerOwnsJob(p *control.Peer, j *queue.Job) error {
 	switch {
 	case j.UID != p.UID:
 		return errNotOwner
-	case j.RunAsUID != nil && *j.RunAsUID != j.UID: // the field User does not name the job's owner
+	case j.RunAsUID != nil && *j.RunAsUID != j.UID: // the field RunAsUser does not name the job's owner
 		if g.Owners.MayHaveFormerOwnerJobs(j.UID) {
 			return errNotOwner
 		}

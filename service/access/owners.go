@@ -177,12 +177,12 @@ func (a *Admission) AdmitConnection(ctx context.Context, p *control.Peer) error 
 	a.Rights.resolveAccessIfRenamed(p, name)
 	switch {
 	case err != nil: // do not rely on the name at an earlier connection
-		a.Owners.AdmittedPeerNames.Delete(p.UID)
+		a.Owners.AdmittedPeerNameByUID.Delete(p.UID)
 		return nil
 	case name == "":
 		return nil
 	}
-	a.Owners.AdmittedPeerNames.Store(p.UID, name)
+	a.Owners.AdmittedPeerNameByUID.Store(p.UID, name)
 	if err := a.moveFormerOwnerJobs(ctx, p.UID, name); err != nil {
 		return queue.Errorf(queue.CodeUnavailable, "the service cannot serve you yet: your uid %d belonged to another "+
 			"account before, and the service could not take that account's jobs away from the uid (%v)", p.UID, err)
@@ -297,8 +297,8 @@ func (a *Admission) UpdateUIDsWithoutAccount(ctx context.Context) {
 	}
 }
 
-// lacksJobAccount reports whether jobs of a uid run as an account that this node does not have.
-func (o *Owners) lacksJobAccount(uid int) bool {
+// lacksJobAccountOfUID reports whether jobs of a uid run as an account that this node does not have.
+func (o *Owners) lacksJobAccountOfUID(uid int) bool {
 	if !o.jobAccount.UsesPerJobAccount || !uidMayBeReused(uid) {
 		return false
 	}
@@ -353,7 +353,7 @@ func (o *Owners) checkUserNotRenamed(uid int, oldName string) error {
 // too, checkUserHasName returns errOwnerUnknown.
 func (o *Owners) checkUserHasName(uid int, oldName string) error {
 	err := o.compareUserName(uid, oldName)
-	if admitted, known := o.AdmittedPeerNames.Load(uid); errors.Is(err, errOwnerUnknown) && known {
+	if admitted, known := o.AdmittedPeerNameByUID.Load(uid); errors.Is(err, errOwnerUnknown) && known {
 		if err = nil; admitted != oldName {
 			err = errNotOwner
 		}

@@ -78,7 +78,7 @@ func TestSlowDirectoryGivesNoJobsToReusedUID(t *testing.T) {
 	s.UserDirectory.Resolver = accounts.Resolver{GetentFunc: func(string, string) (string, error) {
 		return "", errors.New("no answer")
 	}}
-	err := s.Guard.CheckMayAct(newPeer(unansweredUID, control.RightSubmit), "cancel", job(unansweredUID, "carol"))
+	err := s.Guard.CheckMayActOnJob(newPeer(unansweredUID, control.RightSubmit), "cancel", job(unansweredUID, "carol"))
 	if want := "whose owner is unknown while the user database does not answer"; !errors.Is(err, queue.ErrDenied) ||
 		!strings.Contains(err.Error(), want) {
 		t.Errorf("cancel: got %v, want an error with %q", err, want)

@@ -34,6 +34,25 @@ func TestClaimBufferIsEmptyAfterClaim(t *testing.T) {
 	}
 }
 
+// A damaged job, which a claim does not take, does not stay in the memory that later claims reuse.
+func TestClaimBufferKeepsNoDamagedJob(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	defer s.Close()
+	enqueueForUser(t, s, 1001, 3, func(j *queue.Job) { j.Stdin = "input" })
+	damageLastJob := func(t *Tx) error { return t.Exec(`UPDATE jobs SET state = 5 WHERE seq = 3`) }
+	if err := s.Do(t.Context(), UrgentClass, damageLastJob); err != nil {
+		t.Fatal(err)
+	}
+	if seqs, _ := claimJobs(t, s, store.LeaseReport{WantedJobCount: 10}); len(seqs) != 2 {
+		t.Fatalf("the claim took the jobs %v, want 1 and 2", seqs)
+	}
+	for _, j := range s.claimBuffer[:cap(s.claimBuffer)] {
+		if j.Seq != 0 {
+			t.Errorf("after the claim, the memory still contains job %s", j.ID)
+		}
+	}
+}
+
 // A large claim must not make the service keep much memory.
 func TestClaimBufferOfLargeClaimIsFreed(t *testing.T) {
 	s := openStore(t, t.TempDir())

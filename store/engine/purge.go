@@ -29,12 +29,14 @@ func (e *Engine) PurgeEndedJobs(ctx context.Context, filter store.EndedJobFilter
 
 // purgeEndedJobs removes up to limit jobs, starting with those that ended first.
 func (t *Tx) purgeEndedJobs(filter *store.EndedJobFilter, limit int, detail []byte) (removedJobs int, err error) {
-	removable := -filter.KeptJobs
-	for _, state := range filter.States {
-		removable += t.engine.memory.jobCountByState[state]
-	}
-	if limit = int(min(int64(limit), removable)); limit <= 0 {
-		return 0, nil
+	if filter.KeptJobs > 0 {
+		removable := -filter.KeptJobs
+		for _, state := range filter.States {
+			removable += t.engine.memory.jobCountByState[state]
+		}
+		if limit = int(min(int64(limit), removable)); limit <= 0 {
+			return 0, nil
+		}
 	}
 	var endedJobs []rules.Job
 	for _, state := range filter.States {

@@ -36,6 +36,7 @@ func (t *Tx) ScanLane(l *rules.LaneScan) error {
 		records.ReadRulesJob(r, records.JobColumnsFor(l.JobReadScope), j)
 		if j.IsDamaged || !j.State.IsRunnable() {
 			l.DamagedJobs = append(l.DamagedJobs, *j)
+			*j = rules.Job{}
 			l.Jobs = l.Jobs[:len(l.Jobs)-1]
 			return len(l.DamagedJobs) < l.MaxDamagedJobs || more(), nil
 		}

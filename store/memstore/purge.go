@@ -30,13 +30,17 @@ func (s *Store) PurgeEndedJobs(
 ) (removedJobs int, err error) {
 	err = s.runUpdateTx(ctx, func(now queue.UnixMillis) error {
 		list := s.endedJobs(filter)
-		removable := -filter.KeptJobs
-		for _, j := range s.jobs {
-			if slices.Contains(filter.States, j.State) {
-				removable++
+		limit := min(limit, len(list))
+		if filter.KeptJobs > 0 {
+			removable := -int(filter.KeptJobs)
+			for _, j := range s.jobs {
+				if slices.Contains(filter.States, j.State) {
+					removable++
+				}
 			}
+			limit = max(0, min(limit, removable))
 		}
-		for _, j := range list[:max(0, min(limit, len(list), int(removable)))] {
+		for _, j := range list[:limit] {
 			s.removeEndedJob(j, queue.EventDetail{CausedByUID: byUID}, now)
 			removedJobs++
 		}

@@ -276,7 +276,8 @@ func (s *Store) SetQueue(ctx context.Context, name string, rule store.QueueRule)
 
 // SetThisNodeProperties implements store.Store.
 func (s *Store) SetThisNodeProperties(ctx context.Context, node store.Node) error {
-	return callWithHookErr(ctx, s, "SetThisNodeProperties", node, func() error { return s.Store.SetThisNodeProperties(ctx, node) })
+	return callWithHookErr(ctx, s, "SetThisNodeProperties", node,
+		func() error { return s.Store.SetThisNodeProperties(ctx, node) })
 }
 
 // SetGateRule implements store.Store.
