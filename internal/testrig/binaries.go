@@ -28,9 +28,9 @@ var builtPrograms struct {
 // its own test binary as a child process. Because of this variable, the child process does not wait for the lock.
 const lockHeldVariable = "QUEUECTL_TEST_LOCKED"
 
-// RunPackageTests implements TestMain for a package: it runs the tests of the package. The tests of at most two
-// packages that use RunPackageTests run at a time, because their services, clients and jobs together use the whole
-// machine.
+// RunPackageTests implements TestMain for a package: it runs the tests of the package. The tests of only one package
+// that uses RunPackageTests run at a time, or of two with the flag -short, because their services, clients and jobs
+// together use the whole machine. On a busy machine, long tests miss the times that they check.
 //
 // A test may start its own test binary as a helper process. To do so, it sets one of the environment variables in
 // helpersByEnvVariable. In the helper process, RunPackageTests calls the function for the variable instead of running
@@ -48,7 +48,11 @@ func RunPackageTests(m *testing.M, helpersByEnvVariable map[string]func() int) {
 		flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0)))
 	}
 	if os.Getenv(lockHeldVariable) == "" {
-		unlock, err := acquireOneOfLocks([2]string{"package1", "package2"})
+		lockNames := []string{"package1", "package2"}
+		if !testing.Short() {
+			lockNames = lockNames[:1]
+		}
+		unlock, err := acquireOneOfLocks(lockNames)
 		if err != nil {
 			panic(err)
 		}
@@ -93,9 +97,9 @@ func acquireProcessLock(lockName string) (unlock func(), err error) {
 	return func() { f.Close() }, waitForFileLock(f)
 }
 
-// acquireOneOfLocks waits until one of the two locks is free, and takes it. One goroutine waits for each lock. The
-// goroutine that gets its lock second releases that lock immediately.
-func acquireOneOfLocks(lockNames [2]string) (unlock func(), err error) {
+// acquireOneOfLocks waits until one of the locks is free, and takes it. One goroutine waits for each lock. A goroutine
+// that gets its lock after another one releases that lock immediately.
+func acquireOneOfLocks(lockNames []string) (unlock func(), err error) {
 	type result struct {
 		unlock func()
 		err    error
