@@ -153,6 +153,7 @@ func TestRestoreKeepsPreviousDatabase(t *testing.T) {
 		t.Errorf("after refused restores, the output of job 2 is %q", out)
 	}
 	q.StopService()
+	q.WaitUntil("the runner ended", 10*time.Second, func() bool { return len(q.RunnerPIDs()) == 0 })
 	q.MustRunCLI("restore", file)
 	aside, _ := filepath.Glob(filepath.Join(q.StateDir, "before-restore-*", "queuectl.db"))
 	if len(aside) != 1 {
