@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/queuectl/queuectl/control"
@@ -51,6 +52,20 @@ func TestReusedGIDGetsNoFormerRight(t *testing.T) {
 // that the account had at its last connection. If this name is unknown too, the account owns no job.
 func TestSlowDirectoryGivesNoJobsToReusedUID(t *testing.T) {
 	s := newOwnersTestAPI(t)
+	const hangs, fails = 1, 2
+	var directoryState atomic.Int32
+	unblock := make(chan struct{})
+	defer close(unblock)
+	s.UserDirectory.GetentFunc = func(database, key string) (string, error) {
+		switch directoryState.Load() {
+		case hangs:
+			<-unblock
+			return "", nil
+		case fails:
+			return "", errors.New("no answer")
+		}
+		return lookUpFakeOwners(database, key)
+	}
 	job := func(uid int, name string) *queue.Job {
 		return &queue.Job{ID: "a", UID: uid, Execution: queue.Execution{RunAsUser: name}}
 	}
@@ -59,12 +74,7 @@ func TestSlowDirectoryGivesNoJobsToReusedUID(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	unblock := make(chan struct{})
-	defer close(unblock)
-	s.UserDirectory.Resolver = accounts.Resolver{GetentFunc: func(string, string) (string, error) {
-		<-unblock
-		return "", nil
-	}}
+	directoryState.Store(hangs)
 	for _, c := range []struct {
 		uid  int
 		name string
@@ -75,9 +85,7 @@ func TestSlowDirectoryGivesNoJobsToReusedUID(t *testing.T) {
 			t.Errorf("uid %d owns the job of %s: got %t, want %t", c.uid, c.name, got, c.owns)
 		}
 	}
-	s.UserDirectory.Resolver = accounts.Resolver{GetentFunc: func(string, string) (string, error) {
-		return "", errors.New("no answer")
-	}}
+	directoryState.Store(fails)
 	err := s.Guard.CheckMayActOnJob(newPeer(unansweredUID, control.RightSubmit), "cancel", job(unansweredUID, "carol"))
 	if want := "whose owner is unknown while the user database does not answer"; !errors.Is(err, queue.ErrDenied) ||
 		!strings.Contains(err.Error(), want) {

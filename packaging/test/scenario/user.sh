@@ -74,6 +74,7 @@ in_its_group by-the-way
 scope_of() { box_sh "sed -n 's/^0:://p' /proc/$(box pgrep -u eve -f '^[^ ]*queuectl runner --dir' | head -n 1)/cgroup"; }
 promise '... its runner is in a scope of the user'"'"'s manager' says "user@$uid.service/.*\\.scope/supervisor$" scope_of
 box kill -9 "$(box pgrep -u eve -f 'queuectld serve' | head -n 1)"
+within 5 box_sh '! pgrep -u eve -f "[q]ueuectld serve"' # a dying service may still accept a connection
 promise '... which keeps running if the service is killed' says '\.scope/supervisor$' scope_of
 promise '... and the next service uses it' same again "$(eve queuectl run -- echo again)"
 promise 'service stop succeeds' eve queuectl service stop
