@@ -52,17 +52,13 @@ func TestReusedGIDGetsNoFormerRight(t *testing.T) {
 // that the account had at its last connection. If this name is unknown too, the account owns no job.
 func TestSlowDirectoryGivesNoJobsToReusedUID(t *testing.T) {
 	s := newOwnersTestAPI(t)
-	const hangs, fails = 1, 2
-	var directoryState atomic.Int32
+	var directoryHangs atomic.Bool
 	unblock := make(chan struct{})
 	defer close(unblock)
 	s.UserDirectory.GetentFunc = func(database, key string) (string, error) {
-		switch directoryState.Load() {
-		case hangs:
+		if directoryHangs.Load() {
 			<-unblock
 			return "", nil
-		case fails:
-			return "", errors.New("no answer")
 		}
 		return lookUpFakeOwners(database, key)
 	}
@@ -74,7 +70,7 @@ func TestSlowDirectoryGivesNoJobsToReusedUID(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	directoryState.Store(hangs)
+	directoryHangs.Store(true)
 	for _, c := range []struct {
 		uid  int
 		name string
@@ -85,8 +81,14 @@ func TestSlowDirectoryGivesNoJobsToReusedUID(t *testing.T) {
 			t.Errorf("uid %d owns the job of %s: got %t, want %t", c.uid, c.name, got, c.owns)
 		}
 	}
-	directoryState.Store(fails)
-	err := s.Guard.CheckMayActOnJob(newPeer(unansweredUID, control.RightSubmit), "cancel", job(unansweredUID, "carol"))
+}
+
+// If the directory of users fails, the error for a user who may not act on a job says that the job's owner is unknown.
+func TestErrorSaysThatOwnerIsUnknown(t *testing.T) {
+	s := newOwnersTestAPI(t)
+	s.UserDirectory.GetentFunc = func(string, string) (string, error) { return "", errors.New("no answer") }
+	job := &queue.Job{ID: "a", UID: unansweredUID, Execution: queue.Execution{RunAsUser: "carol"}}
+	err := s.Guard.CheckMayActOnJob(newPeer(unansweredUID, control.RightSubmit), "cancel", job)
 	if want := "whose owner is unknown while the user database does not answer"; !errors.Is(err, queue.ErrDenied) ||
 		!strings.Contains(err.Error(), want) {
 		t.Errorf("cancel: got %v, want an error with %q", err, want)
