@@ -280,6 +280,15 @@ func CopyProgram(t testing.TB, from, to string) {
 	}
 }
 
+// WriteProgram writes a script to a path as a program. Like InstallProgram, it lets a separate process write the file.
+func WriteProgram(t testing.TB, path, script string) {
+	t.Helper()
+	if err := os.WriteFile(path+".source", []byte(script), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	CopyProgram(t, path+".source", path)
+}
+
 // waitForFileLock waits until it can lock a file.
 func waitForFileLock(f *os.File) error {
 	for {

@@ -334,9 +334,7 @@ func TestForegroundServiceKeepsChosenAttributes(t *testing.T) {
 	bin := q.ClientPath
 	q.ClientPath = q.Path("called")
 	script := fmt.Sprintf("#!/bin/sh\nexec 7>>%s; flock -n 7; exec nice -n 5 %s \"$@\"\n", lock, bin)
-	if err := os.WriteFile(q.ClientPath, []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testrig.WriteProgram(t, q.ClientPath, script)
 	q.StartService("--workers", "1")
 	q.ClientPath = bin
 	if got := q.MustRunCLI("run", "nice"); got != "5" {

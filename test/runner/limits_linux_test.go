@@ -61,9 +61,7 @@ func startServiceWithLimits(q *testrig.Queue, ulimitCommands string) error {
 	defer func() { q.ClientPath = plain }()
 	q.ClientPath = q.Path("limited")
 	script := fmt.Sprintf("#!/bin/bash\nif [ \"$1\" = serve ]; then %s; fi\nexec %s \"$@\"\n", ulimitCommands, plain)
-	if err := os.WriteFile(q.ClientPath, []byte(script), 0o755); err != nil {
-		q.Fatal(err)
-	}
+	testrig.WriteProgram(q, q.ClientPath, script)
 	return q.TryStartService("--workers", "2")
 }
 

@@ -177,9 +177,7 @@ func newQueueWithCgroups(t *testing.T) *testrig.Queue {
 		script := fmt.Sprintf("#!/bin/sh\ncase $1 in\nrunner) mkdir %[1]s/$$ && echo $$ >%[1]s/$$/cgroup.procs && exec "+
 			"%[2]s \"$@\" --delegated ;;\nserve) exec %[3]s \"$@\" ;;\nesac\nexec %[2]s \"$@\"\n", group, q.ClientPath, service)
 		q.ClientPath = filepath.Join(dir, testrig.ProgramFileNames[0])
-		if err := os.WriteFile(q.ClientPath, []byte(script), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testrig.WriteProgram(t, q.ClientPath, script)
 		return q
 	}
 	skip.MissingRequirement(t, "cgroup2", "needs control groups of version 2; other cases have signals")
