@@ -53,8 +53,7 @@ func (b *bench) measureBatch(s *service) error {
 	b.results.addRowWithVerdict(row{"`enqueue` by another client during this `enqueue --file`, p99",
 		formatMillis(p99) + fmt.Sprintf(" (worst %s)", formatMillis(quantile(duringBatch.latencySeconds, 1))),
 		"without `enqueue --file` " + formatMillis(quantile(withoutBatch.latencySeconds, 0.99)), "",
-		"≤ " + formatMillis(maxOtherClientP99Latency.Seconds()), ""},
-		p99 <= maxOtherClientP99Latency.Seconds())
+		"≤ " + formatMillis(maxOtherClientP99Latency.Seconds()), ""}, p99 <= maxOtherClientP99Latency.Seconds())
 	return nil
 }
 

@@ -148,7 +148,6 @@ func (b *bench) measureRetention(s *service, endedJobCount int) error {
 		endedJobCount-keep),
 		formatMillis(p99) + " (worst " + formatMillis(quantile(other.latencySeconds, 1)) + ")",
 		formatRate(float64(endedJobCount-keep)/elapsed.Seconds()) + " jobs removed", "",
-		"≤ " + formatMillis(maxOtherClientP99Latency.Seconds()), ""},
-		p99 <= maxOtherClientP99Latency.Seconds())
+		"≤ " + formatMillis(maxOtherClientP99Latency.Seconds()), ""}, p99 <= maxOtherClientP99Latency.Seconds())
 	return nil
 }

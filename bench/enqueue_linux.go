@@ -61,8 +61,7 @@ func (b *bench) measureEnqueue(s *service) error {
 	b.results.addRowWithVerdict(row{"durable enqueues, 64 clients", manyClients.String(),
 		"SQLite without queuectl " + rawEnqueues.String(),
 		formatRatio(median(pairwiseRatios(manyClients.ratesPerSecond, rawEnqueues.ratesPerSecond))), "≥ " +
-			formatRate(minEnqueuesPerSecond), ""},
-		median(manyClients.ratesPerSecond) >= minEnqueuesPerSecond)
+			formatRate(minEnqueuesPerSecond), ""}, median(manyClients.ratesPerSecond) >= minEnqueuesPerSecond)
 	compare(fmt.Sprintf("one batch of %d jobs, in rows", queue.MaxJobsPerRequest), &batches, &rawBatches,
 		"SQLite without queuectl, one commit")
 	return nil

@@ -29,12 +29,9 @@ func (b *bench) measureMemory(s *service) error {
 		return err
 	}
 	b.results.addRowWithVerdict(row{"memory: service, idle", service.String(), "", "",
-		fmt.Sprintf("≤ %.0f MB", maxServiceMemoryMB), ""},
-		service.rssMB <= maxServiceMemoryMB)
+		fmt.Sprintf("≤ %.0f MB", maxServiceMemoryMB), ""}, service.rssMB <= maxServiceMemoryMB)
 	b.results.addRowWithVerdict(row{"memory: runner, idle", runner.String(), "", "",
-		fmt.Sprintf("≤ %.0f MB", maxRunnerMemoryMB),
-		""},
-		runner.rssMB <= maxRunnerMemoryMB)
+		fmt.Sprintf("≤ %.0f MB", maxRunnerMemoryMB), ""}, runner.rssMB <= maxRunnerMemoryMB)
 	if err := s.fillQueue(1000, "true"); err != nil {
 		return err
 	}

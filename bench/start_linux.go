@@ -165,8 +165,7 @@ func (b *bench) measureEnqueueCommand(s *service) error {
 		ratio := median(queuectl) / median(pueueRuns)
 		b.results.addRowWithVerdict(row{"run time of the command `queuectl enqueue`, p50", formatMillis(median(queuectl)),
 			"`pueue add` " + formatMillis(median(pueueRuns)), formatRatio(ratio), "≤ " + formatRatio(maxEnqueueToPueueRatio),
-			""},
-			ratio <= maxEnqueueToPueueRatio)
+			""}, ratio <= maxEnqueueToPueueRatio)
 	}
 	return nil
 }

@@ -101,8 +101,7 @@ func (s *Settings) WorkerCount() int {
 // RetryPolicy returns the delays between the attempts of a job.
 func (s *Settings) RetryPolicy() queue.RetryPolicy {
 	return queue.RetryPolicy{BaseSeconds: s.BackoffBase, Strategy: queue.BackoffStrategy(s.BackoffStrategy),
-		MaxDelay: s.BackoffMax,
-		Jitter:   s.BackoffJitter, FixedDelay: s.JobRetryDelay}
+		MaxDelay: s.BackoffMax, Jitter: s.BackoffJitter, FixedDelay: s.JobRetryDelay}
 }
 
 // JobDefaults returns the default values of the job fields that the settings determine.

@@ -29,8 +29,7 @@ func TestPipeNameDependsOnlyOnDirectory(t *testing.T) {
 		}
 	}
 	if PathsInDir("jobs").SocketPath == PathsInDir(`C:\jobs`).SocketPath ||
-		!strings.HasPrefix(PathsInDir("jobs").SocketPath,
-			pipeNamePrefix+"-") {
+		!strings.HasPrefix(PathsInDir("jobs").SocketPath, pipeNamePrefix+"-") {
 		t.Errorf("a relative directory: %s", PathsInDir("jobs").SocketPath)
 	}
 	if _, ok := PathsOfSocket(want); ok {

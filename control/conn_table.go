@@ -105,8 +105,9 @@ func (t *connTable) evictLocked(c *serverConn) {
 }
 
 // evictWithoutAccessLocked makes room for a connection of a user without access. If another user without access has at
-// least two connections more, evictWithoutAccessLocked removes the oldest connection of the user who has most, even if
-// it has a request in progress. Otherwise it returns nil. So no user can keep the others from sending whoami.
+// least two connections more, evictWithoutAccessLocked removes the oldest connection of the user with the most
+// connections, even if it has a request in progress. Otherwise it returns nil. So no user can keep the others from
+// sending whoami.
 func (t *connTable) evictWithoutAccessLocked(uid int) (evicted *serverConn) {
 	counts := map[int]int{}
 	for c := range t.connsWithoutAccess {

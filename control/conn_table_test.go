@@ -137,8 +137,8 @@ func TestOnlyIdleConnectionsAreEvicted(t *testing.T) {
 	add(conn(), third, true)
 }
 
-// A user without access who has all connections that such users may have does not keep the others out. Each new user
-// gets the connection of the user who has most, until all have the same number. Connections in use count too.
+// One user without access may hold all connections for such users. This does not keep the others out: each new user
+// takes a connection from the user with the most, until all have the same number. Connections in use count too.
 func TestUsersWithoutAccessShareConnections(t *testing.T) {
 	limits := ConnectionLimits{MaxConnections: func() (total, perUser int) { return 100, 50 }}
 	var table connTable
@@ -174,8 +174,8 @@ func TestUsersWithoutAccessShareConnections(t *testing.T) {
 	}
 }
 
-// A user without access who has reached the limit per user does not displace another user.
-func TestUserWithoutAccessAtOwnLimitEvictsNobody(t *testing.T) {
+// If a user without access has reached the limit per user, a new connection displaces no other user.
+func TestUserWithoutAccessAtOwnLimitEvictsNoConnection(t *testing.T) {
 	var table connTable
 	add := func(uid, maxPerUser, activeRequests int) ([]*serverConn, error) {
 		c := &serverConn{peer: Peer{UID: uid, Right: RightNone}, activeRequestsChangedAt: time.Now()}

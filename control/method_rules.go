@@ -195,8 +195,7 @@ func specHasPriority(s queue.Spec) bool { return s.Priority != nil }
 func valueClassesByRule() map[string][]valueClass {
 	many := func(v reflect.Value) bool { return v.Len() > MaxJobsPerPartialBatch }
 	withPriority := func(v reflect.Value) bool {
-		return slices.ContainsFunc(v.Interface().([]queue.Spec),
-			specHasPriority)
+		return slices.ContainsFunc(v.Interface().([]queue.Spec), specHasPriority)
 	}
 	audit := func(v reflect.Value) bool { return slices.Contains(v.Interface().(TextList), string(queue.EventAudit)) }
 	auditSchema := schema{"const": string(queue.EventAudit)}

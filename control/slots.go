@@ -45,8 +45,7 @@ func NewUserLimits() *UserLimits {
 	bounds := fair.ConnBounds{MaxUserRequests: maxRequestsPerUser, MaxConnRequests: maxRequestsPerConn,
 		MaxUserListRequests: maxManyJobsRequestsPerUser,
 		MaxUserStreams:      MaxStreamsPerUser, MaxUserBytesInProgress: maxBytesInProgressPerUser,
-		UncountedBytesPerConn: uncountedBytesPerConn,
-		MaxRequestWait:        maxUserLimitWait}
+		UncountedBytesPerConn: uncountedBytesPerConn, MaxRequestWait: maxUserLimitWait}
 	return &UserLimits{
 		// When bytes of a user are freed, a request of this user may be able to build its answer; see RunStreamStep.
 		connLimiter:      fair.NewConnLimiter(bounds, slots.DispatchWaiting),

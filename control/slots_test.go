@@ -47,8 +47,7 @@ func TestReadsAreServedRoundRobin(t *testing.T) {
 		theirs, mine HeavyWorkClass
 		places       int // number of slots for reads of the class theirs
 	}{{ClassOneJobRead, ClassOneJobRead, readSlots - 1}, {ClassOneJobRead, ClassManyJobsRead, readSlots - 1},
-		{ClassManyJobsRead, ClassOneJobRead,
-			1},
+		{ClassManyJobsRead, ClassOneJobRead, 1},
 		{ClassManyJobsRead, ClassManyJobsRead, 1}, {classLargeRequest, classLargeRequest, 1},
 		{classLongRequestDecoding, classLongRequestDecoding, 1}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -143,20 +142,17 @@ func TestSlotsAreReservedForOneJobReadsAndAdmins(t *testing.T) {
 			{2, RightRead, ClassManyJobsRead, true},
 			{3, RightOperate, ClassManyJobsRead, false},
 			{1, RightSubmit, ClassOneJobRead, true}, {3, RightSubmit, ClassOneJobRead, false},
-			{0, RightAdmin, ClassOneJobRead, true}, {0,
-				RightAdmin, ClassOneJobRead, false},
+			{0, RightAdmin, ClassOneJobRead, true}, {0, RightAdmin, ClassOneJobRead, false},
 		},
 		"lists of admins": {
 			{0, RightAdmin, ClassManyJobsRead, true}, {0, RightAdmin, ClassManyJobsRead, true},
-			{9, RightAdmin, ClassManyJobsRead, true}, {0,
-				RightAdmin, ClassManyJobsRead, false},
+			{9, RightAdmin, ClassManyJobsRead, true}, {0, RightAdmin, ClassManyJobsRead, false},
 			{1, RightSubmit, ClassManyJobsRead, false}, {1, RightSubmit, ClassOneJobRead, true},
 			{0, RightAdmin, ClassOneJobRead, false},
 		},
 		"reads of one job": {
 			{1, RightSubmit, ClassOneJobRead, true}, {1, RightSubmit, ClassOneJobRead, true},
-			{2, RightSubmit, ClassOneJobRead, true}, {3,
-				RightSubmit, ClassOneJobRead, false},
+			{2, RightSubmit, ClassOneJobRead, true}, {3, RightSubmit, ClassOneJobRead, false},
 			{3, RightSubmit, ClassManyJobsRead, false}, {0, RightAdmin, ClassManyJobsRead, true},
 			{0, RightAdmin, ClassOneJobRead, false},
 		},
@@ -165,8 +161,7 @@ func TestSlotsAreReservedForOneJobReadsAndAdmins(t *testing.T) {
 			{2, RightSubmit, classLargeRequest, false}, {1, RightSubmit, ClassOneJobRead, true},
 			{1, RightSubmit, classLongRequestDecoding, true}},
 		"requests to be read": {{1, RightSubmit, classLongRequestDecoding, true},
-			{1, RightSubmit, classLongRequestDecoding, false},
-			{0, RightAdmin, classLongRequestDecoding, true},
+			{1, RightSubmit, classLongRequestDecoding, false}, {0, RightAdmin, classLongRequestDecoding, true},
 			{2, RightSubmit, classLongRequestDecoding, false}},
 		"one user's own lists": {{1, RightSubmit, ClassManyJobsRead, true}, {1, RightSubmit, ClassManyJobsRead, false},
 			{1, RightSubmit, ClassOneJobRead, true},

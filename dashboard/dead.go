@@ -133,13 +133,11 @@ func (v *visitor) listDeadJobs(ctx context.Context, causeWithCommands deathCause
 // groupDeadJobs groups dead jobs by the cause of their death. The largest group comes first.
 func groupDeadJobs(jobs []deadJob) []*deadJobGroup {
 	groups := groupDeadJobsByKey(jobs, func(c deathCause) deathCause {
-		return deathCause{Error: c.Error,
-			Command: c.Command}
+		return deathCause{Error: c.Error, Command: c.Command}
 	})
 	if len(groups) > maxShownDeathGroups {
 		groups = groupDeadJobsByKey(jobs, func(c deathCause) deathCause {
-			return deathCause{Error: c.Error,
-				Program: c.Program}
+			return deathCause{Error: c.Error, Program: c.Program}
 		})
 	}
 	slices.SortStableFunc(groups, func(a, b *deadJobGroup) int { return len(b.Jobs) - len(a.Jobs) })

@@ -118,8 +118,7 @@ func parseSelection(q url.Values, action *jobAction) (selection control.Selectio
 		return control.Selection{IDs: ids}, filter, nil
 	}
 	selection = control.Selection{Queue: filter.Queue, Submitter: filter.User, IDGlob: filter.Q,
-		WithLabels: filter.labels(),
-		States:     action.acceptedStateNames()}
+		WithLabels: filter.labels(), States: action.acceptedStateNames()}
 	if filter.State == "" {
 		return selection, filter, nil
 	}

@@ -50,8 +50,7 @@ func (s *sessionStore) addSignInLink(p control.Peer, host string) (secret string
 	defer s.mu.Unlock()
 	secret = newSecret()
 	s.signInLinksBySecretHash = addBoundedSession(s.signInLinksBySecretHash, secret,
-		session{peer: p, host: host, expiresAt: time.Now().Add(signInLinkLifetime)},
-		maxUnusedLinksPerUser)
+		session{peer: p, host: host, expiresAt: time.Now().Add(signInLinkLifetime)}, maxUnusedLinksPerUser)
 	return secret
 }
 

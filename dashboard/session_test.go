@@ -173,8 +173,7 @@ func TestTerminalOutputIsRenderedAsText(t *testing.T) {
 // The bytes and the colour changes that a page shows of one output line are limited, whatever the job prints.
 func TestShownOutputLineSizeIsLimited(t *testing.T) {
 	long := new(outputLineConverter).convertPiece(&control.OutputPiece{Stream: "stdout", Text: "\x1b[31m" +
-		strings.Repeat("x",
-			1<<20)})
+		strings.Repeat("x", 1<<20)})
 	if len(long) != 1 || long[0].memoryBytes() > maxShownLineBytes+500 ||
 		!strings.Contains(long[0].ColourRuns[len(long[0].ColourRuns)-1][0], "bytes more") {
 		t.Errorf("%d lines, the first of %d bytes", len(long), long[0].memoryBytes())

@@ -76,9 +76,7 @@ func sendLine(t *testing.T, line string, allowsBatches bool) (got errorReply, fo
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel() // otherwise the end of the input would wait for replies that no library sends
 	l := &lineReader{clientInput: bufio.NewReader(strings.NewReader(line + "\n")), clientOutput: &out,
-		firstMessageRead: true,
-		allowsBatches:    allowsBatches,
-		requestTracker:   newRequestTracker(), sessionContext: ctx}
+		firstMessageRead: true, allowsBatches: allowsBatches, requestTracker: newRequestTracker(), sessionContext: ctx}
 	raw, err := io.ReadAll(l)
 	if err == nil && out.Len() > 0 {
 		err = json.Unmarshal(out.Bytes(), &got)

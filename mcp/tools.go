@@ -84,8 +84,7 @@ var tools = []tool{
 	{name: "show", apiMethod: "show", extraParamSchemas: map[string]any{fullJobsParamName: fullParamSchema},
 		extraResultSchemas: map[string]any{"attempts_in_history": typeSchema("integer")}, handler: (*toolCall).showJob},
 	{name: "logs", apiMethod: "logs", omittedParams: []string{"all", "follow", "ends"},
-		extraResultSchemas: outputMemberSchemas,
-		handler:            (*toolCall).readJobOutput},
+		extraResultSchemas: outputMemberSchemas, handler: (*toolCall).readJobOutput},
 	{name: "wait", apiMethod: "wait", jobListMember: "ended",
 		extraParamSchemas: map[string]any{fullJobsParamName: fullParamSchema},
 		waitsForJobEnd:    true, paramBounds: map[string]any{"ids": idListBounds, "timeout": waitTimeBounds},
@@ -98,14 +97,12 @@ var tools = []tool{
 		resultAPIMethod: "show", extraResultSchemas: endedJobMemberSchemas,
 		extraParamSchemas: map[string]any{fullJobsParamName: fullParamSchema,
 			waitTimeParamName: waitTimeSchema("how long to wait for the job (default 1m, at most 1h); the job " +
-				"continues after that")},
-		handler: (*toolCall).runAndWait},
+				"continues after that")}, handler: (*toolCall).runAndWait},
 	{name: "cancel", apiMethod: "cancel", makesChanges: true, isDestructive: true,
 		paramBounds: map[string]any{"ids": idListBounds},
 		handler:     selectedJobsHandler(queueAPI.CancelJobs, func(p *control.Selection) *control.Selection { return p })},
 	{name: "retry", apiMethod: "retry", makesChanges: true, isDestructive: true, runsCommands: true,
-		paramBounds: map[string]any{"ids": idListBounds},
-		handler: selectedJobsHandler(queueAPI.RetryJobs,
+		paramBounds: map[string]any{"ids": idListBounds}, handler: selectedJobsHandler(queueAPI.RetryJobs,
 			func(p *control.RetryParams) *control.Selection { return &p.Selection })},
 }
 
@@ -407,8 +404,7 @@ func (s *toolCall) limitToOwnJobs(ctx context.Context, selection *control.Select
 	ids := selection.AllIDs()
 	if len(ids) > maxJobIDsPerCall {
 		return queue.InvalidField("ids", "too many jobs (%d); use at most %d ids, or select jobs by other parameters",
-			len(ids),
-			maxJobIDsPerCall)
+			len(ids), maxJobIDsPerCall)
 	}
 	if len(ids) > 0 || s.options.IncludeAllUsers {
 		return s.checkOwnJobs(ctx, ids...)

@@ -81,8 +81,7 @@ var (
 	withoutNULFormat = &TextFormat{Pattern: `^[^\x00]*$`, IsValid: hasNoNUL, Description: "free of NUL bytes; remove them"}
 	lockFormat       = &TextFormat{Pattern: "^@?" + keyPattern + "(:" + demandAmountPattern + ")?$", CheckText: checkLock}
 	rateLimitFormat  = &TextFormat{Pattern: "^(@" + keyPattern + "|@?" + keyPattern + "=" + demandAmountPattern +
-		"/[smhd])$",
-		CheckText: checkRateLimit}
+		"/[smhd])$", CheckText: checkRateLimit}
 	nodeSelectorFormat = &TextFormat{Pattern: "^" + keyPattern + `(=[^\x00-\x1f\x7f-\x9f]*)?$`, IsValid: validNodeSelector,
 		Description: "a node name or LABEL=VALUE; list the nodes with: queuectl node list"}
 	dependencyFormat   = &TextFormat{Pattern: "^" + keyPattern + "(:(completed|dead|ended))?$", CheckText: checkDependency}
@@ -156,8 +155,7 @@ var fieldConstraints = sync.OnceValue(func() map[string]*Constraint {
 		"id":      {TextFormat: IDFormat},
 		"command": {TextFormat: nonBlankFormat, MaxBytes: MaxCommandBytes},
 		"argv": {EntryFormat: withoutNULFormat, MaxBytes: MaxCommandBytes, NotEmpty: true, MinItems: 1,
-			MaxItems:           MaxArgsEnvBytes,
-			ErrorMessageSuffix: "; set it to the program to run"},
+			MaxItems: MaxArgsEnvBytes, ErrorMessageSuffix: "; set it to the program to run"},
 		"queue":                 {TextFormat: QueueNameFormat},
 		"priority":              between(-MaxPriority, MaxPriority, ""),
 		"max_retries":           between(0, MaxAttempts-1, ""),
@@ -173,17 +171,14 @@ var fieldConstraints = sync.OnceValue(func() map[string]*Constraint {
 		"on":                    {TextFormat: nodeSelectorFormat, MaxBytes: maxNodeKeyBytes},
 		"on_dependency_failure": oneOf(dependencyFailureNames...),
 		"resources": {NumberRange: &Range{Min: 1, Max: MaxDemandAmount}, EntryFormat: resourceAmountFormat,
-			MapNameFormat: resourceNameFormat,
-			MaxBytes:      MaxLabelBytes, MaxItems: MaxDemands},
+			MapNameFormat: resourceNameFormat, MaxBytes: MaxLabelBytes, MaxItems: MaxDemands},
 		"unique":      {TextFormat: keyFormat},
 		"on_conflict": oneOf(conflictActionNames...),
 		"env": {EntryFormat: withoutNULFormat, MapNameFormat: variableNameFormat, ReservedMapNames: queuectlVariables,
 			MaxBytes:        MaxCommandBytes,
 			MaxMapNameBytes: MaxCommandBytes, MaxItems: MaxObjectMembers},
 		"env_secret": {EntryFormat: secretReferenceFormat, MapNameFormat: variableNameFormat,
-			ReservedMapNames: queuectlVariables,
-			MaxBytes:         maxPathBytes,
-			MaxMapNameBytes:  MaxLabelBytes, MaxItems: MaxSecrets},
+			ReservedMapNames: queuectlVariables, MaxBytes: maxPathBytes, MaxMapNameBytes: MaxLabelBytes, MaxItems: MaxSecrets},
 		"user":           {TextFormat: nonBlankFormat, MaxBytes: maxAccountNameBytes},
 		"cwd":            {TextFormat: pathFormat, MaxBytes: maxPathBytes},
 		"shell":          {TextFormat: nonBlankFormat, MaxBytes: maxPathBytes},
@@ -203,8 +198,7 @@ var fieldConstraints = sync.OnceValue(func() map[string]*Constraint {
 		"on_dead":        hook,
 		"on_ended":       hook,
 		"labels": {EntryFormat: withoutNULFormat, MapNameFormat: labelNameFormat, MaxBytes: MaxLabelBytes,
-			MaxMapNameBytes: MaxLabelBytes,
-			MaxItems:        MaxLabels},
+			MaxMapNameBytes: MaxLabelBytes, MaxItems: MaxLabels},
 		"output_limit": between(0, MaxOutputLimitBytes, ""),
 	}
 })

@@ -171,8 +171,7 @@ func checkLabels(check fieldChecker, labels map[string]string) {
 		// checkMapEntry reports a name or a value that is too long by itself. This check finds pairs that are too long only
 		// together.
 		check(size <= MaxLabelBytes || max(len(k), len(v)) > MaxLabelBytes, "labels", nameAndValueTooLongMessage,
-			ClipForMessage(k),
-			size,
+			ClipForMessage(k), size,
 			MaxLabelBytes)
 	}
 }

@@ -67,8 +67,7 @@ func signalRunner(runnerDir string, sendSignal func(pid int, startTicks int64, a
 	}
 	if err := sendSignal(t.RunnerPID, t.RunnerStartTicks, owner); err != nil {
 		return fmt.Errorf("cannot end the runner in %s; check whether its process %d belongs to another account: %w",
-			runnerDir,
-			t.RunnerPID, err)
+			runnerDir, t.RunnerPID, err)
 	}
 	return nil
 }

@@ -37,8 +37,7 @@ func Example() {
 
 	// The command has ended with exit code 2. The outcome decides the next state of the job.
 	decision := queue.DecideAfterAttempt(&job, queue.AttemptOutcome{EndCause: queue.EndExited, ExitCode: 2},
-		queue.RetryPolicy{BaseSeconds: 2,
-			MaxDelay: time.Hour})
+		queue.RetryPolicy{BaseSeconds: 2, MaxDelay: time.Hour})
 	_, err = s.ReportAndClaim(ctx, store.LeaseReport{Settlements: []store.Settlement{{Lease: job.Lease(),
 		Decision: decision,
 		Attempt: queue.Attempt{StartedAt: started.StartedAt, EndedAt: s.Now(), ExitCode: 2,

@@ -69,8 +69,7 @@ func testSnapshot(accessRight control.Right) snapshot {
 		},
 		Ready: []control.Job{newJob("next", queue.Pending, nil),
 			newJob("locked", queue.Pending, func(j *control.Job) {
-				j.MainWaitReason = &control.WaitReason{Kind: "lock",
-					CauseKey: "db"}
+				j.MainWaitReason = &control.WaitReason{Kind: "lock", CauseKey: "db"}
 			})},
 		Delayed: []control.Job{newJob("again", queue.Failed, nil),
 			newJob("later", queue.Pending, func(j *control.Job) { j.RunAt = timeBeforeNow(-7 * time.Hour) })},
@@ -186,6 +185,5 @@ func (s *screenTest) sendSnapshot(change func(*snapshot)) []effect {
 // printOutput simulates output of the job that the screen follows.
 func (s *screenTest) printOutput(text string) {
 	s.sendMessages(outputUpdate{source: s.followedOutput.source,
-		pieces: []outputPiece{{stream: "stdout", time: timeBeforeNow(9 * time.Second),
-			text: text}}})
+		pieces: []outputPiece{{stream: "stdout", time: timeBeforeNow(9 * time.Second), text: text}}})
 }

@@ -314,8 +314,7 @@ func (m *model) pageView() []string {
 	}
 	lines := p.wrappedLines(m)
 	return append([]string{title}, lines[min(p.firstVisibleLine, len(lines)):min(p.firstVisibleLine+
-		m.visiblePageLineCount(),
-		len(lines))]...)
+		m.visiblePageLineCount(), len(lines))]...)
 }
 
 // maxFooterLines is the maximum number of lines of a question or message at the bottom.

@@ -152,8 +152,7 @@ func (r *scheduleRunner) runSchedule(ctx context.Context, s *store.Schedule) err
 		r.log.Error("a schedule is invalid and was paused; see: queuectl schedule show NAME",
 			"schedule", s.Name, "error", err)
 		err = r.store.PauseSchedule(ctx, store.SchedulePauseRequest{ScheduleName: s.Name, Generation: s.Generation,
-			Pause:     true,
-			PauseNote: err.Error()})
+			Pause: true, PauseNote: err.Error()})
 		return ignoreRemovedScheduleError(err)
 	}
 	plan.OwnerName, plan.MaxPendingJobs, plan.MaxPendingJobsPerUser,

@@ -64,8 +64,7 @@ func TestPlanOccurrencesRunsNewestUnlessLate(t *testing.T) {
 		{"every so often", "@every 90s", "1 12:00:00.000", "1 12:03:10.000", none, "1 12:03:00", "1 12:01:30", "1 12:04:30"},
 	} {
 		s := store.Schedule{Name: "n", CronLine: c.cron, TimeZone: "UTC", CatchUp: c.catchUp,
-			CreatedAt:        parseMarchTime("1 12:00:00.000"),
-			LastOccurrenceAt: parseMarchTime(c.last)}
+			CreatedAt: parseMarchTime("1 12:00:00.000"), LastOccurrenceAt: parseMarchTime(c.last)}
 		f, err := PlanOccurrences(&s, "", parseMarchTime(c.now))
 		if err != nil {
 			t.Fatal(err)

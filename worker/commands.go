@@ -257,17 +257,20 @@ func (p *Pool) ReadOutput(ctx context.Context, jobSeq int64, attemptNumber int, 
 	return chunk, true, nil
 }
 
-// leaseConn returns the connection to the runner of a lease, or nil if there is none. Unless mayBeMissing is set, it
-// waits up to livenessCheckTimeout for the runner of an attempt that has started. If the runner does not accept the
-// connection in this time, leaseConn returns an error that names the runner.
+// leaseConn returns the connection to the runner of a lease, or nil if no runner is connected. Unless mayBeMissing is
+// set, it waits up to livenessCheckTimeout for the runner of an attempt that has started. If the runner does not accept
+// the connection in this time, leaseConn returns an error that names the runner.
 func (p *Pool) leaseConn(ctx context.Context, h *lease, mayBeMissing bool) (*runnerConn, error) {
-	timeout := time.After(livenessCheckTimeout)
+	var timeout <-chan time.Time
 	for {
 		p.mu.Lock()
 		conn, connected := h.runnerConn, p.runners.connectedSignal
 		p.mu.Unlock()
 		if conn != nil || mayBeMissing || !h.hasStarted() {
 			return conn, nil
+		}
+		if timeout == nil {
+			timeout = time.After(livenessCheckTimeout)
 		}
 		select {
 		case <-connected:

@@ -120,8 +120,7 @@ func (l *poolLoop) spawnForSuspectLocked() {
 		if h.phase == phaseAwaitingRunner && h.job.NeedsIsolation {
 			l.isolation.isSpawningForSuspect = true
 			l.spawnRunner(runnerForSuspect, func(conn *runnerConn, err error) {
-				l.handleSuspectRunnerSpawnedLocked(h, conn,
-					err)
+				l.handleSuspectRunnerSpawnedLocked(h, conn, err)
 			})
 			return
 		}

@@ -56,8 +56,7 @@ func (p *Pool) SetJobPaused(ctx context.Context, jobSeq int64, paused bool, requ
 	err := store.ErrJobLeased
 	for errors.Is(err, store.ErrJobLeased) {
 		if err = p.store.RecordJobPause(ctx, store.JobPauseRequest{Lease: h.job.Lease(), Paused: paused,
-			RequesterUID: requesterUID}); errors.Is(err,
-			store.ErrJobLeased) {
+			RequesterUID: requesterUID}); errors.Is(err, store.ErrJobLeased) {
 			sleepOrDone(ctx, time.Millisecond)
 		}
 	}

@@ -49,8 +49,7 @@ func (p queueProgram) buildCommand(fillsQueue bool, url, nodeNameOrJobCount stri
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), "GOGC=400", // the service also runs with this value of GOGC
 		roleEnvVariable+"="+role, urlEnvVariable+"="+url, nodeNameEnvVariable+"="+nodeNameOrJobCount, claimSizeEnvVariable+
-			"="+
-			strconv.Itoa(jobsPerClaim))
+			"="+strconv.Itoa(jobsPerClaim))
 	cmd.Stderr = os.Stderr
 	return cmd
 }

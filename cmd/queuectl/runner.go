@@ -56,8 +56,7 @@ func runnerVerb(a *cli.App) *cobra.Command {
 	f := cmd.Flags()
 	f.BoolVar(&r.isIsolated, "alone", false, "run a single job, then exit")
 	f.BoolVar(&r.readRequestFromStdin, "accepted", false,
-		"read one request of the service from standard input, a socket, and "+
-			"start the runner that it asks for")
+		"read one request of the service from standard input, a socket, and start the runner that it asks for")
 	f.BoolVar(&r.cgroupDelegated, "delegated", false,
 		"create control groups for jobs below the control group of this process")
 	f.StringVar(&r.policyFile, "policy", config.RootRunnerPolicyFile,

@@ -90,8 +90,7 @@ func (a *app) requestDiagnosis(ctx context.Context, verifyDatabase bool) (contro
 	found, err := c.RunDoctor(ctx, control.DoctorParams{VerifyDatabase: verifyDatabase},
 		func(p control.DoctorProgress) error {
 			a.DrawProgressBar(term.ProgressBar{Current: p.CheckedBytes, Total: p.TotalBytes, StartedAt: began,
-				TextAfterNumbers: "copying",
-				ValuesAreBytes:   true})
+				TextAfterNumbers: "copying", ValuesAreBytes: true})
 			return nil
 		})
 	if err != nil {

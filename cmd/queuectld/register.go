@@ -448,8 +448,7 @@ func (a *app) warnIfStopIsSlow(ctx context.Context, socketPath string, keepJobsR
 // service can start. Unless keepJobsRunning is true, stopServiceAndWait also waits for the service's runners. It
 // returns an error if the runners do not end.
 func (a *app) stopServiceAndWait(ctx context.Context, c *control.Client,
-	keepJobsRunning bool) (control.ServiceStopResult,
-	error) {
+	keepJobsRunning bool) (control.ServiceStopResult, error) {
 	got, err := c.ServiceStop(ctx, control.ServiceStopParams{KeepJobs: keepJobsRunning})
 	if err != nil {
 		return got, err

@@ -51,8 +51,7 @@ func serveVerb(a *app) *cobra.Command {
 					keepJobs, inBackground, systemd.Unit(systemdUnit), externalRunners
 				o.OnConcurrencyLimit = newGOMAXPROCSTuner().raiseProcs
 				started := osservice.ServiceProcess{ServiceKind: o.Paths.ServiceKind(), StartedOnDemand: inBackground,
-					SystemdUnit: systemdUnit,
-					ParentPID:   os.Getppid()}
+					SystemdUnit: systemdUnit, ParentPID: os.Getppid()}
 				o.StartAtBootAdvice = func() string { return osservice.BootAdvice(started) }
 				if inBackground {
 					o.InheritedRestrictions = cleanstart.DescribeInheritedAttributes()

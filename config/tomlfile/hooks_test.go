@@ -41,8 +41,7 @@ secret_file = "/s"
 	}
 	ops, all := want["ops"], want["all"]
 	if !ops.WantsEvent(queue.HookDead, "bulk") || ops.WantsEvent(queue.HookDead, "default") ||
-		ops.WantsEvent(queue.HookEnded,
-			"bulk") ||
+		ops.WantsEvent(queue.HookEnded, "bulk") ||
 		!all.WantsEvent(queue.HookEnded, "any") {
 		t.Error("a webhook wants other moments than it names")
 	}

@@ -44,8 +44,7 @@ func (g *grantRecorder) String() string {
 // startRequestsInOrder starts the named requests, one after another. The digit in a name is the number of the user.
 // Each request frees its room a second after it got the room.
 func startRequestsInOrder(t *testing.T, l *Limiter, granted *grantRecorder, wg *sync.WaitGroup,
-	requestByName map[string]Request,
-	requestNames ...string) {
+	requestByName map[string]Request, requestNames ...string) {
 	for _, name := range requestNames {
 		wg.Go(func() {
 			r := requestByName[name]

@@ -116,8 +116,7 @@ func (a *App) enqueueOneJob(ctx context.Context, s *queue.Spec, noCwd bool, idem
 	}
 	return a.WithStartedService(ctx, func(c *control.Client) error {
 		got, err := c.Enqueue(ctx, control.EnqueueParams{JobSpec: *s, IdempotencyKey: idempotencyKey,
-			RequireEnforceableLimits: a.RequireEnforcedLimits,
-			RunBeforeOwnJobs:         a.startBeforeOwnJobs})
+			RequireEnforceableLimits: a.RequireEnforcedLimits, RunBeforeOwnJobs: a.startBeforeOwnJobs})
 		if err != nil {
 			return err
 		}

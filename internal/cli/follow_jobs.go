@@ -109,8 +109,7 @@ func (f *Follower) showProgress(ctx context.Context, jobs FollowedJobs) {
 	}
 	if p := jobs.Progress(); p != nil {
 		p.TextAfterNumbers = present.JoinNonEmptyTexts(p.TextAfterNumbers,
-			f.retryTracker.describeRetries(ctx, f.Client, p.RetryingJobCount,
-				p.IsRetrying))
+			f.retryTracker.describeRetries(ctx, f.Client, p.RetryingJobCount, p.IsRetrying))
 		p.MinTimeLeft = f.retryTracker.timeUntilFirstRetry()
 		f.App.DrawProgressBar(p.ProgressBar)
 	}

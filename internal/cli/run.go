@@ -306,8 +306,7 @@ func (a *App) followJob(ctx context.Context, c *control.Client, f *followedJob, 
 	waits := time.AfterFunc(waitReasonDelay, func() { a.printWaitReason(ctx, c, id) })
 	defer waits.Stop()
 	err := printOutput(ctx, c, control.LogsParams{ID: control.JobID(id), Follow: true,
-		FollowFromFirstAttempt: !f.mayHaveStarted,
-		ReportAttemptEnds:      true},
+		FollowFromFirstAttempt: !f.mayHaveStarted, ReportAttemptEnds: true},
 		func(attempt int) error {
 			waits.Stop() // printAttemptEnd prints why the job waits for its next attempt
 			return a.printAttemptEnd(ctx, c, id, attempt)

@@ -157,8 +157,7 @@ func (a *App) showAttemptHistory(j *control.JobDetail) error {
 			h.Worker, node, present.AttemptRemarks(&h, j.Spec["allow_background"] == true)})
 	}
 	return a.PrintTable(present.DropUninformativeColumns([]string{"ATTEMPT", "STARTED" + termtext.HeadingZonePlaceholder,
-		"RAN",
-		"EXIT",
+		"RAN", "EXIT",
 		"WORKER",
 		"NODE", "ERROR"}, table))
 }
@@ -178,8 +177,7 @@ func whyVerb(a *App) *cobra.Command {
 		ValidArgsFunction: a.CompleteJobIDs("waiting"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return ReadAndPrint(cmd.Context(), a, (*control.Client).ExplainWaiting,
-				control.ExplainWaitingParams{ID: control.JobID(args[0])},
-				a.printWaitingExplanation)
+				control.ExplainWaitingParams{ID: control.JobID(args[0])}, a.printWaitingExplanation)
 		},
 	}
 	a.NoteRequestedObjects(cmd, "job")

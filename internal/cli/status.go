@@ -330,8 +330,7 @@ func (p *screenPrinter) sections() []screenSection {
 	for i := range s.Done {
 		j := &s.Done[i]
 		done.rows = append(done.rows, []string{present.JobIDWithStateSign(j),
-			present.DashIfEmpty(present.DurationText(j.RunTimeMS)),
-			p.screenFormatter.AgoText(j.FinishedAt),
+			present.DashIfEmpty(present.DurationText(j.RunTimeMS)), p.screenFormatter.AgoText(j.FinishedAt),
 			present.JobTitle(j)})
 	}
 	running.headings, running.rows = present.DropUninformativeColumns(running.headings, running.rows)

@@ -246,8 +246,7 @@ func (s *terminalSession) attachToAttempt(ctx context.Context, attempt int, wait
 	error) {
 	rows, cols := s.terminalSize()
 	return s.client.AttachTerminal(ctx, control.AttachParams{ID: control.JobID(s.job.id), Attempt: attempt,
-		WaitForStart: waitForStart,
-		TerminalRows: rows, TerminalCols: cols})
+		WaitForStart: waitForStart, TerminalRows: rows, TerminalCols: cols})
 }
 
 // redrawResizeDuration is how long makeProgramRedraw gives the job's terminal another size before it restores the

@@ -94,8 +94,7 @@ func TestJobTextCannotFakeOutputLines(t *testing.T) {
 	detail := control.JobDetail{Job: j, StdoutTail: evil, StderrTail: fake + evil,
 		History: []control.Attempt{{Attempt: 1, Worker: evil, Error: &evil}}}
 	event := control.Event{Kind: "audit", AuditCommand: evil, CommandTarget: evil, User: evil, Reason: evil,
-		SettingValue: evil, Setting: evil,
-		JobID: evil}
+		SettingValue: evil, Setting: evil, JobID: evil}
 	for name, print := range map[string]func(*App) error{
 		"show": func(a *App) error { return a.showJob(&detail) },
 		"list": func(a *App) error {

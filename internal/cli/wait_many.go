@@ -228,8 +228,7 @@ func (w *jobsWaiter) Progress() *JobsProgress {
 		return nil
 	}
 	return &JobsProgress{term.ProgressBar{Current: int64(w.endedCount), Total: int64(len(w.jobs)),
-		CurrentAtStart:   int64(w.initiallyEndedCount),
-		StartedAt:        w.startedAt,
+		CurrentAtStart: int64(w.initiallyEndedCount), StartedAt: w.startedAt,
 		TextAfterNumbers: present.CountWithLabel(int64(w.failedCount), "failed")}, int64(len(w.retryingSeqs)),
 		func(seq int64) bool { return w.retryingSeqs[seq] }}
 }

@@ -98,8 +98,7 @@ type journalOutput struct {
 func NewJournalHandler(w io.Writer, o *slog.HandlerOptions) slog.Handler {
 	out := &journalOutput{fallbackWriter: w}
 	return &journalHandler{textHandler: NewUntimedHandler(&out.messageBuffer, o.Level), sharedOutput: out,
-		recordFields: map[string]string{},
-		fieldPrefix:  "QUEUECTL_"}
+		recordFields: map[string]string{}, fieldPrefix: "QUEUECTL_"}
 }
 
 // NewUntimedHandler returns a handler that writes records as text without their time and level. It is for a log that
@@ -182,6 +181,5 @@ func (j *journalHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 // WithGroup returns a handler that puts later attributes into a group.
 func (j *journalHandler) WithGroup(name string) slog.Handler {
 	return &journalHandler{j.textHandler.WithGroup(name), j.sharedOutput, j.recordFields, j.fieldPrefix +
-		strings.ToUpper(name) +
-		"_"}
+		strings.ToUpper(name) + "_"}
 }

@@ -71,12 +71,10 @@ func JobColumns() []JobColumn {
 		}},
 		{"reason", "REASON", func(j *control.Job) Cell { return textOrDashCell(endOrWaitReason(j)) }},
 		{"priority", "PRIORITY", func(j *control.Job) Cell {
-			return cellSortedByNumber(PriorityWithBonusText(j),
-				j.EffectivePriority)
+			return cellSortedByNumber(PriorityWithBonusText(j), j.EffectivePriority)
 		}},
 		{"attempts", "ATTEMPTS", func(j *control.Job) Cell {
-			return cellSortedByNumber(AttemptsText(j),
-				UsedAttemptCount(j))
+			return cellSortedByNumber(AttemptsText(j), UsedAttemptCount(j))
 		}},
 		{"created", "CREATED" + termtext.HeadingZonePlaceholder, func(j *control.Job) Cell { return timeCell(j.CreatedAt) }},
 		{"updated", "UPDATED" + termtext.HeadingZonePlaceholder, func(j *control.Job) Cell { return timeCell(j.UpdatedAt) }},

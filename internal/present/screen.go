@@ -139,7 +139,7 @@ func StatusLineFacts(st *control.Status, formatJobCount func(int64) string) []st
 	if n := st.Jobs[queue.Held.String()]; n > 0 {
 		facts = append(facts, formatJobCount(n)+" held")
 	}
-	if n := len(st.PausedQueues); n > 0 {
+	if len(st.PausedQueues) > 0 {
 		facts = append(facts, PausedQueuesText(st))
 	}
 	return facts

@@ -15,8 +15,7 @@ func StatsHeadings(firstHeading string) []string {
 // StatsRow formats one row of statistics.
 func StatsRow(rowName string, statistics *control.AttemptStatistics) []string {
 	row := []string{rowName, fmt.Sprint(statistics.Started), fmt.Sprint(statistics.Completed),
-		fmt.Sprint(statistics.Failed), fmt.Sprint(statistics.Dead),
-		DashIfEmpty(PercentageText(statistics.FailureRate))}
+		fmt.Sprint(statistics.Failed), fmt.Sprint(statistics.Dead), DashIfEmpty(PercentageText(statistics.FailureRate))}
 	for _, ms := range []*int64{statistics.WaitTimes.P50MS, statistics.WaitTimes.P95MS, statistics.RunTimes.P50MS,
 		statistics.RunTimes.P95MS} {
 		row = append(row, DashIfEmpty(DurationText(ms)))

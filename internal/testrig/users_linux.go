@@ -111,7 +111,7 @@ func ConnectAs(stateDir string, person Person) (c net.Conn, err error) {
 	wg.Go(func() {
 		// Never unlock the thread, so that it ends with this goroutine.
 		runtime.LockOSThread()
-		// Append one element, which is not passed to the kernel. With it, groups[0] exists even if the person has no groups.
+		// Append one element, which is not passed to the kernel. So groups[0] exists even if the user has no groups.
 		id, groups := uintptr(person.Uid), append(slices.Clone(person.Groups), 0)
 		for _, call := range [][4]uintptr{ // change the ids of this thread only
 			{unix.SYS_SETGROUPS, uintptr(len(person.Groups)), uintptr(unsafe.Pointer(&groups[0])), 0},

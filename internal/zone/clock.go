@@ -33,7 +33,7 @@ func TimeOfWallClock(wallClock time.Time, location *time.Location) time.Time {
 // ConstantOffsetPeriod returns the start and the end of the period around t in which the zone's offset from UTC does
 // not change. A zero start or end means that the period is not limited on that side. The end is always after t.
 // t.ZoneBounds does not guarantee this: for a zone with a POSIX rule, it assumes that every year has 365 days. So on
-// the last day of a leap year, it returns an end before t.
+// the last day of a leap year, the end that it returns is before t.
 func ConstantOffsetPeriod(t time.Time) (start, end time.Time) {
 	start, end = t.ZoneBounds()
 	if !end.IsZero() && !end.After(t) {

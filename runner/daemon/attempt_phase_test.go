@@ -66,8 +66,7 @@ func newTestServer(t *testing.T) *server {
 // addRunningAttempt adds an attempt that runs in slot 1.
 func addRunningAttempt(s *server, l wire.Lease) *attempt {
 	a := &attempt{startFrame: &wire.Start{Lease: l}, outputLog: output.NewLog(1<<20, nil), phase: attemptRunning,
-		tableSlot: 1,
-		pid:       7}
+		tableSlot: 1, pid: 7}
 	s.attempts[l] = a
 	s.tableSlots.useCountBySlot[1]++
 	s.workers.busyWorkerCount++
@@ -129,8 +128,7 @@ func TestLastResultEndsClosingRunner(t *testing.T) {
 	if s.lifetime.phase != runnerEnded || a.phase != attemptJournaled || s.tableSlots.useCountBySlot[1] != 0 ||
 		s.workers.busyWorkerCount != 0 {
 		t.Errorf("got phase %d, attempt phase %d, %d reasons, %d busy", s.lifetime.phase, a.phase,
-			s.tableSlots.useCountBySlot[1],
-			s.workers.busyWorkerCount)
+			s.tableSlots.useCountBySlot[1], s.workers.busyWorkerCount)
 	}
 	s.mu.Lock()
 	s.startClosingLocked() // closing a second time must not close the channel again

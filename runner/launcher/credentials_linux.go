@@ -25,8 +25,7 @@ const (
 // root. preloadedCredentials contains the credentials that any other runner read before it switched from root to its
 // account.
 func ReadAllowedCredential(a *Accounts, preloadedCredentials map[string][]byte, credentialName string,
-	uid int64) ([]byte,
-	error) {
+	uid int64) ([]byte, error) {
 	if a == nil {
 		if value, ok := preloadedCredentials[credentialName]; ok {
 			return value, nil

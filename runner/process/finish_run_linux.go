@@ -72,8 +72,7 @@ func (r *run) reapMainProcess() (usage unix.Rusage, ok bool) {
 		switch {
 		case err != nil:
 			r.result.ExitStatusUnknown, r.result.Error = true,
-				fmt.Sprintf("the job's exit status is unknown, because waiting for "+
-					"its process failed: %v", err)
+				fmt.Sprintf("the job's exit status is unknown, because waiting for its process failed: %v", err)
 		case ok && !executed:
 			r.recordLimiterFailure(status)
 		case ok && notExecuted:

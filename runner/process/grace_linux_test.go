@@ -40,8 +40,7 @@ func testLeftoverProcessesGetGracePeriod(t *testing.T, groups *Cgroups) {
 	}{
 		{"a child", child + "; echo after", nil, true, Result{KillCause: 4, Signal: 15, ExitCode: -1}},
 		{"a grandchild", "sh -c \"sh -c '" + strings.ReplaceAll(slowCleanupScript, `"`, `\"`) + "'; echo after\"; echo after",
-			nil,
-			true, Result{KillCause: 4, Signal: 15, ExitCode: -1}},
+			nil, true, Result{KillCause: 4, Signal: 15, ExitCode: -1}},
 		{"of a main process that exits", "trap 'exit 3' TERM; " + child + " & wait", nil, true,
 			Result{KillCause: 4, ExitCode: 3}},
 		{"in another session", "setsid " + child + " & wait", nil, true, Result{KillCause: 4, Signal: 15, ExitCode: -1}},

@@ -222,8 +222,7 @@ func (t *processTree) setNice(nice int) error {
 // setJobObjectLimits applies t.limits to the job object.
 func (t *processTree) setJobObjectLimits() error {
 	return t.systemCalls.setJobInfo(t.jobHandle, windows.JobObjectExtendedLimitInformation,
-		unsafe.Pointer(&t.jobObjectLimits),
-		unsafe.Sizeof(t.jobObjectLimits))
+		unsafe.Pointer(&t.jobObjectLimits), unsafe.Sizeof(t.jobObjectLimits))
 }
 
 // watchMemoryLimit makes the kernel send a message when the memory limit is reached.

@@ -32,8 +32,7 @@ var globalOrphanTable = newOrphanTable()
 
 func newOrphanTable() *orphanTable {
 	o := &orphanTable{mainProcesses: map[int]bool{}, backgroundStartTicksByPID: map[int]int64{},
-		ignoredOrphanPIDs:    map[int]bool{},
-		activeForkStartTimes: map[int]time.Time{}}
+		ignoredOrphanPIDs: map[int]bool{}, activeForkStartTimes: map[int]time.Time{}}
 	o.forksChanged.L = &o.mu
 	return o
 }

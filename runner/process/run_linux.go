@@ -201,8 +201,7 @@ func (w *Worker) clearWakeEvent() {
 // newRun prepares a run.
 func (w *Worker) newRun(c *Command, result *Result) *run {
 	r := &run{runState: runState{worker: w, command: c, result: result}, outputPipes: [2]int{-1, -1},
-		pipeWriteEnds: [2]int{-1, -1},
-		pidfd:         -1}
+		pipeWriteEnds: [2]int{-1, -1}, pidfd: -1}
 	r.runLock.Lock()
 	return r
 }

@@ -39,8 +39,7 @@ func mayBeShellScript(fileHead []byte) bool {
 // needsShell reports whether /bin/sh must run the program, which the kernel cannot execute. If the file
 // cannot be read, needsShell returns true, so that the shell reports the error.
 func (r *run) needsShell() bool {
-	head, err := runas.LookUpAs(r.command.RunAs, func() ([]byte,
-		error) {
+	head, err := runas.LookUpAs(r.command.RunAs, func() ([]byte, error) {
 		return readFileHead(r.resolvePath(r.programPath))
 	}, nil)
 	return err != nil || mayBeShellScript(head)

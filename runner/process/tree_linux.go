@@ -204,8 +204,7 @@ func EndProcessTrees(deadRunner DeadRunner, timeout time.Duration) (survivors, s
 		}, 0)
 		if deadRunner.OwnerUID != nil {
 			remaining = slices.DeleteFunc(remaining, func(p procfs.Process) bool {
-				return !IsOwnedBy(*deadRunner.OwnerUID,
-					p.PID)
+				return !IsOwnedBy(*deadRunner.OwnerUID, p.PID)
 			})
 		}
 		if first {

@@ -175,8 +175,7 @@ func testBackgroundTrees(t *testing.T, groups *Cgroups) {
 	own := trees()
 	if os.Geteuid() == 0 {
 		if r := run(func(c *Command) {
-			c.RunAs = &runas.Identity{UID: 2, GID: 2,
-				Groups: []uint32{2}}
+			c.RunAs = &runas.Identity{UID: 2, GID: 2, Groups: []uint32{2}}
 		}); !r.HasBackgroundProcesses {
 			t.Errorf("another account's: %+v, want it spared", r)
 		}

@@ -64,8 +64,7 @@ func (t *MappedRunningTable) ReserveSlots(slotCount int) (int, error) {
 	for t.reservedDiskBytes < int64(slotCount+1)*tableSlotBytes {
 		if _, err := t.file.WriteAt(page, t.reservedDiskBytes); err != nil {
 			return int(t.reservedDiskBytes/tableSlotBytes) - 1,
-				fmt.Errorf("cannot reserve disk space for the runner's list of running "+
-					"jobs: %w", err)
+				fmt.Errorf("cannot reserve disk space for the runner's list of running jobs: %w", err)
 		}
 		t.reservedDiskBytes += int64(len(page))
 	}

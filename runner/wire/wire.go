@@ -63,7 +63,7 @@ type FrameWithID interface{ ID() *RequestID }
 // Frames that the service sends.
 type (
 	// Hello is the first frame of a connection. Epoch is the number of this start of the service: each start has a higher
-	// number. After a Hello, the runner rejects frames from connections with a lower epoch. If Epoch is NoEpoch, the
+	// number. After a Hello, the runner rejects frames from connections with a lower epoch. If Epoch equals NoEpoch, the
 	// runner only sends the HelloReply.
 	Hello struct {
 		ProtocolVersion int64

@@ -230,8 +230,6 @@ func (g *Guard) CheckMayActOnObject(p *control.Peer, method, objectKind string, 
 			method, objectKind, j.ID), control.RightAdmin)
 	case p.Right.Covers(needs):
 		return nil
-	}
-	switch {
 	case notOwner == nil:
 		return g.Rights.MissingRightError(p, method, needs)
 	case errors.Is(notOwner, errOwnerUnknown):
@@ -310,7 +308,7 @@ func OwnJobsFilterUID(p *control.Peer, method string) *int {
 // docs/decisions/0074.
 func (g *Guard) RecordAudit(ctx context.Context, verb, target string, j *queue.Job) error {
 	p := control.PeerFrom(ctx)
-	a := store.AuditRecord{UID: p.UID, UserName: g.Owners.UserNameOrEmpty(p.UID), PID: p.PID, Verb: verb, Target: target}
+	a := store.AuditRecord{UID: p.UID, UserName: g.Owners.PresentUserName(p.UID), PID: p.PID, Verb: verb, Target: target}
 	if j != nil {
 		a.JobSeq, a.JobID = j.Seq, j.ID
 	}

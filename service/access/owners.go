@@ -466,6 +466,18 @@ func (o *Owners) CachedUserName(uid int) string {
 	return cmp.Or(o.storedOwnerName(uid), fmt.Sprint(uid))
 }
 
+// PresentUserName returns the name of the account that has a uid now, or "" if it is unknown. Unlike UserName, it never
+// returns the name of a former account.
+func (o *Owners) PresentUserName(uid int) string {
+	if name, ok := o.AdmittedPeerNameByUID.Load(uid); ok {
+		return name.(string)
+	}
+	if name := o.userDirectory.UserName(uid); name != strconv.Itoa(uid) {
+		return name
+	}
+	return ""
+}
+
 // UserNameOrEmpty returns the name of a uid, or "" if it is unknown.
 func (o *Owners) UserNameOrEmpty(uid int) string {
 	if name := o.UserName(uid); name != strconv.Itoa(uid) {

@@ -37,8 +37,7 @@ func TestHiddenJobPartsAppearInNoField(t *testing.T) {
 			Labels: map[string]string{"k": "v"}}}
 	detail := func(j queue.Job) control.JobDetail {
 		return control.JobDetail{Job: control.NewJobView(&j, control.JobViewContext{RunAsUser: "me"}),
-			StdoutTail: canary, StderrTail: canary,
-			Spec: queue.SpecOfJob(&j).GivenFields(),
+			StdoutTail: canary, StderrTail: canary, Spec: queue.SpecOfJob(&j).GivenFields(),
 			History: []control.Attempt{control.NewAttemptView(&queue.Attempt{Number: 1, ExitCode: 127,
 				Error: "cannot start " + canary})}}
 	}

@@ -132,8 +132,7 @@ func (l *NodeList) FindNodeByName(ctx context.Context, name, singleNodeCommand s
 // settings.
 func (l *NodeList) thisNodeRecord() store.Node {
 	n := store.Node{Name: l.NodeName, Labels: l.Settings.CurrentConfig().NodeLabelsByName(),
-		ResourceUnits:      map[string]int{},
-		UIDsWithoutAccount: l.Owners.UIDsWithoutAccount()}
+		ResourceUnits: map[string]int{}, UIDsWithoutAccount: l.Owners.UIDsWithoutAccount()}
 	for name, r := range l.Settings.CurrentConfig().ResourcesByName() {
 		n.ResourceUnits[name] = len(r.UnitIDs)
 	}

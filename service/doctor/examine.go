@@ -48,11 +48,9 @@ func (x *Examiner) RunDoctor(ctx context.Context, p control.DoctorParams,
 	}
 	findings = slices.Concat(findings, ExaminePathPermissions(x.Paths, mode), x.ExamineAccessSettings(),
 		ExamineDatabaseURLFile(x.Settings.CurrentConfig().StoreFile), x.ExamineFormerOwners(ctx), x.examineUserQuotas(),
-		x.examinePausedQueues(),
-		x.examineChangedPrograms(),
+		x.examinePausedQueues(), x.examineChangedPrograms(),
 		x.examineRunners(), x.examineLauncher(), x.examineLimitEnforcement(ctx),
-		examineResourceLimits(x.Settings.CurrentConfig()),
-		x.examineInheritedRestrictions(), x.ExamineStartAtBoot())
+		examineResourceLimits(x.Settings.CurrentConfig()), x.examineInheritedRestrictions(), x.ExamineStartAtBoot())
 	if problems, failing := x.FindQueueProblems(ctx); len(problems) > 0 {
 		level := store.LevelWarning
 		if failing {

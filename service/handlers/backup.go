@@ -24,8 +24,7 @@ func (h *API) StreamBackup(ctx context.Context, _ control.NoParams,
 		return control.BackupSummary{}, doctor.ErrStoreHasNoFiles
 	}
 	var lastReport time.Time
-	made, err := h.StoreMaintainer.Backup(ctx, func(ref string) (io.ReadCloser,
-		error) {
+	made, err := h.StoreMaintainer.Backup(ctx, func(ref string) (io.ReadCloser, error) {
 		return h.OutputFiles.OpenOutputFile(ref)
 	},
 		func(done, total int64) error {

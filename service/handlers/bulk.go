@@ -130,8 +130,8 @@ func (b *bulkOperation) jobOfRef(r store.JobRef) (queue.Job, error) {
 }
 
 // startChange applies the verb to the job with this index. If the user's limit of goroutines allows one more, it does
-// so in a new goroutine. readErr is the reason why the job could not be read. If it is not nil, it is the result for
-// this job.
+// so in a new goroutine. readErr is the reason why the job could not be read; it is then the
+// result for this job.
 func (b *bulkOperation) startChange(jobIndex int, j *queue.Job, readErr error) {
 	if b.ctx.Err() != nil {
 		return // awaitResults returns the error of ctx

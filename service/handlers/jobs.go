@@ -20,8 +20,7 @@ import (
 // Enqueue implements control.API.
 func (h *API) Enqueue(ctx context.Context, p control.EnqueueParams) (control.EnqueueResult, error) {
 	request := enqueueRequest{specs: []queue.Spec{p.JobSpec}, idempotencyKey: p.IdempotencyKey,
-		requireLimits: p.RequireEnforceableLimits,
-		runNext:       p.RunBeforeOwnJobs}
+		requireLimits: p.RequireEnforceableLimits, runNext: p.RunBeforeOwnJobs}
 	receipt, notes, err := h.enqueue(ctx, request, h.Store.Enqueue)
 	if err != nil {
 		return control.EnqueueResult{}, err
@@ -278,8 +277,7 @@ const batchLabelName = "batch"
 // parseListFilter converts the parameters of a list request to a filter of the store.
 func (h *API) parseListFilter(peer *control.Peer, p control.ListParams) (store.Filter, error) {
 	f := store.Filter{Labels: p.WithLabels, Queue: p.Queue, Since: queue.UnixMillis(p.EndedOrEnqueuedSince),
-		Until:  queue.UnixMillis(p.EndedOrEnqueuedBefore),
-		IDGlob: p.IDGlob, Limit: p.PageSize}
+		Until: queue.UnixMillis(p.EndedOrEnqueuedBefore), IDGlob: p.IDGlob, Limit: p.PageSize}
 	if p.PageSize == 0 {
 		f.Limit = store.MaxPageRows
 	}

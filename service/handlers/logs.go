@@ -346,8 +346,7 @@ func (h *API) readStoredOutput(ctx context.Context, jobSeq int64, attemptNumber,
 			class = control.ClassOneJobRead
 		}
 		last := chunksFromDecoder(func(each func(output.Chunk) error) error {
-			return output.DecodeTail(f, size, tailBytes,
-				each)
+			return output.DecodeTail(f, size, tailBytes, each)
 		})
 		err = h.forEachChunkSharingSlots(ctx, class, last, sendRest)
 		if !errors.Is(err, output.ErrOutputDamaged) {

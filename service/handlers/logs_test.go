@@ -331,8 +331,7 @@ func TestTruncatedOutputFileIsReported(t *testing.T) {
 func TestBytesAppendedToOutputFileAreIgnored(t *testing.T) {
 	s := newSQLiteTestAPI(t)
 	s.writeOutputFile(t, "1-1", func(write func(output.Chunk)) {
-		write(output.Chunk{ReadTimeMillis: 1,
-			Data: []byte("all of it")})
+		write(output.Chunk{ReadTimeMillis: 1, Data: []byte("all of it")})
 	})
 	size := int64(len(s.readOutputFile(t, "1-1")))
 	s.enqueueJobs(t, draftWithID("a"))

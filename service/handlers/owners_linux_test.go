@@ -416,8 +416,7 @@ func TestJobsOfReusedUIDDoNotStart(t *testing.T) {
 		}
 	}
 	s.Owners.NameLookupByUID[existingUID] = &access.NameLookup{Done: closedChannel(),
-		AccountName: "who was bob a moment ago",
-		DoneAt:      time.Now()}
+		AccountName: "who was bob a moment ago", DoneAt: time.Now()}
 	if err := s.Owners.CheckJobAccountsUnchanged(&queue.Job{UID: existingUID,
 		Execution: queue.Execution{RunAsUser: "bob"}}); err != nil {
 		t.Errorf("by a name that has just changed: %v", err)

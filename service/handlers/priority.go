@@ -88,8 +88,7 @@ type runNextBatch struct {
 // number of jobs in this request, to the remembered number of jobs. isKnown is false if nothing is remembered about the
 // batch.
 func (n *runNextBatches) recordBatchRequest(key batchKey, now queue.UnixMillis,
-	jobCount int) (earlierRequests runNextBatch,
-	isKnown bool) {
+	jobCount int) (earlierRequests runNextBatch, isKnown bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	earlierRequests, isKnown = n.byBatch[key]

@@ -22,6 +22,5 @@ func (h *API) ReloadSettingsFile(ctx context.Context, _ control.NoParams) (contr
 		return control.ReloadResult{}, err
 	}
 	return control.ReloadResult{OverriddenSettings: append([]string{},
-		h.Settings.CurrentConfig().OverriddenSettings(config.FromFile)...),
-		PendingChangesNote: pending}, nil
+		h.Settings.CurrentConfig().OverriddenSettings(config.FromFile)...), PendingChangesNote: pending}, nil
 }

@@ -35,8 +35,7 @@ func newLargestJob(id string) queue.Job {
 	j.Error, j.Reason = sixfoldJSONText(queue.MaxErrorBytes), queue.ReasonNotRunnable
 	j.Execution = queue.Execution{
 		Argv: []string{sixfoldJSONText(queue.MaxCommandBytes), sixfoldJSONText(queue.MaxCommandBytes),
-			sixfoldJSONText(queue.MaxCommandBytes),
-			sixfoldJSONText(queue.MaxCommandBytes)},
+			sixfoldJSONText(queue.MaxCommandBytes), sixfoldJSONText(queue.MaxCommandBytes)},
 		Stdin: sixfoldJSONText(queue.MaxStdinBytes), Cwd: sixfoldJSONText(4096), RunAsUser: sixfoldJSONText(256),
 		Shell:            sixfoldJSONText(4096),
 		OutputLimitBytes: queue.MaxOutputLimitBytes, RunAsUID: new(61377),
@@ -70,9 +69,8 @@ func (s *testAPI) putLargestSchedules(t *testing.T, ctx context.Context, jobs ..
 			}
 			for range maxShownPastOccurrences {
 				f := store.OccurrenceRequest{ScheduleName: sched.Name, Generation: sched.Generation,
-					OccurrencesToRun: []queue.UnixMillis{1},
-					MaxPendingJobs:   1,
-					CandidateJobID:   func(queue.UnixMillis, int) string { return strings.Repeat("x", 128) }}
+					OccurrencesToRun: []queue.UnixMillis{1}, MaxPendingJobs: 1,
+					CandidateJobID: func(queue.UnixMillis, int) string { return strings.Repeat("x", 128) }}
 				if _, err := s.Store.RunOccurrences(ctx, f); err != nil {
 					t.Fatal(err)
 				}
@@ -163,8 +161,7 @@ func TestRepliesFitInOneProtocolLine(t *testing.T) {
 		for _, j := range []queue.Job{largestJob, env} {
 			all = append(all, s.newScheduleView(&store.Schedule{Name: sixfoldJSONText(store.MaxScheduleNameBytes),
 				CronLine: sixfoldJSONText(1024), TimeZone: sixfoldJSONText(256),
-				PauseOrDamageNote: sixfoldJSONText(queue.MaxErrorBytes),
-				JobDraft:          j}))
+				PauseOrDamageNote: sixfoldJSONText(queue.MaxErrorBytes), JobDraft: j}))
 		}
 		return all
 	}
@@ -345,15 +342,13 @@ func TestRepliesFitInOneProtocolLine(t *testing.T) {
 		},
 		"backup": func() []any {
 			return []any{control.BackupPiece{Content: make([]byte, maxBackupPieceBytes), CopiedBytes: 1 << 62,
-				TotalBytes: 1 << 62},
-				control.BackupSummary{SHA256: sixfoldJSONText(64)}}
+				TotalBytes: 1 << 62}, control.BackupSummary{SHA256: sixfoldJSONText(64)}}
 		},
 		"doctor": func() []any {
 			var d control.Diagnosis
 			for range 100 { // each check reports at most ten findings
 				d.Findings = append(d.Findings, control.Finding{CheckName: "integrity", Level: "failure",
-					Message: sixfoldJSONText(8192),
-					Advice:  sixfoldJSONText(1024)})
+					Message: sixfoldJSONText(8192), Advice: sixfoldJSONText(1024)})
 			}
 			return []any{control.DoctorProgress{CheckedBytes: 1 << 62}, d}
 		},

@@ -281,8 +281,7 @@ func startRequester(t *testing.T) func(line []byte) (answer string) {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	limits := control.ConnectionLimits{MaxConnections: func() (all,
-		user int) {
+	limits := control.ConnectionLimits{MaxConnections: func() (all, user int) {
 		return doctor.MaxConnections(s.Settings.CurrentConfig())
 	}}
 	var serving sync.WaitGroup

@@ -83,7 +83,8 @@ func TestSlowDirectoryGivesNoJobsToReusedUID(t *testing.T) {
 	}
 }
 
-// If the directory of users fails, the error for a user who may not act on a job says that the job's owner is unknown.
+// If the directory of users fails, the error for a user without the right to act on a job says that the job's owner is
+// unknown.
 func TestErrorSaysThatOwnerIsUnknown(t *testing.T) {
 	s := newOwnersTestAPI(t)
 	s.UserDirectory.GetentFunc = func(string, string) (string, error) { return "", errors.New("no answer") }
@@ -92,6 +93,18 @@ func TestErrorSaysThatOwnerIsUnknown(t *testing.T) {
 	if want := "whose owner is unknown while the user database does not answer"; !errors.Is(err, queue.ErrDenied) ||
 		!strings.Contains(err.Error(), want) {
 		t.Errorf("cancel: got %v, want an error with %q", err, want)
+	}
+}
+
+// If the directory of users fails, no former owner of a uid counts as its present user, for example in audit events.
+func TestPresentUserNameExcludesFormerOwner(t *testing.T) {
+	s := newOwnersTestAPI(t)
+	s.UserDirectory.GetentFunc = func(string, string) (string, error) { return "", errors.New("no answer") }
+	if s.admission.AdmitConnection(t.Context(), newPeer(reusedUID, control.RightAdmin)) != nil {
+		t.Fatal("a connection was refused")
+	}
+	if got := s.Owners.PresentUserName(reusedUID); got != "" {
+		t.Errorf("the present user is %q, want none, because the former owner was %s", got, s.Owners.UserName(reusedUID))
 	}
 }
 

@@ -171,8 +171,7 @@ func TestRunNextForgetsAbandonedBatches(t *testing.T) {
 	n.rememberFirstBatchRequest(batchKey{1, "other user"}, runNextBatch{earlierJobCount: 1})
 	for i := range store.MaxStagedBatchesPerUser + 1 {
 		n.rememberFirstBatchRequest(batchKey{2, strconv.Itoa(i)}, runNextBatch{store.WaitingPriority{Priority: int64(i),
-			JobFound: true},
-			queue.UnixMillis(i), 1})
+			JobFound: true}, queue.UnixMillis(i), 1})
 	}
 	_, first := n.recordBatchRequest(batchKey{2, "0"}, 20, 1)
 	b, second := n.recordBatchRequest(batchKey{2, "1"}, 20, 3)
@@ -182,8 +181,7 @@ func TestRunNextForgetsAbandonedBatches(t *testing.T) {
 			len(n.byBatch))
 	}
 	n.rememberFirstBatchRequest(batchKey{1, "later"},
-		runNextBatch{lastRequestAt: queue.UnixMillis(20).Add(store.BatchStagingTimeout),
-			earlierJobCount: 1})
+		runNextBatch{lastRequestAt: queue.UnixMillis(20).Add(store.BatchStagingTimeout), earlierJobCount: 1})
 	if b, known := n.recordBatchRequest(batchKey{2, "1"}, 21, 1); !known || b.earlierJobCount != 4 || len(n.byBatch) != 2 {
 		t.Errorf("batch with a recent request known: %t; %d batches are remembered, want 2", known, len(n.byBatch))
 	}

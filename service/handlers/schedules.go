@@ -60,8 +60,7 @@ func (h *API) ScheduleAdd(ctx context.Context, p control.ScheduleAddParams) (con
 		put := want.Schedule
 		if sched.PausedAt != 0 { // keep the pause when a schedule is replaced
 			put.PausedAt, put.PausedByUID, put.PauseOrDamageNote, put.NextOccurrenceAt, put.NextDueAt = sched.PausedAt,
-				sched.PausedByUID,
-				sched.PauseOrDamageNote, 0, 0
+				sched.PausedByUID, sched.PauseOrDamageNote, 0, 0
 		}
 		return h.UserQuota.RunWithinQuota(ctx, put.OwnerUID, func() error {
 			_, err := h.Store.PutSchedule(ctx, store.SchedulePutRequest{

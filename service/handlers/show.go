@@ -28,8 +28,7 @@ const (
 // ShowJob implements control.API.
 func (h *API) ShowJob(ctx context.Context, p control.ShowParams) (control.JobDetail, error) {
 	req := &showRequest{api: h, peer: control.PeerFrom(ctx), jobID: string(p.ID),
-		beforeAttemptNumber: p.AttemptsBelowNumber,
-		maxVisibility:       access.VisibleAll}
+		beforeAttemptNumber: p.AttemptsBelowNumber, maxVisibility: access.VisibleAll}
 	if p.HideEnv {
 		req.maxVisibility = access.VisibleWithoutEnv
 	}

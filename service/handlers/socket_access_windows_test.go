@@ -24,8 +24,7 @@ func otherUserName(t *testing.T) string {
 // blockUserLookups makes every query for a user wait until waitForRelease returns. The query then finds no
 // user.
 func blockUserLookups(d *accounts.Resolver, waitForRelease func()) {
-	d.LookupAccountFunc = func(string) (accounts.WindowsAccount,
-		error) {
+	d.LookupAccountFunc = func(string) (accounts.WindowsAccount, error) {
 		waitForRelease()
 		return accounts.WindowsAccount{}, nil
 	}

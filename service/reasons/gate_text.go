@@ -55,8 +55,7 @@ var gateReasonTexts = map[queue.GateKind]struct {
 		switch {
 		case o.NeededUnits > o.MaxUnits:
 			r.Text, r.Advice = fmt.Sprintf("resource %s: the job needs %d units, but only %d exist", o.GateKeyOrQueueName,
-				o.NeededUnits,
-				o.MaxUnits),
+				o.NeededUnits, o.MaxUnits),
 				fmt.Sprintf("queuectl edit %s --resource %s=N, or add units in the settings", j.ID, o.GateKeyOrQueueName)
 		case o.UnitsKeptForOtherJob:
 			r.Text = fmt.Sprintf("resource %s: %d of %d units in use, and an earlier job of the queue waits for more units",

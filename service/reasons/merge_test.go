@@ -24,8 +24,7 @@ func TestMergeNodeReasonsCombinesAllNodes(t *testing.T) {
 	type result = cluster.NodeResult[control.WaitingExplanation]
 	from := func(name string, err error, texts ...string) result {
 		return result{Node: store.NodeState{Node: store.Node{Name: name}},
-			Result: control.WaitingExplanation{Reasons: says(texts...)},
-			Err:    err}
+			Result: control.WaitingExplanation{Reasons: says(texts...)}, Err: err}
 	}
 	for name, c := range map[string]struct {
 		here   []control.WaitReason

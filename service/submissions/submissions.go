@@ -147,8 +147,7 @@ func (p *submissionPoller) poll(ctx context.Context, userByRole map[string]strin
 // lastDelayCause is the error that delayed the role at the previous poll, or "". If the error is the same again, it is
 // not logged.
 func (p *submissionPoller) enqueueSubmissionsInOrder(ctx context.Context, role, lastDelayCause string,
-	jobs []store.Submission,
-	userByRole map[string]string) {
+	jobs []store.Submission, userByRole map[string]string) {
 	enqueued, delay := 0, error(nil)
 	for i := range jobs {
 		job := &jobs[i]

@@ -84,8 +84,7 @@ func (t Tables) CountParentStateChanges(parentSeq int64) (changeCount int64, new
 	}
 	_, err = database.ReadFirstRow(t.conn, func(r database.Row) {
 		changeCount, newestChange = r.Int64(0), rules.ParentStateChange{ID: r.Int64(1), ParentSeq: parentSeq,
-			ParentState: queue.State(r.Int64(2)),
-			LastEdgeID:  r.Int64(3)}
+			ParentState: queue.State(r.Int64(2)), LastEdgeID: r.Int64(3)}
 	}, `SELECT (SELECT count(*) FROM ended AS n WHERE n.parent = ended.parent), id, state, upto
 		FROM ended INDEXED BY ended_parent WHERE parent = ? ORDER BY id DESC LIMIT 1`, parentSeq)
 	return changeCount, newestChange, err
@@ -99,8 +98,7 @@ func (t Tables) AddParentStateChange(parentSeq int64, parentUID int, parentState
 		SELECT CAST(? AS BIGINT), coalesce((SELECT uid FROM ended INDEXED BY ended_parent WHERE parent = ? LIMIT 1),
 			CAST(? AS BIGINT)), CAST(? AS BIGINT), max(id)
 		FROM edges INDEXED BY edges_parent WHERE parent = ? AND met <> 1 HAVING max(id) > ?`, parentSeq, parentSeq,
-		int64(parentUID),
-		int64(parentState), parentSeq, afterEdgeID)
+		int64(parentUID), int64(parentState), parentSeq, afterEdgeID)
 	t.state.PendingParentStateChanges += n
 	return err
 }
@@ -110,8 +108,7 @@ func (t Tables) AddParentStateChange(parentSeq int64, parentUID int, parentState
 // deletes newer notes.
 func (t Tables) ExtendParentRerunChange(parentSeq int64) (found bool, err error) {
 	last, err := t.conn.QueryNumber(`SELECT max(id) FROM ended INDEXED BY ended_parent WHERE parent = ? AND state = ?`,
-		parentSeq,
-		int64(rules.ParentRerunState))
+		parentSeq, int64(rules.ParentRerunState))
 	if err != nil || last == 0 {
 		return false, err
 	}
@@ -131,8 +128,7 @@ func (t Tables) NextParentStateChange() (change rules.ParentStateChange, found b
 	err = database.ForEachRow(t.conn, func(r database.Row) {
 		if !found || uid <= last {
 			change, uid, found = rules.ParentStateChange{ID: r.Int64(0), ParentSeq: r.Int64(1),
-				ParentState: queue.State(r.Int64(2)),
-				LastEdgeID:  r.Int64(3)}, r.Int64(4), true
+				ParentState: queue.State(r.Int64(2)), LastEdgeID: r.Int64(3)}, r.Int64(4), true
 		}
 	}, `SELECT id, parent, state, upto, uid
 		FROM (SELECT * FROM ended INDEXED BY ended_uid WHERE uid > ? ORDER BY uid, id LIMIT 1) n

@@ -25,8 +25,7 @@ func TestAttemptWithoutOutputIsStoredInJobRow(t *testing.T) {
 		}
 		with.Fence = g.ClaimedJobs[0].Fence
 		_, err = s.ReportAndClaim(t.Context(),
-			store.LeaseReport{Settlements: []store.Settlement{{Lease: g.ClaimedJobs[0].Lease(),
-				Attempt:  with,
+			store.LeaseReport{Settlements: []store.Settlement{{Lease: g.ClaimedJobs[0].Lease(), Attempt: with,
 				Decision: queue.AttemptDecision{NextState: queue.Completed, RecordsAttempt: true, CountsTowardMaxAttempts: true}}}})
 		if err != nil {
 			t.Fatal(err)

@@ -166,8 +166,7 @@ func (t *Tx) buildDelta() ([]byte, error) {
 	n := cacheDelta{FormatVersion: deltaFormatVersion, NextJobSeq: m.nextJobSeq, NextEventNumber: m.nextEventNumber,
 		EnqueuedTotal: m.enqueuedTotal,
 		JobsByState:   m.jobCountByState, TotalOutputBytes: m.outputBytes, State: m.dependencies,
-		EmptyLaneCount:          m.emptyLaneCount,
-		HasGates:                m.gates.HasGates,
+		EmptyLaneCount: m.emptyLaneCount, HasGates: m.gates.HasGates,
 		MetaListsReservedLeases: m.metaListsReservedLeases, EarliestTimerAt: t.earliestTimerAt,
 		OverQuotaLaneCounts: m.lanes.OverQuotaLaneCounts,
 		MetaUsersText:       m.metaUsersText, MetaQueuesText: m.metaQueuesText}
@@ -264,9 +263,8 @@ func (t *Tx) applyDelta(commitNumber int64, deltaJSON []byte) error {
 	}
 	s, m := t.engine, &t.engine.memory
 	ls := m.lanes
-	m.commitCount, m.nextJobSeq, m.nextEventNumber, m.enqueuedTotal, m.jobCountByState, m.outputBytes = commitNumber,
-		delta.NextJobSeq,
-		delta.NextEventNumber, delta.EnqueuedTotal, delta.JobsByState, delta.TotalOutputBytes
+	m.commitCount, m.nextJobSeq, m.nextEventNumber = commitNumber, delta.NextJobSeq, delta.NextEventNumber
+	m.enqueuedTotal, m.jobCountByState, m.outputBytes = delta.EnqueuedTotal, delta.JobsByState, delta.TotalOutputBytes
 	delta.LastProcessedChangeUID = m.dependencies.LastProcessedChangeUID
 	m.dependencies = delta.State
 	m.metaUsersText, m.metaUserUIDs = delta.MetaUsersText, slices.Collect(maps.Keys(usersListed))
@@ -369,9 +367,8 @@ func (t *Tx) applyDeltaLeases(leases *deltaLeases) {
 		l := &block[0]
 		block = block[1:]
 		l.AttemptStarted, l.HeldGateUnits = leases.AttemptsStarted, leases.GateNeeds
-		l.Job.Seq, l.Job.Queue, l.Job.UID, l.Job.LaneID, l.Job.LastLeasingNodeID, l.Job.Fence = seq, leases.Queue, leases.UID,
-			leases.LaneID,
-			leases.NodeID, leases.Fences[k]
+		l.Job.Seq, l.Job.Queue, l.Job.UID = seq, leases.Queue, leases.UID
+		l.Job.LaneID, l.Job.LastLeasingNodeID, l.Job.Fence = leases.LaneID, leases.NodeID, leases.Fences[k]
 		m.leases[seq] = l
 		t.adjustUsedGateUnits(old, -1)
 		t.adjustUsedGateUnits(l, 1)

@@ -104,8 +104,7 @@ func compareMemories(a, b *memory) (mismatch error) {
 	same("numbers", [...]int64{a.commitCount, a.nextJobSeq, a.nextEventNumber, a.enqueuedTotal, a.outputBytes,
 		a.dependencies.PendingParentStateChanges, a.unqueuedCommittedJobs},
 		[...]int64{b.commitCount, b.nextJobSeq, b.nextEventNumber, b.enqueuedTotal, b.outputBytes,
-			b.dependencies.PendingParentStateChanges,
-			b.unqueuedCommittedJobs})
+			b.dependencies.PendingParentStateChanges, b.unqueuedCommittedJobs})
 	same("counts", a.jobCountByState, b.jobCountByState)
 	same("marks", []any{a.metaListsReservedLeases, a.statistics.RolledUpUntilByGrain, formatRankOrder(a.order),
 		a.storedRanksOrderText, a.lanes.WeightedQueueCount},

@@ -42,8 +42,7 @@ func (t *Tx) prefetchClaim() error {
 		return nil
 	}
 	e := &claimPrefetch{queryArgs: scanLaneArgs(lane.ID, lane.Head,
-		t.QueryRowLimit(t.expectedClaimJobs, s.typicalJobBytes)),
-		endedLeaseJobSeqs: map[int64]bool{}}
+		t.QueryRowLimit(t.expectedClaimJobs, s.typicalJobBytes)), endedLeaseJobSeqs: map[int64]bool{}}
 	// Read the rows now if this transaction still has to write ended attempts. Otherwise the server would
 	// execute these writes only after the rows were read.
 	readNow := t.prewrite == nil && len(t.expectedSettlements) > 0

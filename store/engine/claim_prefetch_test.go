@@ -30,8 +30,7 @@ func TestTransactionWritesDiscardClaimPrefetch(t *testing.T) {
 		"an end":    {ended: []int{2}, want: []int64{1, 4}, taken: true},
 		"a new job": {want: []int64{1, 7}, do: func(t *engine.Tx) error { return engine.EnqueueInTx(t, important) }},
 		"a cancellation": {want: []int64{1, 5}, do: func(t *engine.Tx) error {
-			return t.Rules().ChangeJob(4,
-				store.JobChange{Verb: queue.VerbCancel})
+			return t.Rules().ChangeJob(4, store.JobChange{Verb: queue.VerbCancel})
 		}},
 		"a statement": {want: []int64{1, 5}, do: func(t *engine.Tx) error {
 			return t.Exec(`UPDATE jobs SET rank = rank + 1 WHERE seq = 4`)

@@ -101,8 +101,8 @@ type statisticsCaches struct {
 // otherNodeChangeWork holds what this node must do after changes by other nodes. Only the goroutine with the right to
 // write uses it.
 type otherNodeChangeWork struct {
-	// otherNodesMayHaveReadiedJobs reports that changes by other nodes may have made jobs ready to start, and that there
-	// was no claim after that.
+	// otherNodesMayHaveReadiedJobs reports that changes by other nodes may have made jobs ready to start, and that no
+	// claim has followed.
 	otherNodesMayHaveReadiedJobs bool
 	// locallyClosedLanesStale reports that lanes (lists of jobs) which are closed only on this node may be able to open
 	// now, so they must be checked again.

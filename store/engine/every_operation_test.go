@@ -58,8 +58,7 @@ func useEveryGateKind(t *testing.T, s *Store) {
 	for i := range grant.ClaimedJobs {
 		report.Settlements = append(report.Settlements, store.Settlement{Lease: grant.ClaimedJobs[i].Lease(),
 			Attempt: queue.Attempt{StartedAt: now}, Decision: queue.AttemptDecision{NextState: queue.Completed,
-				CountsTowardMaxAttempts: true,
-				RecordsAttempt:          true}})
+				CountsTowardMaxAttempts: true, RecordsAttempt: true}})
 	}
 	grant, err = s.ReportAndClaim(ctx, report)
 	must(err)

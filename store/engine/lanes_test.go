@@ -59,8 +59,7 @@ func claimJobs(t *testing.T, s *Store, report store.LeaseReport) (seqs []int64, 
 // completedSettlement returns the settlement of a leased job that has completed.
 func completedSettlement(j *queue.Job) store.Settlement {
 	return store.Settlement{Lease: j.Lease(), Decision: queue.AttemptDecision{NextState: queue.Completed,
-		CountsTowardMaxAttempts: true,
-		RecordsAttempt:          true}}
+		CountsTowardMaxAttempts: true, RecordsAttempt: true}}
 }
 
 // queryNumber returns the integer result of a query.
@@ -407,8 +406,7 @@ func TestClaimReadsIndependentOfClosedLanes(t *testing.T) {
 		s := openStore(t, t.TempDir())
 		for i := range n { // each job has different demands, so each is in a separate lane
 			enqueueForUser(t, s, 1, 1, withDemands(lock, queue.Demand{Kind: queue.GateRate, GateKey: fmt.Sprint("r", i),
-				Amount:     9,
-				RatePeriod: time.Second}))
+				Amount: 9, RatePeriod: time.Second}))
 		}
 		_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobCount: 1})
 		for range 3 * n / rules.MaxLaneStepsPerTx { // enough claims to find out, for all jobs, that the lock is taken

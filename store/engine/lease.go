@@ -40,8 +40,7 @@ func (e *Engine) ReportAndClaim(ctx context.Context, report store.LeaseReport) (
 func (e *Engine) reportAndClaim(ctx context.Context, o *queuedOperation,
 	buildReport func(t *Tx) *store.LeaseReport) (store.ReportAndClaimResult, error) {
 	o.priorityClass = UrgentClass
-	return doWithResult(ctx, e, o, func(t *Tx) (store.ReportAndClaimResult,
-		error) {
+	return doWithResult(ctx, e, o, func(t *Tx) (store.ReportAndClaimResult, error) {
 		return t.rules.ReportAndClaim(buildReport(t))
 	})
 }

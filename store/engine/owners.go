@@ -143,8 +143,7 @@ func (t *Tx) moveKeyToFormerOwner(uid int, idempotencyKey string) {
 	if i := m.unfinishedDisownmentIndex(uid); i >= 0 {
 		d := &m.disownments[i]
 		t.Exec(`UPDATE keys SET uid = ? WHERE uid = ? AND key = ? AND n <= ?`, int64(d.formerOwnerUID), int64(uid),
-			idempotencyKey,
-			d.moveKeysUpToRow)
+			idempotencyKey, d.moveKeysUpToRow)
 	}
 }
 
@@ -174,9 +173,7 @@ func (t *Tx) runDisownmentStep(d *disownment) error {
 		}
 		return true, nil
 	}, `SELECT `+records.ShortJobColumns+` FROM jobs WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT ?`,
-		d.movedJobsBeforeSeq,
-		d.moveJobsBeforeSeq,
-		int64(maxJobsReadPerDisownTx+1))
+		d.movedJobsBeforeSeq, d.moveJobsBeforeSeq, int64(maxJobsReadPerDisownTx+1))
 	if err != nil {
 		return err
 	}
@@ -243,8 +240,7 @@ func (t *Tx) continueDisownments() (more bool, err error) {
 func (e *Engine) addOwnerQueries(queries *database.QueryBatch) {
 	queries.AddForEachRow(func(r database.Row) {
 		d := disownment{formerOwnerUID: int(r.Int64(0)), uid: int(r.Int64(2)), moveJobsBeforeSeq: r.Int64(3),
-			movedJobsBeforeSeq: r.Int64(4),
-			moveKeysUpToRow:    r.Int64(5)}
+			movedJobsBeforeSeq: r.Int64(4), moveKeysUpToRow: r.Int64(5)}
 		if d.formerOwnerUID >= 0 {
 			e.memory.ownerNames[d.formerOwnerUID] = r.Text(1)
 		} else if d.moveJobsBeforeSeq > 0 {

@@ -37,8 +37,7 @@ func (t *Tx) Queue(name string) *rules.Queue {
 func (t *Tx) QueueWaitReason(name string) store.WaitReason {
 	q := t.engine.memory.lanes.FindOrAddQueue(name)
 	return store.WaitReason{GateKeyOrQueueName: name, UsedUnits: q.LeasedJobs, MaxUnits: q.Rule.Concurrency,
-		NeededUnits: 1,
-		QueuePaused: q.Rule.Paused}
+		NeededUnits: 1, QueuePaused: q.Rule.Paused}
 }
 
 // waitReasonJobsPerTx is the number of jobs for which one transaction computes why they wait. Between two such

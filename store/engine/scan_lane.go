@@ -132,8 +132,7 @@ func (t *Tx) scanNextRows(l *rules.LaneScan, handleRow func(r database.Row, hasL
 	e := t.claimPrefetch
 	t.claimPrefetch = nil
 	if e != nil && l.JobReadScope == rules.ReadFullJob && slices.Equal(e.queryArgs, args) {
-		answered, err := e.rows.ForEachRow(func(r database.Row) (bool,
-			error) {
+		answered, err := e.rows.ForEachRow(func(r database.Row) (bool, error) {
 			return counted(r, e.endedLeaseJobSeqs[r.Int64(0)])
 		})
 		if answered || err != nil {

@@ -178,8 +178,7 @@ func (e *Engine) PauseSchedule(ctx context.Context, request store.SchedulePauseR
 			kind = queue.EventSchedulePaused
 		}
 		return t.recordEvent(kind, nil, queue.EventDetail{CausedByUID: request.RequestedByUID,
-			ScheduleName: request.ScheduleName,
-			ActionTarget: request.PauseNote})
+			ScheduleName: request.ScheduleName, ActionTarget: request.PauseNote})
 	})
 }
 

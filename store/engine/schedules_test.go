@@ -17,8 +17,7 @@ func TestDamagedScheduleCreatesNoJobs(t *testing.T) {
 	var gens []int64
 	for i := range 3 {
 		kept, err := s.PutSchedule(ctx, store.SchedulePutRequest{Schedule: store.Schedule{Name: fmt.Sprint("s", i),
-			JobDraft:         draft(),
-			NextOccurrenceAt: 1, NextDueAt: 1, CreatedAt: 1}})
+			JobDraft: draft(), NextOccurrenceAt: 1, NextDueAt: 1, CreatedAt: 1}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,9 +73,8 @@ func TestSchedulesSurviveReopening(t *testing.T) {
 	fire := func(s *Store, last queue.UnixMillis) store.OccurrenceResult {
 		t.Helper()
 		f := store.OccurrenceRequest{ScheduleName: "n", Generation: kept.Generation, ExpectedLastOccurrenceAt: last,
-			LastOccurrenceAt: last + 1,
-			OccurrencesToRun: []queue.UnixMillis{last + 1},
-			CandidateJobID:   func(at queue.UnixMillis, _ int) string { return fmt.Sprint("n@", int64(at)) }}
+			LastOccurrenceAt: last + 1, OccurrencesToRun: []queue.UnixMillis{last + 1},
+			CandidateJobID: func(at queue.UnixMillis, _ int) string { return fmt.Sprint("n@", int64(at)) }}
 		fired, err := s.RunOccurrences(context.WithoutCancel(t.Context()), f)
 		if err != nil {
 			t.Fatal(err)

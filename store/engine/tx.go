@@ -44,8 +44,7 @@ func (t *Tx) Counts() rules.JobCounts {
 func (t *Tx) UserCounts(uid int) rules.UserCounts {
 	u := t.engine.memory.users[uid]
 	return rules.UserCounts{WaitingJobs: u.waitingJobs, StagedJobs: u.stagedJobs, WaitingHooks: u.waitingHooks,
-		LeasedJobs:  u.leasedJobs,
-		UsedBytes:   u.totalBytes(),
+		LeasedJobs: u.leasedJobs, UsedBytes: u.totalBytes(),
 		OutputBytes: u.outputBytes}
 }
 

@@ -40,8 +40,7 @@ func (e *Engine) checkMemoryMatchesTables() error {
 			return err
 		}
 		return errors.Join(t.checkJobsMatchTheirLanes(lanes, demands), t.checkUsedGateUnits(),
-			t.checkCountsMatchTables(lanes),
-			t.checkClosedLanes(lanes), t.checkQueuesMatchLanes(lanes))
+			t.checkCountsMatchTables(lanes), t.checkClosedLanes(lanes), t.checkQueuesMatchLanes(lanes))
 	})
 }
 

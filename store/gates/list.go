@@ -50,8 +50,7 @@ func (t *GateTables) appendOwnerGates(ownerUID int, afterKind int64, afterKey st
 		ids = append(ids, r.Int64(0))
 		*gates = append(*gates, store.GateState{Demand: queue.Demand{Kind: queue.GateKind(r.Int64(1)), GateKey: r.Text(2),
 			Amount: int(r.Int64(3)), RatePeriod: time.Duration(r.Int64(4)) * time.Millisecond}, OwnerUID: ownerUID,
-			UnfinishedJobs: r.Int64(5),
-			HasStoredRule:  r.Int64(6) == 1})
+			UnfinishedJobs: r.Int64(5), HasStoredRule: r.Int64(6) == 1})
 		return len(*gates) < store.MaxGatesPerPage && scanned < maxGatesReadPerOwner, nil
 	}, `SELECT id, kind, key, n, per, jobs, kept, lanes FROM gates INDEXED BY gates_key
 		WHERE uid = ? AND (kind, key) > (?, ?) ORDER BY kind, key LIMIT ?`, int64(ownerUID), afterKind, afterKey,

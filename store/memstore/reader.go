@@ -86,8 +86,7 @@ func (s *Store) BestWaitingPriority(ctx context.Context, uid int) (waitingPriori
 		}
 		if best != nil {
 			waitingPriority.Priority, waitingPriority.JobFound = best.Priority+
-				s.order.AgingPoints(best.AgingSince, now, best.ArrivalNumber,
-					s.enqueuedTotal), true
+				s.order.AgingPoints(best.AgingSince, now, best.ArrivalNumber, s.enqueuedTotal), true
 			waitingPriority.Priority = min(waitingPriority.Priority, store.MaxWaitingPriority)
 		}
 		return nil
@@ -161,8 +160,7 @@ func (s *Store) waitReasons(j *job) (reasons []store.WaitReason) {
 	timed := j.DueAt > now
 	if r := s.queueRule(j.Queue); r.Paused || !timed && r.Concurrency > 0 && running >= r.Concurrency {
 		reasons = append(reasons, store.WaitReason{GateKeyOrQueueName: j.Queue, UsedUnits: running, MaxUnits: r.Concurrency,
-			NeededUnits: 1,
-			QueuePaused: r.Paused})
+			NeededUnits: 1, QueuePaused: r.Paused})
 	}
 	if timed {
 		return reasons

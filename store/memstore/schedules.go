@@ -144,9 +144,8 @@ func (s *Store) PauseSchedule(ctx context.Context, p store.SchedulePauseRequest)
 		}
 		detail := queue.EventDetail{CausedByUID: p.RequestedByUID, ScheduleName: p.ScheduleName, ActionTarget: p.PauseNote}
 		if p.Pause && known.PausedAt == 0 {
-			known.PausedAt, known.PausedByUID, known.PauseOrDamageNote, known.NextOccurrenceAt, known.NextDueAt = now,
-				p.RequestedByUID,
-				p.PauseNote, 0, 0
+			known.PausedAt, known.PausedByUID, known.PauseOrDamageNote = now, p.RequestedByUID, p.PauseNote
+			known.NextOccurrenceAt, known.NextDueAt = 0, 0
 			s.addEvent(&job{}, queue.EventSchedulePaused, detail, now)
 		}
 		if !p.Pause && known.PausedAt != 0 {
@@ -321,8 +320,7 @@ func (s *Store) checkJobCreation(storedSchedule *schedule, request *store.Occurr
 	if err := cmp.Or(s.checkTotalWaitingLimit(1, request.MaxPendingJobs),
 		s.checkUserWaitingLimit(storedSchedule.OwnerUID, 1, request.MaxPendingJobsPerUser),
 		s.checkUserByteLimit(storedSchedule.OwnerUID, estimateJobBytes(&draft), request.MaxBytesPerUser),
-		s.checkQueueWaitingLimits(counts),
-		s.checkNewQueueLimit(storedSchedule.OwnerUID, counts),
+		s.checkQueueWaitingLimits(counts), s.checkNewQueueLimit(storedSchedule.OwnerUID, counts),
 		s.checkDependencies([]queue.Job{draft}, storedSchedule.OwnerUID, nil)); err != nil {
 		return err
 	}

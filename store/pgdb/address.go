@@ -63,8 +63,7 @@ func Connect(ctx context.Context, a *ConnConfig) (*Conn, error) {
 		return nil, ConnLostError{fmt.Errorf("the database cannot be reached: %w", err)}
 	}
 	return &Conn{pgConn: pg, sessionSettingsSQL: session, callCtx: context.Background(),
-		statements:        map[string]*preparedStatement{},
-		unsentRowsByTable: map[string]*preparedStatement{}}, nil
+		statements: map[string]*preparedStatement{}, unsentRowsByTable: map[string]*preparedStatement{}}, nil
 }
 
 // ParseDatabaseURL parses the URL of a database.
@@ -79,8 +78,7 @@ func ParseDatabaseURL(url string) (*ConnConfig, error) {
 	mode, pooled := config.RuntimeParams[poolModeURLParam]
 	if pooled && mode != transactionPoolMode {
 		return nil, queue.InvalidField("store", "the URL has pool_mode=%s; use %s, or leave pool_mode out",
-			queue.ClipForMessage(mode),
-			transactionPoolMode)
+			queue.ClipForMessage(mode), transactionPoolMode)
 	}
 	delete(config.RuntimeParams, poolModeURLParam)
 	config.RuntimeParams["application_name"], config.RuntimeParams["client_encoding"] = "queuectl", "UTF8"

@@ -56,8 +56,7 @@ var columnTypeNames = map[uint32]string{int8OID: "bigint", textOID: "text", byte
 func newRowBatch(s *preparedStatement) *rowBatch {
 	words := strings.Fields(s.sql)
 	r := &rowBatch{singleRowStatement: s, columns: make([]columnArray, len(s.argumentTypes)),
-		updatedKeys: map[int64]struct{}{},
-		isUpdate:    words[0] == "UPDATE", table: words[2]}
+		updatedKeys: map[int64]struct{}{}, isUpdate: words[0] == "UPDATE", table: words[2]}
 	if r.isUpdate {
 		r.table = words[1]
 	}

@@ -68,9 +68,8 @@ func TestSlowRepliesDoNotShiftTimes(t *testing.T) {
 	job := claimOnNode(t, a, 1)[0]
 	at := queue.UnixMillisOf(time.Now())
 	if _, err := a.ReportAndClaim(t.Context(), store.LeaseReport{AttemptStarts: []store.AttemptStart{{Lease: job.Lease(),
-		StartedAt: at,
-		WorkerID:  "1/1",
-		PID:       1}}}); err != nil {
+		StartedAt: at, WorkerID: "1/1",
+		PID: 1}}}); err != nil {
 		t.Fatal(err)
 	}
 	slow.Store(0)

@@ -26,8 +26,7 @@ func newDraft(changes ...func(*queue.Job)) queue.Job {
 // completedSettlement returns the report that a job has completed.
 func completedSettlement(j *queue.Job) store.Settlement {
 	return store.Settlement{Lease: j.Lease(), Decision: queue.AttemptDecision{NextState: queue.Completed,
-		CountsTowardMaxAttempts: true,
-		RecordsAttempt:          true}}
+		CountsTowardMaxAttempts: true, RecordsAttempt: true}}
 }
 
 // withUID returns an argument for newDraft that sets the job's user.

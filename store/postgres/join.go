@@ -137,8 +137,7 @@ func renameNode(t *engine.Tx, node NodeConfig) (renamed bool, err error) {
 	_, err = database.ReadFirstRow(t, func(r database.Row) {
 		id, oldName, alive, location = r.Int64(0), r.Text(1), r.Int64(2) != 0, r.Text(3)
 	}, `SELECT id, name, until > clock_timestamp() AND NOT gone, place FROM nodes WHERE folder = ? AND name <> ?`,
-		node.StateDirID,
-		node.NodeName)
+		node.StateDirID, node.NodeName)
 	if err == nil && alive && node.ranAtOtherLocation(location) {
 		return false, ErrStateDirCopied
 	}

@@ -106,8 +106,7 @@ func (s *Store) Nodes(ctx context.Context, afterName string) (nodes []store.Node
 			n := store.NodeState{Node: store.Node{ID: r.Int64(0), Name: r.Text(1)}, RunningJobs: leased[r.Int64(0)],
 				ServiceVersion: r.Text(2),
 				IsDrained:      r.Int64(4) != 0, JoinedAt: queue.UnixMillis(r.Int64(6)),
-				LastHeartbeat: queue.UnixMillis(r.Int64(7)),
-				IsThisNode:    r.Int64(0) == s.NodeNumber()}
+				LastHeartbeat: queue.UnixMillis(r.Int64(7)), IsThisNode: r.Int64(0) == s.NodeNumber()}
 			n.IsNodeLeaseValid, n.ServiceStopped = r.Int64(5) != 0, r.Int64(10) != 0
 			if err := errors.Join(json.Unmarshal(r.BytesView(8), &n.Labels), json.Unmarshal(r.BytesView(9), &n.ResourceUnits),
 				json.Unmarshal(r.BytesView(3), &n.NodeLoad)); err != nil {

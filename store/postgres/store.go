@@ -83,8 +83,7 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{connConfig: config, leaseConn: &pgdb.ReconnectingConn{Config: config},
-		sharedChangeHints: make(chan struct{}, 1),
-		notifyCommitHints: make(chan struct{}, 1)}
+		sharedChangeHints: make(chan struct{}, 1), notifyCommitHints: make(chan struct{}, 1)}
 	s.writer = &serverWriter{store: s}
 	s.lastAppliedCommit.Store(&commitID{})
 	b := backend{s}

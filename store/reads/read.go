@@ -70,8 +70,7 @@ func (s *JobReader) GetWithEnvAndStdin(ctx context.Context, id string) (queue.Jo
 
 // AttemptHistory reads a page of a job's attempts, without their output.
 func (s *JobReader) AttemptHistory(ctx context.Context, jobSeq int64, beforeAttemptNumber,
-	limit int) (attempts []queue.Attempt,
-	err error) {
+	limit int) (attempts []queue.Attempt, err error) {
 	if err := checkPageLimit(limit); err != nil {
 		return nil, err
 	}

@@ -99,8 +99,7 @@ func sortQueueStatsByName(statsByQueue map[string]*store.AttemptStatistics) (sor
 	}
 	slices.SortFunc(sorted, func(a, b store.QueueStatistics) int {
 		return cmp.Or(cmp.Compare(records.BoolToInt(a.QueueName == store.OtherQueuesName),
-			records.BoolToInt(b.QueueName == store.OtherQueuesName)),
-			strings.Compare(a.QueueName, b.QueueName))
+			records.BoolToInt(b.QueueName == store.OtherQueuesName)), strings.Compare(a.QueueName, b.QueueName))
 	})
 	return sorted
 }

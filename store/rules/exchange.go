@@ -167,13 +167,12 @@ func clearRunningFields(j *Job, settlement *store.Settlement) {
 func copyAttemptResultsToJob(j *Job, settlement *store.Settlement) {
 	d, a := &settlement.Decision, &settlement.Attempt
 	j.EndedAt = a.EndedAt
-	j.OutputBytes, j.StoredBytes = j.OutputBytes+store.AttemptOutputBytes(a), j.StoredBytes+
-		store.AttemptRecordBytes(settlement,
-			j.StartedAttempts)
+	j.OutputBytes += store.AttemptOutputBytes(a)
+	j.StoredBytes += store.AttemptRecordBytes(settlement, j.StartedAttempts)
 	j.StartedAttempts++
-	j.Attempts, j.Deferrals, j.RunnerCrashes = j.Attempts+boolToInt(d.CountsTowardMaxAttempts), j.Deferrals+
-		boolToInt(d.CountsAsDeferral),
-		j.RunnerCrashes+boolToInt(d.CountsAsRunnerCrash)
+	j.Attempts += boolToInt(d.CountsTowardMaxAttempts)
+	j.Deferrals += boolToInt(d.CountsAsDeferral)
+	j.RunnerCrashes += boolToInt(d.CountsAsRunnerCrash)
 	j.Shortages, j.NeedsIsolation = 0, d.NeedsIsolation
 	j.StartedAt, j.ExitCode, j.Signal, j.NewError = a.StartedAt, a.ExitCode, a.Signal, &d.Error
 }
@@ -267,8 +266,7 @@ func attemptEndEventDetail(attemptNumber int, a *queue.Attempt, settlement *stor
 		return append(strconv.AppendInt(append(b, `,"exit_code":`...), a.ExitCode, 10), '}')
 	}
 	d := queue.EventDetail{AttemptNumber: attemptNumber, StartedAt: a.StartedAt, Signal: a.Signal,
-		Reason:    settlement.Decision.Reason,
-		HasOutput: hasOutput, CausedByUID: settlement.EndedByUID}
+		Reason: settlement.Decision.Reason, HasOutput: hasOutput, CausedByUID: settlement.EndedByUID}
 	if a.ExitCode >= 0 {
 		d.ExitCode = &a.ExitCode
 	}

@@ -72,8 +72,7 @@ func (f fakeQueues) EachReadyQueue(visit func(*Queue) bool) error {
 func (f fakeQueues) QueueWaitReason(name string) store.WaitReason {
 	rule := f.data.queueRules[name]
 	return store.WaitReason{GateKeyOrQueueName: name, UsedUnits: f.countLeasedJobs(name), MaxUnits: rule.Concurrency,
-		NeededUnits: 1,
-		QueuePaused: rule.Paused}
+		NeededUnits: 1, QueuePaused: rule.Paused}
 }
 
 func (f fakeQueues) QueueWeightsDiffer() bool {

@@ -230,9 +230,8 @@ func (f *fixture) reportJobsStarted(ids ...string) {
 	f.t.Helper()
 	for _, id := range ids {
 		f.reportAndClaim(store.LeaseReport{AttemptStarts: []store.AttemptStart{{Lease: f.leaseOf(id),
-			StartedAt: f.currentTime,
-			WorkerID:  "w",
-			PID:       7}}})
+			StartedAt: f.currentTime, WorkerID: "w",
+			PID: 7}}})
 	}
 }
 

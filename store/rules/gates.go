@@ -114,8 +114,7 @@ func (k *gatekeeper) rateLimitRoom(gateID int64, rule *GateRule) (GateRoom, erro
 		k.rateRooms = map[int64]rateRoom{}
 	}
 	k.rateRooms[gateID] = rateRoom{periodStart: since, startCount: starts, allowedUnitsPerPeriod: rule.Amount,
-		usedUnits: rule.UsedUnits,
-		GateRoom:  g}
+		usedUnits: rule.UsedUnits, GateRoom: g}
 	return g, nil
 }
 

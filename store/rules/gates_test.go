@@ -305,8 +305,7 @@ func TestWaitReasonsListAllFullGates(t *testing.T) {
 		{GateKind: queue.GateNode, GateKeyOrQueueName: "there", NeededUnits: 1},
 		{GateKind: queue.GateLock, GateKeyOrQueueName: "db", UsedUnits: 1, MaxUnits: 1, NeededUnits: 1},
 		{GateKind: queue.GateRate, GateKeyOrQueueName: "mail", UsedUnits: 1, MaxUnits: 1, NeededUnits: 1,
-			RateOpensAt: f.currentTime.Add(time.Minute) +
-				1},
+			RateOpensAt: f.currentTime.Add(time.Minute) + 1},
 		{GateKind: queue.GateResource, GateKeyOrQueueName: "gpu", UsedUnits: 0, MaxUnits: 1, NeededUnits: 2},
 	}
 	if len(list) != len(want) {

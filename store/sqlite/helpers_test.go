@@ -65,8 +65,7 @@ func enqueueMany(t *testing.T, s *Store, n int, setFields func(*queue.Job)) {
 // completedSettlement returns the report for the store that the job j has completed.
 func completedSettlement(j *queue.Job) store.Settlement {
 	return store.Settlement{Lease: j.Lease(), Decision: queue.AttemptDecision{NextState: queue.Completed,
-		CountsTowardMaxAttempts: true,
-		RecordsAttempt:          true}}
+		CountsTowardMaxAttempts: true, RecordsAttempt: true}}
 }
 
 // expectNoFaults checks that VerifyData finds no faults. testStep names the step of the test in the message.

@@ -73,8 +73,7 @@ func TestOpenRefusesLostCommits(t *testing.T) {
 		{"a damaged mark", func(f map[string][]byte) {
 			f[sqlitedb.HighWaterFileName][1] ^= 1
 			f[sqlitedb.HighWaterFileName][64+1] ^= 1
-		},
-			20},
+		}, 20},
 		{"half a mark", func(f map[string][]byte) { f[sqlitedb.HighWaterFileName] = f[sqlitedb.HighWaterFileName][:10] }, 20},
 	} {
 		t.Run(c.name, func(t *testing.T) {

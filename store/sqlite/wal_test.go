@@ -27,8 +27,7 @@ func openStoreWithSmallWAL(t *testing.T) (s *Store, log *bytes.Buffer) {
 	t.Helper()
 	log = &bytes.Buffer{}
 	s, err := Open(t.Context(), Options{Dir: t.TempDir(), RankOrder: defaultJobOrder,
-		Log: slog.New(slog.NewTextHandler(log,
-			nil))})
+		Log: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}

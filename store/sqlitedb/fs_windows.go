@@ -51,8 +51,7 @@ func classifyVolumeFileSystem(path string, driveType uint32, fileSystemName stri
 			Warning: "files there are only in memory, so all jobs are lost when Windows restarts"}
 	case strings.Contains(strings.ToUpper(fileSystemName), "FAT"):
 		return fileSystem{Name: fileSystemName,
-			Warning: "this file system, unlike NTFS and ReFS, has no access control, and a power " +
-				"failure can damage it"}
+			Warning: "this file system, unlike NTFS and ReFS, has no access control, and a power failure can damage it"}
 	}
 	return fileSystem{Name: fileSystemName}
 }

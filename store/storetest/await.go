@@ -251,8 +251,7 @@ func exchangeClaimsReleasedJobs(r *storeTest) {
 	want := r.expectedJobAfterSettle(j, e)
 	done = r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}, WantedJobCount: 1})
 	checkEqual(r, "failed and claimed in one call", done,
-		store.ReportAndClaimResult{ClaimedJobs: r.expectedClaimedJobs(done.ClaimedJobs,
-			want)})
+		store.ReportAndClaimResult{ClaimedJobs: r.expectedClaimedJobs(done.ClaimedJobs, want)})
 	checkEqual(r, "job", r.getJob(j.ID), done.ClaimedJobs[0])
 	r.checkJobCounts()
 }

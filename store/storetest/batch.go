@@ -65,8 +65,7 @@ func stagedBatchIsHidden(r *storeTest) {
 	})
 	checkEqual(r, "claimed before the commit", seqsOf(r.claimJobs(10)), []int64{before.Seq})
 	receipt, err := r.store.Enqueue(r.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft(withID("last"))},
-		UID:       testUID,
-		BatchName: "b"})
+		UID: testUID, BatchName: "b"})
 	r.must(err)
 	checkEqual(r, "receipt", receipt, store.Receipt{IDs: []string{"last"}, Seqs: receipt.Seqs, Staged: true,
 		Batch: receipt.Batch})
@@ -249,8 +248,7 @@ func limitsCountStagedJobs(r *storeTest) {
 			drafts[i] = newDraft(withUID(uid))
 		}
 		_, err := r.store.StageBatch(r.Context(), store.EnqueueRequest{Drafts: drafts, UID: uid, BatchName: batch,
-			MaxPendingJobs:        4,
-			MaxPendingJobsPerUser: 5})
+			MaxPendingJobs: 4, MaxPendingJobsPerUser: 5})
 		return err
 	}
 	enqueue := func(uid int, limit int64) error {
@@ -281,13 +279,11 @@ func limitsCountStagedJobs(r *storeTest) {
 	receipt, err := r.store.Enqueue(r.Context(), commit) // after the rejected commits, the batch still exists
 	r.must(err)
 	r.checkStoreUnchanged(func() {
-		r.checkErrorCode("one more job; committed jobs count", enqueue(2, 8),
-			queue.CodeQueueFull)
+		r.checkErrorCode("one more job; committed jobs count", enqueue(2, 8), queue.CodeQueueFull)
 	})
 	r.applyBatchUntilDone(receipt)
 	r.checkStoreUnchanged(func() {
-		r.checkErrorCode("one more job; applied jobs count", enqueue(2, 8),
-			queue.CodeQueueFull)
+		r.checkErrorCode("one more job; applied jobs count", enqueue(2, 8), queue.CodeQueueFull)
 	})
 	r.must(enqueue(2, 9))
 }

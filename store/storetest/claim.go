@@ -159,8 +159,7 @@ func jobDoesNotAgeByEnqueuesBeforeDue(r *storeTest) {
 	waiter := r.enqueueOne(withPriority(6))
 	checkEqual(r, "arrival of the sleeper", r.getJob(sleeper.ID).ArrivalNumber, 4)
 	checkEqual(r, "points of the newest job", r.store.RankOrder().AgingPoints(waiter.AgingSince, r.store.Now(),
-		waiter.ArrivalNumber,
-		r.store.Counts().JobsEverEnqueued), 0)
+		waiter.ArrivalNumber, r.store.Counts().JobsEverEnqueued), 0)
 	checkEqual(r, "order of claims", seqsOf(r.claimJobs(10)),
 		[]int64{first.Seq, second.Seq, sleeper.Seq, third.Seq, waiter.Seq})
 }

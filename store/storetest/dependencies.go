@@ -110,8 +110,7 @@ func endedParentResolvesDependencyImmediately(r *storeTest) {
 	done := r.runJob(exitOutcome(0))
 	dead := r.runJob(exitOutcome(1), withMaxAttempts(1))
 	jobs := r.enqueueAndGet(newDraft(withParents(queue.ParentCompleted, done)),
-		newDraft(withParents(queue.ParentDead, dead)),
-		newDraft(withParents(queue.ParentEnded, done, dead)),
+		newDraft(withParents(queue.ParentDead, dead)), newDraft(withParents(queue.ParentEnded, done, dead)),
 		newDraft(withParents(queue.ParentCompleted, done, dead)),
 		newDraft(withParents(queue.ParentCompleted, dead), withOnDependencyFailure(queue.DependencyFailureHold)),
 		newDraft(withParents(queue.ParentCompleted, dead), withOnDependencyFailure(queue.DependencyFailureRun)))
@@ -428,8 +427,7 @@ func dependencyLinksAreListed(r *storeTest) {
 	parents := r.enqueueAndGet(newDraft(withID("a")), newDraft(withID("b")), newDraft(withID("gone")))
 	child := r.enqueueOne(withID("c"), func(j *queue.Job) {
 		j.DependsOn = []queue.Dependency{{ParentID: "a", Condition: queue.ParentCompleted},
-			{ParentID: "b", Condition: queue.ParentEnded},
-			{ParentID: "gone", Condition: queue.ParentDead}}
+			{ParentID: "b", Condition: queue.ParentEnded}, {ParentID: "gone", Condition: queue.ParentDead}}
 		j.OnDependencyFailure = queue.DependencyFailureRun
 	})
 	checkEqual(r, "dependencies of the job", r.getJob("c").DependsOn, []queue.Dependency{

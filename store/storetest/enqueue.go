@@ -295,8 +295,7 @@ func fullQueueRejectsJobs(r *storeTest) {
 
 func repeatedIdempotencyKeyReturnsSameReceipt(r *storeTest) {
 	first := store.EnqueueRequest{Drafts: []queue.Job{newDraft(withID("a")), newDraft()}, UID: testUID,
-		IdempotencyKey:  "once",
-		RequestChecksum: [32]byte{1}}
+		IdempotencyKey: "once", RequestChecksum: [32]byte{1}}
 	want, err := r.store.Enqueue(r.Context(), first)
 	r.must(err)
 	checkEqual(r, "duplicate", want.Duplicate, false)
@@ -322,8 +321,7 @@ func repeatedIdempotencyKeyReturnsSameReceipt(r *storeTest) {
 func idempotencyKeyBelongsToUserAndRequest(r *storeTest) {
 	ask := func(uid int, key string, checksumByte byte) (store.Receipt, error) {
 		return r.store.Enqueue(r.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft()}, UID: uid,
-			IdempotencyKey:  key,
-			RequestChecksum: [32]byte{31: checksumByte}})
+			IdempotencyKey: key, RequestChecksum: [32]byte{31: checksumByte}})
 	}
 	_, err := ask(1, "k", 1)
 	r.must(err)

@@ -185,8 +185,7 @@ func resourceLimitsUnitsInUse(r *storeTest) {
 func noJobOvertakesResourceWaiter(r *storeTest) {
 	r.setResourceUnits(map[string]int{"gpu": 4})
 	jobs := r.enqueueAndGet(newDraft(withDemands(resourceDemand("gpu", 2))),
-		newDraft(withDemands(resourceDemand("gpu", 4))),
-		newDraft(withDemands(resourceDemand("gpu", 1))),
+		newDraft(withDemands(resourceDemand("gpu", 4))), newDraft(withDemands(resourceDemand("gpu", 1))),
 		newDraft(withUID(7), withPriority(4), withDemands(resourceDemand("gpu", 1))),
 		newDraft(withQueue("night"), withDemands(resourceDemand("gpu", 1))), newDraft())
 	got := r.claimAndExpect("the jobs that do not wait behind the large job", jobs[0], jobs[4], jobs[5])
@@ -227,8 +226,7 @@ func jobRunsOnItsNode(r *storeTest) {
 		ResourceUnits: map[string]int{"gpu": 1}}))
 	got := r.claimAndExpect("one node", jobs[0], jobs[2], jobs[5])
 	r.must(r.store.SetThisNodeProperties(r.Context(), store.Node{Name: "there",
-		Labels:        map[string]string{"size": "small", "here": ""},
-		ResourceUnits: map[string]int{"gpu": 1}}))
+		Labels: map[string]string{"size": "small", "here": ""}, ResourceUnits: map[string]int{"gpu": 1}}))
 	r.applyDueChangesUntilDone()
 	r.claimAndExpect("a second node, whose unit is in use", jobs[1], jobs[3])
 	r.settleJob(got[2], exitOutcome(0))
@@ -489,8 +487,7 @@ func sharedGateLimitOverridesDeclaredLimits(r *storeTest) {
 	r.must(r.applyVerb(d, queue.VerbRetry)) // the retried job d declares a limit other than the one set by SetGateRule
 	r.claimAndExpect("the same limit after a retry")
 	for _, wrong := range []queue.Demand{{Kind: queue.GateLock, GateKey: "own", Amount: 1},
-		{Kind: queue.GateLock, GateKey: "@",
-			Amount: 1},
+		{Kind: queue.GateLock, GateKey: "@", Amount: 1},
 		{Kind: queue.GateResource, GateKey: "gpu", Amount: 1}, {Kind: queue.GateLock, GateKey: "@x", Amount: -1},
 		{Kind: queue.GateRate, GateKey: "@x", Amount: 1}} {
 		if err := set(wrong); !errors.Is(err, queue.ErrInvalid) {

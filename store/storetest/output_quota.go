@@ -154,8 +154,7 @@ func attemptOutputsStayWithinQuota(r *storeTest) {
 	checkEqual(r, "output of the job that had ended before", r.outputSizes(old, 1), []int64{2000})
 	checkEqual(r, "output of another user", r.outputSizes(other, 1), []int64{9000})
 	r.checkDueChangesRequested("outputs that are removed", func() {
-		j = r.endJobWithOutput(j, exitOutcome(0), 3400,
-			limit)
+		j = r.endJobWithOutput(j, exitOutcome(0), 3400, limit)
 	})
 	checkEqual(r, "a job whose output replaces all others", []any{j.State, j.OutputBytes, r.getJob(old.ID).OutputBytes},
 		[]any{queue.Completed, int64(3400), int64(0)})

@@ -62,8 +62,7 @@ func firstOwnerNameIsKept(r *storeTest) {
 		OwnerName: "carol", BatchName: "b"})
 	r.must(err)
 	_, err = r.store.Enqueue(r.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft(), newDraft()}, UID: 10,
-		OwnerName:      "dave",
-		MaxPendingJobs: 1})
+		OwnerName: "dave", MaxPendingJobs: 1})
 	r.checkErrorCode("an enqueue that exceeds the limit", err, queue.CodeQueueFull)
 	checkEqual(r, "owners", r.ownerNamesByUID(), map[int]string{7: "alice", 0: "root", 9: "carol"})
 	r.checkStoreUnchanged(func() { r.disownJobsUntilDone(8); r.disownJobsUntilDone(77) })
@@ -110,8 +109,7 @@ func disownMovesJobs(r *storeTest) {
 		checkEqual(r, "more to do for a uid with another owner", more, false)
 	})
 	_, err := r.store.Enqueue(r.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft(withUID(7))}, UID: 7,
-		OwnerName:             "carol",
-		MaxPendingJobsPerUser: 1})
+		OwnerName: "carol", MaxPendingJobsPerUser: 1})
 	r.must(err)
 	checkEqual(r, "owners", r.ownerNamesByUID(), map[int]string{-1: "alice", 8: "bob", 7: "carol"})
 	checkEqual(r, "claimed", seqsOf(r.claimJobs(9)), []int64{other.Seq, r.listAll(store.Filter{UID: new(7)})[0].Seq})

@@ -424,7 +424,7 @@ func (w *comparisonWalk) exchangeRandomResults() {
 		got.ClaimedJobs = append(got.ClaimedJobs, more.ClaimedJobs...)
 	}
 	w.compareClaims(got.ClaimedJobs, want.ClaimedJobs, engine.WantedJobCount)
-	// Check wait reasons only if this report has ended or changed no job. Otherwise, more jobs may be able to start now.
+	// Check wait reasons only if this report has ended or changed no job; such a report may let more jobs start.
 	if len(want.ClaimedJobs) < engine.WantedJobCount && len(w.jobSeqs) > 0 &&
 		len(engine.Settlements)+len(engine.LeasedJobChanges) == 0 && !w.Failed() {
 		w.checkWaitReasons(w.jobSeqs[w.rng.IntN(len(w.jobSeqs))])
@@ -463,8 +463,7 @@ func (w *comparisonWalk) addRandomResults(engineReport, modelReport *store.Lease
 			engineReport.AttemptStarts = append(engineReport.AttemptStarts, store.AttemptStart{Lease: engineLease, StartedAt: at,
 				WorkerID: "w1", PID: 1})
 			modelReport.AttemptStarts = append(modelReport.AttemptStarts,
-				store.AttemptStart{Lease: modelLease, StartedAt: at, WorkerID: "w1",
-					PID: 1})
+				store.AttemptStart{Lease: modelLease, StartedAt: at, WorkerID: "w1", PID: 1})
 		case 2, 3:
 			d := queue.AttemptDecision{RecordsAttempt: true, CountsTowardMaxAttempts: true, NextState: queue.Completed}
 			if w.rng.IntN(3) == 0 {

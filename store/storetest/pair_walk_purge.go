@@ -47,8 +47,7 @@ func (w *comparisonWalk) purgeBothStores() {
 		w.trimBothStoresUntilDone(func(s store.Store) (bool, error) { return s.TrimOutputs(w.Context(), 0) })
 	default:
 		n, m := callBothStores(w, func(s store.Store) (int, error) {
-			return s.PurgeEndedJobs(w.Context(), selection, limit,
-				nil)
+			return s.PurgeEndedJobs(w.Context(), selection, limit, nil)
 		})
 		if n != m {
 			w.Errorf("step %d: %d jobs were purged, want %d", w.step, n, m)

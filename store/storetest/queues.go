@@ -55,8 +55,7 @@ func queueExistsWhileItHasJobs(r *storeTest) {
 	r.setQueueRule("kept", rule)
 	receipt, err := r.store.Enqueue(r.Context(), store.EnqueueRequest{UID: testUID,
 		Drafts: []queue.Job{newDraft(withQueue("gpu")), newDraft(withQueue("gpu")),
-			newDraft(withQueue("gpu"), withDelay(time.Hour)),
-			newDraft(withQueue("kept"))}})
+			newDraft(withQueue("gpu"), withDelay(time.Hour)), newDraft(withQueue("kept"))}})
 	r.must(err)
 	checkEqual(r, "new queues", receipt.CreatedQueues, []string{"gpu"})
 	r.must(r.applyVerb(r.getJob(receipt.IDs[3]), queue.VerbCancel))
@@ -67,8 +66,7 @@ func queueExistsWhileItHasJobs(r *storeTest) {
 		"gpu": {Name: "gpu", Rule: store.DefaultQueueRule, WaitingJobs: 3, LeasedJobs: 1, OldestReadySince: r.store.Now()},
 	})
 	r.exchange(store.LeaseReport{AttemptStarts: []store.AttemptStart{{Lease: got[0].Lease(), StartedAt: r.store.Now(),
-		WorkerID: "w",
-		PID:      1}}})
+		WorkerID: "w", PID: 1}}})
 	checkEqual(r, "waiting jobs of the queue", r.queueStates()["gpu"].WaitingJobs, int64(2))
 	r.settleJob(got[0], exitOutcome(0))
 	for _, j := range r.listAll(store.Filter{States: []queue.State{queue.Pending}}) {
@@ -98,17 +96,14 @@ func maxPendingLimitsQueue(r *storeTest) {
 	last := r.enqueueOne(withQueue("small"))
 	r.checkErrorCode("a retry in the full queue", r.applyVerb(jobs[0], queue.VerbRetry), queue.CodeQueueFull)
 	_, err := r.store.StageBatch(r.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft(withQueue("small"))},
-		UID:       testUID,
-		BatchName: "b"})
+		UID: testUID, BatchName: "b"})
 	r.checkErrorCode("a frame of a batch for the full queue", err, queue.CodeQueueFull)
 	r.must(r.applyVerb(last, queue.VerbCancel))
 	_, err = r.store.StageBatch(r.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft(withQueue("small"))},
-		UID:       testUID,
-		BatchName: "b"})
+		UID: testUID, BatchName: "b"})
 	r.must(err)
 	_, err = r.store.Enqueue(r.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft(withQueue("small"))},
-		UID:       testUID,
-		BatchName: "b"})
+		UID: testUID, BatchName: "b"})
 	r.checkErrorCode("a last frame that exceeds the limit", err, queue.CodeQueueFull)
 	committed, err := r.store.Enqueue(r.Context(), store.EnqueueRequest{UID: testUID, BatchName: "b"})
 	r.must(err)
@@ -120,8 +115,7 @@ func maxPendingLimitsQueue(r *storeTest) {
 // A pause of a queue ends at the time set in the queue's rule.
 func queuePauseEndsAtSetTime(r *storeTest) {
 	r.setQueueRule("night", store.QueueRule{Weight: 2, Paused: true, PausedByUID: 3, PausedAt: r.store.Now(),
-		PauseReason: "why",
-		PausedUntil: r.store.Now().Add(time.Minute)})
+		PauseReason: "why", PausedUntil: r.store.Now().Add(time.Minute)})
 	j := r.enqueueOne(withQueue("night"))
 	if next := r.applyDueChangesUntilDone(); next > time.Minute {
 		r.Errorf("the next Promote is due in %v, want at most a minute", next)
@@ -217,17 +211,14 @@ func waitReasonsAreListed(r *storeTest) {
 	small := r.enqueueOne(withDemands(queue.Demand{Kind: queue.GateResource, GateKey: "gpu", Amount: 1}))
 	r.claimAndExpect("no other job can start")
 	obstacles("a lock and a rate", second, store.WaitReason{GateKind: queue.GateLock, GateKeyOrQueueName: "k",
-		UsedUnits:   1,
-		MaxUnits:    1,
+		UsedUnits: 1, MaxUnits: 1,
 		NeededUnits: 1},
 		store.WaitReason{GateKind: queue.GateRate, GateKeyOrQueueName: "r", UsedUnits: 1, MaxUnits: 1, NeededUnits: 1})
 	obstacles("more units than are free", large, store.WaitReason{GateKind: queue.GateResource, GateKeyOrQueueName: "gpu",
-		UsedUnits:   2,
-		MaxUnits:    3,
+		UsedUnits: 2, MaxUnits: 3,
 		NeededUnits: 2})
 	obstacles("units reserved for another job", small, store.WaitReason{GateKind: queue.GateResource,
-		GateKeyOrQueueName: "gpu", UsedUnits: 2,
-		MaxUnits: 3, NeededUnits: 1, UnitsKeptForOtherJob: true})
+		GateKeyOrQueueName: "gpu", UsedUnits: 2, MaxUnits: 3, NeededUnits: 1, UnitsKeptForOtherJob: true})
 	r.startJob(r.getJob(first.ID))
 	free := r.enqueueOne(withDemands(lockDemand("other", 1)))
 	// firsts checks the first wait reason of each job in want.

@@ -96,8 +96,7 @@ func userPendingLimitAppliesToRetries(r *storeTest) {
 	}
 	retry := func(j queue.Job, limit, userLimit int64) error {
 		return r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbRetry, UID: testUID,
-			MaxPendingJobs:        limit,
-			MaxPendingJobsPerUser: userLimit})
+			MaxPendingJobs: limit, MaxPendingJobsPerUser: userLimit})
 	}
 	r.must(retry(jobs[0], 2, 1))
 	r.checkStoreUnchanged(func() {

@@ -137,8 +137,7 @@ func purgeRemovesOnlyEndedJobs(r *storeTest) {
 	all := append(queue.States(), queue.Completed)
 	r.checkStoreUnchanged(func() {
 		n, err := r.store.PurgeEndedJobs(r.Context(), store.EndedJobFilter{States: []queue.State{queue.Failed, queue.Held,
-			queue.Pending,
-			queue.Processing}, EndedBefore: r.store.Now() + 1}, 9, nil)
+			queue.Pending, queue.Processing}, EndedBefore: r.store.Now() + 1}, 9, nil)
 		r.must(err)
 		checkEqual(r, "purged jobs", n, 0)
 	})

@@ -250,8 +250,7 @@ func (r *storeTest) expectedClaimedJobs(claimed []queue.Job, jobsBefore ...queue
 func (r *storeTest) startJob(j queue.Job) queue.Job {
 	r.Helper()
 	grant := r.exchange(store.LeaseReport{AttemptStarts: []store.AttemptStart{{Lease: j.Lease(), StartedAt: r.store.Now(),
-		WorkerID: "w1",
-		PID:      4242}}})
+		WorkerID: "w1", PID: 4242}}})
 	checkEqual(r, "stale leases", grant.StaleLeases, nil)
 	return r.getJob(j.ID)
 }

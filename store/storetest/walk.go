@@ -232,8 +232,7 @@ func (w *predictedWalk) reportAndClaim() {
 		j := w.expectedJobs[seq]
 		if j.State != queue.Processing && w.rng.IntN(3) == 0 {
 			report.AttemptStarts = append(report.AttemptStarts, store.AttemptStart{Lease: j.Lease(), StartedAt: now,
-				WorkerID: "w1",
-				PID:      4242})
+				WorkerID: "w1", PID: 4242})
 			j.State, j.StartedAt, j.WorkerID, j.PID, j.UpdatedAt, j.Progress = queue.Processing, now, "w1", 4242, now, nil
 			want[seq] = j
 		}

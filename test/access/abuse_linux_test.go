@@ -166,8 +166,8 @@ type serviceMeasurement struct {
 // job ends, and when the client has read the end and the output of the job.
 var runPartNames = [4]string{"stored", "queued", "ran", "reported"}
 
-// measureFor sends the requests of the third user for the given time and measures them. If runAlongside is not nil, it
-// runs at the same time. measureFor returns when the time is over and runAlongside has returned.
+// measureFor sends the requests of the third user for the given duration and measures them. If runAlongside is not
+// nil, measureFor runs it at the same time. It returns after the duration, when runAlongside has returned too.
 func (m *serviceMeasurement) measureFor(t *testing.T, duration time.Duration, runAlongside func(ctx context.Context)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), duration)

@@ -77,8 +77,7 @@ func TestWorkspacesAreInConfiguredJobTmpdir(t *testing.T) {
 	longJob := q.MustRunCLI("enqueue", `touch "$QUEUECTL_TMPDIR/mine"; echo up; `+testrig.CommandWaitingForFile(gate)+
 		`; ls "$QUEUECTL_TMPDIR"`)
 	q.WaitUntil("the long job runs", 10*time.Second, func() bool {
-		return strings.Contains(q.ShowJob(longJob).Output,
-			"up")
+		return strings.Contains(q.ShowJob(longJob).Output, "up")
 	})
 	q.KillService()
 	set(second)

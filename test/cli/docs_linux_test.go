@@ -119,8 +119,7 @@ func pageProse(t *testing.T, page string) string {
 		t.Fatal(err)
 	}
 	return regexp.MustCompile("`[^`\n]*`").ReplaceAllString(testrig.FencedCodeBlockPattern.ReplaceAllString(string(raw),
-		""),
-		"")
+		""), "")
 }
 
 // anchorsOf returns the anchors of the headings of a page.

@@ -199,8 +199,7 @@ func TestRelativeCwdUsesCallersDirectory(t *testing.T) {
 	}
 	cmd := q.CLICommand("run", "true")
 	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", "cd here/below && rmdir ../below && exec \"$@\"", "sh",
-		q.ClientPath,
-		"--dir", q.StateDir, "run", "true"}
+		q.ClientPath, "--dir", q.StateDir, "run", "true"}
 	if r := testrig.RunCommand(t, cmd); r.ExitCode != 125 || !strings.Contains(r.Stderr,
 		"the current directory no longer exists") ||
 		!strings.Contains(r.Stderr, "--no-cwd") {

@@ -427,8 +427,7 @@ func TestTableCellsContainNoColours(t *testing.T) {
 		if text := s.WaitOutput(t); testrig.FindFirstControlCharacter(text) != "" || !strings.Contains(text, "xxx…\n") ||
 			strings.Contains(text, "\x1b[31m") {
 			t.Errorf("%d columns: the output contains the control sequence %q: %q", columns,
-				testrig.FindFirstControlCharacter(text),
-				text)
+				testrig.FindFirstControlCharacter(text), text)
 		}
 	}
 }

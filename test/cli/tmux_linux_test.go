@@ -111,8 +111,7 @@ func TestCtrlCRestoresTheTerminal(t *testing.T) {
 		verb := c.verb
 		p.typeLine("clear; stty -g >before; EDITOR=./editor queuectl " + verb + "; stty -g >after; echo back at the shell")
 		p.WaitUntil(verb+" is in front", 10*time.Second, func() bool {
-			return strings.HasPrefix(p.foregroundProgram(),
-				"queuectl")
+			return strings.HasPrefix(p.foregroundProgram(), "queuectl")
 		})
 		p.waitText(c.shows)
 		p.pressCtrlC()
@@ -321,8 +320,7 @@ func TestOverviewAndListsFitTerminal(t *testing.T) {
 	q.WaitUntil("the failure", 10*time.Second, func() bool { return q.ShowJob("97.png").State == "dead" })
 	enqueue("build", "./mk")
 	q.WaitUntil("the job runs", 10*time.Second, func() bool {
-		return strings.Contains(q.ShowJob("build").Output,
-			"61/140")
+		return strings.Contains(q.ShowJob("build").Output, "61/140")
 	})
 	q.MustRunCLI("worker", "scale", "1")
 	enqueue("docs", "./docs")

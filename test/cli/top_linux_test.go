@@ -273,8 +273,7 @@ func TestTopRestoresTheTerminal(t *testing.T) {
 	front := func() {
 		t.Helper()
 		p.WaitUntil("top is in front", 10*time.Second, func() bool {
-			return strings.HasPrefix(p.foregroundProgram(),
-				"queuectl")
+			return strings.HasPrefix(p.foregroundProgram(), "queuectl")
 		})
 		p.waitText("▶ build")
 	}

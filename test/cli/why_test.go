@@ -134,8 +134,7 @@ func TestListPrintsFirstReasonOfWhy(t *testing.T) {
 		q.MustRunCLI(append(append([]string{"enqueue"}, strings.Fields(flags)...), "sleep 600")...)
 	}
 	q.WaitUntil("all of them run", 20*time.Second, func() bool {
-		return len(strings.Fields(q.MustRunCLI("ps",
-			"-q"))) == 4
+		return len(strings.Fields(q.MustRunCLI("ps", "-q"))) == 4
 	})
 	cases := []struct{ id, flags, kind, key, when string }{
 		{"locked", "--lock db", "lock", "db", "lock db"},

@@ -156,8 +156,7 @@ func TestZoneNamesWorkWithoutZoneFiles(t *testing.T) {
 	without := func(zone string, args ...string) testrig.CommandResult {
 		script := `mount -t tmpfs none /usr/share/zoneinfo && exec "$@"`
 		cmd := exec.Command("unshare", append([]string{"--mount", "--map-root-user", "sh", "-c", script, "sh", q.ClientPath,
-			"--dir",
-			q.StateDir}, args...)...)
+			"--dir", q.StateDir}, args...)...)
 		cmd.Env = append(testrig.UserEnvironment(q.StateDir), "TZ="+zone)
 		return testrig.RunCommand(t, cmd)
 	}

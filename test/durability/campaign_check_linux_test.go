@@ -278,8 +278,7 @@ func (c *campaign) describeAttemptMismatch(e *trackedJob, j *listedJob, attemptI
 // checkOutput compares the stored output of a completed job with the output that the job must have printed.
 func (c *campaign) checkOutput(e *trackedJob, j *listedJob) {
 	o := outputComparison{wantText: c.expectedOutput(&e.campaignJob),
-		droppedBytes:    j.History[len(j.History)-1].DroppedBytes,
-		isFileTruncated: c.isOutputTruncated(j.Seq)}
+		droppedBytes: j.History[len(j.History)-1].DroppedBytes, isFileTruncated: c.isOutputTruncated(j.Seq)}
 	var out []byte
 	a := &testrig.Requester{TargetQueue: c.Queue, ReplyTimeout: replyTimeLimit}
 	got, err := a.Request("logs", testrig.JSONFields{"id": j.ID, "stdout": true}, func(raw json.RawMessage) {

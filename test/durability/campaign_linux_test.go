@@ -361,8 +361,7 @@ func (c *campaign) logSummary() {
 	fmt.Fprintf(&text, "\n  answers: %d, p50 %v, p99 %v, longest %v, above 5 s %d", len(c.replyLatencies),
 		quantile(c.replyLatencies, 0.5), quantile(c.replyLatencies, 0.99), quantile(c.replyLatencies, 1), slow)
 	fmt.Fprintf(&text, "\n  services ready: %d, p50 %v, longest %v", len(c.serviceStartDurations),
-		quantile(c.serviceStartDurations, 0.5),
-		quantile(c.serviceStartDurations, 1))
+		quantile(c.serviceStartDurations, 0.5), quantile(c.serviceStartDurations, 1))
 	verbs := slices.SortedFunc(maps.Keys(c.maxReplyLatencies),
 		func(a, b string) int { return cmp.Compare(c.maxReplyLatencies[b], c.maxReplyLatencies[a]) })
 	fmt.Fprint(&text, "\n  slowest answers:")

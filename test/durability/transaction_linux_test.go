@@ -95,8 +95,7 @@ func TestEnqueueFollowsApplicationTransaction(t *testing.T) {
 	pgserver.Query(t, pgserver.URLWithRole(q.StoreURL, "shop"),
 		`SELECT queuectl.enqueue('{"command":"true","id":"of-shop"}')`)
 	q.WaitUntil("job of-shop is enqueued", 20*time.Second, func() bool {
-		return q.RunCLI("show",
-			"of-shop").ExitCode == 0
+		return q.RunCLI("show", "of-shop").ExitCode == 0
 	})
 	if q.RunCLI("show", "full").ExitCode == 0 || q.RunCLI("show", "behind").ExitCode == 0 {
 		t.Error("a queue exceeds its maximum, or the jobs of a role are enqueued out of order")

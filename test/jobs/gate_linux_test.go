@@ -157,8 +157,7 @@ func TestPausedQueuesStartNoJobs(t *testing.T) {
 	for round := range 12 {
 		name := fmt.Sprint("q", round)
 		w.EnqueueBatch(slices.Repeat([]testrig.JSONFields{{"command": "echo >>started; sleep 0.05; echo >>ended",
-			"queue":       name,
-			"cwd":         q.StateDir,
+			"queue": name, "cwd": q.StateDir,
 			"max_retries": 0}}, 40))
 		// Each round pauses the queue at a different time. At that time, some jobs are running and others are about to start.
 		time.Sleep(time.Duration(round) * 3 * time.Millisecond)

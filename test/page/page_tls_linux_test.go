@@ -291,8 +291,7 @@ func TestPageWorksBehindNginx(t *testing.T) {
 		t.Errorf("the page is at %q", got)
 	}
 	cmd := exec.Command(nginx, "-c", q.WriteFile("nginx.conf",
-		fmt.Sprintf(nginxConfigTemplate, q.StateDir, address, cert, key)), "-p",
-		q.StateDir)
+		fmt.Sprintf(nginxConfigTemplate, q.StateDir, address, cert, key)), "-p", q.StateDir)
 	if os.Getuid() == 0 { // run nginx as root, because its usual account may have no access to the directory
 		cmd.Args = append(cmd.Args, "-g", "user root;")
 	}

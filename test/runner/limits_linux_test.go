@@ -49,8 +49,7 @@ func TestServiceRecoversFromDescriptorShortage(t *testing.T) {
 		c.Close()
 	}
 	q.WaitUntil("it answers again", 20*time.Second, func() bool {
-		return q.RunCLI("wait", id, "--timeout",
-			"5").ExitCode == 0
+		return q.RunCLI("wait", id, "--timeout", "5").ExitCode == 0
 	})
 }
 

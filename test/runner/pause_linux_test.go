@@ -64,8 +64,7 @@ func checkPauseStopsTrees(t *testing.T, q *testrig.Queue, stoppedBySignal bool) 
 	for n := range rounds {
 		id := fmt.Sprintf("p%d", n)
 		w.Enqueue(testrig.JSONFields{"id": id, "command": forkingTreeCommands[n%len(forkingTreeCommands)],
-			"kill_after": "300ms",
-			"on_lost":    "dead", "max_retries": 0})
+			"kill_after": "300ms", "on_lost": "dead", "max_retries": 0})
 		q.WaitUntil("the tree has several processes", 20*time.Second, func() bool { return len(jobTreeProcesses(q, id)) > 1 })
 		started := time.Now()
 		if got := q.RunCLI("pause", id); got.ExitCode != 0 || strings.Contains(got.Stderr, "still") {

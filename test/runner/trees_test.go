@@ -83,8 +83,7 @@ func TestTimeoutEndsProcessTrees(t *testing.T) {
 		if j.State != "dead" || j.Reason != "timed_out" || len(j.AttemptHistory) != 2 ||
 			j.AttemptHistory[0].Reason != "timed_out" {
 			t.Errorf("%s: state %s, reason %s, code %d, error %q, history %+v", tr.name, j.State, j.Reason,
-				testrig.ValueOrMinusOne(j.ExitCode),
-				j.Error, j.AttemptHistory)
+				testrig.ValueOrMinusOne(j.ExitCode), j.Error, j.AttemptHistory)
 		}
 		checkTreeEnded(t, tr.name, tr.lock, tr.marker)
 	}

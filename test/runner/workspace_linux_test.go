@@ -97,8 +97,7 @@ func TestHostileWorkspaceIsRemovedSafely(t *testing.T) {
 	q := testrig.NewQueue(t, "")
 	q.StartService("--workers", "2")
 	checkWorkspaceAttacksFail(t, q, func(line string) string {
-		return q.MustRunCLI("enqueue", "--max-retries", "0",
-			line)
+		return q.MustRunCLI("enqueue", "--max-retries", "0", line)
 	})
 }
 

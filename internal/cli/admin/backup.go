@@ -134,8 +134,7 @@ func (a adminCommands) receiveBackup(ctx context.Context, c *control.Client, out
 			note = "receiving"
 		}
 		a.DrawProgressBar(term.ProgressBar{Current: p.CopiedBytes, Total: p.TotalBytes, StartedAt: began,
-			TextAfterNumbers: note,
-			ValuesAreBytes:   true})
+			TextAfterNumbers: note, ValuesAreBytes: true})
 		sum.Write(p.Content)
 		bytes += int64(len(p.Content))
 		_, err := out.Write(p.Content)

@@ -59,8 +59,7 @@ func EventsVerb(app *cli.App) *cobra.Command {
 // restrictEventsToBatch restricts the events in p to the jobs of the batch that the flags name. found reports whether
 // the batch contains any jobs.
 func (a adminCommands) restrictEventsToBatch(cmd *cobra.Command, s *cli.SelectionFlags,
-	p *control.EventsParams) (batchHasJobs bool,
-	err error) {
+	p *control.EventsParams) (batchHasJobs bool, err error) {
 	c, err := a.ReadOnlyOrEventClient(cmd.Context(), p.Follow)
 	if err != nil {
 		return false, err

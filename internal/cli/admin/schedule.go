@@ -150,8 +150,7 @@ func (a adminCommands) addSchedule(ctx context.Context, p *control.ScheduleAddPa
 			return a.Println(d.Name)
 		}
 		return a.PrintNameValuePairs(9, append([][2]string{{"Schedule", d.Name},
-			{"When", present.ScheduleTimesText(&d.Schedule)}},
-			present.NextOccurrenceRows(&d)...))
+			{"When", present.ScheduleTimesText(&d.Schedule)}}, present.NextOccurrenceRows(&d)...))
 	})
 }
 

@@ -74,8 +74,7 @@ func CleanupVerb(app *cli.App) *cobra.Command {
 					defer app.ShowProgress("")
 					return c.RemoveOldJobs(ctx, p, func(r control.RemovalCount) error {
 						app.DrawProgressBar(term.ProgressBar{Current: int64(r.RemovedJobs), Total: int64(r.JobsToRemove),
-							StartedAt:        began,
-							TextAfterNumbers: "removed"})
+							StartedAt: began, TextAfterNumbers: "removed"})
 						return nil
 					})
 				}

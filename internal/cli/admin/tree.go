@@ -139,8 +139,7 @@ func (a adminCommands) printSubtree(drawing *treeDrawing, n *control.TreeNode, p
 			branch, deeper = "└─ ", "   "
 		}
 		err = a.printSubtree(drawing, drawing.nodesBySeq[list[i].ChildSeq], &list[i], childPrefix+
-			termtext.TextForLocale(branch),
-			childPrefix+termtext.TextForLocale(deeper))
+			termtext.TextForLocale(branch), childPrefix+termtext.TextForLocale(deeper))
 	}
 	return err
 }

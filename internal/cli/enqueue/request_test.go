@@ -39,9 +39,8 @@ func TestBatchResultsAreMerged(t *testing.T) {
 	var a control.EnqueueBatchResult
 	limits := []string{"memory"}
 	mergeBatchResult(&a, &control.EnqueueBatchResult{JobIDs: []string{"1", "2"}, ExistingJobIndexes: []int{1},
-		UnenforcedLimits: limits,
-		Notes:            []string{"n"},
-		MaxAttempts:      3}, []int{10, 11})
+		UnenforcedLimits: limits, Notes: []string{"n"},
+		MaxAttempts: 3}, []int{10, 11})
 	mergeBatchResult(&a, &control.EnqueueBatchResult{JobIDs: []string{"3"}, UnenforcedLimits: limits, Notes: []string{"n"},
 		MaxAttempts: 1},
 		[]int{12})

@@ -224,8 +224,7 @@ func (u *Upload) showProgress(commitBatch bool) {
 	case commitBatch:
 	case p.fileBytes > 0:
 		u.Output.DrawProgressBar(term.ProgressBar{Current: p.bytesRead.Load(), Total: p.fileBytes, StartedAt: p.startedAt,
-			TextAfterNumbers: present.JobCountText(u.ReadJobCount) + " sent",
-			ValuesAreBytes:   true})
+			TextAfterNumbers: present.JobCountText(u.ReadJobCount) + " sent", ValuesAreBytes: true})
 	default:
 		u.Output.ShowProgress("%s sent", present.JobCountText(u.ReadJobCount))
 	}

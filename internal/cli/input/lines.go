@@ -39,8 +39,7 @@ func eachJSONJob(r io.Reader, handleJob func(raw []byte, line int) error) error 
 		default:
 			in.UnreadRune()
 			return eachLineFrom(in, line, '\n', func(raw []byte, line int) error {
-				return handleJob(bytes.TrimSpace(raw),
-					line)
+				return handleJob(bytes.TrimSpace(raw), line)
 			})
 		}
 	}

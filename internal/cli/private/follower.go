@@ -134,8 +134,7 @@ func (f *runFollower) Progress() *cli.JobsProgress {
 		ProgressBar: term.ProgressBar{Current: ended, Total: open + ended + count(queue.Held), StartedAt: f.startedAt,
 			CurrentAtStart: f.initialEndedCount,
 			TextAfterNumbers: present.JoinNonEmptyTexts(fmt.Sprintf("%d running", f.lastStatus.Workers.Busy),
-				present.CountWithLabel(count(queue.Dead),
-					"dead"))},
+				present.CountWithLabel(count(queue.Dead), "dead"))},
 		RetryingJobCount: count(queue.Failed), IsRetrying: func(int64) bool { return true }}
 }
 

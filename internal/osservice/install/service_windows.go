@@ -326,8 +326,7 @@ func (s *Service) Stop(keepJobs bool) error {
 func (s *Service) Restart() error {
 	if s.IsUserService {
 		return s.controlIfAllowed("restart", func() error {
-			return errors.Join(s.stopUserService(true),
-				s.DirectControl.Start())
+			return errors.Join(s.stopUserService(true), s.DirectControl.Start())
 		})
 	}
 	return s.controlIfAllowed("restart", func() error {

@@ -86,8 +86,7 @@ func (s *Store) AbortBatch(ctx context.Context, uid int, batch string) error {
 
 // ApplyBatch implements store.Store.
 func (s *Store) ApplyBatch(ctx context.Context, batchNumber int64) (bool, error) {
-	return callWithHook(ctx, s, "ApplyBatch", batchNumber, func() (bool,
-		error) {
+	return callWithHook(ctx, s, "ApplyBatch", batchNumber, func() (bool, error) {
 		return s.Store.ApplyBatch(ctx, batchNumber)
 	})
 }
@@ -109,24 +108,21 @@ func (s *Store) RecordAudit(ctx context.Context, a store.AuditRecord) error {
 
 // ReportAndClaim implements store.Store.
 func (s *Store) ReportAndClaim(ctx context.Context, report store.LeaseReport) (store.ReportAndClaimResult, error) {
-	return callWithHook(ctx, s, "ReportAndClaim", report, func() (store.ReportAndClaimResult,
-		error) {
+	return callWithHook(ctx, s, "ReportAndClaim", report, func() (store.ReportAndClaimResult, error) {
 		return s.Store.ReportAndClaim(ctx, report)
 	})
 }
 
 // AwaitJobs implements store.Store.
 func (s *Store) AwaitJobs(ctx context.Context, maxJobs int) ([]queue.Job, error) {
-	return callWithHook(ctx, s, "AwaitJobs", maxJobs, func() ([]queue.Job,
-		error) {
+	return callWithHook(ctx, s, "AwaitJobs", maxJobs, func() ([]queue.Job, error) {
 		return s.Store.AwaitJobs(ctx, maxJobs)
 	})
 }
 
 // ParentJobs implements store.Store.
 func (s *Store) ParentJobs(ctx context.Context, seq int64) ([]store.ParentJob, error) {
-	return callWithHook(ctx, s, "ParentJobs", seq, func() ([]store.ParentJob,
-		error) {
+	return callWithHook(ctx, s, "ParentJobs", seq, func() ([]store.ParentJob, error) {
 		return s.Store.ParentJobs(ctx, seq)
 	})
 }
@@ -155,8 +151,7 @@ func (s *Store) Get(ctx context.Context, id string) (queue.Job, error) {
 
 // GetWithEnvAndStdin implements store.Store.
 func (s *Store) GetWithEnvAndStdin(ctx context.Context, id string) (queue.Job, error) {
-	return callWithHook(ctx, s, "GetWithEnvAndStdin", id, func() (queue.Job,
-		error) {
+	return callWithHook(ctx, s, "GetWithEnvAndStdin", id, func() (queue.Job, error) {
 		return s.Store.GetWithEnvAndStdin(ctx, id)
 	})
 }
@@ -170,8 +165,7 @@ func (s *Store) AttemptHistory(ctx context.Context, seq int64, beforeNumber, lim
 
 // Attempt implements store.Store.
 func (s *Store) Attempt(ctx context.Context, seq int64, attemptNumber int) (queue.Attempt, error) {
-	return callWithHook(ctx, s, "Attempt", seq, func() (queue.Attempt,
-		error) {
+	return callWithHook(ctx, s, "Attempt", seq, func() (queue.Attempt, error) {
 		return s.Store.Attempt(ctx, seq, attemptNumber)
 	})
 }
@@ -200,8 +194,7 @@ func (s *Store) WaitReasons(ctx context.Context, seqs []int64) (map[int64][]stor
 
 // SimulateClaims implements store.Store.
 func (s *Store) SimulateClaims(ctx context.Context, maxJobs int) (store.ClaimSimulation, error) {
-	return callWithHook(ctx, s, "SimulateClaims", maxJobs, func() (store.ClaimSimulation,
-		error) {
+	return callWithHook(ctx, s, "SimulateClaims", maxJobs, func() (store.ClaimSimulation, error) {
 		return s.Store.SimulateClaims(ctx, maxJobs)
 	})
 }
@@ -225,8 +218,7 @@ func (s *Store) DependencyLinks(ctx context.Context, seq int64, limit int) (pare
 
 // OldestReadySince implements store.Store.
 func (s *Store) OldestReadySince(ctx context.Context) (queue.UnixMillis, error) {
-	return callWithHook(ctx, s, "OldestReadySince", nil, func() (queue.UnixMillis,
-		error) {
+	return callWithHook(ctx, s, "OldestReadySince", nil, func() (queue.UnixMillis, error) {
 		return s.Store.OldestReadySince(ctx)
 	})
 }
@@ -238,8 +230,7 @@ func (s *Store) ReadScreen(ctx context.Context, f store.ScreenFilter) (store.Scr
 
 // Events implements store.Store.
 func (s *Store) Events(ctx context.Context, afterSeq int64, limit int) ([]queue.Event, error) {
-	return callWithHook(ctx, s, "Events", afterSeq, func() ([]queue.Event,
-		error) {
+	return callWithHook(ctx, s, "Events", afterSeq, func() ([]queue.Event, error) {
 		return s.Store.Events(ctx, afterSeq, limit)
 	})
 }
@@ -287,8 +278,7 @@ func (s *Store) SetGateRule(ctx context.Context, rule queue.Demand) error {
 
 // Gates implements store.Store.
 func (s *Store) Gates(ctx context.Context, uid int, afterGate store.GateState) ([]store.GateState, error) {
-	return callWithHook(ctx, s, "Gates", uid, func() ([]store.GateState,
-		error) {
+	return callWithHook(ctx, s, "Gates", uid, func() ([]store.GateState, error) {
 		return s.Store.Gates(ctx, uid, afterGate)
 	})
 }
@@ -305,16 +295,14 @@ func (s *Store) SetMaxRunningPerUser(ctx context.Context, n int) error {
 
 // ApplyDueChanges implements store.Store.
 func (s *Store) ApplyDueChanges(ctx context.Context) (time.Duration, error) {
-	return callWithHook(ctx, s, "ApplyDueChanges", nil, func() (time.Duration,
-		error) {
+	return callWithHook(ctx, s, "ApplyDueChanges", nil, func() (time.Duration, error) {
 		return s.Store.ApplyDueChanges(ctx)
 	})
 }
 
 // PurgeEndedJobs implements store.Store.
 func (s *Store) PurgeEndedJobs(ctx context.Context, filter store.EndedJobFilter, limit int, byUID *int) (int, error) {
-	return callWithHook(ctx, s, "PurgeEndedJobs", filter.States, func() (int,
-		error) {
+	return callWithHook(ctx, s, "PurgeEndedJobs", filter.States, func() (int, error) {
 		return s.Store.PurgeEndedJobs(ctx, filter, limit, byUID)
 	})
 }
@@ -334,8 +322,7 @@ func (s *Store) QueuesWithOwnRetention(ctx context.Context) ([]store.OwnRetentio
 
 // TrimEndedJobs implements store.Store.
 func (s *Store) TrimEndedJobs(ctx context.Context, queue string, maxJobs int64, limit int) (bool, error) {
-	return callWithHook(ctx, s, "TrimEndedJobs", queue, func() (bool,
-		error) {
+	return callWithHook(ctx, s, "TrimEndedJobs", queue, func() (bool, error) {
 		return s.Store.TrimEndedJobs(ctx, queue, maxJobs, limit)
 	})
 }
@@ -348,8 +335,7 @@ func (s *Store) TrimEvents(ctx context.Context, beforeTime queue.UnixMillis, max
 
 // TrimOutputs implements store.Store.
 func (s *Store) TrimOutputs(ctx context.Context, maxBytes int64) (bool, error) {
-	return callWithHook(ctx, s, "TrimOutputs", maxBytes, func() (bool,
-		error) {
+	return callWithHook(ctx, s, "TrimOutputs", maxBytes, func() (bool, error) {
 		return s.Store.TrimOutputs(ctx, maxBytes)
 	})
 }
@@ -388,8 +374,7 @@ func (s *Store) RemovableUserBytes(ctx context.Context, uid int, neededBytes int
 
 // TrimUserData implements store.Store.
 func (s *Store) TrimUserData(ctx context.Context, uid int, maxBytes int64) (bool, error) {
-	return callWithHook(ctx, s, "TrimUserData", uid, func() (bool,
-		error) {
+	return callWithHook(ctx, s, "TrimUserData", uid, func() (bool, error) {
 		return s.Store.TrimUserData(ctx, uid, maxBytes)
 	})
 }
