@@ -119,8 +119,12 @@ func jobStartOrder(t *testing.T, workload jobWorkload) []int64 {
 	slow := func(l wire.Lease) bool { return l.Seq%17 == 0 || workload.workerCount > 1 && l.Seq%40 > 25 }
 	waitUntil(t, "all jobs have ended", func() bool {
 		if workload.rng.IntN(3) == 0 || !d.handleNextFrame() {
+			slowTime := 70 * time.Millisecond
+			if d.droppedLeaseCount == 0 {
+				slowTime = 2 * time.Second // on a busy machine, the pool recalls the first jobs late
+			}
 			d.finishAttempts(func(l wire.Lease, since time.Time) bool {
-				return !slow(l) || time.Since(since) > 70*time.Millisecond && workload.rng.IntN(2) == 0
+				return !slow(l) || time.Since(since) > slowTime && workload.rng.IntN(2) == 0
 			})
 		}
 		return len(d.startedJobSeqs) == workload.jobCount && len(d.startTimes) == 0
