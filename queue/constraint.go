@@ -345,7 +345,9 @@ func formatNumber(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64)
 
 // checkFields reports each field of the spec whose value violates the constraint of the field.
 func (s *Spec) checkFields(check fieldChecker) {
-	for _, f := range specFields() {
+	fields := specFields()
+	for i := range fields {
+		f := &fields[i] // not a copy, because this runs for each job, and a Field is large
 		c := f.constraint
 		if c == nil {
 			continue

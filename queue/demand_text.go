@@ -152,6 +152,9 @@ func demandsOfSpec(s *Spec) (demands []Demand) {
 	if s.RateLimit != nil {
 		add(ParseRateDemand(*s.RateLimit))
 	}
+	if len(s.Resources) == 0 {
+		return demands // without the cost of sorting, because few jobs need resources
+	}
 	for _, name := range slices.Sorted(maps.Keys(s.Resources)) {
 		n, _ := parseDemandAmount(s.Resources[name])
 		add(Demand{Kind: GateResource, GateKey: name, Amount: n}, nil)

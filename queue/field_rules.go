@@ -1,6 +1,9 @@
 package queue
 
-import "slices"
+import (
+	"slices"
+	"sync"
+)
 
 // FieldRule is a rule about fields of a job: either a field requires one of several other fields, or it excludes all of
 // them. ResolveSpec checks every spec against these rules, and the JSON Schema of a job contains the same rules. A
@@ -47,22 +50,40 @@ func sameCommandAndArgv(s *Spec) bool { return *s.Command == CommandText("", s.A
 
 func sameAttemptsAndRetries(s *Spec) bool { return *s.MaxAttempts == *s.MaxRetries+1 }
 
+// fieldRuleWithFields is a FieldRule with the fields that it names.
+type fieldRuleWithFields struct {
+	*FieldRule
+	field       *Field
+	otherFields []*Field
+}
+
+// fieldRulesWithFields finds the fields of each rule only once, because each enqueued job is checked.
+var fieldRulesWithFields = sync.OnceValue(func() (rules []fieldRuleWithFields) {
+	for i := range fieldRules {
+		r := fieldRuleWithFields{FieldRule: &fieldRules[i], field: fieldsByName()[fieldRules[i].Field]}
+		for _, name := range r.OtherFields {
+			r.otherFields = append(r.otherFields, fieldsByName()[name])
+		}
+		rules = append(rules, r)
+	}
+	return rules
+})
+
 // checkFieldRules reports the fields of the spec that violate one of the fieldRules.
 func (s *Spec) checkFieldRules(check fieldChecker) {
-	for i := range fieldRules {
-		r := &fieldRules[i]
-		if !s.hasField(r.Field) {
+	for _, r := range fieldRulesWithFields() {
+		if !s.hasField(r.field) {
 			continue
 		}
-		hasOther := slices.ContainsFunc(r.OtherFields, s.hasField)
+		hasOther := slices.ContainsFunc(r.otherFields, s.hasField)
 		check(hasOther == r.RequiresOtherField || hasOther && r.areEquivalent != nil && r.areEquivalent(s),
 			r.Field, "%s", r.Message)
 	}
 }
 
 // hasField reports whether the spec sets a field to a value other than null, false or an empty map.
-func (s *Spec) hasField(name string) bool {
-	switch v := fieldsByName()[name].jsonValue(s).(type) {
+func (s *Spec) hasField(f *Field) bool {
+	switch v := f.jsonValue(s).(type) {
 	case nil:
 		return false
 	case bool:

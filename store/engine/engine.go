@@ -143,6 +143,7 @@ type memory struct {
 	dependencies dependencies.State
 	statistics   statistics.RollUpProgress
 	users        map[int]userCounts // by uid: users who have waiting or leased jobs
+	changedUser  userCounts         // memory that changeUserCounts reuses
 	ownerNames   map[int]string     // account names by uid; former owners are not included
 	disownments  []disownment       // unfinished moves of jobs to former owners; the slice is replaced, not changed
 	batches      map[int64]batch    // batches by number, without discarded ones

@@ -44,9 +44,9 @@ func (t *Tx) saveUserCountsForRollback(uid int) {
 }
 
 func (m *memory) changeUserCounts(uid int, change func(u *userCounts)) {
-	u := m.users[uid]
-	change(&u)
-	m.putUserCounts(uid, u)
+	m.changedUser = m.users[uid]
+	change(&m.changedUser)
+	m.putUserCounts(uid, m.changedUser)
 }
 
 // putUserCounts stores a user's counts, or removes the user if all are 0.

@@ -46,7 +46,8 @@ func (r *Rules) enqueueHooks(j *Job) {
 		// Hooks are enqueued even if a limit on waiting jobs is reached.
 		draftNumber, seq, id, err := r.tx.RegisterDraft(&draft)
 		if !r.hasFailed(err) {
-			r.recordErr(r.InsertJob(&draft, draftNumber, draft.UID, seq, id))
+			// The hook has its own copy, because the job may be one that InsertJob is inserting.
+			r.recordErr(r.insert(&Job{Job: draft}, &draft, draftNumber, draft.UID, seq, id))
 		}
 	}
 }

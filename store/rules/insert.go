@@ -7,7 +7,13 @@ import (
 // InsertJob enqueues a draft as a job with the given seq and id. draftNumber is the index of the draft in the
 // request, or the number from RegisterDraft. uid is the user who made the request.
 func (r *Rules) InsertJob(draft *queue.Job, draftNumber, uid int, seq int64, id string) error {
-	j, now := &Job{Job: *draft}, r.tx.Now()
+	r.insertedJob = Job{Job: *draft}
+	return r.insert(&r.insertedJob, draft, draftNumber, uid, seq, id)
+}
+
+// insert is like InsertJob. The new job, *j, is a copy of the draft.
+func (r *Rules) insert(j *Job, draft *queue.Job, draftNumber, uid int, seq int64, id string) error {
+	now := r.tx.Now()
 	j.Seq, j.ID, j.State, j.ParentCount = seq, id, queue.Pending, len(draft.DependsOn)
 	if j.RunAt == 0 {
 		j.RunAt = now.Add(j.Delay)

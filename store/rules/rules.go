@@ -24,7 +24,9 @@ type Rules struct {
 	uniqueKeyChecker
 	userQuotaRoomMaker
 
-	settledJob Job // memory that settle reuses for the job whose lease ends; jobs are large, and a report ends many leases
+	// settledJob and insertedJob are memory that settle and InsertJob reuse for each job. Jobs are large, and a request
+	// may settle or insert many.
+	settledJob, insertedJob Job
 	// HookBytesUsed is the number of bytes that the transaction has read and written to create hook jobs. They are
 	// counted separately because an operation on a small job may have to read large jobs to create their hooks.
 	HookBytesUsed int
