@@ -165,7 +165,7 @@ func BuiltProgram(t testing.TB, buildTag string) string {
 	}
 	built := filepath.Join(cache, "plain"+buildTag)
 	build := exec.Command("go", "build", "-tags", buildTag, "-o", built+string(filepath.Separator), "./cmd/...")
-	build.Dir, build.Env = RepositoryRoot(), append(os.Environ(), "CGO_ENABLED=0")
+	build.Dir, build.Env = RepositoryRoot(), append(os.Environ(), "CGO_ENABLED=0", "GOGC=400") // see the Makefile
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
