@@ -59,23 +59,22 @@ func (e *Engine) StageBatch(ctx context.Context, r store.EnqueueRequest) (store.
 // b.number is 0, cacheBatch removes the batch from the cache.
 func (t *Tx) cacheBatch(batchNumber int64, b batch) {
 	t.requireCacheReload()
-	m := &t.engine.memory
-	old, had := m.batches[batchNumber]
-	t.undoFuncs = append(t.undoFuncs, func() {
-		delete(m.batches, batchNumber)
+	old, had := t.batches[batchNumber]
+	t.OnRollback(func() {
+		delete(t.batches, batchNumber)
 		if had {
-			m.batches[batchNumber] = old
+			t.batches[batchNumber] = old
 		}
 	})
 	if had {
 		t.saveUserCountsForRollback(old.uid)
-		m.addBatchToTotals(&old, -1)
-		delete(m.batches, batchNumber)
+		t.addBatchToTotals(&old, -1)
+		delete(t.batches, batchNumber)
 	}
 	if b.number != 0 {
 		t.saveUserCountsForRollback(b.uid)
-		m.addBatchToTotals(&b, 1)
-		m.batches[batchNumber] = b
+		t.addBatchToTotals(&b, 1)
+		t.batches[batchNumber] = b
 	}
 }
 
@@ -112,11 +111,10 @@ func (m *memory) findOpenBatch(uid int, name string) (batch, bool) {
 // stageFrame stores the drafts of a request as the next frame of its batch. If the batch does not exist,
 // stageFrame creates it. texts holds the encoded texts of the drafts.
 func (t *Tx) stageFrame(r store.EnqueueRequest, texts []records.EncodedTexts) (receipt store.Receipt, err error) {
-	m := &t.engine.memory
-	b, open := m.findOpenBatch(r.UID, r.BatchName)
+	b, open := t.findOpenBatch(r.UID, r.BatchName)
 	if !open {
 		b = batch{uid: r.UID, name: r.BatchName}
-		if m.users[r.UID].openBatches >= store.MaxStagedBatchesPerUser {
+		if t.users[r.UID].openBatches >= store.MaxStagedBatchesPerUser {
 			return receipt, store.ErrTooManyBatches
 		}
 		if t.continuesDiscardedBatch(r) {
@@ -170,7 +168,7 @@ func (t *Tx) stageFrame(r store.EnqueueRequest, texts []records.EncodedTexts) (r
 // of these jobs whose ids the user chose.
 func (t *Tx) checkFrameAllowed(r *store.EnqueueRequest, texts []records.EncodedTexts, b *batch,
 	userChosenIDCount int64) error {
-	u := t.engine.memory.users[r.UID]
+	u := t.users[r.UID]
 	switch {
 	case len(r.Drafts) == 0 || len(r.Drafts) > queue.MaxJobsPerRequest:
 		return draftCountError(len(r.Drafts))
@@ -230,8 +228,7 @@ func (t *Tx) auditBatch(b *batch, action string, jobCount int64) {
 // commitBatch commits a batch. If r contains drafts, they are the last jobs of the batch. From now on, the jobs of the
 // batch count as jobs of the queue, and ApplyBatch moves them into the queue.
 func (t *Tx) commitBatch(r store.EnqueueRequest, texts []records.EncodedTexts) (receipt store.Receipt, err error) {
-	m := &t.engine.memory
-	b, _ := m.findOpenBatch(r.UID, r.BatchName)
+	b, _ := t.findOpenBatch(r.UID, r.BatchName)
 	if err := cmp.Or(t.checkQueueLimits(r.UID, b.jobCountByQueue),
 		rules.CheckTotalWaitingLimit(t, b.unqueuedJobCount+int64(len(r.Drafts)), r.MaxPendingJobs)); err != nil {
 		return receipt, err
@@ -240,7 +237,7 @@ func (t *Tx) commitBatch(r store.EnqueueRequest, texts []records.EncodedTexts) (
 		if receipt, err = t.stageFrame(r, texts); err != nil {
 			return receipt, err
 		}
-		b = m.batches[b.number]
+		b = t.batches[b.number]
 	} else if err := rules.CheckUserWaitingLimit(t, r.UID, 0, r.MaxPendingJobsPerUser); err != nil {
 		return receipt, err
 	}
@@ -255,7 +252,7 @@ func (t *Tx) commitBatch(r store.EnqueueRequest, texts []records.EncodedTexts) (
 // whether there may be more frames.
 func (e *Engine) ApplyBatch(ctx context.Context, batchNumber int64) (more bool, err error) {
 	return doWithResult(ctx, e, &queuedOperation{priorityClass: NormalClass}, func(t *Tx) (more bool, err error) {
-		if b := e.memory.batches[batchNumber]; b.isCommitted {
+		if b := t.batches[batchNumber]; b.isCommitted {
 			return t.enqueueFirstFrame(b)
 		}
 		return false, nil
@@ -346,7 +343,6 @@ func userChosenIDsSQL(idCondition string) string {
 // takenIDs reports which of the ids already belong to jobs: in the queue, in a batch, or submitted with the
 // SQL function.
 func (t *Tx) takenIDs(ids []string) (map[string]bool, error) {
-	m := &t.engine.memory
 	taken := map[string]bool{}
 	if len(ids) == 0 {
 		return taken, nil
@@ -358,7 +354,7 @@ func (t *Tx) takenIDs(ids []string) (map[string]bool, error) {
 	query, args := userChosenIDsSQL(condition), append(make([]any, 0, 5), list)
 	var earlierSeqs []int64 // ids that are the seq of a job created earlier
 	for _, id := range ids {
-		if n := reads.SeqOfNumericID(id); n > 0 && n < m.nextJobSeq {
+		if n := reads.SeqOfNumericID(id); n > 0 && n < t.nextJobSeq {
 			earlierSeqs = append(earlierSeqs, n)
 		}
 	}
@@ -366,7 +362,7 @@ func (t *Tx) takenIDs(ids []string) (map[string]bool, error) {
 		query, args = query+` UNION ALL SELECT id FROM jobs WHERE `+t.ColumnInNumbersSQL("seq")+` AND id = CAST(seq AS TEXT)`,
 			append(args, database.JoinNumbers(slices.Values(earlierSeqs)))
 	}
-	if len(m.batches) > 0 {
+	if len(t.batches) > 0 {
 		query, args = query+` UNION ALL SELECT id FROM staged_ids WHERE `+condition, append(args, list)
 	}
 	if t.engine.sharedDatabase != nil {
@@ -374,12 +370,12 @@ func (t *Tx) takenIDs(ids []string) (map[string]bool, error) {
 			append(args, list, t.submissionNumber)
 	}
 	database.ForEachRow(t, func(r database.Row) { taken[r.Text(0)] = true }, query, args...)
-	if len(m.batches) == 0 {
+	if len(t.batches) == 0 {
 		return taken, t.statementErr
 	}
 	for _, id := range ids {
 		seq := reads.SeqOfNumericID(id)
-		if seq == 0 || taken[id] || seq >= m.nextJobSeq {
+		if seq == 0 || taken[id] || seq >= t.nextJobSeq {
 			continue
 		}
 		// The id may be the number of a job in a batch. Each frame (the jobs of one request) has a range of numbers, and no

@@ -12,7 +12,7 @@ import (
 func (e *Engine) AbortBatch(ctx context.Context, uid int, name string) error {
 	var batchNumber int64
 	err := e.Do(ctx, PromptClass, func(t *Tx) error {
-		b, open := t.engine.memory.findOpenBatch(uid, name)
+		b, open := t.findOpenBatch(uid, name)
 		if batchNumber = b.number; !open {
 			return nil
 		}
@@ -32,7 +32,7 @@ func (e *Engine) AbortBatch(ctx context.Context, uid int, name string) error {
 func (e *Engine) finishBatchRemoval(ctx context.Context, batchNumber int64) (err error) {
 	for more := true; more && err == nil; {
 		err = e.Do(ctx, NormalClass, func(t *Tx) error {
-			more = t.engine.memory.batches[batchNumber].isBeingRemoved && t.removeNextBatchFrame(batchNumber)
+			more = t.batches[batchNumber].isBeingRemoved && t.removeNextBatchFrame(batchNumber)
 			return t.statementErr
 		})
 	}
@@ -95,16 +95,15 @@ func (t *Tx) cleanUpBatches() (more bool, err error) {
 // from a committed batch into the queue. more is true if there is more to do. While the disk is full, it
 // moves no jobs; the next upkeep tries again.
 func (t *Tx) advanceOneBatch(isAbandoned func(*batch) bool) (more bool, err error) {
-	m := &t.engine.memory
-	if b, found := m.firstBatch(isAbandoned); found {
+	if b, found := t.firstBatch(isAbandoned); found {
 		t.discardBatch(b)
 		return true, t.statementErr
 	}
-	if b, found := m.firstBatch(func(b *batch) bool { return b.isBeingRemoved }); found {
+	if b, found := t.firstBatch(func(b *batch) bool { return b.isBeingRemoved }); found {
 		t.removeNextBatchFrame(b.number)
 		return true, t.statementErr
 	}
-	b, found := m.firstBatch(func(b *batch) bool { return b.isCommitted })
+	b, found := t.firstBatch(func(b *batch) bool { return b.isCommitted })
 	if found {
 		_, err = t.enqueueFirstFrame(b)
 	}

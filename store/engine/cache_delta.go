@@ -156,22 +156,22 @@ const maxDeltaBytes = 64 << 10
 // buildDelta returns the cache delta of the transaction as JSON. It returns nil if the other nodes must reload their
 // caches.
 func (t *Tx) buildDelta() ([]byte, error) {
-	m, b := &t.engine.memory, &t.memoryAtStart
-	if t.delta.otherNodesMustReload || m.statistics.RolledUpUntilByGrain != b.statistics.RolledUpUntilByGrain ||
-		m.rankOrder != b.rankOrder ||
-		m.unqueuedCommittedJobs != b.unqueuedCommittedJobs || !slices.Equal(m.gates.ResourceGateIDs,
+	b := &t.memoryAtStart
+	if t.delta.otherNodesMustReload || t.statistics.RolledUpUntilByGrain != b.statistics.RolledUpUntilByGrain ||
+		t.rankOrder != b.rankOrder ||
+		t.unqueuedCommittedJobs != b.unqueuedCommittedJobs || !slices.Equal(t.gates.ResourceGateIDs,
 		b.gates.ResourceGateIDs) {
 		return nil, nil
 	}
-	n := cacheDelta{FormatVersion: deltaFormatVersion, NextJobSeq: m.nextJobSeq, NextEventNumber: m.nextEventNumber,
-		EnqueuedTotal: m.enqueuedTotal,
-		JobsByState:   m.jobCountByState, TotalOutputBytes: m.outputBytes, State: m.dependencies,
-		EmptyLaneCount: m.emptyLaneCount, HasGates: m.gates.HasGates,
-		MetaListsReservedLeases: m.metaListsReservedLeases, EarliestTimerAt: t.earliestTimerAt,
-		OverQuotaLaneCounts: m.lanes.OverQuotaLaneCounts,
-		MetaUsersText:       m.metaUsersText, MetaQueuesText: m.metaQueuesText}
+	n := cacheDelta{FormatVersion: deltaFormatVersion, NextJobSeq: t.nextJobSeq, NextEventNumber: t.nextEventNumber,
+		EnqueuedTotal: t.enqueuedTotal,
+		JobsByState:   t.jobCountByState, TotalOutputBytes: t.outputBytes, State: t.dependencies,
+		EmptyLaneCount: t.emptyLaneCount, HasGates: t.gates.HasGates,
+		MetaListsReservedLeases: t.metaListsReservedLeases, EarliestTimerAt: t.earliestTimerAt,
+		OverQuotaLaneCounts: t.lanes.OverQuotaLaneCounts,
+		MetaUsersText:       t.metaUsersText, MetaQueuesText: t.metaQueuesText}
 	for uid := range t.userCountsBefore {
-		u := m.users[uid]
+		u := t.users[uid]
 		n.Users = append(n.Users, deltaUser{uid, u.waitingJobs, u.waitingHooks, u.storedBytes, u.outputBytes})
 	}
 	for q := range t.queueCountsBefore {
@@ -185,9 +185,9 @@ func (t *Tx) buildDelta() ([]byte, error) {
 	})
 	for _, name := range slices.Compact(t.delta.changedLanes) {
 		lane := deltaLane{Queue: name.Queue, UID: name.UID}
-		if l := m.lanes.DemandFreeLanes[name]; l != nil {
+		if l := t.lanes.DemandFreeLanes[name]; l != nil {
 			lane.LaneID, lane.HeadPosition, lane.HeadPriority, lane.ClosedByGate = l.ID, l.Head, l.Priority, l.ClosedBy
-			if m.isClosedForUnknownUser(l) {
+			if t.isClosedForUnknownUser(l) {
 				lane.ClosedByGate = rules.Open
 			}
 		}
@@ -210,7 +210,7 @@ func (d *cacheDelta) addChangedLeases(t *Tx) {
 	seqs = slices.Compact(seqs)
 	groupOf := map[leaseGroupKey]int{}
 	for _, seq := range seqs {
-		l := t.engine.memory.leases[seq]
+		l := t.leases[seq]
 		if l == nil {
 			d.EndedLeaseJobSeqs = append(d.EndedLeaseJobSeqs, seq)
 			continue
@@ -261,14 +261,13 @@ func (t *Tx) applyDelta(commitNumber int64, deltaJSON []byte) error {
 	if err != nil {
 		return err
 	}
-	s, m := t.engine, &t.engine.memory
-	ls := m.lanes
-	m.commitCount, m.nextJobSeq, m.nextEventNumber = commitNumber, delta.NextJobSeq, delta.NextEventNumber
-	m.enqueuedTotal, m.jobCountByState, m.outputBytes = delta.EnqueuedTotal, delta.JobsByState, delta.TotalOutputBytes
-	delta.LastProcessedChangeUID = m.dependencies.LastProcessedChangeUID
-	m.dependencies = delta.State
-	m.metaUsersText, m.metaUserUIDs = delta.MetaUsersText, slices.Collect(maps.Keys(usersListed))
-	m.metaQueuesText, m.metaQueueNames = delta.MetaQueuesText, slices.Collect(maps.Keys(queuesListed))
+	s, ls := t.engine, t.lanes
+	t.commitCount, t.nextJobSeq, t.nextEventNumber = commitNumber, delta.NextJobSeq, delta.NextEventNumber
+	t.enqueuedTotal, t.jobCountByState, t.outputBytes = delta.EnqueuedTotal, delta.JobsByState, delta.TotalOutputBytes
+	delta.LastProcessedChangeUID = t.dependencies.LastProcessedChangeUID
+	t.dependencies = delta.State
+	t.metaUsersText, t.metaUserUIDs = delta.MetaUsersText, slices.Collect(maps.Keys(usersListed))
+	t.metaQueuesText, t.metaQueueNames = delta.MetaQueuesText, slices.Collect(maps.Keys(queuesListed))
 	s.applyUserAndQueueCounts(&delta)
 	for i := range delta.Lanes {
 		applyDeltaLane(ls, &delta.Lanes[i])
@@ -279,8 +278,8 @@ func (t *Tx) applyDelta(commitNumber int64, deltaJSON []byte) error {
 	hadNeeds := t.applyDeltaEndedLeases(delta.EndedLeaseJobSeqs)
 	s.changesByOtherNodes.jobSeqs = append(append(s.changesByOtherNodes.jobSeqs, delta.EndedLeaseJobSeqs...),
 		delta.ChangedJobSeqs...)
-	m.metaListsReservedLeases, m.emptyLaneCount = delta.MetaListsReservedLeases, delta.EmptyLaneCount
-	m.gates.HasGates, ls.OverQuotaLaneCounts = delta.HasGates, delta.OverQuotaLaneCounts
+	t.metaListsReservedLeases, t.emptyLaneCount = delta.MetaListsReservedLeases, delta.EmptyLaneCount
+	t.gates.HasGates, ls.OverQuotaLaneCounts = delta.HasGates, delta.OverQuotaLaneCounts
 	if ls.OverQuotaLaneCounts == nil {
 		ls.OverQuotaLaneCounts = map[int64]int{}
 	}
@@ -322,14 +321,13 @@ func (e *Engine) applyUserAndQueueCounts(delta *cacheDelta) {
 // applyDeltaEndedLeases removes leases that another node has ended. It reports whether any of these jobs held a
 // lock, a resource or another limit.
 func (t *Tx) applyDeltaEndedLeases(jobSeqs []int64) (anyHeldGateUnits bool) {
-	m := &t.engine.memory
 	for _, seq := range jobSeqs {
-		if l := m.leases[seq]; l != nil {
+		if l := t.leases[seq]; l != nil {
 			anyHeldGateUnits = anyHeldGateUnits || len(l.HeldGateUnits) > 0
 			t.adjustUsedGateUnits(l, -1)
-			m.adjustLeasedJobCounts(l.Job.UID, l.Job.Queue, -1)
-			delete(m.leases, seq)
-			if m.maxLeasedPerUser > 0 {
+			t.memory.adjustLeasedJobCounts(l.Job.UID, l.Job.Queue, -1)
+			delete(t.leases, seq)
+			if t.maxLeasedPerUser > 0 {
 				t.rules.MarkGateDirty(rules.UserQuotaGate(l.Job.UID))
 			}
 		}
@@ -355,10 +353,10 @@ const otherNodeTimerGrace = time.Second
 // applyDeltaLeases adds leases of another node to the cache, with only those fields of the jobs that are usually
 // needed. loadFullLease reads the other fields.
 func (t *Tx) applyDeltaLeases(leases *deltaLeases) {
-	m, newLeases := &t.engine.memory, 0
+	newLeases := 0
 	var block []rules.Lease
 	for k, seq := range leases.JobSeqs {
-		old := m.leases[seq]
+		old := t.leases[seq]
 		if len(block) == 0 {
 			// Allocate up to 16 leases together: this needs few allocations, and one remaining lease keeps little memory
 			// in use.
@@ -369,14 +367,14 @@ func (t *Tx) applyDeltaLeases(leases *deltaLeases) {
 		l.AttemptStarted, l.HeldGateUnits = leases.AttemptsStarted, leases.GateNeeds
 		l.Job.Seq, l.Job.Queue, l.Job.UID = seq, leases.Queue, leases.UID
 		l.Job.LaneID, l.Job.LastLeasingNodeID, l.Job.Fence = leases.LaneID, leases.NodeID, leases.Fences[k]
-		m.leases[seq] = l
+		t.leases[seq] = l
 		t.adjustUsedGateUnits(old, -1)
 		t.adjustUsedGateUnits(l, 1)
 		if old == nil {
 			newLeases++
 		}
 	}
-	m.adjustLeasedJobCounts(leases.UID, leases.Queue, newLeases)
+	t.memory.adjustLeasedJobCounts(leases.UID, leases.Queue, newLeases)
 	t.engine.changesByOtherNodes.jobSeqs = append(t.engine.changesByOtherNodes.jobSeqs, leases.JobSeqs...)
 }
 
@@ -419,6 +417,6 @@ func (t *Tx) loadFullLease(l *rules.Lease) (*rules.Lease, error) {
 	}
 	j.Fence, j.LastLeasingNodeID = l.Job.Fence, l.Job.LastLeasingNodeID
 	l = &rules.Lease{Job: j, AttemptStarted: l.AttemptStarted, HeldGateUnits: l.HeldGateUnits, UserTurn: l.UserTurn}
-	t.engine.memory.leases[j.Seq] = l
+	t.leases[j.Seq] = l
 	return l, nil
 }

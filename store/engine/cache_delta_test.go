@@ -81,7 +81,7 @@ func (m *mirroredNode) checkMirroredLeases(t *Tx) (mismatch error) {
 			j.Shortages, j.RunnerCrashes, j.PausedAt, j.PausedBy, j.OutputBytes, j.StartedAt, j.WorkerID, j.PID, j.Demands)
 	}
 	for seq, own := range m.memory.leases {
-		l, err := t.loadFullLease(t.engine.memory.leases[seq])
+		l, err := t.loadFullLease(t.leases[seq])
 		if err != nil {
 			return err
 		}

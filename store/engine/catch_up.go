@@ -19,55 +19,54 @@ func (t *Tx) reloadCache() error {
 	if t.prewrite != nil {
 		return errPrewriteMismatch
 	}
-	s, old := t.engine, t.engine.memory
+	s, old := t.engine, *t.memory
 	err := s.loadMemory()
-	if err == nil && s.memory.gates.HasGates {
+	if err == nil && t.gates.HasGates {
 		err = t.computeLeaseGateNeeds(old.leases)
 	}
 	if err != nil {
-		s.memory = old
+		*t.memory = old
 		return err
 	}
-	m := &s.memory
-	for seq, l := range m.leases {
+	for seq, l := range t.leases {
 		if old := old.leases[seq]; old != nil && old.Job.Fence == l.Job.Fence {
-			m.leases[seq] = &rules.Lease{Job: l.Job, AttemptStarted: l.AttemptStarted, HeldGateUnits: l.HeldGateUnits,
+			t.leases[seq] = &rules.Lease{Job: l.Job, AttemptStarted: l.AttemptStarted, HeldGateUnits: l.HeldGateUnits,
 				UserTurn: old.UserTurn}
 		}
 	}
-	m.statistics.LastRollUpHour, m.dependencies.LastProcessedChangeUID = old.statistics.LastRollUpHour,
+	t.statistics.LastRollUpHour, t.dependencies.LastProcessedChangeUID = old.statistics.LastRollUpHour,
 		old.dependencies.LastProcessedChangeUID
-	m.lanes.LocalClosingGateByLaneID = old.lanes.LocalClosingGateByLaneID
+	t.lanes.LocalClosingGateByLaneID = old.lanes.LocalClosingGateByLaneID
 	for name, q := range old.lanes.Queues {
 		if q.NextTurn > old.lastServedQueueTurn { // a queue whose next turn has passed is treated like a new one
-			m.lanes.FindOrAddQueue(name).NextTurn = q.NextTurn
+			t.lanes.FindOrAddQueue(name).NextTurn = q.NextTurn
 		}
-		if reloaded := m.lanes.Queues[name]; reloaded != nil {
+		if reloaded := t.lanes.Queues[name]; reloaded != nil {
 			reloaded.LastTurnByUID, reloaded.LastPermanentTurn = q.LastTurnByUID, q.LastPermanentTurn
 		}
 	}
 	s.UpdatePublishedState(func(state *reads.ReaderState) {
 		maps.DeleteFunc(state.LastTurnsByQueue, func(name string,
 			_ map[int]int64) bool {
-			return m.lanes.Queues[name] == nil
+			return t.lanes.Queues[name] == nil
 		})
 	})
 	switch {
-	case m.storedRanksOrderText == formatRankOrder(m.order):
-	case old.rerankProgress.stateBeingReranked != 0 && old.order == m.order:
-		m.rerankProgress = old.rerankProgress
+	case t.storedRanksOrderText == formatRankOrder(t.order):
+	case old.rerankProgress.stateBeingReranked != 0 && old.order == t.order:
+		t.rerankProgress = old.rerankProgress
 	default:
-		m.rerankProgress = rerankingProgress{stateBeingReranked: queue.Blocked}
+		t.rerankProgress = rerankingProgress{stateBeingReranked: queue.Blocked}
 	}
-	for n, b := range m.batches {
+	for n, b := range t.batches {
 		if known, found := old.batches[n]; found {
 			b.lastFrameAt, b.jobCountByQueue = known.lastFrameAt, known.jobCountByQueue
 			if !b.isCommitted {
-				m.changeUserCounts(b.uid,
+				t.memory.changeUserCounts(b.uid,
 					func(u *userCounts) { u.userChosenIDCount += known.userChosenIDCount - b.userChosenIDCount })
 			}
 			b.userChosenIDCount = known.userChosenIDCount
-			m.batches[n] = b
+			t.batches[n] = b
 		}
 	}
 	s.minuteStats = statistics.MinuteCache{}
@@ -75,11 +74,11 @@ func (t *Tx) reloadCache() error {
 		t.nodesWithChangedReservations =
 		nil, nil, nil, false, nil, nil
 	s.locallyClosedLanesStale = true
-	t.memoryAtStart, s.changesByOtherNodes.anyJobMayHaveChanged, s.otherNodesMayHaveReadiedJobs = *m, true, true
+	t.memoryAtStart, s.changesByOtherNodes.anyJobMayHaveChanged, s.otherNodesMayHaveReadiedJobs = *t.memory, true, true
 	// Before the reload, the cached position of a lane's first job may have been too early, and other lanes of the user
 	// may have been closed in favour of this lane. Those other lanes may be able to open now, so check the users' limits
 	// again.
-	for gate := range m.lanes.OverQuotaLaneCounts {
+	for gate := range t.lanes.OverQuotaLaneCounts {
 		t.rules.MarkGateDirty(gate)
 	}
 	s.checkOtherNodeTimerLater(t.startTime, t.startTime) // watch for timers of other nodes that the tables may now contain
@@ -106,14 +105,14 @@ func (t *Tx) CatchUpCache(lastCommitNumber int64, deltas [][]byte, hasKnownCommi
 
 // applyMissedDeltas applies cache deltas, or reloads the caches; see CatchUpCache.
 func (t *Tx) applyMissedDeltas(lastCommitNumber int64, deltas [][]byte, hasKnownCommit bool) error {
-	s, m := t.engine, &t.engine.memory
+	s := t.engine
 	if !hasKnownCommit {
 		return t.reloadCache()
 	}
-	if lastCommitNumber == m.commitCount {
+	if lastCommitNumber == t.commitCount {
 		return nil
 	}
-	if lastCommitNumber != m.commitCount+int64(len(deltas)) {
+	if lastCommitNumber != t.commitCount+int64(len(deltas)) {
 		return t.reloadCache()
 	}
 	for i, text := range deltas {
@@ -129,7 +128,7 @@ func (t *Tx) applyMissedDeltas(lastCommitNumber int64, deltas [][]byte, hasKnown
 	t.undoFuncs, t.userCountsBefore, t.queueCountsBefore, t.reservationsChanged, t.changedLeaseJobSeqs,
 		t.nodesWithChangedReservations =
 		nil, nil, nil, false, nil, nil
-	t.memoryAtStart = *m
+	t.memoryAtStart = *t.memory
 	s.otherNodesMayHaveReadiedJobs = true
 	return nil
 }

@@ -33,11 +33,11 @@ const minJobsForClaimPrefetch = 64
 // nothing if it cannot predict which jobs these are.
 func (t *Tx) prefetchClaim() error {
 	s := t.engine
-	q := s.memory.lanes.Queues[s.lastClaimQueue]
+	q := t.lanes.Queues[s.lastClaimQueue]
 	if t.expectedClaimJobs < s.minJobsForPrefetch || q == nil {
 		return nil
 	}
-	lane := q.PredictedNextLane(s.memory.order.Scheduling == queue.SchedulingByArrival)
+	lane := q.PredictedNextLane(t.order.Scheduling == queue.SchedulingByArrival)
 	if lane == nil {
 		return nil
 	}
@@ -58,13 +58,13 @@ func (t *Tx) prefetchClaim() error {
 // are discarded.
 func (t *Tx) recordJobWrite(j *rules.Job) {
 	switch last := len(t.changedLeaseJobSeqs) - 1; {
-	case t.claimPrefetch == nil, t.engine.memory.leases[j.Seq] != nil:
+	case t.claimPrefetch == nil, t.leases[j.Seq] != nil:
 	case j.Slot == rules.SlotNotQueued && last >= 0 && t.changedLeaseJobSeqs[last] == j.Seq:
 		t.claimPrefetch.endedLeaseJobSeqs[j.Seq] = true
 	default:
 		t.claimPrefetch = nil
 	}
-	t.readAhead.RecordJobWrite(j, t.engine.memory.leases[j.Seq] != nil)
+	t.readAhead.RecordJobWrite(j, t.leases[j.Seq] != nil)
 }
 
 // discardPrefetchedRows discards the rows that were read ahead.

@@ -43,7 +43,7 @@ func (t *Tx) BestClosedLaneInList(gateID int64, key rules.ClosedLaneListKey) (l 
 // firstClosedLane returns the best lane that matches a search in which bestOfEachList is not set. It also considers
 // lanes whose jobs need no lock or other limit.
 func (t *Tx) firstClosedLane(search closedLaneSearch) (l rules.Lane, found bool, err error) {
-	gate, ls := search.gateNumber, t.engine.memory.lanes
+	gate, ls := search.gateNumber, t.lanes
 	if gate < 0 {
 		plain := ls.DemandFreeLanes[lanes.LaneName{Queue: search.queue, UID: uidOfUserQuotaGate(gate)}]
 		if plain != nil && plain.ClosedBy == gate {
@@ -51,7 +51,7 @@ func (t *Tx) firstClosedLane(search closedLaneSearch) (l rules.Lane, found bool,
 		}
 	}
 	closedHere := ls.LocallyClosedLaneIDs(gate)
-	if closedHere == "" && (!t.engine.memory.gates.HasGates || gate < 0 && ls.OverQuotaLaneCounts[gate] == 0) {
+	if closedHere == "" && (!t.gates.HasGates || gate < 0 && ls.OverQuotaLaneCounts[gate] == 0) {
 		return l, found, nil
 	}
 	other, known := t.closedLanesBySearch[search]
@@ -100,7 +100,7 @@ func uidOfUserQuotaGate(gate int64) int {
 // before the first call, because the callback may change lanes.
 func (t *Tx) EachClosedLaneList(gate int64, afterList rules.ClosedLaneListKey,
 	visit func(rules.Lane) (bool, error)) error {
-	ls := t.engine.memory.lanes
+	ls := t.lanes
 	best := map[rules.ClosedLaneListKey]rules.Lane{}
 	take := func(l rules.Lane) {
 		l.ClosedBy = gate
@@ -117,7 +117,7 @@ func (t *Tx) EachClosedLaneList(gate int64, afterList rules.ClosedLaneListKey,
 		}
 	}
 	closedHere := ls.LocallyClosedLaneIDs(gate)
-	if closedHere != "" || t.engine.memory.gates.HasGates && (gate > 0 || ls.OverQuotaLaneCounts[gate] > 0) {
+	if closedHere != "" || t.gates.HasGates && (gate > 0 || ls.OverQuotaLaneCounts[gate] > 0) {
 		list, more := t.closedListLanes(gate, afterList, closedHere)
 		for _, l := range list {
 			take(l)

@@ -17,7 +17,7 @@ func (t *Tx) writeEstimatesEachMinute() (more bool, err error) {
 	e := &t.engine.runtimeEstimates
 	if e.IsWriteDue(store.PerMinute.PeriodStart(t.startTime)) {
 		if list := e.Encode(); list != nil {
-			t.undoFuncs = append(t.undoFuncs, e.MarkUnwritten)
+			t.OnRollback(e.MarkUnwritten)
 			t.Exec(estimates.ReplaceEstimatesSQL, list)
 		}
 	}

@@ -257,7 +257,7 @@ func callEveryOperation(t *testing.T, s *Store) {
 	_, err = s.StageBatch(ctx, store.EnqueueRequest{BatchName: "d", Drafts: []queue.Job{draft()}})
 	must(err)
 	must(s.Do(ctx, UrgentClass, func(t *Tx) error {
-		b, _ := t.engine.memory.findOpenBatch(0, "d")
+		b, _ := t.findOpenBatch(0, "d")
 		t.discardBatch(b)
 		return nil
 	}))

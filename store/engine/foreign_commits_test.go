@@ -11,7 +11,7 @@ func (f otherNodeCommitBackend) BeginTx(t *Tx) error {
 	if rand.IntN(2) == 0 {
 		return f.Backend.BeginTx(t)
 	}
-	t.engine.memory.commitCount--
+	t.commitCount--
 	t.engine.SetOtherActiveNodeCount(1)
 	err := f.Backend.BeginTx(t)
 	t.engine.changesByOtherNodes.anyJobMayHaveChanged = false // no other node has really committed, so no job has changed

@@ -50,12 +50,12 @@ func (t *Tx) detachFrame(b *batch, f *frame) {
 		FROM frames JOIN edges ON parent BETWEEN first AND last
 		WHERE n = ? AND NOT EXISTS (SELECT 1 FROM jobs WHERE seq = parent) GROUP BY parent`, int64(b.uid), f.frameID)
 	// The jobs that depend on a lost job are handled as if that job had been removed.
-	t.engine.memory.dependencies.PendingParentStateChanges += ended
+	t.dependencies.PendingParentStateChanges += ended
 	t.WakeServiceAt(t.startTime)
 	lost := max(1, f.jobCount-int64(len(f.stagedJobs)))
 	t.Exec(`UPDATE frames SET batch = -batch, count = ? WHERE n = ?`, lost, f.frameID)
 	name, uid := b.name, b.uid
-	t.afterCommitFuncs = append(t.afterCommitFuncs, func() {
+	t.OnCommitted(func() {
 		t.engine.log.Error("part of a committed batch is damaged, so some of the batch's jobs are missing in the queue; "+
 			"see: queuectl doctor", "batch", name, "uid", uid, "missing_jobs", lost)
 	})

@@ -12,7 +12,7 @@ import (
 // LeasedUnitNumbers implements rules.Gates. It returns the numbers of the units of a resource that leased jobs hold.
 func (t *Tx) LeasedUnitNumbers(resourceName string) map[int]bool {
 	taken := map[int]bool{}
-	for seq, l := range t.engine.memory.leases {
+	for seq, l := range t.leases {
 		if l.Job.LastLeasingNodeID != t.engine.nodeID {
 			continue
 		}
@@ -29,10 +29,10 @@ func (t *Tx) LeasedUnitNumbers(resourceName string) map[int]bool {
 }
 
 // MaxLeasedPerUser implements rules.Settings. It returns how many jobs of one user may be leased; 0 means unlimited.
-func (t *Tx) MaxLeasedPerUser() int { return t.engine.memory.maxLeasedPerUser }
+func (t *Tx) MaxLeasedPerUser() int { return t.maxLeasedPerUser }
 
 // Node implements rules.Settings. It returns this node.
-func (t *Tx) Node() *store.Node { return &t.engine.memory.thisNode }
+func (t *Tx) Node() *store.Node { return &t.thisNode }
 
 // SetGateRule sets the rule of a shared lock or rate.
 func (e *Engine) SetGateRule(ctx context.Context, rule queue.Demand) error {
@@ -57,11 +57,11 @@ func (t *Tx) removeUnneededGates() (more bool, err error) {
 // can start now. more is true if there are more such limits.
 func (t *Tx) recheckDueGates() (more bool, err error) {
 	t.recheckLocallyClosedIfStale()
-	if !t.engine.memory.gates.HasGates {
+	if !t.gates.HasGates {
 		return false, nil
 	}
-	list, err := t.TakeDueGateRechecks(maxChangedJobsPerStep, t.startTime < t.engine.memory.lastDueCheckAt)
-	t.engine.memory.lastDueCheckAt = t.startTime
+	list, err := t.TakeDueGateRechecks(maxChangedJobsPerStep, t.startTime < t.lastDueCheckAt)
+	t.lastDueCheckAt = t.startTime
 	for _, id := range list {
 		t.rules.MarkGateDirty(id)
 	}
@@ -71,9 +71,9 @@ func (t *Tx) recheckDueGates() (more bool, err error) {
 // RecheckClosedLanes starts a recheck of all gates (locks, rates, resources and so on) that keep jobs from starting. It
 // is called when any of these gates may have room again. Each call of ApplyDueChanges then checks some of them.
 func (t *Tx) RecheckClosedLanes() {
-	if t.engine.memory.gates.HasGates {
+	if t.gates.HasGates {
 		t.recheckLocallyClosedLanes()
-		t.engine.memory.recheckedUpToGateID = math.MinInt64 + 1
+		t.recheckedUpToGateID = math.MinInt64 + 1
 		t.WakeServiceAt(t.startTime)
 	}
 }
@@ -91,7 +91,7 @@ func (t *Tx) recheckLocallyClosedIfStale() {
 		return
 	}
 	checked := s.locallyClosedCheckedAt
-	t.undoFuncs = append(t.undoFuncs, func() { s.locallyClosedLanesStale, s.locallyClosedCheckedAt = true, checked })
+	t.OnRollback(func() { s.locallyClosedLanesStale, s.locallyClosedCheckedAt = true, checked })
 	s.locallyClosedLanesStale, s.locallyClosedCheckedAt = false, t.startTime
 	t.recheckLocallyClosedLanes()
 }
@@ -99,7 +99,7 @@ func (t *Tx) recheckLocallyClosedIfStale() {
 // recheckLocallyClosedLanes checks again every limit (such as a resource of this node) that keeps jobs from starting on
 // this node but not on others.
 func (t *Tx) recheckLocallyClosedLanes() {
-	for _, gate := range t.engine.memory.lanes.LocalClosingGateByLaneID {
+	for _, gate := range t.lanes.LocalClosingGateByLaneID {
 		t.rules.MarkGateDirty(gate)
 	}
 }
@@ -107,15 +107,14 @@ func (t *Tx) recheckLocallyClosedLanes() {
 // continueGateRecheck continues the recheck of gates (locks and other limits) that RecheckClosedLanes started.
 // more is true if there are more gates to check.
 func (t *Tx) continueGateRecheck() (more bool, err error) {
-	m := &t.engine.memory
-	for n := 0; m.recheckedUpToGateID != 0; n++ {
+	for n := 0; t.recheckedUpToGateID != 0; n++ {
 		if n == maxChangedJobsPerStep {
 			return true, nil
 		}
 		gate := t.queryInt(
 			`SELECT shut FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut > ? ORDER BY shut LIMIT 1`,
-			m.recheckedUpToGateID)
-		if m.recheckedUpToGateID = gate; gate != 0 {
+			t.recheckedUpToGateID)
+		if t.recheckedUpToGateID = gate; gate != 0 {
 			t.rules.MarkGateDirty(gate)
 		}
 	}
@@ -140,7 +139,7 @@ func (t *Tx) computeLeaseGateNeeds(knownLeases map[int64]*rules.Lease) error {
 	changed, seqCount := t.reservationsChanged, len(t.changedLeaseJobSeqs)
 	// restore these fields, because the leases themselves do not change
 	defer func() { t.reservationsChanged, t.changedLeaseJobSeqs = changed, t.changedLeaseJobSeqs[:seqCount] }()
-	for seq, l := range t.engine.memory.leases {
+	for seq, l := range t.leases {
 		if len(l.Job.Demands) == 0 {
 			continue
 		}

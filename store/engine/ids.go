@@ -24,7 +24,7 @@ func (t *Tx) RegisterDraft(draft *queue.Job) (draftNumber int, seq int64, id str
 	if err != nil {
 		return 0, 0, "", err
 	}
-	if h := &t.engine.memory.hookSettings; draft.UID == h.OwnerUID {
+	if h := &t.hookSettings; draft.UID == h.OwnerUID {
 		t.recordOwnerName(draft.UID, h.OwnerName)
 	}
 	t.draftTexts = append(slices.Clip(t.draftTexts), text)
@@ -34,9 +34,9 @@ func (t *Tx) RegisterDraft(draft *queue.Job) (draftNumber int, seq int64, id str
 // assignIDs assigns a seq and an id to each draft. If any id is taken, it assigns none and returns an error.
 func (t *Tx) assignIDs(drafts []queue.Job) (r store.Receipt, err error) {
 	var nextSeq int64
-	if r.IDs, r.Seqs, nextSeq, err = ids.AssignIDs(drafts, t.engine.memory.nextJobSeq, t.engine.rng,
+	if r.IDs, r.Seqs, nextSeq, err = ids.AssignIDs(drafts, t.nextJobSeq, t.engine.rng,
 		t.takenIDs); err == nil {
-		t.engine.memory.nextJobSeq = nextSeq
+		t.nextJobSeq = nextSeq
 		return r, nil
 	}
 	var taken *queue.Error
@@ -50,7 +50,7 @@ func (t *Tx) assignIDs(drafts []queue.Job) (r store.Receipt, err error) {
 // committed yet has the id.
 func (t *Tx) takenIDError(drafts []queue.Job, taken *queue.Error) error {
 	draft := &drafts[max(taken.BatchIndex, 1)-1]
-	holder := t.engine.memory.batches[t.batchNumberOfID(draft.ID)]
+	holder := t.batches[t.batchNumberOfID(draft.ID)]
 	switch {
 	case t.statementErr != nil:
 		return t.statementErr
@@ -98,10 +98,10 @@ func (t *Tx) FindJobSeqByID(uid int, id string) (jobSeq int64, err error) {
 		return hidden, nil
 	}, `SELECT seq, CASE WHEN hooks & ? = 0 OR uid = ? THEN 1 ELSE 0 END FROM jobs WHERE `+reads.JobWithIDCondition,
 		append([]any{int64(queue.HookDefinedBySettings), int64(uid)}, reads.JobWithIDArgs(id)...)...)
-	if jobSeq == 0 && len(t.engine.memory.batches) > 0 {
+	if jobSeq == 0 && len(t.batches) > 0 {
 		var b batch
 		t.Query(func(r database.Row) (bool, error) {
-			jobSeq, b = r.Int64(0), t.engine.memory.batches[r.Int64(1)]
+			jobSeq, b = r.Int64(0), t.batches[r.Int64(1)]
 			return false, nil
 		}, `SELECT seq, batch FROM staged_ids JOIN batches ON n = batch WHERE id = ? AND uid = ? AND stage < 2`, id,
 			int64(uid))
@@ -118,12 +118,11 @@ func (t *Tx) FindJobSeqByID(uid int, id string) (jobSeq int64, err error) {
 // IsJobInCommittedFrame implements rules.Jobs. It reports whether a job that is not in the queue is in a frame of a
 // committed batch.
 func (t *Tx) IsJobInCommittedFrame(jobSeq int64) (bool, error) {
-	m := &t.engine.memory
-	if _, found := m.firstBatch(func(b *batch) bool { return b.isCommitted }); !found {
+	if _, found := t.firstBatch(func(b *batch) bool { return b.isCommitted }); !found {
 		return false, nil
 	}
 	batchNumber, err := t.batchNumberOfStagedSeq(jobSeq)
-	return m.batches[batchNumber].isCommitted, err
+	return t.batches[batchNumber].isCommitted, err
 }
 
 // UniqueKeyHolder implements rules.Jobs. It returns the job that has a unique key of a user.

@@ -15,43 +15,41 @@ import (
 // SetLane implements rules.Lanes. It records the new state of a lane, which holds the waiting jobs of one queue and
 // user that need the same locks and other limits.
 func (t *Tx) SetLane(l rules.Lane) error {
-	m := &t.engine.memory
 	if len(l.GateNeeds) > 0 {
 		return t.setLaneWithDemands(l)
 	}
 	t.addLaneToDelta(&l)
-	cached := m.lanes.DemandFreeLanes[lanes.LaneNameOf(&l)]
+	cached := t.lanes.DemandFreeLanes[lanes.LaneNameOf(&l)]
 	old := *cached
-	t.undoFuncs = append(t.undoFuncs, func() {
+	t.OnRollback(func() {
 		cached.Head, cached.Priority, cached.ClosedBy = old.Head, old.Priority, old.ClosedBy
-		m.lanes.UpdateDemandFreeLane(cached)
+		t.lanes.UpdateDemandFreeLane(cached)
 	})
-	m.emptyLaneCount += records.BoolToInt(l.ClosedBy == rules.Empty) - records.BoolToInt(old.ClosedBy == rules.Empty)
+	t.emptyLaneCount += records.BoolToInt(l.ClosedBy == rules.Empty) - records.BoolToInt(old.ClosedBy == rules.Empty)
 	cached.Head, cached.Priority, cached.ClosedBy = l.Head, l.Priority, l.ClosedBy
-	m.lanes.UpdateDemandFreeLane(cached)
+	t.lanes.UpdateDemandFreeLane(cached)
 	return nil
 }
 
 // setLaneWithDemands does the work of SetLane for a lane whose jobs need locks or other limits.
 func (t *Tx) setLaneWithDemands(l rules.Lane) error {
-	m := &t.engine.memory
-	q := m.lanes.FindOrAddQueue(l.Queue)
+	q := t.lanes.FindOrAddQueue(l.Queue)
 	known := q.HasOpenLane(&l)
 	old, written := t.unwrittenLanes[l.ID]
 	if !known && !written { // a cached lane is open, so no lock or other limit closes it
 		old.ClosedBy = t.queryInt(`SELECT shut FROM lanes WHERE id = ?`, l.ID)
 	}
-	m.emptyLaneCount += records.BoolToInt(l.ClosedBy == rules.Empty) - records.BoolToInt(old.ClosedBy == rules.Empty)
+	t.emptyLaneCount += records.BoolToInt(l.ClosedBy == rules.Empty) - records.BoolToInt(old.ClosedBy == rules.Empty)
 	stored := t.closingGateToStore(&l)
-	m.lanes.AdjustOverQuotaCount(old.ClosedBy, -1)
-	m.lanes.AdjustOverQuotaCount(stored, 1)
-	t.undoFuncs = append(t.undoFuncs, func() {
-		m.lanes.AdjustOverQuotaCount(stored, -1)
-		m.lanes.AdjustOverQuotaCount(old.ClosedBy, 1)
-		m.lanes.MarkUserLanesStale(q, l.UID)
+	t.lanes.AdjustOverQuotaCount(old.ClosedBy, -1)
+	t.lanes.AdjustOverQuotaCount(stored, 1)
+	t.OnRollback(func() {
+		t.lanes.AdjustOverQuotaCount(stored, -1)
+		t.lanes.AdjustOverQuotaCount(old.ClosedBy, 1)
+		t.lanes.MarkUserLanesStale(q, l.UID)
 	})
 	t.addStaleUserToDelta(q, l.UID)
-	m.lanes.UpdateLaneWithDemands(q, l)
+	t.lanes.UpdateLaneWithDemands(q, l)
 	if !known || l.ClosedBy != rules.Open {
 		t.closedLanesBySearch = nil
 	}
@@ -68,13 +66,13 @@ func (t *Tx) closingGateToStore(l *rules.Lane) int64 {
 	if t.engine.nodeID == 0 {
 		return l.ClosedBy
 	}
-	closedHere := t.engine.memory.lanes.LocalClosingGateByLaneID
+	closedHere := t.lanes.LocalClosingGateByLaneID
 	if old, there := closedHere[l.ID]; there {
-		t.undoFuncs = append(t.undoFuncs, func() { closedHere[l.ID] = old })
+		t.OnRollback(func() { closedHere[l.ID] = old })
 	} else {
-		t.undoFuncs = append(t.undoFuncs, func() { delete(closedHere, l.ID) })
+		t.OnRollback(func() { delete(closedHere, l.ID) })
 	}
-	if t.engine.memory.isClosedForUnknownUser(l) {
+	if t.isClosedForUnknownUser(l) {
 		closedHere[l.ID] = l.ClosedBy
 		return rules.Open
 	}
@@ -103,14 +101,14 @@ const firstJobOfLaneSQL = `FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND l
 // FindOrAddLane implements rules.Lanes. It returns the lane that the job belongs to, and creates it if necessary. A
 // lane holds the waiting jobs of one queue and user that need the same locks and other limits.
 func (t *Tx) FindOrAddLane(j *rules.Job) (rules.Lane, error) {
-	ls := t.engine.memory.lanes
+	ls := t.lanes
 	if len(j.Demands) == 0 {
 		l := ls.DemandFreeLanes[lanes.LaneName{Queue: j.Queue, UID: j.UID}]
 		if l == nil {
 			l = new(newEmptyLane(j))
 			t.insertLane(l, "", "")
 			ls.AddDemandFreeLane(l)
-			t.undoFuncs = append(t.undoFuncs, func() { ls.RemoveDemandFreeLane(l) })
+			t.OnRollback(func() { ls.RemoveDemandFreeLane(l) })
 		}
 		t.addLaneToDelta(l) // other nodes may have cached that the lane is empty
 		return *l, t.statementErr
@@ -175,15 +173,15 @@ func (t *Tx) storedLane(queryEnd string, args ...any) (l rules.Lane, found bool,
 
 // adjustLaneCountOfQueue adds n, which may be negative, to the number of lanes of a queue.
 func (t *Tx) adjustLaneCountOfQueue(queueName string, delta int) {
-	q := t.engine.memory.lanes.FindOrAddQueue(queueName)
+	q := t.lanes.FindOrAddQueue(queueName)
 	t.addQueueToDelta(q)
 	q.LaneCount += delta
-	t.undoFuncs = append(t.undoFuncs, func() { q.LaneCount -= delta })
+	t.OnRollback(func() { q.LaneCount -= delta })
 }
 
 // insertLane stores a new, empty lane and sets its id. demands and needs are the texts for the lane's row.
 func (t *Tx) insertLane(l *rules.Lane, demandsText, gateNeedsText string) {
-	t.engine.memory.emptyLaneCount++
+	t.emptyLaneCount++
 	t.adjustLaneCountOfQueue(l.Queue, 1)
 	l.ID = t.queryInt(
 		`INSERT INTO lanes (queue, uid, demands, needs, head_rank, head_seq, priority, shut)
@@ -194,19 +192,18 @@ func (t *Tx) insertLane(l *rules.Lane, demandsText, gateNeedsText string) {
 // removeEmptyLanes removes up to maxChangedJobsPerStep lanes (lists of waiting jobs) that contain no jobs, if there are
 // more than maxEmptyLanes such lanes. more is true if there are more to remove.
 func (t *Tx) removeEmptyLanes() (more bool, err error) {
-	m := &t.engine.memory
-	if int64(len(m.lanes.LocalClosingGateByLaneID)) > t.engine.maxEmptyLanes { // some lanes may no longer exist
+	if int64(len(t.lanes.LocalClosingGateByLaneID)) > t.engine.maxEmptyLanes { // some lanes may no longer exist
 		t.forgetLocallyClosedLanes()
 	}
-	if m.emptyLaneCount <= t.engine.maxEmptyLanes {
+	if t.emptyLaneCount <= t.engine.maxEmptyLanes {
 		return false, nil
 	}
 	leased := map[int64]bool{}
-	for _, l := range m.leases {
+	for _, l := range t.leases {
 		leased[l.Job.LaneID] = true
 	}
 	var emptyLanes []*rules.Lane
-	for _, l := range m.lanes.DemandFreeLanes {
+	for _, l := range t.lanes.DemandFreeLanes {
 		if l.ClosedBy == rules.Empty && !leased[l.ID] && len(emptyLanes) < maxChangedJobsPerStep {
 			emptyLanes = append(emptyLanes, l)
 		}
@@ -225,18 +222,17 @@ func (t *Tx) removeEmptyLanes() (more bool, err error) {
 
 // removeLane deletes a lane without jobs.
 func (t *Tx) removeLane(l *rules.Lane) {
-	m := &t.engine.memory
-	m.emptyLaneCount--
+	t.emptyLaneCount--
 	t.adjustLaneCountOfQueue(l.Queue, -1)
 	for _, need := range l.GateNeeds {
 		t.AdjustLaneCount(need.Gate, -1)
 	}
 	// A lane whose stored demands were lost through damage looks like the lane for jobs that need no lock or other limit.
 	// So check that l itself is in the cache.
-	if m.lanes.DemandFreeLanes[lanes.LaneNameOf(l)] == l {
-		m.lanes.RemoveDemandFreeLane(l)
+	if t.lanes.DemandFreeLanes[lanes.LaneNameOf(l)] == l {
+		t.lanes.RemoveDemandFreeLane(l)
 		t.addLaneToDelta(l)
-		t.undoFuncs = append(t.undoFuncs, func() { m.lanes.AddDemandFreeLane(l) })
+		t.OnRollback(func() { t.lanes.AddDemandFreeLane(l) })
 	}
 	t.Exec(`DELETE FROM lanes WHERE id = ?`, l.ID)
 }
@@ -244,14 +240,14 @@ func (t *Tx) removeLane(l *rules.Lane) {
 // forgetLocallyClosedLanes forgets which lanes are closed only on this node, because this node lacks room for their
 // jobs. All these lanes are then checked again.
 func (t *Tx) forgetLocallyClosedLanes() {
-	ls := t.engine.memory.lanes
+	ls := t.lanes
 	old := ls.LocalClosingGateByLaneID
 	markAllStale := func() {
 		for _, q := range ls.Queues {
 			ls.MarkQueueLanesStale(q)
 		}
 	}
-	t.undoFuncs = append(t.undoFuncs, func() {
+	t.OnRollback(func() {
 		ls.LocalClosingGateByLaneID = old
 		markAllStale()
 	})
@@ -312,12 +308,11 @@ func (e *Engine) addLaneQueries(queries *database.QueryBatch) (addDemandFreeLane
 // SetMaxRunningPerUser limits how many jobs of one user may be leased at the same time; 0 means unlimited.
 func (e *Engine) SetMaxRunningPerUser(ctx context.Context, n int) error {
 	return e.Do(ctx, PromptClass, func(t *Tx) error {
-		m := &t.engine.memory
-		if n == m.maxLeasedPerUser {
+		if n == t.maxLeasedPerUser {
 			return nil
 		}
-		m.maxLeasedPerUser = n
-		for uid := range m.lanes.DemandFreeLanesByUID {
+		t.maxLeasedPerUser = n
+		for uid := range t.lanes.DemandFreeLanesByUID {
 			t.rules.MarkGateDirty(rules.UserQuotaGate(uid))
 		}
 		t.recheckGatesNow()
@@ -328,7 +323,7 @@ func (e *Engine) SetMaxRunningPerUser(ctx context.Context, n int) error {
 // SetHooks sets which hooks the engine creates for jobs, and when.
 func (e *Engine) SetHooks(ctx context.Context, h store.HookSettings) error {
 	return e.Do(ctx, PromptClass, func(t *Tx) error {
-		t.engine.memory.hookSettings = h
+		t.hookSettings = h
 		return nil
 	})
 }
@@ -336,14 +331,13 @@ func (e *Engine) SetHooks(ctx context.Context, h store.HookSettings) error {
 // SetThisNodeProperties sets the labels, resources and unknown users of this node.
 func (e *Engine) SetThisNodeProperties(ctx context.Context, node store.Node) error {
 	return e.Do(ctx, PromptClass, func(t *Tx) error {
-		m := &t.engine.memory
-		for uid := range m.thisNode.UIDsWithoutAccount {
+		for uid := range t.thisNode.UIDsWithoutAccount {
 			t.rules.MarkGateDirty(rules.UserQuotaGate(uid))
 		}
-		m.thisNode = node.Clone()
-		m.thisNode.ID = t.engine.nodeID
-		if m.thisNode.ID != 0 {
-			if err := t.engine.sharedDatabase.StoreNode(t, &m.thisNode); err != nil {
+		t.thisNode = node.Clone()
+		t.thisNode.ID = t.engine.nodeID
+		if t.thisNode.ID != 0 {
+			if err := t.engine.sharedDatabase.StoreNode(t, &t.thisNode); err != nil {
 				return err
 			}
 		}

@@ -64,7 +64,7 @@ func (e *Engine) AwaitJobs(ctx context.Context, maxJobs int) ([]queue.Job, error
 			e.mu.Lock()
 			defer e.mu.Unlock()
 			e.waitingClaim = w
-			t.undoFuncs = append(t.undoFuncs, func() {
+			t.OnRollback(func() {
 				e.mu.Lock()
 				defer e.mu.Unlock()
 				e.waitingClaim = nil
@@ -141,7 +141,7 @@ func (t *Tx) serveClaimWaiter() (*claimResult, error) {
 	w := t.engine.waitingClaim
 	if w != nil {
 		t.engine.waitingClaim = nil // from now on, AwaitJobs waits for the result even if its context ends
-		t.undoFuncs = append(t.undoFuncs, func() {
+		t.OnRollback(func() {
 			t.engine.mu.Lock()
 			defer t.engine.mu.Unlock()
 			if t.engine.waitingClaim == nil && !w.hasResult {
@@ -174,16 +174,16 @@ func (t *Tx) serveClaimWaiter() (*claimResult, error) {
 func (e *Engine) PreviousSession(ctx context.Context) (session store.PreviousSession, err error) {
 	return doWithResult(ctx, e, &queuedOperation{priorityClass: UrgentClass},
 		func(t *Tx) (left store.PreviousSession, err error) {
-			left = store.PreviousSession{HighestJobSeq: e.memory.nextJobSeq - 1, IsDatabaseCopy: e.isDatabaseCopy}
-			for _, seq := range slices.Sorted(maps.Keys(e.memory.leases)) {
-				if e.memory.leases[seq].Job.LastLeasingNodeID != e.nodeID {
+			left = store.PreviousSession{HighestJobSeq: t.nextJobSeq - 1, IsDatabaseCopy: e.isDatabaseCopy}
+			for _, seq := range slices.Sorted(maps.Keys(t.leases)) {
+				if t.leases[seq].Job.LastLeasingNodeID != e.nodeID {
 					continue
 				}
 				j, err := t.Job(seq, rules.ReadFullJob)
 				if err != nil {
 					return left, err
 				}
-				j.Fence = e.memory.leases[seq].Job.Fence
+				j.Fence = t.leases[seq].Job.Fence
 				left.LeasedJobs = append(left.LeasedJobs, j.Job)
 			}
 			text, err := database.ReadNote(t, database.RunnerDirsNoteKey(e.nodeID))

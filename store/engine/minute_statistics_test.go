@@ -115,7 +115,7 @@ func TestInterruptedStatsRollUpCountsOnce(t *testing.T) {
 	for range 100 {
 		undone := errors.New("undone")
 		s.Do(t.Context(), UrgentClass, func(tx *Tx) error {
-			if _, err := tx.statistics().RollUpAndDeleteOld(); err != nil {
+			if _, err := tx.statisticsWriter().RollUpAndDeleteOld(); err != nil {
 				t.Error(err)
 			}
 			return undone

@@ -33,7 +33,7 @@ func (t *Tx) JoinAsNode(nodeNumber int64) {
 	old := s.nodeID
 	s.nodeID = nodeNumber
 	t.OnRollback(func() { s.nodeID = old })
-	t.OnCommitted(func() { s.memory.thisNode.ID = nodeNumber })
+	t.OnCommitted(func() { t.thisNode.ID = nodeNumber })
 }
 
 // OnRollback calls f if the transaction is rolled back. The functions are called in reverse order.
@@ -44,7 +44,7 @@ func (t *Tx) OnCommitted(f func()) { t.afterCommitFuncs = append(t.afterCommitFu
 
 // Leases returns the leases of all nodes, by seq of the job. The caller must not change the map, except
 // by TransferLease.
-func (t *Tx) Leases() map[int64]*rules.Lease { return t.engine.memory.leases }
+func (t *Tx) Leases() map[int64]*rules.Lease { return t.leases }
 
 // HasOwnLeases reports whether this node has leases. Only the goroutine with the right to write may call it,
 // and Backend.Close.
@@ -61,13 +61,12 @@ func (e *Engine) HasOwnLeases() bool {
 // started) as text, by node. It contains the nodes whose leases the transaction has changed, or all nodes if
 // the table meta still lists reserved leases.
 func (t *Tx) EncodedReservationsByNode() map[int64][]byte {
-	m := &t.engine.memory
 	byNode := map[int64][]byte{}
 	for _, node := range t.nodesWithChangedReservations {
 		byNode[node] = nil
 	}
-	for seq, l := range m.leases {
-		if list, listed := byNode[l.Job.LastLeasingNodeID]; !l.AttemptStarted && (listed || m.metaListsReservedLeases) {
+	for seq, l := range t.leases {
+		if list, listed := byNode[l.Job.LastLeasingNodeID]; !l.AttemptStarted && (listed || t.metaListsReservedLeases) {
 			byNode[l.Job.LastLeasingNodeID] = database.AppendLeaseReservation(list, seq, l.Job.Fence, l.Job.LastLeasingNodeID)
 		}
 	}
@@ -78,9 +77,8 @@ func (t *Tx) EncodedReservationsByNode() map[int64][]byte {
 // transaction. (A lease is reserved while its attempt is not known to have started.) It reports whether this list
 // changes.
 func (t *Tx) SetMetaListsReservedLeases(hasReservations bool) (changed bool) {
-	m := &t.engine.memory
-	changed = m.metaListsReservedLeases || hasReservations || slices.Contains(t.nodesWithChangedReservations, NoNode)
-	m.metaListsReservedLeases = hasReservations
+	changed = t.metaListsReservedLeases || hasReservations || slices.Contains(t.nodesWithChangedReservations, NoNode)
+	t.metaListsReservedLeases = hasReservations
 	return changed
 }
 
@@ -88,7 +86,7 @@ func (t *Tx) SetMetaListsReservedLeases(hasReservations bool) (changed bool) {
 // leases. The uncommitted batches of the removed node now belong to this node.
 func (t *Tx) OrphanLeases(removedNodeNumber int64) error {
 	t.TakeOverBatches(func(node int64) bool { return node == removedNodeNumber })
-	for _, l := range t.engine.memory.leases {
+	for _, l := range t.leases {
 		if l.Job.LastLeasingNodeID == removedNodeNumber {
 			if err := t.TransferLease(l, NoNode); err != nil {
 				return err
@@ -101,7 +99,7 @@ func (t *Tx) OrphanLeases(removedNodeNumber int64) error {
 // TakeOverBatches makes this node the owner of the uncommitted batches of those nodes for which isNodeGone returns
 // true. The time limit for the next part of each batch starts again.
 func (t *Tx) TakeOverBatches(isNodeGone func(node int64) bool) error {
-	for _, b := range t.engine.memory.batches {
+	for _, b := range t.batches {
 		if b.acceptsFrames() && isNodeGone(b.receivingNodeID) {
 			t.takeOverBatch(&b)
 		}

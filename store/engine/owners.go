@@ -59,13 +59,13 @@ func (m *memory) hasUnfinishedDisownment() bool {
 
 // recordOwnerName records the account name of a uid, if no name is recorded for the uid.
 func (t *Tx) recordOwnerName(uid int, name string) error {
-	owners := t.engine.memory.ownerNames
+	owners := t.ownerNames
 	if _, known := owners[uid]; known || name == "" {
 		return nil
 	}
 	owners[uid] = name
 	t.requireCacheReload()
-	t.undoFuncs = append(t.undoFuncs, func() { delete(owners, uid) })
+	t.OnRollback(func() { delete(owners, uid) })
 	return t.Exec(`INSERT INTO owners (uid, name) VALUES (?, ?)`, int64(uid), name)
 }
 
@@ -74,17 +74,16 @@ func (t *Tx) recordOwnerName(uid int, name string) error {
 // another call is needed.
 func (e *Engine) DisownJobs(ctx context.Context, uid int, ownerName string) (more bool, err error) {
 	return doWithResult(ctx, e, &queuedOperation{priorityClass: PromptClass}, func(t *Tx) (more bool, err error) {
-		m := &t.engine.memory
-		m.disownments = slices.Clone(m.disownments)
-		index := m.unfinishedDisownmentIndex(uid)
+		t.disownments = slices.Clone(t.disownments)
+		index := t.unfinishedDisownmentIndex(uid)
 		if index < 0 {
-			if name, known := m.ownerNames[uid]; !known || name != ownerName {
+			if name, known := t.ownerNames[uid]; !known || name != ownerName {
 				return false, nil
 			}
 			t.beginDisownment(uid)
-			index = len(m.disownments) - 1
+			index = len(t.disownments) - 1
 		}
-		d := &m.disownments[index]
+		d := &t.disownments[index]
 		if err := t.runDisownmentStep(d); err != nil {
 			return false, err
 		}
@@ -98,13 +97,12 @@ func (e *Engine) DisownJobs(ctx context.Context, uid int, ownerName string) (mor
 // schedules and batches, and deletes its names of discarded batches. runDisownmentStep moves the keys and jobs later.
 func (t *Tx) beginDisownment(uid int) {
 	t.requireCacheReload()
-	m := &t.engine.memory
 	least := t.queryInt(`SELECT min(uid) FROM owners`)
 	keys := t.queryInt(`SELECT max(n) FROM keys`)
-	d := disownment{formerOwnerUID: int(min(0, least)) - 1, uid: uid, moveJobsBeforeSeq: m.nextJobSeq,
+	d := disownment{formerOwnerUID: int(min(0, least)) - 1, uid: uid, moveJobsBeforeSeq: t.nextJobSeq,
 		moveKeysUpToRow: keys}
 	t.Exec(`INSERT INTO owners (uid, name, was, upto, at, keys) VALUES (?, ?, ?, ?, 0, ?)`, int64(d.formerOwnerUID),
-		m.ownerNames[uid], int64(uid), d.moveJobsBeforeSeq, d.moveKeysUpToRow)
+		t.ownerNames[uid], int64(uid), d.moveJobsBeforeSeq, d.moveKeysUpToRow)
 	t.Exec(`DELETE FROM owners WHERE uid = ?`, int64(uid))
 	bytes := t.queryInt(`SELECT sum(stored) FROM schedules INDEXED BY schedules_uid WHERE uid = ?`, int64(uid))
 	t.AdjustUserBytes(uid, -bytes, 0)
@@ -112,17 +110,17 @@ func (t *Tx) beginDisownment(uid int) {
 	t.Exec(`UPDATE schedules SET uid = ?, paused_at = CASE paused_at WHEN 0 THEN ? ELSE paused_at END,
 		next_at = 0, due_at = 0, note = ? WHERE uid = ?`,
 		int64(d.formerOwnerUID), int64(t.startTime), store.DisownedScheduleNote, int64(uid))
-	owners, name := m.ownerNames, m.ownerNames[uid]
+	owners, name := t.ownerNames, t.ownerNames[uid]
 	delete(owners, uid)
-	t.undoFuncs = append(t.undoFuncs, func() { owners[uid] = name })
-	for n, b := range maps.Clone(m.batches) {
+	t.OnRollback(func() { owners[uid] = name })
+	for n, b := range maps.Clone(t.batches) {
 		if b.uid != uid {
 			continue
 		}
 		if b.acceptsFrames() {
 			t.auditBatch(&b, "forgotten", b.unqueuedJobCount)
 			t.markBatchRemoved(b)
-			b = m.batches[n]
+			b = t.batches[n]
 		}
 		t.Exec(`UPDATE batches SET uid = ? WHERE n = ?`, int64(d.formerOwnerUID), n)
 		b.uid = d.formerOwnerUID
@@ -132,16 +130,15 @@ func (t *Tx) beginDisownment(uid int) {
 	// deleted names are few: at most MaxStagedBatchesPerUser for each BatchStagingTimeout and each restart within
 	// DiscardedBatchNameRetention.
 	t.Exec(`DELETE FROM batches WHERE uid = ? AND stage = 2`, int64(uid))
-	m.disownments = append(m.disownments, d)
+	t.disownments = append(t.disownments, d)
 }
 
 // moveKeyToFormerOwner moves an idempotency key to the former owner of a uid, if it is a key of that owner and a
 // disownment has not moved it yet. Without this, a request of the next owner could be a duplicate of a request of
 // the former owner.
 func (t *Tx) moveKeyToFormerOwner(uid int, idempotencyKey string) {
-	m := &t.engine.memory
-	if i := m.unfinishedDisownmentIndex(uid); i >= 0 {
-		d := &m.disownments[i]
+	if i := t.unfinishedDisownmentIndex(uid); i >= 0 {
+		d := &t.disownments[i]
 		t.Exec(`UPDATE keys SET uid = ? WHERE uid = ? AND key = ? AND n <= ?`, int64(d.formerOwnerUID), int64(uid),
 			idempotencyKey, d.moveKeysUpToRow)
 	}
@@ -157,7 +154,6 @@ func (t *Tx) runDisownmentStep(d *disownment) error {
 	if err != nil || keys == maxDisownedJobsPerTx {
 		return err
 	}
-	m := &t.engine.memory
 	var jobs []rules.Job
 	scanned, upTo := 0, d.moveJobsBeforeSeq
 	err = t.Query(func(r database.Row) (bool, error) {
@@ -166,7 +162,7 @@ func (t *Tx) runDisownmentStep(d *disownment) error {
 			return false, nil
 		}
 		scanned++
-		canMove := m.leases[r.Int64(0)] == nil && r.Int64(records.UIDColumnIndex) == int64(d.uid)
+		canMove := t.leases[r.Int64(0)] == nil && r.Int64(records.UIDColumnIndex) == int64(d.uid)
 		if canMove || r.Int64(records.HookUIDColumnIndex) == int64(d.uid) {
 			jobs = append(jobs, rules.Job{})
 			records.ReadRulesJob(r, records.ShortJobColumns, &jobs[len(jobs)-1])
@@ -194,7 +190,7 @@ func (t *Tx) disownJob(j *rules.Job, d *disownment) error {
 			return err
 		}
 	}
-	if j.UID != d.uid || t.engine.memory.leases[j.Seq] != nil {
+	if j.UID != d.uid || t.leases[j.Seq] != nil {
 		return nil
 	}
 	return t.rules.DisownJob(j, d.formerOwnerUID)
@@ -204,11 +200,10 @@ func (t *Tx) disownJob(j *rules.Job, d *disownment) error {
 // uid delays the end, because the job moves only when its lease ends.
 func (t *Tx) removeFinishedDisownments() {
 	t.requireCacheReload()
-	m := &t.engine.memory
 	var unfinished []disownment
-	for _, d := range m.disownments {
+	for _, d := range t.disownments {
 		ended := d.isDone()
-		for seq, l := range m.leases {
+		for seq, l := range t.leases {
 			ended = ended && (l.Job.UID != d.uid || seq >= d.moveJobsBeforeSeq)
 		}
 		if !ended {
@@ -217,22 +212,21 @@ func (t *Tx) removeFinishedDisownments() {
 		}
 		t.Exec(`UPDATE owners SET upto = 0, at = 0, keys = 0 WHERE uid = ?`, int64(d.formerOwnerUID))
 	}
-	m.disownments = unfinished
+	t.disownments = unfinished
 }
 
 // continueDisownments continues to move jobs to former owners of uids. more is true if there is more to do now.
 func (t *Tx) continueDisownments() (more bool, err error) {
-	m := &t.engine.memory
-	if len(m.disownments) == 0 {
+	if len(t.disownments) == 0 {
 		return false, nil
 	}
-	m.disownments = slices.Clone(m.disownments)
-	at := slices.IndexFunc(m.disownments, func(d disownment) bool { return !d.isDone() })
+	t.disownments = slices.Clone(t.disownments)
+	at := slices.IndexFunc(t.disownments, func(d disownment) bool { return !d.isDone() })
 	if at < 0 {
 		t.removeFinishedDisownments()
 		return false, t.statementErr
 	}
-	return true, t.runDisownmentStep(&m.disownments[at])
+	return true, t.runDisownmentStep(&t.disownments[at])
 }
 
 // addOwnerQueries reads the owners, and the moves of jobs to former owners that were unfinished when the engine
@@ -261,7 +255,7 @@ func (e *Engine) MarkUnownedOutputs(ctx context.Context, refs []string) (unowned
 			func(t *Tx) (found []string, err error) {
 				for _, ref := range part {
 					if !t.isOutputOwned(ref) {
-						t.Exec(`INSERT INTO garbage (ref, node) VALUES (?, ?)`, ref, t.engine.memory.thisNode.Name)
+						t.Exec(`INSERT INTO garbage (ref, node) VALUES (?, ?)`, ref, t.thisNode.Name)
 						found = append(found, ref)
 					}
 				}
@@ -285,7 +279,7 @@ func (t *Tx) isOutputOwned(ref string) bool {
 	if err != nil || err2 != nil || ref != strconv.FormatInt(seq, 10)+"-"+strconv.FormatInt(fence, 10) {
 		return true
 	}
-	if l := t.engine.memory.leases[seq]; l != nil && l.Job.Fence == fence {
+	if l := t.leases[seq]; l != nil && l.Job.Fence == fence {
 		return true
 	}
 	return t.queryInt(

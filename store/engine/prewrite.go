@@ -54,7 +54,7 @@ func (t *Tx) PrewriteEndedAttempts() error {
 		}
 		// Skip jobs with outputs, to avoid a deadlock: the node that holds the writer lock may be removing
 		// outputs of the job. It would wait for this row, while this transaction waits for the writer lock.
-		if l := t.engine.memory.leases[e.Seq]; l != nil && l.Job.OutputBytes > 0 {
+		if l := t.leases[e.Seq]; l != nil && l.Job.OutputBytes > 0 {
 			continue
 		}
 		j := t.rules.PredictSettledRow(e, t.maxBytesPerUser)
@@ -124,7 +124,7 @@ func (t *Tx) hasUnconfirmedPrewrite(uid int) bool {
 		return false
 	}
 	for seq := range t.prewrite.attempts {
-		if l := t.engine.memory.leases[seq]; l != nil && l.Job.UID == uid {
+		if l := t.leases[seq]; l != nil && l.Job.UID == uid {
 			return true
 		}
 	}

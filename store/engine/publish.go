@@ -13,8 +13,8 @@ import (
 // It is called after the commit.
 func (t *Tx) publishCommittedState(claimGrant *claimResult) {
 	s := t.engine
-	if next := earlierTime(t.earliestTimerAt, s.memory.nextTimerAt); next != s.memory.nextTimerAt {
-		s.memory.nextTimerAt = next
+	if next := earlierTime(t.earliestTimerAt, t.nextTimerAt); next != t.nextTimerAt {
+		t.nextTimerAt = next
 		queue.TrySend(s.dueChangeHints, struct{}{})
 	}
 	for _, f := range t.afterCommitFuncs {
@@ -30,7 +30,7 @@ func (t *Tx) publishCommittedState(claimGrant *claimResult) {
 	}
 	s.UpdatePublishedState(func(state *reads.ReaderState) {
 		s.publishCounts(state)
-		state.Order = s.memory.order
+		state.Order = t.order
 		if foreign.anyJobMayHaveChanged {
 			s.publishUsers(state)
 		}
@@ -47,7 +47,7 @@ func (t *Tx) publishCommittedState(claimGrant *claimResult) {
 			s.publishLease(state, seq)
 		}
 		for _, q := range t.queuesWithChangedTurns {
-			if s.memory.lanes.Queues[q.Name] == q { // false if removeUnneededQueues has removed the queue
+			if t.lanes.Queues[q.Name] == q { // false if removeUnneededQueues has removed the queue
 				state.LastTurnsByQueue[q.Name] = maps.Clone(q.LastTurnByUID)
 			}
 		}

@@ -32,7 +32,7 @@ func (t *Tx) purgeEndedJobs(filter *store.EndedJobFilter, limit int, detail []by
 	if filter.KeptJobs > 0 {
 		removable := -filter.KeptJobs
 		for _, state := range filter.States {
-			removable += t.engine.memory.jobCountByState[state]
+			removable += t.jobCountByState[state]
 		}
 		if limit = int(min(int64(limit), removable)); limit <= 0 {
 			return 0, nil
@@ -80,12 +80,11 @@ func (e *Engine) TrimEndedJobs(ctx context.Context, queueName string, maxJobs in
 
 // endedJobCount returns the number of ended jobs that TrimEndedJobs compares with its maximum.
 func (t *Tx) endedJobCount(queueName string) int64 {
-	m := &t.engine.memory
 	if queueName == "" {
-		return store.Counts{JobsByState: m.jobCountByState,
-			EndedUnderQueueRetention: m.ownRetentionJobCount}.EndedUnderGeneralRetention()
+		return store.Counts{JobsByState: t.jobCountByState,
+			EndedUnderQueueRetention: t.ownRetentionJobCount}.EndedUnderGeneralRetention()
 	}
-	return m.lanes.FindOrAddQueue(queueName).RetainedJobs
+	return t.lanes.FindOrAddQueue(queueName).RetainedJobs
 }
 
 // QueuesWithOwnRetention implements store.Cleanup. It lists the queues with jobs that ended while the queue had
@@ -96,7 +95,7 @@ func (e *Engine) QueuesWithOwnRetention(ctx context.Context) (queues []store.Own
 	}
 	queues, err = doWithResult(ctx, e, &queuedOperation{priorityClass: NormalClass},
 		func(t *Tx) (list []store.OwnRetentionQueue, err error) {
-			for _, q := range t.engine.memory.lanes.Queues {
+			for _, q := range t.lanes.Queues {
 				if q.RetainedJobs > 0 {
 					list = append(list, store.OwnRetentionQueue{Name: q.Name, EndedJobs: q.RetainedJobs,
 						OutputBytes: q.RetainedOutputBytes})
@@ -113,7 +112,7 @@ func (e *Engine) QueuesWithOwnRetention(ctx context.Context) (queues []store.Own
 func (e *Engine) TrimEvents(ctx context.Context, beforeTime queue.UnixMillis, maxEvents int64) (more bool, err error) {
 	return doWithResult(ctx, e, newRemovalOperation(NormalClass), func(t *Tx) (more bool, err error) {
 		last, n := int64(0), 0
-		newest := t.engine.memory.nextEventNumber - 1
+		newest := t.nextEventNumber - 1
 		t.Query(func(r database.Row) (bool, error) {
 			if queue.UnixMillis(r.Int64(1)) >= beforeTime && r.Int64(0) > newest-maxEvents {
 				return false, nil
@@ -136,7 +135,7 @@ func (e *Engine) TrimOutputs(ctx context.Context, maxBytes int64) (more bool, er
 		return false, nil
 	}
 	return doWithResult(ctx, e, newRemovalOperation(NormalClass), func(t *Tx) (more bool, err error) {
-		excess, limit := t.engine.memory.outputBytes-maxBytes, maxRemovedOutputsPerStep
+		excess, limit := t.outputBytes-maxBytes, maxRemovedOutputsPerStep
 		if excess <= 0 {
 			return false, nil
 		}
@@ -160,7 +159,7 @@ func (e *Engine) TrimOutputs(ctx context.Context, maxBytes int64) (more bool, er
 // first.
 func (t *Tx) usersAboveOutputShare(excessBytes int64) (usersAbove []store.UserStoredBytes,
 	maxOutputBytesPerUser int64) {
-	for uid, u := range t.engine.memory.users {
+	for uid, u := range t.users {
 		if u.outputBytes > 0 {
 			usersAbove = append(usersAbove, store.UserStoredBytes{UID: uid, StoredBytes: u.outputBytes})
 		}
@@ -181,7 +180,7 @@ func (t *Tx) usersAboveOutputShare(excessBytes int64) (usersAbove []store.UserSt
 // while the queue had its own retention settings.
 func (e *Engine) TrimQueueOutputs(ctx context.Context, name string, maxBytes int64) (more bool, err error) {
 	return doWithResult(ctx, e, newRemovalOperation(NormalClass), func(t *Tx) (more bool, err error) {
-		excess := t.engine.memory.lanes.FindOrAddQueue(name).RetainedOutputBytes - maxBytes
+		excess := t.lanes.FindOrAddQueue(name).RetainedOutputBytes - maxBytes
 		if excess <= 0 {
 			return false, nil
 		}
@@ -218,7 +217,7 @@ func (t *Tx) removeAttemptOutput(output removableJobPart, removalMark int64) {
 	t.Exec(`UPDATE attempts SET output = NULL, output_ref = NULL, result = NULL, output_bytes = ?
 		WHERE seq = ? AND n = ?`, removalMark, output.jobSeq, output.attemptNumber)
 	t.subtractOutputSize(output.jobSeq, output.partBytes)
-	t.engine.memory.outputBytes -= output.partBytes
+	t.outputBytes -= output.partBytes
 }
 
 // maxRemovedOutputsPerStep is the maximum number of outputs and inputs that one operation of upkeep removes.

@@ -65,7 +65,7 @@ func (t *Tx) enqueue(r store.EnqueueRequest, texts []records.EncodedTexts) (stor
 // the batch with these drafts as its last jobs.
 func (t *Tx) enqueueDrafts(r store.EnqueueRequest, texts []records.EncodedTexts) (receipt store.Receipt, err error) {
 	if r.BatchName != "" {
-		if _, open := t.engine.memory.findOpenBatch(r.UID, r.BatchName); open {
+		if _, open := t.findOpenBatch(r.UID, r.BatchName); open {
 			return t.commitBatch(r, texts)
 		}
 		if t.continuesDiscardedBatch(r) {

@@ -18,7 +18,7 @@ import (
 // queueWithSavedCounts returns the queue with a name. It first saves the counts of the queue, so that a
 // rollback can restore them.
 func (t *Tx) queueWithSavedCounts(name string) *lanes.Queue {
-	q := t.engine.memory.lanes.FindOrAddQueue(name)
+	q := t.lanes.FindOrAddQueue(name)
 	if _, known := t.queueCountsBefore[q]; !known {
 		if t.queueCountsBefore == nil {
 			t.queueCountsBefore = map[*lanes.Queue]records.QueueCounts{}
@@ -38,12 +38,12 @@ func (t *Tx) AdjustRetainedCounts(j *rules.Job, sign int) {
 // adjustRetainedCounts changes the counts of the ended jobs to which the queue's own retention settings
 // apply. It adds the given numbers, which may be negative.
 func (t *Tx) adjustRetainedCounts(queueName string, countChange records.QueueCounts) {
-	q, m := t.queueWithSavedCounts(queueName), &t.engine.memory
-	m.ownRetentionJobCount -= q.RetainedJobs
+	q := t.queueWithSavedCounts(queueName)
+	t.ownRetentionJobCount -= q.RetainedJobs
 	// Keep the counts from going below 0, since a job with a damaged row may not have been counted.
 	q.RetainedJobs, q.RetainedOutputBytes = max(0, q.RetainedJobs+countChange.RetainedJobs),
 		max(0, q.RetainedOutputBytes+countChange.RetainedOutputBytes)
-	m.ownRetentionJobCount += q.RetainedJobs
+	t.ownRetentionJobCount += q.RetainedJobs
 }
 
 // addToWaitingCount adds n to the number of waiting jobs of a queue. uid is the user who enqueued the jobs.
@@ -58,17 +58,16 @@ func (t *Tx) addToWaitingCount(queueName string, uid int, delta int64) {
 // updateMetaQueueList updates the list in the table meta with the counts of queues that the transaction has
 // changed.
 func (t *Tx) updateMetaQueueList() {
-	m := &t.engine.memory
 	var changedQueues []string
 	for q, old := range t.queueCountsBefore {
 		if q.StoredCounts() != old {
 			changedQueues = append(changedQueues, q.Name)
 		}
 	}
-	updateMetaList(&m.metaQueueNames, &m.metaQueuesText, changedQueues,
-		func(name string) { t.writeQueueRow(m.lanes.FindOrAddQueue(name)) },
+	updateMetaList(&t.metaQueueNames, &t.metaQueuesText, changedQueues,
+		func(name string) { t.writeQueueRow(t.lanes.FindOrAddQueue(name)) },
 		func(name string) string {
-			c := m.lanes.FindOrAddQueue(name).StoredCounts()
+			c := t.lanes.FindOrAddQueue(name).StoredCounts()
 			return fmt.Sprintf("%s=%d/%d/%d/%d ", name, c.WaitingJobs, c.CreatorUID, c.RetainedJobs, c.RetainedOutputBytes)
 		})
 }

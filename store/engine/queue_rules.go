@@ -16,7 +16,7 @@ func (e *Engine) SetQueue(ctx context.Context, name string, rule store.QueueRule
 		return errors.New("weight must be at least 1, and concurrency and max_pending at least 0")
 	}
 	return e.Do(ctx, PromptClass, func(t *Tx) error {
-		t.setQueueRule(t.engine.memory.lanes.FindOrAddQueue(name), rule)
+		t.setQueueRule(t.lanes.FindOrAddQueue(name), rule)
 		return t.statementErr
 	})
 }
@@ -24,39 +24,38 @@ func (e *Engine) SetQueue(ctx context.Context, name string, rule store.QueueRule
 // setQueueRule sets the rule of a queue. Afterwards, no queue has an advantage from its earlier turns, and neither
 // has any user of this queue.
 func (t *Tx) setQueueRule(q *lanes.Queue, rule store.QueueRule) {
-	m := &t.engine.memory
 	t.requireCacheReload()
-	old, weights, lastTurns, fixedTurns := q.Rule, m.lanes.WeightedQueueCount, q.LastTurnByUID, q.LastPermanentTurn
-	nextTurns, turn := map[*lanes.Queue]int64{}, m.lastServedQueueTurn
-	for _, other := range m.lanes.Queues {
+	old, weights, lastTurns, fixedTurns := q.Rule, t.lanes.WeightedQueueCount, q.LastTurnByUID, q.LastPermanentTurn
+	nextTurns, turn := map[*lanes.Queue]int64{}, t.lastServedQueueTurn
+	for _, other := range t.lanes.Queues {
 		if other.NextTurn != 0 {
 			nextTurns[other] = other.NextTurn
 			other.NextTurn = 0
 		}
 	}
-	t.undoFuncs = append(t.undoFuncs, func() {
+	t.OnRollback(func() {
 		q.SetRule(old)
 		q.LastTurnByUID, q.LastPermanentTurn = lastTurns, fixedTurns
-		m.lanes.WeightedQueueCount, m.lastServedQueueTurn = weights, turn
+		t.lanes.WeightedQueueCount, t.lastServedQueueTurn = weights, turn
 		for other, next := range nextTurns {
 			other.NextTurn = next
 		}
-		m.lanes.UpdateQueueReadiness(q)
+		t.lanes.UpdateQueueReadiness(q)
 	})
-	m.lastServedQueueTurn = 0
-	q.LastTurnByUID, q.LastPermanentTurn = nil, m.claimedJobCount
+	t.lastServedQueueTurn = 0
+	q.LastTurnByUID, q.LastPermanentTurn = nil, t.claimedJobCount
 	t.markUserTurnsChanged(q)
-	m.lanes.WeightedQueueCount += int(records.BoolToInt(rule.Weight != 1) - records.BoolToInt(q.Weight != 1))
+	t.lanes.WeightedQueueCount += int(records.BoolToInt(rule.Weight != 1) - records.BoolToInt(q.Weight != 1))
 	q.SetRule(rule)
 	t.writeQueueRow(q)
-	m.lanes.UpdateQueueReadiness(q)
+	t.lanes.UpdateQueueReadiness(q)
 	t.WakeServiceAt(rule.PausedUntil)
 	t.rules.JobsMayBeClaimable = true
 }
 
 // resumeDueQueues ends the pause of each queue whose pause has an end time that has passed.
 func (t *Tx) resumeDueQueues() (more bool, err error) {
-	for _, q := range t.engine.memory.lanes.Queues {
+	for _, q := range t.lanes.Queues {
 		if until := q.Rule.PausedUntil; until == 0 || until > t.startTime {
 			continue
 		}
@@ -68,7 +67,7 @@ func (t *Tx) resumeDueQueues() (more bool, err error) {
 
 // nextQueueResumeAt returns the earliest end time of a queue's pause, or 0 if no pause has one.
 func (t *Tx) nextQueueResumeAt() (next queue.UnixMillis) {
-	for _, q := range t.engine.memory.lanes.Queues {
+	for _, q := range t.lanes.Queues {
 		next = earlierTime(next, q.Rule.PausedUntil)
 	}
 	return next

@@ -23,19 +23,19 @@ func (t *Tx) EachReadyQueue(visit func(*rules.Queue) bool) error {
 	if err := t.refreshStaleQueues(); err != nil {
 		return err
 	}
-	t.engine.memory.lanes.EachReadyQueue(visit)
+	t.lanes.EachReadyQueue(visit)
 	return nil
 }
 
 // Queue implements rules.Queues. It returns the state of a queue.
 func (t *Tx) Queue(name string) *rules.Queue {
-	return &t.engine.memory.lanes.FindOrAddQueue(name).Queue
+	return &t.lanes.FindOrAddQueue(name).Queue
 }
 
 // QueueWaitReason implements rules.Queues. It says why no more jobs of a queue can start: the queue is paused
 // or has too many running jobs.
 func (t *Tx) QueueWaitReason(name string) store.WaitReason {
-	q := t.engine.memory.lanes.FindOrAddQueue(name)
+	q := t.lanes.FindOrAddQueue(name)
 	return store.WaitReason{GateKeyOrQueueName: name, UsedUnits: q.LeasedJobs, MaxUnits: q.Rule.Concurrency,
 		NeededUnits: 1, QueuePaused: q.Rule.Paused}
 }
@@ -71,26 +71,26 @@ func (e *Engine) WaitReasons(ctx context.Context, seqs []int64) (map[int64][]sto
 }
 
 // QueueWeightsDiffer implements rules.Queues. It reports whether any queue has a weight other than 1.
-func (t *Tx) QueueWeightsDiffer() bool { return t.engine.memory.lanes.WeightedQueueCount > 0 }
+func (t *Tx) QueueWeightsDiffer() bool { return t.lanes.WeightedQueueCount > 0 }
 
 // LastServedQueueTurn implements rules.Queues. It returns the turn number of the queue from which a job was claimed
 // last.
-func (t *Tx) LastServedQueueTurn() int64 { return t.engine.memory.lastServedQueueTurn }
+func (t *Tx) LastServedQueueTurn() int64 { return t.lastServedQueueTurn }
 
 // RecordQueueTurn implements rules.Queues. It records that a job was claimed from a queue in the turn with this number,
 // and sets the number of the queue's next turn.
 func (t *Tx) RecordQueueTurn(q *rules.Queue, usedTurn, nextTurn int64) {
-	l := t.engine.memory.lanes.FindOrAddQueue(q.Name)
+	l := t.lanes.FindOrAddQueue(q.Name)
 	old := l.NextTurn
-	t.undoFuncs = append(t.undoFuncs, func() { l.NextTurn = old })
-	l.NextTurn, t.engine.memory.lastServedQueueTurn = nextTurn, usedTurn
+	t.OnRollback(func() { l.NextTurn = old })
+	l.NextTurn, t.lastServedQueueTurn = nextTurn, usedTurn
 }
 
 // BestLane implements rules.Lanes. It considers the lanes of a queue in which a job can start. It returns the lane
 // whose first job is best, and the position of the first job of the second-best lane. (A lane holds the waiting jobs of
 // one queue and user that need the same locks and other limits.)
 func (t *Tx) BestLane(q *rules.Queue) (rules.Lane, rules.Position, error) {
-	l, next := t.engine.memory.lanes.FindOrAddQueue(q.Name).BestLane()
+	l, next := t.lanes.FindOrAddQueue(q.Name).BestLane()
 	return l, next, nil
 }
 
@@ -99,18 +99,17 @@ func (t *Tx) BestLane(q *rules.Queue) (rules.Lane, rules.Position, error) {
 // same state. The queues are removed only after the commit, because a rollback may need them. One call checks at most
 // maxChangedJobsPerStep queues.
 func (t *Tx) removeUnneededQueues() (more bool, err error) {
-	m := &t.engine.memory
-	if int64(len(m.lanes.Queues)) <= t.engine.maxEmptyLanes {
+	if int64(len(t.lanes.Queues)) <= t.engine.maxEmptyLanes {
 		return false, nil
 	}
-	t.afterCommitFuncs = append(t.afterCommitFuncs, func() {
+	t.OnCommitted(func() {
 		scanned := 0
-		for name, q := range m.lanes.Queues { // in random order, so that later calls check other queues
+		for name, q := range t.lanes.Queues { // in random order, so that later calls check other queues
 			if scanned++; scanned > maxChangedJobsPerStep {
 				return
 			}
-			if q.IsEvictable() && q.NextTurn <= m.lastServedQueueTurn {
-				delete(m.lanes.Queues, name)
+			if q.IsEvictable() && q.NextTurn <= t.lastServedQueueTurn {
+				delete(t.lanes.Queues, name)
 				t.engine.UpdatePublishedState(func(state *reads.ReaderState) { delete(state.LastTurnsByQueue, name) })
 			}
 		}
@@ -152,7 +151,7 @@ func (t *Tx) checkQueueLimits(uid int, newJobsByQueue map[string]int64) error {
 	if begun == 0 {
 		return nil
 	}
-	for _, q := range t.engine.memory.lanes.Queues {
+	for _, q := range t.lanes.Queues {
 		if q.CreatorUID == uid && q.Rule == store.DefaultQueueRule && q.Exists() {
 			begun++
 		}
@@ -168,7 +167,7 @@ func (t *Tx) checkQueueLimits(uid int, newJobsByQueue map[string]int64) error {
 // namesOfNewQueues returns the names in newJobsByQueue for which no queue exists yet, sorted.
 func (t *Tx) namesOfNewQueues(newJobsByQueue map[string]int64) (names []string) {
 	for name := range newJobsByQueue {
-		if q := t.engine.memory.lanes.Queues[name]; q == nil || !q.Exists() {
+		if q := t.lanes.Queues[name]; q == nil || !q.Exists() {
 			names = append(names, name)
 		}
 	}

@@ -45,10 +45,10 @@ func parseRankOrder(text string) (o queue.RankOrder) {
 // waiting jobs new ranks.
 func (e *Engine) SetRankOrder(ctx context.Context, o queue.RankOrder) error {
 	return e.Do(ctx, PromptClass, func(t *Tx) error {
-		if t.engine.memory.order == o {
+		if t.order == o {
 			return nil
 		}
-		t.engine.memory.order = o
+		t.order = o
 		return t.beginReranking()
 	})
 }
@@ -57,7 +57,7 @@ func (e *Engine) SetRankOrder(ctx context.Context, o queue.RankOrder) error {
 // while no service ran.
 func (e *Engine) resumeReranking(ctx context.Context) error {
 	return e.Do(ctx, PromptClass, func(t *Tx) error {
-		if t.engine.memory.storedRanksOrderText == formatRankOrder(t.engine.memory.order) {
+		if t.storedRanksOrderText == formatRankOrder(t.order) {
 			return nil
 		}
 		return t.beginReranking()
@@ -66,16 +66,16 @@ func (e *Engine) resumeReranking(ctx context.Context) error {
 
 // beginReranking gives the leased jobs new ranks. Later calls of RerankWaitingJobs do this for the waiting jobs.
 func (t *Tx) beginReranking() error {
-	t.engine.memory.rerankProgress,
-		t.engine.memory.storedRanksOrderText = rerankingProgress{stateBeingReranked: queue.Blocked}, ""
-	t.Exec(`UPDATE meta SET ranked_by = '', ordered_by = ?`, formatRankOrder(t.engine.memory.order))
-	for seq := range t.engine.memory.leases {
+	t.rerankProgress,
+		t.storedRanksOrderText = rerankingProgress{stateBeingReranked: queue.Blocked}, ""
+	t.Exec(`UPDATE meta SET ranked_by = '', ordered_by = ?`, formatRankOrder(t.order))
+	for seq := range t.leases {
 		j := t.Lease(seq).Job
 		if err := t.rules.UpdateRank(&j); err != nil {
 			return err
 		}
 	}
-	c := &t.engine.memory.jobCountByState
+	c := &t.jobCountByState
 	if c[queue.Blocked]+c[queue.Held]+c[queue.Pending]+c[queue.Failed] == 0 {
 		t.endReranking()
 	}
@@ -84,9 +84,9 @@ func (t *Tx) beginReranking() error {
 
 // endReranking records that all jobs have new ranks.
 func (t *Tx) endReranking() {
-	t.engine.memory.rerankProgress, t.engine.memory.storedRanksOrderText = rerankingProgress{},
-		formatRankOrder(t.engine.memory.order)
-	t.Exec(`UPDATE meta SET ranked_by = ?`, t.engine.memory.storedRanksOrderText)
+	t.rerankProgress, t.storedRanksOrderText = rerankingProgress{},
+		formatRankOrder(t.order)
+	t.Exec(`UPDATE meta SET ranked_by = ?`, t.storedRanksOrderText)
 }
 
 // RerankWaitingJobs gives the next waiting jobs new ranks, if the order has changed. more is true if more jobs need new
@@ -96,7 +96,7 @@ func (e *Engine) RerankWaitingJobs(ctx context.Context) (more bool, err error) {
 		return false, nil
 	}
 	return doWithResult(ctx, e, &queuedOperation{priorityClass: NormalClass}, func(t *Tx) (more bool, err error) {
-		at := &t.engine.memory.rerankProgress
+		at := &t.rerankProgress
 		if at.stateBeingReranked == 0 {
 			return false, nil
 		}

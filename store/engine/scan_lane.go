@@ -20,7 +20,7 @@ func (t *Tx) ScanLane(l *rules.LaneScan) error {
 	more := func() bool { l.ReachedLaneEnd, enough = false, true; return false }
 	each := func(r database.Row, hasLeft bool) (bool, error) {
 		p := readahead.JobRowPosition(r)
-		leased := hasLeft || t.engine.memory.leases[p.Seq] != nil
+		leased := hasLeft || t.leases[p.Seq] != nil
 		if p.After(l.StopPosition) {
 			if l.NextPosition = p; !leased {
 				l.NextPriority = readahead.LaneHeadOfJobRow(r).Priority
@@ -82,7 +82,7 @@ func (e *Engine) emptyClaimBuffer() {
 func (t *Tx) peekNextPriority(l *rules.LaneScan) error {
 	l.ReachedLaneEnd = true
 	found := func(h *readahead.LaneHead) (more bool) {
-		if t.readAhead.HasJobLeftLane(h.Position.Seq) || t.engine.memory.leases[h.Position.Seq] != nil {
+		if t.readAhead.HasJobLeftLane(h.Position.Seq) || t.leases[h.Position.Seq] != nil {
 			l.NextPosition = readahead.PositionAfter(h.Position)
 			return true
 		}

@@ -47,7 +47,7 @@ func (e *Engine) PutSchedule(ctx context.Context, request store.SchedulePutReque
 			return err
 		}
 		newSchedule = put
-		newSchedule.Generation = t.engine.memory.nextEventNumber
+		newSchedule.Generation = t.nextEventNumber
 		t.Exec(`INSERT INTO schedules (name, gen, uid, cron, zone, jitter, catch_up, overlap, at_boot, boot, at, last_at,
 				next_at, due_at, draft, input, spec, stored)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)

@@ -35,13 +35,13 @@ var errUndoSimulation = errors.New("simulation only")
 func (t *Tx) WithSavepoint(operation func() error) error {
 	t.WriteGateJobCounts()
 	t.Exec(`SAVEPOINT part`)
-	m, s := t.engine.memory, t.engine
-	users, counts := maps.Clone(m.users), map[*lanes.Queue]records.QueueCounts{}
-	for _, q := range m.lanes.Queues {
+	memoryBefore := *t.memory
+	users, counts := maps.Clone(t.users), map[*lanes.Queue]records.QueueCounts{}
+	for _, q := range t.lanes.Queues {
 		counts[q] = q.StoredCounts()
 	}
 	was, undo := *t, len(t.undoFuncs)
-	back := s.gateRecheckState.SaveDirtyGates()
+	back := t.engine.gateRecheckState.SaveDirtyGates()
 	err := operation()
 	if err == nil {
 		return t.Exec(`RELEASE part`)
@@ -60,13 +60,13 @@ func (t *Tx) WithSavepoint(operation func() error) error {
 	t.laneCache = laneCache{}
 	t.gateTables.ResetCache()
 	t.rules.ClearRateCache()
-	s.memory = m
-	maps.Copy(s.memory.users, users)
-	maps.DeleteFunc(s.memory.users, func(uid int, _ userCounts) bool { _, known := users[uid]; return !known })
+	*t.memory = memoryBefore
+	maps.Copy(t.users, users)
+	maps.DeleteFunc(t.users, func(uid int, _ userCounts) bool { _, known := users[uid]; return !known })
 	for q, c := range counts {
 		q.SetStoredCounts(c)
 	}
-	s.memory.recountLeasedJobs()
+	t.recountLeasedJobs()
 	back()
 	return err
 }

@@ -5,12 +5,12 @@ import (
 	"github.com/queuectl/queuectl/store/statistics"
 )
 
-// statistics returns a Writer that changes the stored statistics in this transaction.
-func (t *Tx) statistics() *statistics.Writer {
-	return &statistics.Writer{Statements: t, TxTime: t.startTime, Progress: &t.engine.memory.statistics,
+// statisticsWriter returns a Writer that changes the stored statistics in this transaction.
+func (t *Tx) statisticsWriter() *statistics.Writer {
+	return &statistics.Writer{Statements: t, TxTime: t.startTime, Progress: &t.statistics,
 		Cache: &t.engine.minuteStats,
 		QueueHasRule: func(name string) bool {
-			q := t.engine.memory.lanes.Queues[name]
+			q := t.lanes.Queues[name]
 			return q != nil && q.Rule != store.DefaultQueueRule
 		}}
 }
@@ -18,7 +18,7 @@ func (t *Tx) statistics() *statistics.Writer {
 // writeStatistics adds the starts and ends of attempts that the transaction has recorded to the stored
 // statistics.
 func (t *Tx) writeStatistics() error {
-	changed, err := t.statistics().AddMeasurements(t.attemptMeasurements)
+	changed, err := t.statisticsWriter().AddMeasurements(t.attemptMeasurements)
 	if t.delta != nil {
 		t.delta.queuesWithChangedStatistics = append(t.delta.queuesWithChangedStatistics, changed...)
 	}

@@ -71,7 +71,7 @@ func dropDamagedBatch(t *testing.T, s *Store) {
 	_, err := s.StageBatch(t.Context(), store.EnqueueRequest{BatchName: "e", Drafts: jobs})
 	if err == nil {
 		err = s.Do(t.Context(), UrgentClass, func(t *Tx) error {
-			b, _ := t.engine.memory.findOpenBatch(0, "e")
+			b, _ := t.findOpenBatch(0, "e")
 			err := t.Exec(`UPDATE frames SET jobs = x'ff' WHERE batch = ?`, b.number)
 			return err
 		})
@@ -230,7 +230,7 @@ func TestRemovalOfABatchIsFinishedAtStart(t *testing.T) {
 	s := openStore(t, dir)
 	stageBatchJobs(t, s, "a", 3000, true)
 	err := s.Do(t.Context(), UrgentClass, func(t *Tx) error {
-		b, _ := t.engine.memory.findOpenBatch(0, "a")
+		b, _ := t.findOpenBatch(0, "a")
 		t.markBatchRemoved(b)
 		t.removeNextBatchFrame(b.number)
 		return nil

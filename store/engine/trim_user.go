@@ -15,7 +15,7 @@ import (
 // needed.
 func (e *Engine) TrimUserData(ctx context.Context, uid int, maxBytes int64) (more bool, err error) {
 	return doWithResult(ctx, e, newRemovalOperation(NormalClass), func(t *Tx) (more bool, err error) {
-		list, enough := t.removableParts(uid, t.engine.memory.users[uid].totalBytes()-maxBytes, maxRemovedOutputsPerStep)
+		list, enough := t.removableParts(uid, t.users[uid].totalBytes()-maxBytes, maxRemovedOutputsPerStep)
 		t.removeParts(uid, list)
 		return !enough && len(list) == maxRemovedOutputsPerStep, t.statementErr
 	})
@@ -27,7 +27,7 @@ func (t *Tx) TrimUserData(uid int, maxBytes int64) error {
 	if t.hasUnconfirmedPrewrite(uid) { // an attempt was written early and is not counted yet
 		return errPrewriteMismatch
 	}
-	needed, limit := t.engine.memory.users[uid].totalBytes()-maxBytes, store.QuotaRemovalLimit(t.examinedTrimParts)
+	needed, limit := t.users[uid].totalBytes()-maxBytes, store.QuotaRemovalLimit(t.examinedTrimParts)
 	list, enough := t.removableParts(uid, needed, store.MaxRemovalsPerAttempt) // usually a few parts suffice
 	if !enough && len(list) == store.MaxRemovalsPerAttempt && limit > len(list) {
 		list, enough = t.removableParts(uid, needed, limit)

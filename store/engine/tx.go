@@ -21,7 +21,7 @@ func (t *Tx) Now() queue.UnixMillis { return t.startTime }
 // Order implements rules.Settings. It returns the settings from which the ranks of jobs are computed. While
 // reranking is true, some stored ranks still follow the previous settings.
 func (t *Tx) Order() (order queue.RankOrder, isReranking bool) {
-	return t.engine.memory.order, t.engine.memory.rerankProgress.stateBeingReranked != 0
+	return t.order, t.rerankProgress.stateBeingReranked != 0
 }
 
 // maxFenceIncrement is the maximum by which a claim raises a fence, the number of a lease. The names of an attempt's
@@ -34,27 +34,26 @@ func (t *Tx) RandomFenceIncrement() int64 { return 1 + t.engine.rng.Int64N(maxFe
 
 // Counts implements rules.Counters. It returns the counts of all jobs.
 func (t *Tx) Counts() rules.JobCounts {
-	m := &t.engine.memory
-	return rules.JobCounts{WaitingJobs: store.Counts{JobsByState: m.jobCountByState}.WaitingJobs() +
-		m.unqueuedCommittedJobs,
-		EnqueuedTotal: m.enqueuedTotal}
+	return rules.JobCounts{WaitingJobs: store.Counts{JobsByState: t.jobCountByState}.WaitingJobs() +
+		t.unqueuedCommittedJobs,
+		EnqueuedTotal: t.enqueuedTotal}
 }
 
 // UserCounts implements rules.Counters. It returns the counts of one user.
 func (t *Tx) UserCounts(uid int) rules.UserCounts {
-	u := t.engine.memory.users[uid]
+	u := t.users[uid]
 	return rules.UserCounts{WaitingJobs: u.waitingJobs, StagedJobs: u.stagedJobs, WaitingHooks: u.waitingHooks,
 		LeasedJobs: u.leasedJobs, UsedBytes: u.totalBytes(),
 		OutputBytes: u.outputBytes}
 }
 
 // Hooks implements rules.Settings. It returns the settings that decide after which jobs a hook is created.
-func (t *Tx) Hooks() *store.HookSettings { return &t.engine.memory.hookSettings }
+func (t *Tx) Hooks() *store.HookSettings { return &t.hookSettings }
 
 // FormerOwnerUID implements rules.Jobs. It returns 0 if the job keeps its uid. Otherwise it returns the
 // negative uid that the job gets when its lease ends.
 func (t *Tx) FormerOwnerUID(uid int, jobSeq int64) int {
-	if d := t.engine.memory.disownmentOf(uid, jobSeq); d != nil {
+	if d := t.disownmentOf(uid, jobSeq); d != nil {
 		return d.formerOwnerUID
 	}
 	return 0
@@ -217,7 +216,7 @@ func (t *Tx) AddAttempt(j *rules.Job, settlement *store.Settlement) error {
 	if t.prewrite.inProgress() {
 		t.prewrite.attempts[settlement.Seq] = prewrittenAttempt{settlement, j.StartedAttempts}
 	} else {
-		t.engine.memory.outputBytes += kept
+		t.outputBytes += kept
 		if there, err := t.prewrite.confirmAttempt(j, settlement); there || err != nil {
 			return err
 		}
@@ -236,8 +235,8 @@ func (t *Tx) AddDeletableOutput(outputRef, nodeName string) error {
 
 // AddEvent implements rules.History. It adds an event about a job.
 func (t *Tx) AddEvent(kind queue.EventKind, j *queue.Job, state queue.State, detail []byte) error {
-	n := t.engine.memory.nextEventNumber
-	t.engine.memory.nextEventNumber++
+	n := t.nextEventNumber
+	t.nextEventNumber++
 	if j == nil {
 		j = &noJobForEvent
 	}
@@ -257,15 +256,14 @@ func (t *Tx) recordEvent(kind queue.EventKind, j *queue.Job, d queue.EventDetail
 var noJobForEvent queue.Job
 
 // CountEnqueuedJob implements rules.Counters. It counts an enqueued job.
-func (t *Tx) CountEnqueuedJob() { t.engine.memory.enqueuedTotal++ }
+func (t *Tx) CountEnqueuedJob() { t.enqueuedTotal++ }
 
 // CountStateTransition implements rules.Counters. It counts the change of a job from one state to another.
 func (t *Tx) CountStateTransition(j *rules.Job, oldState, newState queue.State) {
-	m := &t.engine.memory
 	// A damaged row may have another state than the one that was counted. So the count may already be 0.
-	m.jobCountByState[oldState] = max(0, m.jobCountByState[oldState]-1)
-	m.jobCountByState[newState]++
-	m.jobCountByState[0] = 0
+	t.jobCountByState[oldState] = max(0, t.jobCountByState[oldState]-1)
+	t.jobCountByState[newState]++
+	t.jobCountByState[0] = 0
 	if oldState.IsWaiting() != newState.IsWaiting() {
 		n := records.BoolToInt(newState.IsWaiting()) - records.BoolToInt(oldState.IsWaiting())
 		t.changeUserCounts(j.UID, func(u *userCounts) { u.waitingJobs += n })
@@ -307,7 +305,7 @@ func (t *Tx) AdjustUserBytes(uid int, storedBytesDelta, outputBytesDelta int64) 
 
 // Lease implements rules.Leases. It returns the lease of a job, or nil.
 func (t *Tx) Lease(jobSeq int64) *rules.Lease {
-	l, err := t.loadFullLease(t.engine.memory.leases[jobSeq])
+	l, err := t.loadFullLease(t.leases[jobSeq])
 	t.statementErr = cmp.Or(t.statementErr, err)
 	return l
 }
@@ -315,7 +313,7 @@ func (t *Tx) Lease(jobSeq int64) *rules.Lease {
 // PutLease implements rules.Leases. It stores a lease, and replaces an earlier one of the same job.
 func (t *Tx) PutLease(l *rules.Lease) {
 	t.reservationsChanged = true
-	leases, seq := t.engine.memory.leases, l.Job.Seq
+	leases, seq := t.leases, l.Job.Seq
 	old := leases[seq]
 	leases[seq] = l
 	t.changedLeaseJobSeqs = append(t.changedLeaseJobSeqs, seq)
@@ -328,7 +326,7 @@ func (t *Tx) PutLease(l *rules.Lease) {
 	if old == nil {
 		t.adjustLeasedJobCounts(&l.Job, 1)
 	}
-	t.undoFuncs = append(t.undoFuncs, func() {
+	t.OnRollback(func() {
 		if old != nil {
 			leases[seq] = old
 		} else {
@@ -340,13 +338,13 @@ func (t *Tx) PutLease(l *rules.Lease) {
 // DeleteLease implements rules.Leases. It deletes a lease.
 func (t *Tx) DeleteLease(l *rules.Lease) {
 	t.reservationsChanged = t.reservationsChanged || !l.AttemptStarted
-	leases := t.engine.memory.leases
+	leases := t.leases
 	delete(leases, l.Job.Seq)
 	t.changedLeaseJobSeqs = append(t.changedLeaseJobSeqs, l.Job.Seq)
 	t.recordReservedLeaseChange(l)
 	t.adjustUsedGateUnits(l, -1)
 	t.adjustLeasedJobCounts(&l.Job, -1)
-	t.undoFuncs = append(t.undoFuncs, func() { leases[l.Job.Seq] = l })
+	t.OnRollback(func() { leases[l.Job.Seq] = l })
 }
 
 // recordReservedLeaseChange records the node of a changed lease, if the attempt is not known to have started.
@@ -365,7 +363,7 @@ func (t *Tx) adjustUsedGateUnits(l *rules.Lease, sign int) {
 	if l == nil {
 		return
 	}
-	used := t.engine.memory.gates.UsedUnitsByGate
+	used := t.gates.UsedUnitsByGate
 	for _, n := range l.HeldGateUnits {
 		if n.Kind == queue.GateRate && l.AttemptStarted || n.Kind == queue.GateResource &&
 			l.Job.LastLeasingNodeID != t.engine.nodeID {
@@ -378,7 +376,7 @@ func (t *Tx) adjustUsedGateUnits(l *rules.Lease, sign int) {
 			}
 		}
 		put(old + sign*n.Units)
-		t.undoFuncs = append(t.undoFuncs, func() { put(old) })
+		t.OnRollback(func() { put(old) })
 	}
 }
 

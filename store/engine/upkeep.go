@@ -66,7 +66,7 @@ func (e *Engine) ApplyDueChanges(ctx context.Context) (untilNext time.Duration, 
 				t.deleteOldIdempotencyKeys, t.continueJobRemovals,
 				t.cleanUpBatches, t.continueDisownments, t.recheckDueGates, t.continueGateRecheck, t.removeEmptyLanes,
 				t.removeUnneededGates, t.removeUnneededQueues,
-				t.statistics().RollUpAndDeleteOld, t.writeEstimatesEachMinute, t.resumeDueQueues,
+				t.statisticsWriter().RollUpAndDeleteOld, t.writeEstimatesEachMinute, t.resumeDueQueues,
 				t.rules.ResolveChangedDependencies} {
 				more, err := duty()
 				if err != nil {
@@ -99,7 +99,7 @@ func (t *Tx) makeDueJobsReady() (more bool, err error) {
 // must be deleted. It deletes none while keys are moved to the former owner of a uid, because new keys may get the row
 // numbers of deleted ones.
 func (t *Tx) deleteOldIdempotencyKeys() (more bool, err error) {
-	if t.engine.memory.hasUnfinishedDisownment() {
+	if t.hasUnfinishedDisownment() {
 		return false, nil
 	}
 	before := int64(t.startTime.Add(-store.IdempotencyKeyRetention))
@@ -114,9 +114,9 @@ func (t *Tx) deleteOldIdempotencyKeys() (more bool, err error) {
 
 // cancelExpiredJobs cancels jobs that have not started before their expiry time, up to maxChangedJobsPerStep of them.
 func (t *Tx) cancelExpiredJobs() (more bool, err error) {
-	list, err := t.readJobs(maxChangedJobsPerStep+len(t.engine.memory.leases), `jobs INDEXED BY jobs_expiry
+	list, err := t.readJobs(maxChangedJobsPerStep+len(t.leases), `jobs INDEXED BY jobs_expiry
 		WHERE expires_at > 0 AND state < 5 AND expires_at <= ? ORDER BY expires_at`, int64(t.startTime))
-	list = slices.DeleteFunc(list, func(j rules.Job) bool { return t.engine.memory.leases[j.Seq] != nil })
+	list = slices.DeleteFunc(list, func(j rules.Job) bool { return t.leases[j.Seq] != nil })
 	list = list[:min(len(list), maxChangedJobsPerStep)]
 	for i := range list {
 		if t.rules.HookBytesUsed >= rules.MaxHookBytesPerStep {
@@ -134,19 +134,19 @@ func (t *Tx) timeUntilNextWork() (time.Duration, error) {
 	timer := t.queryInt(`SELECT due_at FROM jobs INDEXED BY jobs_timed WHERE place = 2 ORDER BY due_at LIMIT 1`)
 	due := earlierTime(t.nextQueueResumeAt(), queue.UnixMillis(timer))
 	t.Query(func(r database.Row) (bool, error) {
-		_, leased := t.engine.memory.leases[r.Int64(1)]
+		_, leased := t.leases[r.Int64(1)]
 		if !leased {
 			due = earlierTime(due, queue.UnixMillis(r.Int64(0)))
 		}
 		return leased, nil
 	}, `SELECT expires_at, seq FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5
-		ORDER BY expires_at LIMIT ?`, int64(1+len(t.engine.memory.leases)))
+		ORDER BY expires_at LIMIT ?`, int64(1+len(t.leases)))
 	opens, err := t.NextGateRecheckTime()
 	if err != nil {
 		return 0, err
 	}
 	due = earlierTime(due, queue.UnixMillis(opens))
-	t.engine.memory.nextTimerAt = due
+	t.nextTimerAt = due
 	if due == 0 {
 		return time.Hour, nil
 	}

@@ -12,28 +12,28 @@ import (
 // HasSeveralUsers implements rules.UserTurns. It reports whether jobs of more than one user may be ready to
 // start in a queue.
 func (t *Tx) HasSeveralUsers(q *rules.Queue) bool {
-	return t.engine.memory.lanes.FindOrAddQueue(q.Name).HasSeveralUsers()
+	return t.lanes.FindOrAddQueue(q.Name).HasSeveralUsers()
 }
 
 // EachContendingLane implements rules.UserTurns. For every user in a queue it calls visit with the open lane whose next
 // job is the best. A lane is the list of a user's waiting jobs that need the same locks and other limits. The lane is
 // open if its next job may start.
 func (t *Tx) EachContendingLane(q *rules.Queue, visit func(l *rules.Lane, lastTurn int64)) {
-	ls := t.engine.memory.lanes
+	ls := t.lanes
 	ls.EachContendingLane(ls.FindOrAddQueue(q.Name), visit)
 }
 
 // RecordUserTurn implements rules.UserTurns. It records that a claim took a job of a user from a queue, and
 // returns what UndoUserTurn needs.
 func (t *Tx) RecordUserTurn(rulesQueue *rules.Queue, uid int) rules.UserTurn {
-	q, m := t.engine.memory.lanes.FindOrAddQueue(rulesQueue.Name), &t.engine.memory
-	m.claimedJobCount++
-	turn := rules.UserTurn{TurnNumber: m.claimedJobCount, PreviousNumber: q.LastTurnByUID[uid]}
+	q := t.lanes.FindOrAddQueue(rulesQueue.Name)
+	t.claimedJobCount++
+	turn := rules.UserTurn{TurnNumber: t.claimedJobCount, PreviousNumber: q.LastTurnByUID[uid]}
 	t.setLastUserTurn(q, uid, turn.TurnNumber)
 	// forget older turns: a user without a turn goes first anyway
 	if int64(len(q.LastTurnByUID)) > 2*maxRememberedUserTurns {
-		old := m.claimedJobCount - maxRememberedUserTurns
-		t.afterCommitFuncs = append(t.afterCommitFuncs, func() {
+		old := t.claimedJobCount - maxRememberedUserTurns
+		t.OnCommitted(func() {
 			maps.DeleteFunc(q.LastTurnByUID, func(_ int, turnNumber int64) bool { return turnNumber < old })
 		})
 	}
@@ -47,7 +47,7 @@ const maxRememberedUserTurns = 1000
 // UndoUserTurn implements rules.UserTurns. It undoes a turn that RecordUserTurn has recorded, because the claimed job
 // was returned before it started.
 func (t *Tx) UndoUserTurn(rulesQueue *rules.Queue, uid int, turn rules.UserTurn) {
-	if q := t.engine.memory.lanes.FindOrAddQueue(rulesQueue.Name); turn.TurnNumber > q.LastPermanentTurn {
+	if q := t.lanes.FindOrAddQueue(rulesQueue.Name); turn.TurnNumber > q.LastPermanentTurn {
 		t.setLastUserTurn(q, uid, min(q.LastTurnByUID[uid], turn.PreviousNumber))
 	}
 }
@@ -59,7 +59,7 @@ func (t *Tx) setLastUserTurn(q *lanes.Queue, uid int, turnNumber int64) {
 		q.LastTurnByUID = map[int]int64{}
 	}
 	q.LastTurnByUID[uid] = turnNumber
-	t.undoFuncs = append(t.undoFuncs, func() { q.LastTurnByUID[uid] = old })
+	t.OnRollback(func() { q.LastTurnByUID[uid] = old })
 	t.markUserTurnsChanged(q)
 }
 
@@ -73,7 +73,7 @@ func (t *Tx) markUserTurnsChanged(q *lanes.Queue) {
 // refreshStaleQueues updates the queues whose lanes in memory are out of date. It reads from the database the
 // lanes in which a job may start.
 func (t *Tx) refreshStaleQueues() error {
-	return t.engine.memory.lanes.RefreshBestLanes(t.readStaleLanes)
+	return t.lanes.RefreshBestLanes(t.readStaleLanes)
 }
 
 // readStaleLanes reads again from the database the lanes of a queue that are out of date in memory. It makes
@@ -102,7 +102,7 @@ func (t *Tx) readStaleLanesInOneQuery(q *lanes.Queue) error {
 	if !q.AllUsersLanesStale {
 		uids = slices.AppendSeq([]int{}, maps.Keys(q.UIDsWithStaleLanes))
 	}
-	here := slices.Collect(maps.Keys(t.engine.memory.lanes.LocalClosingGateByLaneID))
+	here := slices.Collect(maps.Keys(t.lanes.LocalClosingGateByLaneID))
 	return t.engine.sharedDatabase.ReadOpenLanes(t, q.Name, uids, lanes.MaxOpenLanesPerUser+1, here, q.AddOpenLane)
 }
 

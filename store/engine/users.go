@@ -30,7 +30,7 @@ func (u userCounts) totalBytes() int64 { return u.storedBytes + u.stagedBytes }
 
 func (t *Tx) changeUserCounts(uid int, change func(u *userCounts)) {
 	t.saveUserCountsForRollback(uid)
-	t.engine.memory.changeUserCounts(uid, change)
+	t.memory.changeUserCounts(uid, change)
 }
 
 // saveUserCountsForRollback saves a user's counts, so that they can be restored if the transaction is undone.
@@ -39,7 +39,7 @@ func (t *Tx) saveUserCountsForRollback(uid int) {
 		if t.userCountsBefore == nil {
 			t.userCountsBefore = map[int]userCounts{}
 		}
-		t.userCountsBefore[uid] = t.engine.memory.users[uid]
+		t.userCountsBefore[uid] = t.users[uid]
 	}
 }
 
@@ -61,7 +61,7 @@ func (m *memory) putUserCounts(uid int, u userCounts) {
 // adjustLeasedJobCounts adds n to the number of leased jobs of the user and the queue that a job belongs to.
 func (t *Tx) adjustLeasedJobCounts(j *rules.Job, delta int) {
 	t.saveUserCountsForRollback(j.UID)
-	t.engine.memory.adjustLeasedJobCounts(j.UID, j.Queue, delta)
+	t.memory.adjustLeasedJobCounts(j.UID, j.Queue, delta)
 }
 
 // adjustLeasedJobCounts adds n to the number of leased jobs of a user, and to that of a queue.
@@ -120,18 +120,17 @@ func updateMetaList[K comparable](
 // updateMetaUserList records the changed counts of users in the column meta.users. This is cheap, because every
 // commit writes the row of the table meta anyway. See docs/decisions/0019.
 func (t *Tx) updateMetaUserList() {
-	m := &t.engine.memory
 	var changedUIDs []int
 	for uid, before := range t.userCountsBefore {
-		if now := m.users[uid]; now.waitingJobs != before.waitingJobs || now.storedBytes != before.storedBytes ||
+		if now := t.users[uid]; now.waitingJobs != before.waitingJobs || now.storedBytes != before.storedBytes ||
 			now.outputBytes != before.outputBytes {
 			changedUIDs = append(changedUIDs, uid)
 		}
 	}
-	updateMetaList(&m.metaUserUIDs, &m.metaUsersText, changedUIDs,
-		func(uid int) { t.writeUserRow(int64(uid), m.users[uid]) },
+	updateMetaList(&t.metaUserUIDs, &t.metaUsersText, changedUIDs,
+		func(uid int) { t.writeUserRow(int64(uid), t.users[uid]) },
 		func(uid int) string {
-			u := m.users[uid]
+			u := t.users[uid]
 			return fmt.Sprintf("%d/%d/%d/%d ", uid, u.waitingJobs, u.storedBytes, u.outputBytes)
 		})
 }

@@ -50,11 +50,11 @@ func (t *Tx) readAllLanes() (lanesByID map[int64]rules.Lane, demandsByLaneID map
 	lanesByID, demandsByLaneID = map[int64]rules.Lane{}, map[int64]string{}
 	err = t.Query(func(r database.Row) (bool, error) {
 		l, err := records.ReadLane(r)
-		if own := t.engine.memory.lanes.DemandFreeLanes[lanes.LaneNameOf(&l)]; r.Text(records.LaneColumnCount) == "" &&
+		if own := t.lanes.DemandFreeLanes[lanes.LaneNameOf(&l)]; r.Text(records.LaneColumnCount) == "" &&
 			own != nil {
 			l = *own
 		}
-		if gate, here := t.engine.memory.lanes.LocalClosingGateByLaneID[l.ID]; here && l.ClosedBy == rules.Open {
+		if gate, here := t.lanes.LocalClosingGateByLaneID[l.ID]; here && l.ClosedBy == rules.Open {
 			l.ClosedBy = gate
 		}
 		lanesByID[l.ID], demandsByLaneID[l.ID] = l, r.Text(records.LaneColumnCount)
@@ -72,7 +72,7 @@ func (t *Tx) checkJobsMatchTheirLanes(lanesByID map[int64]rules.Lane, demandsByL
 		p, l := rules.Position{Rank: r.Int64(1), Seq: r.Int64(0)}, lanesByID[r.Int64(2)]
 		made := records.DecodeDemands(r.BytesView(5))
 		switch {
-		case t.engine.memory.leases[p.Seq] != nil:
+		case t.leases[p.Seq] != nil:
 		case l.Queue != r.Text(3) || l.UID != int(r.Int64(4)) || demandsByLaneID[l.ID] != queue.DemandsSignature(made):
 			mismatch = fmt.Errorf("job %d of queue %s, user %d, demands %v is in lane %+v", p.Seq, r.Text(3), r.Int64(4), made,
 				l)
@@ -89,7 +89,7 @@ func (t *Tx) checkJobsMatchTheirLanes(lanesByID map[int64]rules.Lane, demandsByL
 func (t *Tx) checkUsedGateUnits() error {
 	used := map[int64]int{}
 	leased := map[string]int{}
-	for _, l := range t.engine.memory.leases {
+	for _, l := range t.leases {
 		leased[l.Job.Queue]++
 		for _, d := range l.Job.Demands {
 			gate, err := t.EnsureGate(l.Job.UID, d)
@@ -101,11 +101,11 @@ func (t *Tx) checkUsedGateUnits() error {
 			}
 		}
 	}
-	if !maps.Equal(used, t.engine.memory.gates.UsedUnitsByGate) {
+	if !maps.Equal(used, t.gates.UsedUnitsByGate) {
 		return fmt.Errorf("leases use the units %v of gates, but the cache has %v", used,
-			t.engine.memory.gates.UsedUnitsByGate)
+			t.gates.UsedUnitsByGate)
 	}
-	for name, q := range t.engine.memory.lanes.Queues {
+	for name, q := range t.lanes.Queues {
 		if q.LeasedJobs != leased[name] {
 			return fmt.Errorf("%d jobs of queue %s are leased, and %d are known", leased[name], name, q.LeasedJobs)
 		}
@@ -116,20 +116,19 @@ func (t *Tx) checkUsedGateUnits() error {
 // checkCountsMatchTables returns an error if the counts in memory of lanes, dependencies, users and gates (locks and
 // other limits) differ from the tables, or if rows contradict each other.
 func (t *Tx) checkCountsMatchTables(lanes map[int64]rules.Lane) error {
-	m := &t.engine.memory
 	edges, err := t.QueryNumber(`SELECT count(*) FROM edges`)
 	ended, err2 := t.QueryNumber(`SELECT count(*) FROM ended`)
 	wrong := errors.Join(err, err2)
-	if edges > 0 && !m.dependencies.HasAnyEdges || ended != m.dependencies.PendingParentStateChanges {
+	if edges > 0 && !t.dependencies.HasAnyEdges || ended != t.dependencies.PendingParentStateChanges {
 		wrong = errors.Join(wrong, fmt.Errorf("%d edges and %d ended parents, and %v and %d are known", edges, ended,
-			m.dependencies.HasAnyEdges, m.dependencies.PendingParentStateChanges))
+			t.dependencies.HasAnyEdges, t.dependencies.PendingParentStateChanges))
 	}
 	waiting := map[string]int64{}
 	wrong = errors.Join(wrong, t.Query(func(r database.Row) (bool, error) {
 		waiting[r.Text(0)] = r.Int64(1)
 		return true, nil
 	}, `SELECT queue, count(*) FROM jobs WHERE state < 5 GROUP BY queue`))
-	for name, q := range m.lanes.Queues {
+	for name, q := range t.lanes.Queues {
 		if q.WaitingJobs != waiting[name] {
 			wrong = errors.Join(wrong, fmt.Errorf("%d jobs of queue %s wait, and %d are known", waiting[name], name,
 				q.WaitingJobs))
@@ -146,25 +145,25 @@ func (t *Tx) checkCountsMatchTables(lanes map[int64]rules.Lane) error {
 	for id, l := range lanes {
 		if l.ClosedBy == rules.Empty {
 			empties++
-		} else if _, here := m.lanes.LocalClosingGateByLaneID[id]; l.ClosedBy < 0 && len(l.GateNeeds) > 0 && !here {
+		} else if _, here := t.lanes.LocalClosingGateByLaneID[id]; l.ClosedBy < 0 && len(l.GateNeeds) > 0 && !here {
 			over[l.ClosedBy]++ // lanes that are closed only on this node are not counted
 		}
 	}
-	if empties != m.emptyLaneCount || !maps.Equal(over, m.lanes.OverQuotaLaneCounts) {
+	if empties != t.emptyLaneCount || !maps.Equal(over, t.lanes.OverQuotaLaneCounts) {
 		wrong = errors.Join(wrong, fmt.Errorf("%d lanes are empty, %v wait for quotas, and %d and %v are known", empties,
-			over, m.emptyLaneCount, m.lanes.OverQuotaLaneCounts))
+			over, t.emptyLaneCount, t.lanes.OverQuotaLaneCounts))
 	}
 	users := map[int]userCounts{}
 	err = t.Query(func(r database.Row) (bool, error) {
 		users[int(r.Int64(0))] = userCounts{waitingJobs: r.Int64(1)}
 		return true, nil
 	}, `SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`)
-	for _, l := range m.leases {
+	for _, l := range t.leases {
 		u := users[l.Job.UID]
 		u.leasedJobs++
 		users[l.Job.UID] = u
 	}
-	for uid, u := range m.users {
+	for uid, u := range t.users {
 		if u.waitingJobs != users[uid].waitingJobs || u.leasedJobs != users[uid].leasedJobs {
 			wrong = errors.Join(wrong, fmt.Errorf("user %d has %+v, but the cache has %+v", uid, users[uid], u))
 		}
@@ -180,7 +179,7 @@ func (t *Tx) checkCountsMatchTables(lanes map[int64]rules.Lane) error {
 		wrong = errors.Join(wrong, errors.New(text))
 	}
 	resources := map[int64]bool{}
-	for _, id := range m.gates.ResourceGateIDs {
+	for _, id := range t.gates.ResourceGateIDs {
 		resources[id] = true
 	}
 	err4 := t.Query(func(r database.Row) (bool, error) {
@@ -276,7 +275,7 @@ func (t *Tx) checkQueuesMatchLanes(lanes map[int64]rules.Lane) error {
 			heads[l.Queue] = l.Head
 		}
 	}
-	ls := t.engine.memory.lanes
+	ls := t.lanes
 	for name, q := range ls.Queues {
 		head, open := heads[name]
 		if open != (len(q.OpenLanes) > 0 || q.BestLaneWithDemands != nil) || open && head != q.BestHead {
@@ -323,7 +322,7 @@ func (t *Tx) doRandomOperation(rng *rand.Rand) (err error) {
 			err = t.rules.OpenLanes()
 		}
 	case 5:
-		for _, l := range t.engine.memory.leases {
+		for _, l := range t.leases {
 			_, err = t.rules.ReportAndClaim(&store.LeaseReport{Settlements: []store.Settlement{completedSettlement(&l.Job.Job)}})
 			break
 		}
@@ -331,7 +330,7 @@ func (t *Tx) doRandomOperation(rng *rand.Rand) (err error) {
 		var list []rules.Job
 		list, err = t.readJobs(5, `jobs WHERE state < 5 ORDER BY seq DESC`)
 		for i := range list {
-			if err == nil && t.engine.memory.leases[list[i].Seq] == nil {
+			if err == nil && t.leases[list[i].Seq] == nil {
 				err = t.rules.ChangeJob(list[i].Seq, store.JobChange{Verb: []queue.Verb{queue.VerbCancel,
 					queue.VerbRemove}[rng.IntN(2)]})
 			}

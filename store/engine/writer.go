@@ -37,14 +37,14 @@ const (
 type Tx struct {
 	database.Conn
 	hasBegun         bool
-	engine           *Engine                // the engine that runs the transaction
-	startTime        queue.UnixMillis       // time at the start of the transaction
-	rules            rules.Rules            // rules that carry out the operations
-	memoryAtStart    memory                 // copy of the engine's cache at the start; shares its leases
-	undoFuncs        []func()               // functions that restore the engine's cache
-	afterCommitFuncs []func()               // functions to call after the commit
-	draftTexts       []records.EncodedTexts // texts of the jobs that are being enqueued, by draft number
-	earliestTimerAt  queue.UnixMillis       // earliest time passed to WakeServiceAt; 0 if none
+	engine           *Engine          // the engine that runs the transaction
+	*memory                           // the engine's cache
+	startTime        queue.UnixMillis // time at the start of the transaction
+	rules            rules.Rules      // rules that carry out the operations
+	memoryAtStart    memory           // copy of the engine's cache at the start; shares its leases
+	undoFuncs        []func()         // functions that restore the engine's cache
+	afterCommitFuncs []func()         // functions to call after the commit
+	earliestTimerAt  queue.UnixMillis // earliest time passed to WakeServiceAt; 0 if none
 	// first error of a statement; the transaction is rolled back if there is one
 	statementErr           error
 	interruptedClaimWaiter *claimWaiter // waiter that must claim again, because its claim was cut short
@@ -56,7 +56,7 @@ type Tx struct {
 	queueCountsBefore      map[*lanes.Queue]records.QueueCounts // counts of changed queues before the transaction
 	queuesWithChangedTurns []*lanes.Queue                       // queues in which the turns of users have changed
 
-	draftOrigin
+	draftState
 	gateTables
 	edgeTables
 	leaseChanges
@@ -66,10 +66,11 @@ type Tx struct {
 	serverTx
 }
 
-// draftOrigin says where the jobs come from that are being enqueued.
-type draftOrigin struct {
-	submissionNumber  int64 // number of the submission that is being enqueued
-	stagedBatchNumber int64 // number of the batch to which stageFrame is adding jobs; 0 if none or new
+// draftState describes the jobs that are being enqueued.
+type draftState struct {
+	draftTexts        []records.EncodedTexts // encoded texts of the jobs, by draft number
+	submissionNumber  int64                  // number of the submission that is being enqueued
+	stagedBatchNumber int64                  // number of the batch to which stageFrame is adding jobs; 0 if none or new
 }
 
 // gateTables and edgeTables are the names under which a Tx embeds the tables of the packages gates and
@@ -250,7 +251,7 @@ func (e *Engine) startCommitClock() (stopClock func()) {
 func (e *Engine) tryGroup(group []*queuedOperation) (executedOps int, claimGrant *claimResult,
 	failedOp *queuedOperation, err error) {
 	defer e.startCommitClock()()
-	t := &Tx{Conn: e.writerConn, engine: e, startTime: e.clock(), memoryAtStart: e.memory}
+	t := &Tx{Conn: e.writerConn, engine: e, memory: &e.memory, startTime: e.clock(), memoryAtStart: e.memory}
 	t.gateTables, t.edgeTables = gates.New(t, &e.memory.gates), dependencies.New(t, &e.memory.dependencies)
 	t.rules.Init(t, &e.gateRecheckState)
 	defer func() {
@@ -272,7 +273,7 @@ func (e *Engine) tryGroup(group []*queuedOperation) (executedOps int, claimGrant
 		return 0, nil, nil, err
 	}
 	t.argumentBytesAtStart = e.writerConn.TotalArgumentBytes()
-	t.undoFuncs = append(t.undoFuncs, e.gateRecheckState.SaveDirtyGates())
+	t.OnRollback(e.gateRecheckState.SaveDirtyGates())
 	if executedOps, failedOp, err = t.runOps(group); err != nil {
 		return executedOps, nil, failedOp, err
 	}
@@ -403,19 +404,19 @@ func (t *Tx) rollback() {
 	if t.hasBegun {
 		t.Conn.Rollback()
 	}
-	leases := t.engine.memory.leases
+	leases := t.leases
 	for i := len(t.undoFuncs) - 1; i >= 0; i-- {
 		t.undoFuncs[i]()
 	}
-	t.engine.memory = t.memoryAtStart
-	t.engine.memory.leases = leases
+	*t.memory = t.memoryAtStart
+	t.leases = leases
 	for uid, u := range t.userCountsBefore {
-		t.engine.memory.putUserCounts(uid, u)
+		t.putUserCounts(uid, u)
 	}
 	for q, old := range t.queueCountsBefore {
 		q.SetStoredCounts(old)
 	}
-	t.engine.memory.recountLeasedJobs()
+	t.recountLeasedJobs()
 	t.engine.minuteStats = statistics.MinuteCache{}
 }
 
@@ -424,10 +425,10 @@ func (t *Tx) rollback() {
 func (t *Tx) writeMetaRow() error {
 	t.updateMetaUserList()
 	t.updateMetaQueueList()
-	m, b := &t.engine.memory, &t.memoryAtStart
-	if !(t.hasBegun && t.Conn.HasUncountedChanges()) && !t.reservationsChanged && m.jobCountByState == b.jobCountByState &&
-		m.nextJobSeq == b.nextJobSeq && m.enqueuedTotal == b.enqueuedTotal && m.nextEventNumber == b.nextEventNumber &&
-		m.outputBytes == b.outputBytes && m.metaUsersText == b.metaUsersText && m.metaQueuesText == b.metaQueuesText {
+	b := &t.memoryAtStart
+	if !(t.hasBegun && t.Conn.HasUncountedChanges()) && !t.reservationsChanged && t.jobCountByState == b.jobCountByState &&
+		t.nextJobSeq == b.nextJobSeq && t.enqueuedTotal == b.enqueuedTotal && t.nextEventNumber == b.nextEventNumber &&
+		t.outputBytes == b.outputBytes && t.metaUsersText == b.metaUsersText && t.metaQueuesText == b.metaQueuesText {
 		return nil
 	}
 	inMeta, changed := "", false
@@ -437,14 +438,14 @@ func (t *Tx) writeMetaRow() error {
 			return err
 		}
 	}
-	m.commitCount++
-	c := &m.jobCountByState
+	t.commitCount++
+	c := &t.jobCountByState
 	t.Exec(`UPDATE meta SET reserved = CASE WHEN ? <> 0 THEN ? ELSE reserved END, commits = ?, next_seq = ?,
 		enqueued = ?, next_event = ?, users = ?, queues = ?, blocked = ?, held = ?,
 		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?, output_bytes = ?`,
-		records.BoolToInt(changed), inMeta, m.commitCount, m.nextJobSeq, m.enqueuedTotal, m.nextEventNumber, m.metaUsersText,
-		m.metaQueuesText, c[queue.Blocked], c[queue.Held], c[queue.Pending], c[queue.Failed], c[queue.Processing],
-		c[queue.Completed], c[queue.Dead], c[queue.Cancelled], m.outputBytes)
+		records.BoolToInt(changed), inMeta, t.commitCount, t.nextJobSeq, t.enqueuedTotal, t.nextEventNumber, t.metaUsersText,
+		t.metaQueuesText, c[queue.Blocked], c[queue.Held], c[queue.Pending], c[queue.Failed], c[queue.Processing],
+		c[queue.Completed], c[queue.Dead], c[queue.Cancelled], t.outputBytes)
 	if t.delta == nil {
 		return t.statementErr
 	}
@@ -452,14 +453,14 @@ func (t *Tx) writeMetaRow() error {
 	if err != nil {
 		return err
 	}
-	return t.engine.sharedDatabase.StoreCacheDelta(t, m.commitCount, delta)
+	return t.engine.sharedDatabase.StoreCacheDelta(t, t.commitCount, delta)
 }
 
 // EncodedReservations returns the encoded list of the leases whose attempts are not known to have started. See
 // docs/decisions/0003.
 func (t *Tx) EncodedReservations() string {
 	list := make([]byte, 0, 1024)
-	for seq, l := range t.engine.memory.leases {
+	for seq, l := range t.leases {
 		if !l.AttemptStarted {
 			list = database.AppendLeaseReservation(list, seq, l.Job.Fence, l.Job.LastLeasingNodeID)
 		}
