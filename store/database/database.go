@@ -8,15 +8,16 @@ package database
 import (
 	"context"
 	"errors"
+	"reflect"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 )
 
 // Statements executes SQL statements on a connection to the database. Only one goroutine at a time may use it. The
-// statements are written in the syntax of SQLite, with placeholders ? or ?N. Arguments are int64, string, []byte or
-// nil. Some parts of a statement are specific to SQLite, such as INDEXED BY. A connection to another database leaves
-// these parts out.
+// statements are written in the syntax of SQLite, with placeholders ? or ?N. Arguments are integers, booleans,
+// string, []byte or nil; see IntegerArgument. Some parts of a statement are specific to SQLite, such as INDEXED BY. A
+// connection to another database leaves these parts out.
 type Statements interface {
 	Querier
 	// Exec executes a statement. It may delay the statement until a later statement is executed. An error of the delayed
@@ -40,6 +41,21 @@ type Statements interface {
 	// the rows that the caller does not read.
 	QueryRowLimit(wantedRows, rowBytes int) int
 	Close() error
+}
+
+// IntegerArgument returns the value of an argument of a statement, if the argument is a boolean or an integer of any
+// type. The databases store true as 1 and false as 0.
+func IntegerArgument(arg any) (value int64, isInteger bool) {
+	switch v := reflect.ValueOf(arg); {
+	case v.CanInt():
+		return v.Int(), true
+	case v.CanUint():
+		return int64(v.Uint()), true
+	case v.Kind() == reflect.Bool && v.Bool():
+		return 1, true
+	default:
+		return 0, v.Kind() == reflect.Bool
+	}
 }
 
 // Querier executes queries.

@@ -48,14 +48,14 @@ func (t Tables) AddEdge(childSeq int64, d queue.Dependency, onFailure queue.OnDe
 	t.state.HasAnyEdges = true
 	return t.conn.Exec(`INSERT INTO edges (parent, child, how, otherwise, met) VALUES (?, ?, ?, ?, ?)`, d.ParentSeq,
 		childSeq,
-		int64(d.Condition), int64(onFailure), int64(status))
+		d.Condition, onFailure, status)
 }
 
 // HasEdgeWithStatus implements rules.Dependencies. It reports whether a child has an edge (a dependency) with the given
 // status.
 func (t Tables) HasEdgeWithStatus(childSeq int64, status store.DependencyStatus) (bool, error) {
 	n, err := t.conn.QueryNumber(`SELECT 1 FROM edges INDEXED BY edges_child WHERE child = ? AND met = ? LIMIT 1`,
-		childSeq, int64(status))
+		childSeq, status)
 	return n != 0, err
 }
 
@@ -63,7 +63,7 @@ func (t Tables) HasEdgeWithStatus(childSeq int64, status store.DependencyStatus)
 func (t Tables) UnresolvedParentSeqs(childSeq int64, limit int) ([]int64, error) {
 	return database.ReadRows(t.conn, database.FirstColumnInt64,
 		`SELECT parent FROM edges INDEXED BY edges_child WHERE child = ? AND met = 0 ORDER BY id LIMIT ?`, childSeq,
-		int64(limit))
+		limit)
 }
 
 // DeleteEdges implements rules.Dependencies. It deletes all edges (dependencies) of a child.
@@ -98,7 +98,7 @@ func (t Tables) AddParentStateChange(parentSeq int64, parentUID int, parentState
 		SELECT CAST(? AS BIGINT), coalesce((SELECT uid FROM ended INDEXED BY ended_parent WHERE parent = ? LIMIT 1),
 			CAST(? AS BIGINT)), CAST(? AS BIGINT), max(id)
 		FROM edges INDEXED BY edges_parent WHERE parent = ? AND met <> 1 HAVING max(id) > ?`, parentSeq, parentSeq,
-		int64(parentUID), int64(parentState), parentSeq, afterEdgeID)
+		parentUID, parentState, parentSeq, afterEdgeID)
 	t.state.PendingParentStateChanges += n
 	return err
 }
@@ -108,7 +108,7 @@ func (t Tables) AddParentStateChange(parentSeq int64, parentUID int, parentState
 // deletes newer notes.
 func (t Tables) ExtendParentRerunChange(parentSeq int64) (found bool, err error) {
 	last, err := t.conn.QueryNumber(`SELECT max(id) FROM ended INDEXED BY ended_parent WHERE parent = ? AND state = ?`,
-		parentSeq, int64(rules.ParentRerunState))
+		parentSeq, rules.ParentRerunState)
 	if err != nil || last == 0 {
 		return false, err
 	}
@@ -149,8 +149,8 @@ func (t Tables) EdgesToResolve(change rules.ParentStateChange, maxEdges int) ([]
 		return rules.DependencyEdge{ID: r.Int64(0), ChildSeq: r.Int64(1), Condition: queue.DependencyCondition(r.Int64(2)),
 			OnFailure: queue.OnDependencyFailure(r.Int64(3))}
 	}, `SELECT id, child, how, otherwise FROM edges INDEXED BY edges_parent
-		WHERE parent = ? AND met = ? AND id <= ? ORDER BY id LIMIT ?`, change.ParentSeq, int64(met), change.LastEdgeID,
-		int64(maxEdges))
+		WHERE parent = ? AND met = ? AND id <= ? ORDER BY id LIMIT ?`, change.ParentSeq, met, change.LastEdgeID,
+		maxEdges)
 }
 
 // DeleteParentStateChange implements rules.Dependencies. It deletes the note with the given id. A note says that a
@@ -172,7 +172,7 @@ func (t Tables) PostponeParentStateChanges(parentSeq int64) error {
 // SetEdgeStatus implements rules.Dependencies. It writes the status of an edge, which is the dependency of one job on
 // another job.
 func (t Tables) SetEdgeStatus(e *rules.DependencyEdge, status store.DependencyStatus) error {
-	return t.conn.Exec(`UPDATE edges SET met = ? WHERE id = ?`, int64(status), e.ID)
+	return t.conn.Exec(`UPDATE edges SET met = ? WHERE id = ?`, status, e.ID)
 }
 
 // DeleteSomeEdges deletes up to limit dependencies of a job that is being removed. It returns how many it deleted, and
@@ -183,6 +183,6 @@ func (t Tables) DeleteSomeEdges(childSeq int64, limit int) (deletedCount int, no
 	}
 	dropped, err := t.conn.ExecCount(
 		`DELETE FROM edges WHERE id IN (SELECT id FROM edges INDEXED BY edges_child WHERE child = ? LIMIT ?)`, childSeq,
-		int64(limit))
+		limit)
 	return int(dropped), dropped < int64(limit), err
 }

@@ -23,17 +23,17 @@ func (t *Tx) insertLastAttemptRow(j *rules.Job) {
 func (t *Tx) insertAttemptRow(jobSeq int64, a *queue.Attempt) error {
 	t.WriteRow(`INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error,
 		counted, cpu_us, peak_rss, leftovers, dropped, output, output_ref, output_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		jobSeq, int64(a.Number), a.Fence, a.Worker, a.Node, int64(a.PID), int64(a.StartedAt), int64(a.EndedAt), a.ExitCode,
-		int64(a.Signal),
-		string(a.Reason), a.Error, records.BoolToInt(a.CountsTowardMaxAttempts), a.CPUTime.Microseconds(), a.PeakRSSBytes,
-		int64(a.LeftoverProcesses),
+		jobSeq, a.Number, a.Fence, a.Worker, a.Node, a.PID, a.StartedAt, a.EndedAt, a.ExitCode,
+		a.Signal,
+		string(a.Reason), a.Error, a.CountsTowardMaxAttempts, a.CPUTime.Microseconds(), a.PeakRSSBytes,
+		a.LeftoverProcesses,
 		a.DroppedBytes,
 		textOrNull(a.Output), textOrNull(a.OutputFileRef), a.OutputBytes)
 	// Few attempts have a result, an error about the result or a peak number of tasks, so a second statement writes these
 	// values only if needed.
 	if len(a.Result) > 0 || a.ResultError != "" || a.PeakTasks != 0 {
 		t.Exec(`UPDATE attempts SET result = ?, result_error = ?, peak_tasks = ? WHERE seq = ? AND n = ?`,
-			textOrNull(string(a.Result)), textOrNull(a.ResultError), a.PeakTasks, jobSeq, int64(a.Number))
+			textOrNull(string(a.Result)), textOrNull(a.ResultError), a.PeakTasks, jobSeq, a.Number)
 	}
 	return t.statementErr
 }

@@ -147,7 +147,7 @@ func (t *Tx) stageFrame(r store.EnqueueRequest, texts []records.EncodedTexts) (r
 	case !open:
 		b.receivingNodeID = t.engine.nodeID
 		b.number = t.queryInt(`INSERT INTO batches (uid, name, stage, at, node) VALUES (?, ?, 0, ?, ?) RETURNING n`,
-			int64(b.uid), b.name, int64(t.startTime), b.receivingNodeID)
+			b.uid, b.name, t.startTime, b.receivingNodeID)
 		t.auditBatch(&b, "begun", int64(len(r.Drafts)))
 	case b.receivingNodeID != t.engine.nodeID: // the client sent earlier frames of this batch to another node
 		t.takeOverBatch(&b)
@@ -206,14 +206,14 @@ func (t *Tx) addFrame(batchNumber int64, drafts []queue.Job, texts []records.Enc
 		}
 	}
 	return t.Exec(`INSERT INTO frames (batch, count, first, last, bytes, jobs) VALUES (?, ?, ?, ?, ?, ?)`,
-		batchNumber, int64(len(drafts)), receipt.Seqs[0], receipt.Seqs[len(drafts)-1],
+		batchNumber, len(drafts), receipt.Seqs[0], receipt.Seqs[len(drafts)-1],
 		records.StoredSizeOfDrafts(drafts, texts), frame)
 }
 
 // continuesDiscardedBatch reports whether the request continues a batch that was discarded. Without this check, the
 // request would begin a new batch of the same name, which could be committed without the earlier frames.
 func (t *Tx) continuesDiscardedBatch(r store.EnqueueRequest) bool {
-	return t.queryInt(`SELECT n FROM batches WHERE uid = ? AND name = ? AND stage = 2 LIMIT 1`, int64(r.UID),
+	return t.queryInt(`SELECT n FROM batches WHERE uid = ? AND name = ? AND stage = 2 LIMIT 1`, r.UID,
 		r.BatchName) != 0
 }
 
@@ -241,7 +241,7 @@ func (t *Tx) commitBatch(r store.EnqueueRequest, texts []records.EncodedTexts) (
 	} else if err := rules.CheckUserWaitingLimit(t, r.UID, 0, r.MaxPendingJobsPerUser); err != nil {
 		return receipt, err
 	}
-	t.Exec(`UPDATE batches SET stage = 1, at = ? WHERE n = ?`, int64(t.startTime), b.number)
+	t.Exec(`UPDATE batches SET stage = 1, at = ? WHERE n = ?`, t.startTime, b.number)
 	b.isCommitted = true
 	t.cacheBatch(b.number, b)
 	receipt.Staged, receipt.Batch = true, b.number

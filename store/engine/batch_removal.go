@@ -42,7 +42,7 @@ func (e *Engine) finishBatchRemoval(ctx context.Context, batchNumber int64) (err
 // discardBatch removes a batch whose client may still send jobs. It keeps the batch's name, so that later
 // requests of the client are rejected.
 func (t *Tx) discardBatch(b batch) {
-	t.Exec(`INSERT INTO batches (uid, name, stage, at) VALUES (?, ?, 2, ?)`, int64(b.uid), b.name, int64(t.startTime))
+	t.Exec(`INSERT INTO batches (uid, name, stage, at) VALUES (?, ?, 2, ?)`, b.uid, b.name, t.startTime)
 	t.markBatchRemoved(b)
 	t.auditBatch(&b, "forgotten", b.unqueuedJobCount)
 }
@@ -84,7 +84,7 @@ func (t *Tx) removeEmptyBatch(batchNumber int64) {
 // cleanUpBatches does one step of the periodic cleanup of batches, which discards a batch if its client has
 // stopped sending. more is true if there is more to do.
 func (t *Tx) cleanUpBatches() (more bool, err error) {
-	t.Exec(`DELETE FROM batches WHERE stage = 2 AND at < ?`, int64(t.startTime.Add(-store.DiscardedBatchNameRetention)))
+	t.Exec(`DELETE FROM batches WHERE stage = 2 AND at < ?`, t.startTime.Add(-store.DiscardedBatchNameRetention))
 	return t.advanceOneBatch(func(b *batch) bool {
 		return t.engine.thisNodeAcceptsFrames(b) && b.lastFrameAt.Add(store.BatchStagingTimeout) < t.startTime
 	})

@@ -83,7 +83,7 @@ func (t *Tx) findClosedLanes(search closedLaneSearch, locallyClosedIDs string) [
 	}
 	return t.storedLanes(`INDEXED BY lanes_shut_user
 		WHERE demands <> '' AND shut <> 0 AND shut = ? AND queue = ? AND uid = ? ORDER BY head_rank, head_seq LIMIT 1`,
-		search.gateNumber, search.queue, int64(search.uid))
+		search.gateNumber, search.queue, search.uid)
 }
 
 // uidOfUserQuotaGate returns the uid of the user whose limit of running jobs the gate represents; see
@@ -170,7 +170,7 @@ func (t *Tx) firstLaneOfNextList(gate int64, previous rules.ClosedLaneListKey) (
 	const condition = `INDEXED BY lanes_shut_user WHERE demands <> '' AND shut <> 0 AND shut = ?`
 	if previous != (rules.ClosedLaneListKey{}) {
 		l, found, _ = t.storedLane(condition+` AND queue = ? AND uid > ? ORDER BY uid, head_rank, head_seq LIMIT 1`,
-			gate, previous.Queue, int64(previous.UID))
+			gate, previous.Queue, previous.UID)
 	}
 	if !found {
 		l, found, _ = t.storedLane(condition+` AND queue > ? ORDER BY queue, uid, head_rank, head_seq LIMIT 1`, gate,

@@ -48,7 +48,7 @@ func (t *Tx) detachFrame(b *batch, f *frame) {
 	ended, _ := t.ExecCount(
 		`INSERT INTO ended (parent, uid, state, upto) SELECT parent, CAST(? AS BIGINT), 0, max(edges.id)
 		FROM frames JOIN edges ON parent BETWEEN first AND last
-		WHERE n = ? AND NOT EXISTS (SELECT 1 FROM jobs WHERE seq = parent) GROUP BY parent`, int64(b.uid), f.frameID)
+		WHERE n = ? AND NOT EXISTS (SELECT 1 FROM jobs WHERE seq = parent) GROUP BY parent`, b.uid, f.frameID)
 	// The jobs that depend on a lost job are handled as if that job had been removed.
 	t.dependencies.PendingParentStateChanges += ended
 	t.WakeServiceAt(t.startTime)

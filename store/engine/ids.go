@@ -97,14 +97,14 @@ func (t *Tx) FindJobSeqByID(uid int, id string) (jobSeq int64, err error) {
 		}
 		return hidden, nil
 	}, `SELECT seq, CASE WHEN hooks & ? = 0 OR uid = ? THEN 1 ELSE 0 END FROM jobs WHERE `+reads.JobWithIDCondition,
-		append([]any{int64(queue.HookDefinedBySettings), int64(uid)}, reads.JobWithIDArgs(id)...)...)
+		append([]any{queue.HookDefinedBySettings, uid}, reads.JobWithIDArgs(id)...)...)
 	if jobSeq == 0 && len(t.batches) > 0 {
 		var b batch
 		t.Query(func(r database.Row) (bool, error) {
 			jobSeq, b = r.Int64(0), t.batches[r.Int64(1)]
 			return false, nil
 		}, `SELECT seq, batch FROM staged_ids JOIN batches ON n = batch WHERE id = ? AND uid = ? AND stage < 2`, id,
-			int64(uid))
+			uid)
 		if jobSeq != 0 && b.acceptsFrames() && b.number != t.stagedBatchNumber {
 			return 0, store.StagedParentError(id, b.name)
 		}
@@ -129,7 +129,7 @@ func (t *Tx) IsJobInCommittedFrame(jobSeq int64) (bool, error) {
 func (t *Tx) UniqueKeyHolder(uid int, uniqueKey string) (holder rules.Job, found bool, err error) {
 	for _, ended := range []string{`ended_at = 0`, `ended_at > 0 ORDER BY ended_at DESC`} {
 		list, err := t.readJobs(1, `jobs INDEXED BY jobs_unique WHERE unique_key <> '' AND uid = ? AND unique_key = ? AND `+
-			ended, int64(uid), uniqueKey)
+			ended, uid, uniqueKey)
 		if err != nil {
 			return holder, false, err
 		}

@@ -115,7 +115,7 @@ func (t *Tx) FindOrAddLane(j *rules.Job) (rules.Lane, error) {
 	}
 	demands := queue.DemandsSignature(j.Demands)
 	t.addStaleUserToDelta(ls.FindOrAddQueue(j.Queue), j.UID) // a job is about to enter or leave the lane
-	l, found, err := t.storedLane(`WHERE queue = ? AND uid = ? AND demands = ?`, j.Queue, int64(j.UID), demands)
+	l, found, err := t.storedLane(`WHERE queue = ? AND uid = ? AND demands = ?`, j.Queue, j.UID, demands)
 	if err != nil || found {
 		if gate, shut := ls.LocalClosingGateByLaneID[l.ID]; shut && l.ClosedBy == rules.Open {
 			l.ClosedBy = gate
@@ -186,7 +186,7 @@ func (t *Tx) insertLane(l *rules.Lane, demandsText, gateNeedsText string) {
 	l.ID = t.queryInt(
 		`INSERT INTO lanes (queue, uid, demands, needs, head_rank, head_seq, priority, shut)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id`,
-		l.Queue, int64(l.UID), demandsText, gateNeedsText, l.Head.Rank, l.Head.Seq, l.Priority, l.ClosedBy)
+		l.Queue, l.UID, demandsText, gateNeedsText, l.Head.Rank, l.Head.Seq, l.Priority, l.ClosedBy)
 }
 
 // removeEmptyLanes removes up to maxChangedJobsPerStep lanes (lists of waiting jobs) that contain no jobs, if there are
@@ -209,7 +209,7 @@ func (t *Tx) removeEmptyLanes() (more bool, err error) {
 		}
 	}
 	for _, l := range t.storedLanes(`INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut = ? LIMIT ?`,
-		rules.Empty, int64(maxChangedJobsPerStep+len(leased))) {
+		rules.Empty, maxChangedJobsPerStep+len(leased)) {
 		if !leased[l.ID] && len(emptyLanes) < maxChangedJobsPerStep {
 			emptyLanes = append(emptyLanes, &l)
 		}

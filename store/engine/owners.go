@@ -66,7 +66,7 @@ func (t *Tx) recordOwnerName(uid int, name string) error {
 	owners[uid] = name
 	t.requireCacheReload()
 	t.OnRollback(func() { delete(owners, uid) })
-	return t.Exec(`INSERT INTO owners (uid, name) VALUES (?, ?)`, int64(uid), name)
+	return t.Exec(`INSERT INTO owners (uid, name) VALUES (?, ?)`, uid, name)
 }
 
 // DisownJobs moves the jobs of a uid to a uid below 0, because another account has the uid now. It does nothing
@@ -101,15 +101,15 @@ func (t *Tx) beginDisownment(uid int) {
 	keys := t.queryInt(`SELECT max(n) FROM keys`)
 	d := disownment{formerOwnerUID: int(min(0, least)) - 1, uid: uid, moveJobsBeforeSeq: t.nextJobSeq,
 		moveKeysUpToRow: keys}
-	t.Exec(`INSERT INTO owners (uid, name, was, upto, at, keys) VALUES (?, ?, ?, ?, 0, ?)`, int64(d.formerOwnerUID),
-		t.ownerNames[uid], int64(uid), d.moveJobsBeforeSeq, d.moveKeysUpToRow)
-	t.Exec(`DELETE FROM owners WHERE uid = ?`, int64(uid))
-	bytes := t.queryInt(`SELECT sum(stored) FROM schedules INDEXED BY schedules_uid WHERE uid = ?`, int64(uid))
+	t.Exec(`INSERT INTO owners (uid, name, was, upto, at, keys) VALUES (?, ?, ?, ?, 0, ?)`, d.formerOwnerUID,
+		t.ownerNames[uid], uid, d.moveJobsBeforeSeq, d.moveKeysUpToRow)
+	t.Exec(`DELETE FROM owners WHERE uid = ?`, uid)
+	bytes := t.queryInt(`SELECT sum(stored) FROM schedules INDEXED BY schedules_uid WHERE uid = ?`, uid)
 	t.AdjustUserBytes(uid, -bytes, 0)
 	t.AdjustUserBytes(d.formerOwnerUID, bytes, 0)
 	t.Exec(`UPDATE schedules SET uid = ?, paused_at = CASE paused_at WHEN 0 THEN ? ELSE paused_at END,
 		next_at = 0, due_at = 0, note = ? WHERE uid = ?`,
-		int64(d.formerOwnerUID), int64(t.startTime), store.DisownedScheduleNote, int64(uid))
+		d.formerOwnerUID, t.startTime, store.DisownedScheduleNote, uid)
 	owners, name := t.ownerNames, t.ownerNames[uid]
 	delete(owners, uid)
 	t.OnRollback(func() { owners[uid] = name })
@@ -122,14 +122,14 @@ func (t *Tx) beginDisownment(uid int) {
 			t.markBatchRemoved(b)
 			b = t.batches[n]
 		}
-		t.Exec(`UPDATE batches SET uid = ? WHERE n = ?`, int64(d.formerOwnerUID), n)
+		t.Exec(`UPDATE batches SET uid = ? WHERE n = ?`, d.formerOwnerUID, n)
 		b.uid = d.formerOwnerUID
 		t.cacheBatch(n, b)
 	}
 	// Delete the names in this step, because a later step could not distinguish them from names of the next owner. The
 	// deleted names are few: at most MaxStagedBatchesPerUser for each BatchStagingTimeout and each restart within
 	// DiscardedBatchNameRetention.
-	t.Exec(`DELETE FROM batches WHERE uid = ? AND stage = 2`, int64(uid))
+	t.Exec(`DELETE FROM batches WHERE uid = ? AND stage = 2`, uid)
 	t.disownments = append(t.disownments, d)
 }
 
@@ -139,7 +139,7 @@ func (t *Tx) beginDisownment(uid int) {
 func (t *Tx) moveKeyToFormerOwner(uid int, idempotencyKey string) {
 	if i := t.unfinishedDisownmentIndex(uid); i >= 0 {
 		d := &t.disownments[i]
-		t.Exec(`UPDATE keys SET uid = ? WHERE uid = ? AND key = ? AND n <= ?`, int64(d.formerOwnerUID), int64(uid),
+		t.Exec(`UPDATE keys SET uid = ? WHERE uid = ? AND key = ? AND n <= ?`, d.formerOwnerUID, uid,
 			idempotencyKey, d.moveKeysUpToRow)
 	}
 }
@@ -150,7 +150,7 @@ func (t *Tx) moveKeyToFormerOwner(uid int, idempotencyKey string) {
 func (t *Tx) runDisownmentStep(d *disownment) error {
 	t.requireCacheReload()
 	keys, err := t.ExecCount(`UPDATE keys SET uid = ? WHERE n IN (SELECT n FROM keys WHERE uid = ? AND n <= ? LIMIT 250)`,
-		int64(d.formerOwnerUID), int64(d.uid), d.moveKeysUpToRow)
+		d.formerOwnerUID, d.uid, d.moveKeysUpToRow)
 	if err != nil || keys == maxDisownedJobsPerTx {
 		return err
 	}
@@ -169,7 +169,7 @@ func (t *Tx) runDisownmentStep(d *disownment) error {
 		}
 		return true, nil
 	}, `SELECT `+records.ShortJobColumns+` FROM jobs WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT ?`,
-		d.movedJobsBeforeSeq, d.moveJobsBeforeSeq, int64(maxJobsReadPerDisownTx+1))
+		d.movedJobsBeforeSeq, d.moveJobsBeforeSeq, maxJobsReadPerDisownTx+1)
 	if err != nil {
 		return err
 	}
@@ -179,7 +179,7 @@ func (t *Tx) runDisownmentStep(d *disownment) error {
 		}
 	}
 	d.movedJobsBeforeSeq = upTo
-	return t.Exec(`UPDATE owners SET at = ? WHERE uid = ?`, d.movedJobsBeforeSeq, int64(d.formerOwnerUID))
+	return t.Exec(`UPDATE owners SET at = ? WHERE uid = ?`, d.movedJobsBeforeSeq, d.formerOwnerUID)
 }
 
 // disownJob moves one job of the uid, unless it is leased. If the job is a hook of the uid's jobs, disownJob makes it
@@ -210,7 +210,7 @@ func (t *Tx) removeFinishedDisownments() {
 			unfinished = append(unfinished, d)
 			continue
 		}
-		t.Exec(`UPDATE owners SET upto = 0, at = 0, keys = 0 WHERE uid = ?`, int64(d.formerOwnerUID))
+		t.Exec(`UPDATE owners SET upto = 0, at = 0, keys = 0 WHERE uid = ?`, d.formerOwnerUID)
 	}
 	t.disownments = unfinished
 }

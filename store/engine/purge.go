@@ -120,7 +120,7 @@ func (e *Engine) TrimEvents(ctx context.Context, beforeTime queue.UnixMillis, ma
 			last = r.Int64(0)
 			n++
 			return n < maxDeletedRowsPerStep, nil
-		}, `SELECT seq, at FROM events WHERE seq > 0 ORDER BY seq LIMIT ?`, int64(maxDeletedRowsPerStep))
+		}, `SELECT seq, at FROM events WHERE seq > 0 ORDER BY seq LIMIT ?`, maxDeletedRowsPerStep)
 		if n > 0 {
 			t.Exec(`DELETE FROM events WHERE seq <= ?`, last)
 		}
@@ -144,7 +144,7 @@ func (e *Engine) TrimOutputs(ctx context.Context, maxBytes int64) (more bool, er
 			n, bytes := t.trimOutputs(min(excess, u.StoredBytes-share), limit, queue.OutputRemovedByRetention,
 				`SELECT jobs.seq, n, output_bytes
 				FROM jobs INDEXED BY jobs_user_outputs CROSS JOIN attempts INDEXED BY attempts_output ON attempts.seq = jobs.seq
-				WHERE uid = ? AND outputs > 0 AND output_bytes > 0 ORDER BY jobs.ended_at, jobs.seq, n LIMIT ?`, int64(u.UID))
+				WHERE uid = ? AND outputs > 0 AND output_bytes > 0 ORDER BY jobs.ended_at, jobs.seq, n LIMIT ?`, u.UID)
 			excess, limit = excess-bytes, limit-n
 			if excess <= 0 || limit == 0 {
 				break
@@ -202,7 +202,7 @@ func (t *Tx) trimOutputs(excessBytes int64, limit int, removalMark int64, query 
 		parts = append(parts, removableJobPart{jobSeq: r.Int64(0), attemptNumber: r.Int64(1), partBytes: r.Int64(2)})
 		removedBytes += r.Int64(2)
 		return removedBytes < excessBytes, nil
-	}, query, append(slices.Clip(args), int64(limit))...)
+	}, query, append(slices.Clip(args), limit)...)
 	for _, output := range parts {
 		t.removeAttemptOutput(output, removalMark)
 	}

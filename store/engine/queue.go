@@ -56,7 +56,7 @@ func (t *Tx) enqueue(r store.EnqueueRequest, texts []records.EncodedTexts) (stor
 			return receipt, err
 		}
 		t.Exec(`INSERT INTO keys (uid, key, at, sum, ids) VALUES (?, ?, ?, ?, ?)`,
-			int64(r.UID), r.IdempotencyKey, int64(t.startTime), r.RequestChecksum[:], string(ids))
+			r.UID, r.IdempotencyKey, t.startTime, r.RequestChecksum[:], string(ids))
 	}
 	return receipt, t.statementErr
 }
@@ -174,7 +174,7 @@ func (t *Tx) receiptForKey(r store.EnqueueRequest) (receipt store.Receipt, err e
 	t.moveKeyToFormerOwner(r.UID, r.IdempotencyKey)
 	var checksum, receiptJSON string
 	found, err := database.ReadFirstRow(t, func(r database.Row) { checksum, receiptJSON = r.Text(0), r.Text(1) },
-		`SELECT sum, ids FROM keys WHERE uid = ? AND key = ?`, int64(r.UID), r.IdempotencyKey)
+		`SELECT sum, ids FROM keys WHERE uid = ? AND key = ?`, r.UID, r.IdempotencyKey)
 	if !found {
 		return receipt, err
 	}

@@ -86,7 +86,7 @@ func (t *Tx) writeQueueRow(q *lanes.Queue) {
 	t.Exec(`INSERT INTO queues (name, waiting, uid, kept, kept_bytes, rule) VALUES (?, ?, ?, ?, ?, ?)
 		ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid, kept = excluded.kept,
 		kept_bytes = excluded.kept_bytes, rule = excluded.rule`,
-		q.Name, q.WaitingJobs, int64(q.CreatorUID), q.RetainedJobs, q.RetainedOutputBytes, string(ruleJSON))
+		q.Name, q.WaitingJobs, q.CreatorUID, q.RetainedJobs, q.RetainedOutputBytes, string(ruleJSON))
 }
 
 // loadQueueCounts replaces the counts that addQueueQueries has read by the newer ones in the table meta, and

@@ -40,7 +40,7 @@ func (t *Tx) measureFirstAttempts(jobSeq int64, limit int) (a attemptRange) {
 			r.Int64(2)
 		return true, nil
 	},
-		`SELECT n, output_bytes, coalesce(octet_length(output), 0) + coalesce(octet_length(result), 0) FROM attempts WHERE seq = ? ORDER BY n LIMIT ?`, jobSeq, int64(limit)+1)
+		`SELECT n, output_bytes, coalesce(octet_length(output), 0) + coalesce(octet_length(result), 0) FROM attempts WHERE seq = ? ORDER BY n LIMIT ?`, jobSeq, limit+1)
 	return a
 }
 

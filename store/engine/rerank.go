@@ -101,7 +101,7 @@ func (e *Engine) RerankWaitingJobs(ctx context.Context) (more bool, err error) {
 			return false, nil
 		}
 		list, err := t.readJobs(rerankedJobsPerTx, `jobs INDEXED BY jobs_state WHERE state = ? AND seq > ? ORDER BY seq`,
-			int64(at.stateBeingReranked), at.rankedUpToSeq)
+			at.stateBeingReranked, at.rankedUpToSeq)
 		if err != nil {
 			return false, err
 		}

@@ -116,7 +116,7 @@ func scanLaneSQL(columns string) string {
 // scanLaneArgs returns the arguments for scanLaneSQL to read up to limit jobs of a lane, beginning at a
 // position.
 func scanLaneArgs(laneID int64, start rules.Position, limit int) []any {
-	return []any{laneID, start.Rank, start.Seq, int64(limit)}
+	return []any{laneID, start.Rank, start.Seq, limit}
 }
 
 // scanNextRows reads the next jobs of a lane and passes their rows to handleRow. If a row was read earlier

@@ -27,7 +27,7 @@ func (e *Engine) PutSchedule(ctx context.Context, request store.SchedulePutReque
 		}
 		old := t.readStoredSchedule(put.Name)
 		own := t.queryInt(`SELECT count(*) FROM schedules INDEXED BY schedules_uid WHERE uid = ? AND name <> ?`,
-			int64(put.OwnerUID), put.Name)
+			put.OwnerUID, put.Name)
 		switch {
 		case old.generation != request.ReplacedGeneration:
 			return store.ErrScheduleChanged
@@ -56,9 +56,9 @@ func (e *Engine) PutSchedule(ctx context.Context, request store.SchedulePutReque
 			at_boot = excluded.at_boot, boot = excluded.boot, at = excluded.at, last_at = excluded.last_at,
 			next_at = excluded.next_at, due_at = excluded.due_at, paused_at = 0, paused_by = NULL, note = '',
 			draft = excluded.draft, input = excluded.input, spec = excluded.spec, stored = excluded.stored`,
-			put.Name, newSchedule.Generation, int64(put.OwnerUID), put.CronLine, put.TimeZone, put.MaxJitter.Milliseconds(),
-			string(put.CatchUp), string(put.Overlap), records.BoolToInt(put.RunsAtBoot), put.LastBootID,
-			int64(put.CreatedAt), int64(put.LastOccurrenceAt), int64(put.NextOccurrenceAt), int64(put.NextDueAt), draft, input,
+			put.Name, newSchedule.Generation, put.OwnerUID, put.CronLine, put.TimeZone, put.MaxJitter.Milliseconds(),
+			string(put.CatchUp), string(put.Overlap), put.RunsAtBoot, put.LastBootID,
+			put.CreatedAt, put.LastOccurrenceAt, put.NextOccurrenceAt, put.NextDueAt, draft, input,
 			put.SpecJSON,
 			bytes)
 		t.AdjustUserBytes(old.uid, -old.storedBytes, 0)
@@ -102,14 +102,14 @@ func (t *Tx) SetScheduleState(s *store.Schedule) error {
 	return t.Exec(
 		`UPDATE schedules SET last_at = ?, next_at = ?, due_at = ?, boot = ?, paused_at = ?, paused_by = ?, note = ?
 			WHERE name = ?`,
-		int64(s.LastOccurrenceAt), int64(s.NextOccurrenceAt), int64(s.NextDueAt), s.LastBootID, int64(s.PausedAt),
+		s.LastOccurrenceAt, s.NextOccurrenceAt, s.NextDueAt, s.LastBootID, s.PausedAt,
 		uidOrNull(s.PausedByUID), s.PauseOrDamageNote, s.Name)
 }
 
 // UnfinishedJobs implements rules.Schedules. It lists unfinished jobs of a user's schedule, newest first.
 func (t *Tx) UnfinishedJobs(schedule string, uid, limit int) ([]rules.Job, error) {
 	return t.readJobs(limit, `jobs INDEXED BY jobs_schedule
-		WHERE schedule = ? AND uid = ? AND schedule <> '' AND state < 6 ORDER BY seq DESC`, schedule, int64(uid))
+		WHERE schedule = ? AND uid = ? AND schedule <> '' AND state < 6 ORDER BY seq DESC`, schedule, uid)
 }
 
 // AddOccurrenceRecord implements rules.Schedules. It records what happened at a planned start (an occurrence)
@@ -117,13 +117,13 @@ func (t *Tx) UnfinishedJobs(schedule string, uid, limit int) ([]rules.Job, error
 func (t *Tx) AddOccurrenceRecord(schedule string, r store.OccurrenceRecord) error {
 	t.Exec(
 		`INSERT INTO schedule_runs (name, instant, at, outcome, job, id, asker, note) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-		schedule, int64(r.OccurrenceAt), int64(t.startTime), string(r.Outcome), r.JobSeq, r.JobID,
+		schedule, r.OccurrenceAt, t.startTime, string(r.Outcome), r.JobSeq, r.JobID,
 		uidOrNull(r.RequestedByUID),
 		r.OutcomeNote)
 	return t.Exec(
 		`DELETE FROM schedule_runs WHERE name = ?
 			AND n <= (SELECT n FROM schedule_runs WHERE name = ? ORDER BY n DESC LIMIT 1 OFFSET ?)`,
-		schedule, schedule, int64(store.MaxRecordsPerSchedule))
+		schedule, schedule, store.MaxRecordsPerSchedule)
 }
 
 // IsJobIDTaken implements rules.Jobs. It reports whether a job has the id. Jobs of batches that are not committed

@@ -61,7 +61,7 @@ func (t *Tx) removableParts(uid int, neededBytes int64, limit int) (parts []remo
 				jobEndedAt: r.Int64(3)})
 			missing -= r.Int64(2)
 			return missing > 0, nil
-		}, query, int64(uid), int64(limit))
+		}, query, uid, limit)
 	}
 	read(`SELECT jobs.seq, 0, octet_length(i.input), ended_at
 		FROM jobs INDEXED BY jobs_inputs CROSS JOIN inputs AS i ON i.seq = jobs.seq

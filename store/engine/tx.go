@@ -81,7 +81,7 @@ func (t *Tx) readJobs(limit int, fromClause string, args ...any) ([]rules.Job, e
 		return j
 	}
 	return database.ReadRows(t, readJob, `SELECT `+records.ShortJobColumns+` FROM `+fromClause+` LIMIT ?`,
-		append(slices.Clip(args), int64(limit))...)
+		append(slices.Clip(args), limit)...)
 }
 
 // InsertJob implements rules.Jobs. It stores a new job. draftNumber is the job's index in t.draftTexts, which holds the
@@ -98,10 +98,10 @@ func (t *Tx) InsertJob(j *rules.Job, draftNumber int) error {
 		created_at, updated_at, run_at, due_at, since, arrival, expires_at, hooks, hook_uid, parents, unique_for,
 		stored, unique_key, demands, schedule, labels, terms, input)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		j.Seq, j.ID, j.Queue, int64(j.UID), int64(j.State), int64(j.Slot), j.LaneID, j.Rank,
-		j.Priority, int64(j.MaxAttempts), int64(j.CreatedAt), int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt),
-		int64(j.AgingSince), j.ArrivalNumber, int64(j.ExpiresAt), int64(j.HookEvents), int64(j.HookUID),
-		int64(j.ParentCount), j.UniqueFor.Milliseconds(), j.StoredBytes,
+		j.Seq, j.ID, j.Queue, j.UID, j.State, j.Slot, j.LaneID, j.Rank,
+		j.Priority, j.MaxAttempts, j.CreatedAt, j.UpdatedAt, j.RunAt, j.DueAt,
+		j.AgingSince, j.ArrivalNumber, j.ExpiresAt, j.HookEvents, j.HookUID,
+		j.ParentCount, j.UniqueFor.Milliseconds(), j.StoredBytes,
 		j.Unique, demands, j.Schedule, text.Labels, text.Settings, text.InlineInputValue())
 	if text.InlineInputValue() == nil {
 		t.Exec(`INSERT INTO inputs (seq, input) VALUES (?, ?)`, j.Seq, text.Input)
@@ -142,7 +142,7 @@ func (t *Tx) PutJob(j *rules.Job) error {
 	all := updateSQL + `, terms = ?, labels = ?, input = ?, queue = ?, demands = ?, unique_key = ?, unique_for = ?,
 		hooks = ?, parents = ? WHERE seq = ?`
 	t.Exec(all, append(args, text.Settings, text.Labels, text.InlineInputValue(), j.Queue, demands, j.Unique,
-		j.UniqueFor.Milliseconds(), int64(j.HookEvents), int64(j.ParentCount), j.Seq)...)
+		j.UniqueFor.Milliseconds(), j.HookEvents, j.ParentCount, j.Seq)...)
 	return t.writeInput(j.Seq, &text)
 }
 
@@ -163,7 +163,7 @@ func (t *Tx) PutProgress(j *rules.Job) error {
 // PutHookUID implements rules.Jobs. It writes the HookUID of a hook, which PutJob does not write, because it changes
 // only when the uid gets another owner.
 func (t *Tx) PutHookUID(j *rules.Job) error {
-	return t.Exec(`UPDATE jobs SET hook_uid = ? WHERE seq = ?`, int64(j.HookUID), j.Seq)
+	return t.Exec(`UPDATE jobs SET hook_uid = ? WHERE seq = ?`, j.HookUID, j.Seq)
 }
 
 // subtractOutputSize subtracts the size of a removed output from a job, and from its queue if the queue's own
@@ -198,7 +198,7 @@ func (t *Tx) writeInput(jobSeq int64, texts *records.EncodedTexts) error {
 // removeStoredInput removes the input of a job from the table inputs, and subtracts its size from the job.
 func (t *Tx) removeStoredInput(jobSeq, inputBytes int64, removedParts queue.InputParts) {
 	t.Exec(`DELETE FROM inputs WHERE seq = ?`, jobSeq)
-	t.Exec(`UPDATE jobs SET input = '', input_gone = ?, stored = stored - ? WHERE seq = ?`, int64(removedParts),
+	t.Exec(`UPDATE jobs SET input = '', input_gone = ?, stored = stored - ? WHERE seq = ?`, removedParts,
 		inputBytes, jobSeq)
 }
 
@@ -242,7 +242,7 @@ func (t *Tx) AddEvent(kind queue.EventKind, j *queue.Job, state queue.State, det
 	}
 	return t.WriteRow(
 		`INSERT INTO events (seq, at, kind, job, id, state, detail, private) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-		n, int64(t.startTime), string(kind), j.Seq, j.ID, int64(state), string(detail), uidOrNull(j.RestrictedToUID()))
+		n, t.startTime, string(kind), j.Seq, j.ID, state, string(detail), uidOrNull(j.RestrictedToUID()))
 }
 
 // recordEvent adds an event about the job j. If j is nil, the event concerns no job.
@@ -396,7 +396,7 @@ func uidOrNull(uid *int) any {
 	if uid == nil {
 		return nil
 	}
-	return int64(*uid)
+	return *uid
 }
 
 // textOrNull returns a text or blob as an argument of a statement, or NULL if it is empty.

@@ -38,7 +38,7 @@ func (e *Engine) SetSetting(ctx context.Context, setting store.Setting) error {
 		if setting.Value != "" {
 			t.Exec(
 				`INSERT INTO settings VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value, uid = excluded.uid, at = excluded.at`,
-				setting.Key, setting.Value, int64(setting.SetByUID), int64(t.startTime))
+				setting.Key, setting.Value, setting.SetByUID, t.startTime)
 		} else if n, err := t.ExecCount(`DELETE FROM settings WHERE key = ?`, setting.Key); n == 0 {
 			return err
 		}
@@ -85,7 +85,7 @@ func (e *Engine) ApplyDueChanges(ctx context.Context) (untilNext time.Duration, 
 func (t *Tx) makeDueJobsReady() (more bool, err error) {
 	due, _ := t.readJobs(maxChangedJobsPerStep,
 		`jobs INDEXED BY jobs_timed WHERE place = 2 AND due_at <= ? ORDER BY due_at`,
-		int64(t.startTime))
+		t.startTime)
 	for i := range due {
 		if err := t.rules.AddDueJobToLane(&due[i]); err != nil {
 			return false, err
@@ -108,14 +108,14 @@ func (t *Tx) deleteOldIdempotencyKeys() (more bool, err error) {
 		return false, t.statementErr
 	}
 	n, err := t.ExecCount(`DELETE FROM keys WHERE n IN (SELECT n FROM keys ORDER BY n LIMIT ?) AND at < ?`,
-		int64(maxDeletedRowsPerStep), before)
+		maxDeletedRowsPerStep, before)
 	return n == maxDeletedRowsPerStep, err
 }
 
 // cancelExpiredJobs cancels jobs that have not started before their expiry time, up to maxChangedJobsPerStep of them.
 func (t *Tx) cancelExpiredJobs() (more bool, err error) {
 	list, err := t.readJobs(maxChangedJobsPerStep+len(t.leases), `jobs INDEXED BY jobs_expiry
-		WHERE expires_at > 0 AND state < 5 AND expires_at <= ? ORDER BY expires_at`, int64(t.startTime))
+		WHERE expires_at > 0 AND state < 5 AND expires_at <= ? ORDER BY expires_at`, t.startTime)
 	list = slices.DeleteFunc(list, func(j rules.Job) bool { return t.leases[j.Seq] != nil })
 	list = list[:min(len(list), maxChangedJobsPerStep)]
 	for i := range list {
@@ -140,7 +140,7 @@ func (t *Tx) timeUntilNextWork() (time.Duration, error) {
 		}
 		return leased, nil
 	}, `SELECT expires_at, seq FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5
-		ORDER BY expires_at LIMIT ?`, int64(1+len(t.leases)))
+		ORDER BY expires_at LIMIT ?`, 1+len(t.leases))
 	opens, err := t.NextGateRecheckTime()
 	if err != nil {
 		return 0, err
@@ -164,7 +164,7 @@ func (e *Engine) DeletableOutputs(ctx context.Context, limit int) (refs []string
 		if e.sharedDatabase != nil && e.nodeID != 0 {
 			return e.sharedDatabase.DeletableOutputsOfThisNode(t, limit)
 		}
-		return database.ReadRows(t, database.FirstColumnText, `SELECT ref FROM garbage ORDER BY ref LIMIT ?`, int64(limit))
+		return database.ReadRows(t, database.FirstColumnText, `SELECT ref FROM garbage ORDER BY ref LIMIT ?`, limit)
 	})
 }
 

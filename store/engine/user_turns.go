@@ -117,6 +117,6 @@ func (t *Tx) readOpenLanesOfNextUser(q *lanes.Queue, uidCondition string, uidArg
 		q.AddOpenLane(l)
 		return true
 	}, `INDEXED BY lanes_open WHERE demands <> '' AND shut = 0 AND queue = ? AND `+uidCondition+
-		` ORDER BY uid, head_rank, head_seq LIMIT ?`, q.Name, int64(uidArg), int64(lanes.MaxOpenLanesPerUser+1))
+		` ORDER BY uid, head_rank, head_seq LIMIT ?`, q.Name, uidArg, lanes.MaxOpenLanesPerUser+1)
 	return uid
 }

@@ -128,7 +128,7 @@ func (t *Tx) updateMetaUserList() {
 		}
 	}
 	updateMetaList(&t.metaUserUIDs, &t.metaUsersText, changedUIDs,
-		func(uid int) { t.writeUserRow(int64(uid), t.users[uid]) },
+		func(uid int) { t.writeUserRow(uid, t.users[uid]) },
 		func(uid int) string {
 			u := t.users[uid]
 			return fmt.Sprintf("%d/%d/%d/%d ", uid, u.waitingJobs, u.storedBytes, u.outputBytes)
@@ -136,7 +136,7 @@ func (t *Tx) updateMetaUserList() {
 }
 
 // writeUserRow writes a user's row in the table users, or deletes it if its counts are 0.
-func (t *Tx) writeUserRow(uid int64, u userCounts) {
+func (t *Tx) writeUserRow(uid int, u userCounts) {
 	if u.waitingJobs == 0 && u.storedBytes == 0 {
 		t.Exec(`DELETE FROM users WHERE uid = ?`, uid)
 		return

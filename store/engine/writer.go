@@ -443,7 +443,7 @@ func (t *Tx) writeMetaRow() error {
 	t.Exec(`UPDATE meta SET reserved = CASE WHEN ? <> 0 THEN ? ELSE reserved END, commits = ?, next_seq = ?,
 		enqueued = ?, next_event = ?, users = ?, queues = ?, blocked = ?, held = ?,
 		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?, output_bytes = ?`,
-		records.BoolToInt(changed), inMeta, t.commitCount, t.nextJobSeq, t.enqueuedTotal, t.nextEventNumber, t.metaUsersText,
+		changed, inMeta, t.commitCount, t.nextJobSeq, t.enqueuedTotal, t.nextEventNumber, t.metaUsersText,
 		t.metaQueuesText, c[queue.Blocked], c[queue.Held], c[queue.Pending], c[queue.Failed], c[queue.Processing],
 		c[queue.Completed], c[queue.Dead], c[queue.Cancelled], t.outputBytes)
 	if t.delta == nil {

@@ -38,7 +38,7 @@ type CachedState struct {
 // AddReadQueries adds to the batch the statements that read the state, except UsedUnitsByGate.
 func (s *CachedState) AddReadQueries(batch *database.QueryBatch) {
 	batch.AddForEachRow(func(r database.Row) { s.ResourceGateIDs = append(s.ResourceGateIDs, r.Int64(0)) },
-		`SELECT id FROM gates WHERE uid = ? AND kind = ?`, int64(queue.SharedGateOwner), int64(queue.GateResource))
+		`SELECT id FROM gates WHERE uid = ? AND kind = ?`, queue.SharedGateOwner, queue.GateResource)
 	batch.AddForEachRow(func(database.Row) { s.HasGates = true }, `SELECT 1 FROM gates LIMIT 1`)
 }
 
@@ -68,14 +68,14 @@ func (t *GateTables) ResetCache() { t.gateRules, t.jobCountChanges = nil, nil }
 // EnsureGate returns the id of the gate (the lock, rate or resource) that a user's job demands. It creates
 // the gate, with the demand's rule, if it does not exist.
 func (t *GateTables) EnsureGate(uid int, d queue.Demand) (gateID int64, err error) {
-	owner := int64(d.GateOwner(uid))
-	gateID, err = t.tx.QueryNumber(`SELECT id FROM gates WHERE uid = ? AND kind = ? AND key = ?`, owner, int64(d.Kind),
+	owner := d.GateOwner(uid)
+	gateID, err = t.tx.QueryNumber(`SELECT id FROM gates WHERE uid = ? AND kind = ? AND key = ?`, owner, d.Kind,
 		d.GateKey)
 	if err != nil || gateID != 0 {
 		return gateID, err
 	}
 	gateID, err = t.tx.QueryNumber(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?) RETURNING id`, owner,
-		int64(d.Kind), d.GateKey, int64(d.Amount), d.RatePeriod.Milliseconds())
+		d.Kind, d.GateKey, d.Amount, d.RatePeriod.Milliseconds())
 	t.state.HasGates = true
 	if d.Kind == queue.GateResource {
 		t.state.ResourceGateIDs = append(slices.Clip(t.state.ResourceGateIDs), gateID)
@@ -89,7 +89,7 @@ func (t *GateTables) ResourceGateIDs() []int64 { return t.state.ResourceGateIDs 
 // AdjustLaneCount adds delta to the stored number of lanes that need a gate. A lane is the list of a user's waiting
 // jobs in a queue that need the same gates.
 func (t *GateTables) AdjustLaneCount(gateID int64, delta int) error {
-	return t.tx.Exec(`UPDATE gates SET lanes = lanes + ? WHERE id = ?`, int64(delta), gateID)
+	return t.tx.Exec(`UPDATE gates SET lanes = lanes + ? WHERE id = ?`, delta, gateID)
 }
 
 // RemoveUnusedGates removes up to limit gates (locks and other limits) that no job names and no lane (list of jobs)
@@ -102,7 +102,7 @@ func (t *GateTables) RemoveUnusedGates(limit int) (more bool, err error) {
 	periods := map[int64]int64{} // for each rate that no lane or job needs: its period in milliseconds
 	err = database.ForEachRow(t.tx, func(r database.Row) { periods[r.Int64(0)] = r.Int64(1) },
 		`SELECT id, per FROM gates INDEXED BY gates_idle WHERE lanes = 0 AND jobs = 0 AND opens = 0 AND kept = 0 LIMIT ?`,
-		int64(limit))
+		limit)
 	for _, id := range slices.Sorted(maps.Keys(periods)) {
 		last, _ := t.tx.QueryNumber(`SELECT max(at) FROM starts WHERE gate = ?`, id)
 		if opens := last + periods[id] + 1; opens > int64(t.tx.Now()) && last > 0 {
@@ -150,9 +150,9 @@ func (t *GateTables) GateRule(gateID int64) (rules.GateRule, error) {
 // CountRateStarts implements rules.Gates. It counts the recorded starts of a rate at or after the time since.
 func (t *GateTables) CountRateStarts(gateID int64, since queue.UnixMillis) (startCount int, err error) {
 	// A start in the future means that the clock was set back. Treat it as a start at the current time.
-	now := int64(t.tx.Now())
+	now := t.tx.Now()
 	t.tx.Exec(`UPDATE starts SET at = ? WHERE gate = ? AND at > ?`, now, gateID, now)
-	starts, err := t.tx.QueryNumber(`SELECT count(*) FROM starts WHERE gate = ? AND at >= ?`, gateID, int64(since))
+	starts, err := t.tx.QueryNumber(`SELECT count(*) FROM starts WHERE gate = ? AND at >= ?`, gateID, since)
 	return int(starts), err
 }
 
@@ -162,7 +162,7 @@ func (t *GateTables) NthNewestRateStart(gateID int64, since queue.UnixMillis, ne
 	error) {
 	at, err := t.tx.QueryNumber(`SELECT at FROM starts WHERE gate = ? AND at >= ? ORDER BY at DESC LIMIT 1 OFFSET ?`,
 		gateID,
-		int64(since), int64(newerStarts))
+		since, newerStarts)
 	return queue.UnixMillis(at), err
 }
 
@@ -182,13 +182,13 @@ func (t *GateTables) setRateRecheckTime(gateID, recheckAt int64) error {
 // times. If the clock was set back, TakeDueGateRechecks first lowers opening times that are too far ahead, so that no
 // rate holds jobs back for longer than its period.
 func (t *GateTables) TakeDueGateRechecks(limit int, clockWasSetBack bool) (gateIDs []int64, err error) {
-	now := int64(t.tx.Now())
+	now := t.tx.Now()
 	if clockWasSetBack {
 		t.tx.Exec(`UPDATE gates SET opens = ? WHERE id IN (SELECT id FROM gates INDEXED BY gates_opens
 			WHERE opens > 0 AND opens > ? + per + 1)`, now, now)
 	}
 	gateIDs, err = database.ReadRows(t.tx, database.FirstColumnInt64,
-		`SELECT id FROM gates INDEXED BY gates_opens WHERE opens > 0 AND opens <= ? LIMIT ?`, now, int64(limit))
+		`SELECT id FROM gates INDEXED BY gates_opens WHERE opens > 0 AND opens <= ? LIMIT ?`, now, limit)
 	for _, id := range gateIDs {
 		err = t.setRateRecheckTime(id, 0)
 	}
@@ -208,42 +208,42 @@ func (t *GateTables) NextGateRecheckTime() (recheckAt int64, err error) {
 // to count.
 func (t *GateTables) RecordRateStart(gateID int64, startedAt queue.UnixMillis) error {
 	t.deleteExpiredRateStarts(gateID)
-	return t.tx.Exec(`INSERT INTO starts (gate, at) VALUES (?, ?)`, gateID, int64(startedAt))
+	return t.tx.Exec(`INSERT INTO starts (gate, at) VALUES (?, ?)`, gateID, startedAt)
 }
 
 // SetGateRuleFromJob implements rules.Gates. It sets the limit and period of a lock or rate to what a job
 // demands. See docs/decisions/0018.
 func (t *GateTables) SetGateRuleFromJob(j *rules.Job, d queue.Demand) (int64, error) {
 	id, _ := t.EnsureGate(j.UID, d)
-	n, per := int64(d.Amount), d.RatePeriod.Milliseconds()
 	fixed, err := t.tx.QueryNumber(
 		`SELECT kept = 1 OR uid = ? AND jobs + ? > 0 OR n = ? AND per = ? FROM gates WHERE id = ?`,
-		int64(queue.SharedGateOwner), t.jobCountChanges[gateName{d.GateOwner(j.UID), d.Kind, d.GateKey}], n, per, id)
+		queue.SharedGateOwner, t.jobCountChanges[gateName{d.GateOwner(j.UID), d.Kind, d.GateKey}], d.Amount,
+		d.RatePeriod.Milliseconds(), id)
 	if err != nil || fixed == 1 {
 		return 0, err
 	}
-	return id, t.writeGateRule(id, n, per)
+	return id, t.writeGateRule(id, d)
 }
 
-// writeGateRule changes the limit and the period of a lock or rate.
-func (t *GateTables) writeGateRule(gateID, limit, periodMillis int64) error {
+// writeGateRule changes the limit and the period of a lock or rate to those of a demand.
+func (t *GateTables) writeGateRule(gateID int64, d queue.Demand) error {
 	delete(t.gateRules, gateID)
 	t.deleteExpiredRateStarts(gateID) // otherwise a longer new period would count starts that had already left the old one
-	return t.tx.Exec(`UPDATE gates SET n = ?, per = ? WHERE id = ?`, limit, periodMillis, gateID)
+	return t.tx.Exec(`UPDATE gates SET n = ?, per = ? WHERE id = ?`, d.Amount, d.RatePeriod.Milliseconds(), gateID)
 }
 
 // SetFixedGateRule implements rules.Gates. It stores the rule of a shared lock or rate. Jobs cannot change this
 // rule. If d.Amount is 0, it keeps the rule as it is, but jobs can then change it.
 func (t *GateTables) SetFixedGateRule(d queue.Demand) (gateID int64, err error) {
 	if d.Amount == 0 {
-		err = t.tx.Exec(`UPDATE gates SET kept = 0 WHERE uid = ? AND kind = ? AND key = ?`, int64(queue.SharedGateOwner),
-			int64(d.Kind), d.GateKey)
+		err = t.tx.Exec(`UPDATE gates SET kept = 0 WHERE uid = ? AND kind = ? AND key = ?`, queue.SharedGateOwner,
+			d.Kind, d.GateKey)
 		t.tx.WakeServiceAt(t.tx.Now()) // run upkeep, which removes the gate if no job needs it any more
 		return 0, err
 	}
 	others, err := t.tx.QueryNumber(
 		`SELECT count(*) FROM gates INDEXED BY gates_kept WHERE kept = 1 AND (kind, key) <> (?, ?)`,
-		int64(d.Kind), d.GateKey)
+		d.Kind, d.GateKey)
 	if err == nil && others >= store.MaxGatesPerPage {
 		err = queue.Errorf(queue.CodeQueueFull,
 			"%d shared keys already have limits, which is the maximum; remove a limit that "+
@@ -254,13 +254,13 @@ func (t *GateTables) SetFixedGateRule(d queue.Demand) (gateID int64, err error) 
 	}
 	gateID, _ = t.EnsureGate(queue.SharedGateOwner, d)
 	t.tx.Exec(`UPDATE gates SET kept = 1 WHERE id = ?`, gateID)
-	return gateID, t.writeGateRule(gateID, int64(d.Amount), d.RatePeriod.Milliseconds())
+	return gateID, t.writeGateRule(gateID, d)
 }
 
 // deleteExpiredRateStarts deletes the starts of a rate that are older than its period.
 func (t *GateTables) deleteExpiredRateStarts(gateID int64) {
 	t.tx.Exec(`DELETE FROM starts WHERE gate = ? AND at < ? - (SELECT per FROM gates WHERE id = ?)`, gateID,
-		int64(t.tx.Now()), gateID)
+		t.tx.Now(), gateID)
 }
 
 // AdjustGateJobCounts implements rules.Gates. For each lock and rate that the job j names, it adds delta to
@@ -286,8 +286,8 @@ func (t *GateTables) AdjustGateJobCounts(j *rules.Job, delta int) (err error) {
 func (t *GateTables) WriteGateJobCounts() (err error) {
 	for g, by := range t.jobCountChanges {
 		if by != 0 {
-			err = t.tx.Exec(`UPDATE gates SET jobs = jobs + ? WHERE uid = ? AND kind = ? AND key = ?`, by, int64(g.ownerUID),
-				int64(g.kind), g.key)
+			err = t.tx.Exec(`UPDATE gates SET jobs = jobs + ? WHERE uid = ? AND kind = ? AND key = ?`, by, g.ownerUID,
+				g.kind, g.key)
 		}
 	}
 	clear(t.jobCountChanges)

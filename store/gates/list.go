@@ -26,9 +26,9 @@ func (t *GateTables) ListGates(uid int, afterGate store.GateState, node *store.N
 		if afterGate.Kind != 0 && afterGate.OwnerUID > owner {
 			continue
 		}
-		kind, key := int64(queue.GateNode), "\x7f" // skip all gates of kind node, because they are not listed
+		kind, key := queue.GateNode, "\x7f" // skip all gates of kind node, because they are not listed
 		if afterGate.OwnerUID == owner && afterGate.Kind != 0 {
-			kind, key = int64(afterGate.Kind), afterGate.GateKey
+			kind, key = afterGate.Kind, afterGate.GateKey
 		}
 		if err := t.appendOwnerGates(owner, kind, key, &gates, node); err != nil {
 			return nil, err
@@ -38,7 +38,7 @@ func (t *GateTables) ListGates(uid int, afterGate store.GateState, node *store.N
 }
 
 // appendOwnerGates appends the gates (locks, rates and resources) of an owner that follow the given kind and key.
-func (t *GateTables) appendOwnerGates(ownerUID int, afterKind int64, afterKey string, gates *[]store.GateState,
+func (t *GateTables) appendOwnerGates(ownerUID int, afterKind queue.GateKind, afterKey string, gates *[]store.GateState,
 	node *store.Node) error {
 	var ids []int64
 	first, scanned := len(*gates), 0
@@ -53,8 +53,8 @@ func (t *GateTables) appendOwnerGates(ownerUID int, afterKind int64, afterKey st
 			UnfinishedJobs: r.Int64(5), HasStoredRule: r.Int64(6) == 1})
 		return len(*gates) < store.MaxGatesPerPage && scanned < maxGatesReadPerOwner, nil
 	}, `SELECT id, kind, key, n, per, jobs, kept, lanes FROM gates INDEXED BY gates_key
-		WHERE uid = ? AND (kind, key) > (?, ?) ORDER BY kind, key LIMIT ?`, int64(ownerUID), afterKind, afterKey,
-		int64(maxGatesReadPerOwner))
+		WHERE uid = ? AND (kind, key) > (?, ?) ORDER BY kind, key LIMIT ?`, ownerUID, afterKind, afterKey,
+		maxGatesReadPerOwner)
 	steps := maxStartsCountedPerOwner
 	for i, id := range ids {
 		g := &(*gates)[first+i]
@@ -67,7 +67,7 @@ func (t *GateTables) appendOwnerGates(ownerUID int, afterKind int64, afterKey st
 				var starts int64
 				starts, err = t.tx.QueryNumber(`SELECT count(*) FROM
 					(SELECT 1 FROM starts WHERE gate = ? AND at >= ? LIMIT ?) AS counted`,
-					id, int64(t.tx.Now())-g.RatePeriod.Milliseconds(), int64(steps))
+					id, int64(t.tx.Now())-g.RatePeriod.Milliseconds(), steps)
 				steps -= int(starts)
 				g.UsedUnits += int(starts)
 			}

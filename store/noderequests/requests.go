@@ -18,7 +18,6 @@ import (
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/store/pgdb"
-	"github.com/queuectl/queuectl/store/records"
 )
 
 // NodeMessenger sends requests to other nodes of the queue and receives their requests. It implements
@@ -78,7 +77,7 @@ func (r *NodeMessenger) SendRequest(ctx context.Context, nodeNumber int64, reque
 	var requestNumber int64
 	err = r.Conn.UseConn(ctx, func(c *pgdb.Conn) (err error) {
 		requestNumber, err = c.QueryNumber(`INSERT INTO asks (node, asker, slow, ask) VALUES (?, ?, ?, ?) RETURNING n`,
-			nodeNumber, r.nodeNumber(), records.BoolToInt(isSlow), string(request))
+			nodeNumber, r.nodeNumber(), isSlow, string(request))
 		return err
 	})
 	if err != nil {
@@ -140,7 +139,7 @@ func (r *NodeMessenger) TakeRequests(ctx context.Context, isSlow bool, limit int
 			return store.NodeRequest{Number: row.Int64(0), Payload: []byte(row.Text(1))}
 		}, `UPDATE asks SET taken = ? WHERE n IN (SELECT n FROM asks WHERE node = ? AND slow = ? AND answer IS NULL
 			AND taken IN (0, ?) ORDER BY n LIMIT ?) RETURNING n, ask`,
-			take, r.nodeNumber(), records.BoolToInt(isSlow), take, int64(limit))
+			take, r.nodeNumber(), isSlow, take, limit)
 		return err
 	})
 	if err != nil { // the server may have marked requests, but its reply was lost

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/queuectl/queuectl/store/database"
 )
 
 // unansweredMessage is a message of the PostgreSQL protocol whose reply has not been read. It prepares a statement
@@ -66,7 +68,11 @@ func (c *Conn) sendStatement(sql string, args []any) error {
 			}
 		case nil:
 		default:
-			return unsupportedArgumentError(i, sql, a)
+			n, isInteger := database.IntegerArgument(a)
+			if !isInteger {
+				return unsupportedArgumentError(i, sql, a)
+			}
+			values[i] = strconv.AppendInt(nil, n, 10)
 		}
 		c.unreadArgumentBytes += len(values[i])
 		c.sentArgumentBytes += int64(len(values[i]))

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/queuectl/queuectl/store/database"
 )
 
 // rowBatch collects rows that one statement then writes together, because the server needs more time for a
@@ -133,7 +135,11 @@ func (r *rowBatch) addRow(args []any) error {
 		case nil:
 			c.encodedValues, c.hasNulls = binary.BigEndian.AppendUint32(c.encodedValues, nullLengthField), true
 		default:
-			return unsupportedArgumentError(i, r.singleRowStatement.sql, a)
+			n, isInteger := database.IntegerArgument(a)
+			if !isInteger {
+				return unsupportedArgumentError(i, r.singleRowStatement.sql, a)
+			}
+			c.encodedValues = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(c.encodedValues, 8), uint64(n))
 		}
 		if r.rowCount == 0 {
 			c.firstValueBytes = len(c.encodedValues) - start

@@ -154,7 +154,7 @@ func (c *Conn) prepare(sql string) (uintptr, error) {
 	return p, nil
 }
 
-// prepareAndBind prepares a statement and binds its arguments: int64, string, []byte or nil. Texts and blobs are copied
+// prepareAndBind prepares a statement and binds its arguments; see database.Statements. Texts and blobs are copied
 // to c.argumentMemory, which stays unchanged until the next statement.
 func (c *Conn) prepareAndBind(sql string, args []any) (uintptr, error) {
 	p, err := c.prepare(sql)
@@ -197,8 +197,12 @@ func (c *Conn) prepareAndBind(sql string, args []any) (uintptr, error) {
 		case nil:
 			rc = sqlite3.Xsqlite3_bind_null(c.TLS, p, int32(i+1))
 		default:
-			return 0, fmt.Errorf("bug in queuectl: argument %d of the SQL statement %s has the type %T, which SQLite "+
-				"does not support", i+1, sql, a)
+			n, isInteger := database.IntegerArgument(a)
+			if !isInteger {
+				return 0, fmt.Errorf("bug in queuectl: argument %d of the SQL statement %s has the type %T, which SQLite "+
+					"does not support", i+1, sql, a)
+			}
+			rc = sqlite3.Xsqlite3_bind_int64(c.TLS, p, int32(i+1), n)
 		}
 		if rc != sqlite3.SQLITE_OK {
 			return 0, c.ResultError(rc)
@@ -264,8 +268,7 @@ func (c *Conn) IsInterruption(err error) bool {
 // TotalArgumentBytes implements database.Conn. It returns the total size of the texts and blobs passed to statements.
 func (c *Conn) TotalArgumentBytes() int64 { return c.totalArgumentBytes }
 
-// ExecCount executes a statement and returns the number of changed rows. Arguments are int64, string, []byte or
-// nil.
+// ExecCount executes a statement and returns the number of changed rows.
 func (c *Conn) ExecCount(sql string, args ...any) (int64, error) {
 	p, err := c.prepareAndBind(sql, args)
 	if err != nil {

@@ -78,10 +78,10 @@ func (p *periodStatistics) rowToChange(queueName string) *store.AttemptStatistic
 // writeChangedRows writes the changed rows of a period.
 func (w *Writer) writeChangedRows(p *periodStatistics) (err error) {
 	for name, stored := range p.isStoredByChangedQueue {
-		var others int64
+		others := false
 		if p.grain == store.PerMinute && !stored {
 			named, _ := w.hasOwnAllTimeRow(name)
-			others = records.BoolToInt(!named)
+			others = !named
 		}
 		f := p.rowsByQueue[name]
 		err = w.Exec(`INSERT INTO figures (grain, at, queue, started, completed, failed, dead, cancelled, returned, waits,
@@ -89,7 +89,7 @@ func (w *Writer) writeChangedRows(p *periodStatistics) (err error) {
 			ON CONFLICT (grain, at, queue) DO UPDATE SET started = excluded.started, completed = excluded.completed,
 			failed = excluded.failed, dead = excluded.dead, cancelled = excluded.cancelled, returned = excluded.returned,
 			waits = excluded.waits, runs = excluded.runs`,
-			int64(p.grain), int64(p.start), name, f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled, f.ReturnedToQueue,
+			p.grain, p.start, name, f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled, f.ReturnedToQueue,
 			f.WaitTimes.AppendEncoded(nil), f.RunTimes.AppendEncoded(nil), others)
 	}
 	return err
@@ -104,8 +104,8 @@ func (w *Writer) hasOwnAllTimeRow(queueName string) (bool, error) {
 	if w.Cache.queuesWithAllTimeRow == nil {
 		known := map[string]bool{}
 		err := database.ForEachRow(w, func(r database.Row) { known[r.Text(0)] = true },
-			`SELECT queue FROM figures WHERE grain = ? OR grain = ? AND at >= ? AND others = 0`, int64(records.AllTimeGrain),
-			int64(store.PerMinute), int64(w.Progress.RolledUpUntilByGrain[store.PerHour]))
+			`SELECT queue FROM figures WHERE grain = ? OR grain = ? AND at >= ? AND others = 0`, records.AllTimeGrain,
+			store.PerMinute, w.Progress.RolledUpUntilByGrain[store.PerHour])
 		if err != nil {
 			return false, err
 		}
@@ -127,8 +127,8 @@ func (w *Writer) readSumsByQueue(g store.Granularity, from,
 		var f store.AttemptStatistics
 		records.ReadStatistics(r, &f)
 		records.AddStatistics(rows, r.Text(0), &f)
-	}, `SELECT `+records.StatisticsColumns+` FROM figures WHERE grain = ? AND at >= ? AND at < ?`, int64(g), int64(from),
-		int64(until))
+	}, `SELECT `+records.StatisticsColumns+` FROM figures WHERE grain = ? AND at >= ? AND at < ?`, g, from,
+		until)
 	return rows, err
 }
 
@@ -242,7 +242,7 @@ func (w *Writer) RollUpAndDeleteOld() (more bool, err error) {
 		n := int64(0)
 		n, err = w.ExecCount(`DELETE FROM figures WHERE grain = ? AND (at, queue) IN
 			(SELECT at, queue FROM figures WHERE grain = ? AND at < ? ORDER BY at LIMIT ?)`,
-			int64(g), int64(g), int64(old), int64(maxDeletedRowsPerGrain))
+			g, g, old, maxDeletedRowsPerGrain)
 		removed = max(removed, n)
 		if n > 0 && g == store.PerMinute {
 			// discard the cache: the deleted rows may include the current minute, if the clock was set back
@@ -261,8 +261,8 @@ func (w *Writer) RollUpAndDeleteOld() (more bool, err error) {
 func (w *Writer) rollUpNextPeriod(g store.Granularity, latestEnd queue.UnixMillis) (bool, error) {
 	upTo := &w.Progress.RolledUpUntilByGrain
 	// next is 1 plus the start of the first minute or hour that is not added up yet, or 0 if no such period is stored.
-	next, err := w.QueryNumber(`SELECT at + 1 FROM figures WHERE grain = ? AND at >= ? ORDER BY at LIMIT 1`, int64(g-1),
-		int64(upTo[g]))
+	next, err := w.QueryNumber(`SELECT at + 1 FROM figures WHERE grain = ? AND at >= ? ORDER BY at LIMIT 1`, g-1,
+		upTo[g])
 	if err != nil || next == 0 {
 		return false, err
 	}
@@ -283,8 +283,8 @@ func (w *Writer) rollUpNextPeriod(g store.Granularity, latestEnd queue.UnixMilli
 	upTo[g] = end
 	// When a day is summed up, all of its hours are already summed up or have no statistics.
 	upTo[store.PerHour] = max(upTo[store.PerHour], end)
-	return true, w.Exec(`UPDATE meta SET hours_upto = ?, days_upto = ?`, int64(upTo[store.PerHour]),
-		int64(upTo[store.PerDay]))
+	return true, w.Exec(`UPDATE meta SET hours_upto = ?, days_upto = ?`, upTo[store.PerHour],
+		upTo[store.PerDay])
 }
 
 // addMinutesToAllTime adds the minutes that begin in the range [from, before) to the all-time statistics.
@@ -296,7 +296,7 @@ func (w *Writer) addMinutesToAllTime(from, before queue.UnixMillis) {
 		records.ReadStatistics(r, &f)
 		all.rowToChange(records.AllTimeQueueName(r)).Add(&f)
 	}, `SELECT `+records.StatisticsColumns+`, others FROM figures WHERE grain = ? AND at >= ? AND at < ?`,
-		int64(store.PerMinute), int64(from), int64(before))
+		store.PerMinute, from, before)
 	w.writeChangedRows(all)
 }
 
