@@ -19,9 +19,8 @@ import (
 func AssignIDs(drafts []queue.Job, nextSeq int64, rng *rand.Rand,
 	findTakenIDs func(ids []string) (map[string]bool, error)) (
 	ids []string, seqs []int64, newNextSeq int64, err error) {
-	n := idAllocator{freeNumberSearch: freeNumberSearch{nextNumber: nextSeq, rng: rng,
-		nextLeapMaxDistance: firstLeapMaxDistance}, findTakenIDs: findTakenIDs,
-		takenIDs: map[string]bool{}}
+	n := idAllocator{nextNumber: nextSeq, nextLeapMaxDistance: firstLeapMaxDistance, rng: rng,
+		findTakenIDs: findTakenIDs, takenIDs: map[string]bool{}}
 	var givenIDs []string
 	for i := range drafts {
 		if id := drafts[i].ID; id != "" {
@@ -60,10 +59,13 @@ func AssignIDs(drafts []queue.Job, nextSeq int64, rng *rand.Rand,
 
 // idAllocator finds ids for the jobs of one request.
 type idAllocator struct {
-	freeNumberSearch
-	findTakenIDs      func(ids []string) (map[string]bool, error)
-	takenIDs          map[string]bool
-	checkedUpToNumber int64 // lookUpTakenIDs has looked up all numbers below checkedUpToNumber
+	nextNumber          int64 // the first number that may be free
+	skippedCount        int
+	nextLeapMaxDistance int64 // upper bound of the next leap's distance
+	rng                 *rand.Rand
+	findTakenIDs        func(ids []string) (map[string]bool, error)
+	takenIDs            map[string]bool
+	checkedUpToNumber   int64 // lookUpTakenIDs has looked up all numbers below checkedUpToNumber
 }
 
 // maxNumbersPerLookup limits how many numbers one call of lookUpTakenIDs looks up.
@@ -107,23 +109,15 @@ const (
 	maxSeq               = 1 << 62 // far above any number that leaps can reach
 )
 
-// freeNumberSearch searches free numbers for the jobs of one request.
-type freeNumberSearch struct {
-	nextNumber          int64 // the first number that may be free
-	skippedCount        int
-	nextLeapMaxDistance int64 // upper bound of the next leap's distance
-	rng                 *rand.Rand
-}
-
 // skipTakenNumber moves past a number that is the id of a job. After maxSkipsBeforeLeap calls, each call also leaps
 // ahead.
-func (n *freeNumberSearch) skipTakenNumber() {
-	n.nextNumber++
-	if n.skippedCount++; n.skippedCount <= maxSkipsBeforeLeap {
+func (a *idAllocator) skipTakenNumber() {
+	a.nextNumber++
+	if a.skippedCount++; a.skippedCount <= maxSkipsBeforeLeap {
 		return
 	}
-	n.nextNumber += n.rng.Int64N(n.nextLeapMaxDistance)
-	n.nextLeapMaxDistance = min(2*n.nextLeapMaxDistance, maxLeapDistance)
+	a.nextNumber += a.rng.Int64N(a.nextLeapMaxDistance)
+	a.nextLeapMaxDistance = min(2*a.nextLeapMaxDistance, maxLeapDistance)
 }
 
 func idExistsError(id string, draftIndex, draftCount int) error {

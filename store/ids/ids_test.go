@@ -11,7 +11,7 @@ import (
 // Leaps over numbers that are taken as ids get longer, up to a limit. A leap never leads to an earlier number
 // or beyond the last number.
 func TestLeapsOverTakenNumbersAreBounded(t *testing.T) {
-	n := freeNumberSearch{nextNumber: 1, rng: rand.New(rand.NewPCG(1, 2)), nextLeapMaxDistance: firstLeapMaxDistance}
+	n := idAllocator{nextNumber: 1, rng: rand.New(rand.NewPCG(1, 2)), nextLeapMaxDistance: firstLeapMaxDistance}
 	for range 10 * maxSkipsBeforeLeap {
 		before := n.nextNumber
 		if n.skipTakenNumber(); n.nextNumber <= before || n.nextNumber > maxSeq || n.nextLeapMaxDistance > maxLeapDistance {
