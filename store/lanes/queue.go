@@ -40,7 +40,8 @@ type Queue struct {
 }
 
 func newQueue(name string) *Queue {
-	return &Queue{Queue: rules.Queue{Name: name, Weight: 1}, Rule: store.DefaultQueueRule, ReadyHeapIndex: -1}
+	return &Queue{Queue: rules.Queue{Name: name, Weight: 1}, Rule: store.DefaultQueueRule, ReadyHeapIndex: -1,
+		UIDsWithStaleLanes: map[int]bool{}, demandLanesByUID: map[int]userLanes{}}
 }
 
 // Exists reports whether users see the queue: whether it has a rule or unfinished jobs.
@@ -133,16 +134,14 @@ func (ls *LaneCache) UpdateQueueReadiness(q *Queue) {
 // MarkQueueLanesStale marks the open lanes with demands (locks or other limits) of all users in a queue, so that the
 // next claim reads these lanes again.
 func (ls *LaneCache) MarkQueueLanesStale(q *Queue) {
-	q.demandLanesByUID, q.AllUsersLanesStale = nil, true
+	clear(q.demandLanesByUID)
+	q.AllUsersLanesStale = true
 	ls.clearBestLane(q)
 }
 
 // MarkUserLanesStale marks the open lanes with demands (locks or other limits) of one user, so that the next claim
 // reads these lanes again.
 func (ls *LaneCache) MarkUserLanesStale(q *Queue, uid int) {
-	if q.UIDsWithStaleLanes == nil {
-		q.UIDsWithStaleLanes = map[int]bool{}
-	}
 	q.UIDsWithStaleLanes[uid] = true
 	ls.clearBestLane(q)
 }
@@ -161,8 +160,8 @@ func (ls *LaneCache) clearBestLane(q *Queue) {
 // rereadStaleLanes removes the lanes that are out of date from memory, and calls readOpenLanes, which adds the current
 // lanes with AddOpenLane.
 func (q *Queue) rereadStaleLanes(readOpenLanes func(q *Queue) error) error {
-	if q.AllUsersLanesStale || q.demandLanesByUID == nil {
-		q.demandLanesByUID = map[int]userLanes{}
+	if q.AllUsersLanesStale {
+		clear(q.demandLanesByUID)
 	}
 	for uid := range q.UIDsWithStaleLanes {
 		delete(q.demandLanesByUID, uid)
@@ -249,9 +248,6 @@ func (ls *LaneCache) UpdateLaneWithDemands(q *Queue, l rules.Lane) {
 	}
 	switch {
 	case len(lanesOfUser.openLanes) > 0:
-		if q.demandLanesByUID == nil {
-			q.demandLanesByUID = map[int]userLanes{}
-		}
 		q.demandLanesByUID[l.UID] = lanesOfUser
 	case lanesOfUser.firstOmittedPosition != rules.MaxPosition: // the database has other open lanes of the user
 		ls.MarkUserLanesStale(q, l.UID)
