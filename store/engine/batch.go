@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,7 +50,7 @@ func (e *Engine) StageBatch(ctx context.Context, r store.EnqueueRequest) (store.
 	if err != nil {
 		return store.Receipt{}, err
 	}
-	return doWithResult(ctx, e, &queuedOperation{priorityClass: NormalClass},
+	return doWithResult(ctx, e, NormalClass,
 		func(t *Tx) (store.Receipt, error) { return t.stageFrame(r, list) })
 }
 
@@ -59,14 +58,8 @@ func (e *Engine) StageBatch(ctx context.Context, r store.EnqueueRequest) (store.
 // b.number is 0, cacheBatch removes the batch from the cache.
 func (t *Tx) cacheBatch(batchNumber int64, b batch) {
 	t.requireCacheReload()
-	old, had := t.batches[batchNumber]
-	t.OnRollback(func() {
-		delete(t.batches, batchNumber)
-		if had {
-			t.batches[batchNumber] = old
-		}
-	})
-	if had {
+	restoreOnRollback(t, t.batches, batchNumber)
+	if old, found := t.batches[batchNumber]; found {
 		t.saveUserCountsForRollback(old.uid)
 		t.addBatchToTotals(&old, -1)
 		delete(t.batches, batchNumber)
@@ -128,13 +121,11 @@ func (t *Tx) stageFrame(r store.EnqueueRequest, texts []records.EncodedTexts) (r
 	if err := t.checkFrameAllowed(&r, texts, &b, chosenIDs); err != nil {
 		return receipt, err
 	}
-	b.jobCountByQueue = maps.Clone(b.jobCountByQueue)
-	if b.jobCountByQueue == nil {
-		b.jobCountByQueue = map[string]int64{}
+	jobCounts := rules.CountJobsByQueue(r.Drafts)
+	for name, n := range b.jobCountByQueue {
+		jobCounts[name] += n
 	}
-	for name, n := range rules.CountJobsByQueue(r.Drafts) {
-		b.jobCountByQueue[name] += n
-	}
+	b.jobCountByQueue = jobCounts
 	if err := t.checkQueueLimits(r.UID, b.jobCountByQueue); err != nil {
 		return receipt, err
 	}
@@ -251,7 +242,7 @@ func (t *Tx) commitBatch(r store.EnqueueRequest, texts []records.EncodedTexts) (
 // ApplyBatch moves the next frame (the jobs of one request) of a committed batch into the queue. more reports
 // whether there may be more frames.
 func (e *Engine) ApplyBatch(ctx context.Context, batchNumber int64) (more bool, err error) {
-	return doWithResult(ctx, e, &queuedOperation{priorityClass: NormalClass}, func(t *Tx) (more bool, err error) {
+	return doWithResult(ctx, e, NormalClass, func(t *Tx) (more bool, err error) {
 		if b := t.batches[batchNumber]; b.isCommitted {
 			return t.enqueueFirstFrame(b)
 		}
@@ -301,8 +292,7 @@ func (t *Tx) enqueueFirstFrame(b batch) (more bool, err error) {
 
 // addBatchQueries adds the statements that read all batches, with the number and size of their jobs that are not in the
 // queue yet.
-func (e *Engine) addBatchQueries(queries *database.QueryBatch) {
-	m := &e.memory
+func (m *memory) addBatchQueries(queries *database.QueryBatch) {
 	queries.AddForEachRow(func(r database.Row) {
 		if stage := r.Int64(3); stage != 2 {
 			m.batches[r.Int64(0)] = batch{number: r.Int64(0), uid: int(r.Int64(1)), name: r.Text(2), receivingNodeID: r.Int64(4),
@@ -322,7 +312,7 @@ func (e *Engine) addBatchQueries(queries *database.QueryBatch) {
 // discards uncommitted ones. If the disk is full, it stops without an error.
 func (e *Engine) finishStoredBatches(ctx context.Context) error {
 	for {
-		more, err := doWithResult(ctx, e, &queuedOperation{priorityClass: PromptClass}, func(t *Tx) (more bool, err error) {
+		more, err := doWithResult(ctx, e, PromptClass, func(t *Tx) (more bool, err error) {
 			return t.advanceOneBatch(e.thisNodeAcceptsFrames)
 		})
 		if errors.Is(err, queue.ErrNoSpace) { // a statement or the commit has filled the disk
@@ -354,7 +344,7 @@ func (t *Tx) takenIDs(ids []string) (map[string]bool, error) {
 	query, args := userChosenIDsSQL(condition), append(make([]any, 0, 5), list)
 	var earlierSeqs []int64 // ids that are the seq of a job created earlier
 	for _, id := range ids {
-		if n := reads.SeqOfNumericID(id); n > 0 && n < t.nextJobSeq {
+		if n := reads.SeqOfNumericID(id); n > 0 && n < t.NextJobSeq {
 			earlierSeqs = append(earlierSeqs, n)
 		}
 	}
@@ -375,13 +365,11 @@ func (t *Tx) takenIDs(ids []string) (map[string]bool, error) {
 	}
 	for _, id := range ids {
 		seq := reads.SeqOfNumericID(id)
-		if seq == 0 || taken[id] || seq >= t.nextJobSeq {
+		if seq == 0 || taken[id] || seq >= t.NextJobSeq {
 			continue
 		}
-		// The id may be the number of a job in a batch. Each frame (the jobs of one request) has a range of numbers, and no
-		// two ranges overlap.
-		taken[id] = seq <= t.queryInt(
-			`SELECT last FROM frames INDEXED BY frames_first WHERE batch > 0 AND first <= ? ORDER BY first DESC LIMIT 1`, seq)
+		batchNumber, _ := t.batchNumberOfStagedSeq(seq) // the id may be the number of a job in a batch
+		taken[id] = batchNumber != 0
 	}
 	return taken, t.statementErr
 }

@@ -34,12 +34,8 @@ import (
 // cacheDelta holds the changes that one transaction made to the data that every node caches. A field without
 // a comment holds the new value of the field with the same or a similar name in the struct memory.
 type cacheDelta struct {
-	FormatVersion    int                        `json:"b"` // deltaFormatVersion of the node that wrote the delta
-	NextJobSeq       int64                      `json:"s"`
-	NextEventNumber  int64                      `json:"e"`
-	EnqueuedTotal    int64                      `json:"q"`
-	JobsByState      [queue.Cancelled + 1]int64 `json:"c"` // number of jobs by state
-	TotalOutputBytes int64                      `json:"o"`
+	FormatVersion int `json:"b"` // deltaFormatVersion of the node that wrote the delta
+	jobTotals
 	dependencies.State
 	EmptyLaneCount          int64            `json:"m"`
 	HasGates                bool             `json:"y"`
@@ -50,7 +46,7 @@ type cacheDelta struct {
 	Users                   []deltaUser      `json:"u,omitempty"`
 	Queues                  []deltaQueue     `json:"w,omitempty"`
 	Lanes                   []deltaLane      `json:"l,omitempty"`
-	Leases                  []deltaLeases    `json:"h,omitempty"`
+	Leases                  []*deltaLeases   `json:"h,omitempty"`
 	EndedLeaseJobSeqs       []int64          `json:"x,omitempty"` // jobs whose leases ended
 	ChangedJobSeqs          []int64          `json:"t,omitempty"` // jobs that changed and are in no other list
 	EarliestTimerAt         queue.UnixMillis `json:"a,omitempty"` // earliest timer that was set; 0 if none
@@ -158,21 +154,17 @@ const maxDeltaBytes = 64 << 10
 func (t *Tx) buildDelta() ([]byte, error) {
 	b := &t.memoryAtStart
 	if t.delta.otherNodesMustReload || t.statistics.RolledUpUntilByGrain != b.statistics.RolledUpUntilByGrain ||
-		t.rankOrder != b.rankOrder ||
-		t.unqueuedCommittedJobs != b.unqueuedCommittedJobs || !slices.Equal(t.gates.ResourceGateIDs,
-		b.gates.ResourceGateIDs) {
+		t.rankOrder != b.rankOrder || !slices.Equal(t.gates.ResourceGateIDs, b.gates.ResourceGateIDs) {
 		return nil, nil
 	}
-	n := cacheDelta{FormatVersion: deltaFormatVersion, NextJobSeq: t.nextJobSeq, NextEventNumber: t.nextEventNumber,
-		EnqueuedTotal: t.enqueuedTotal,
-		JobsByState:   t.jobCountByState, TotalOutputBytes: t.outputBytes, State: t.dependencies,
+	n := cacheDelta{FormatVersion: deltaFormatVersion, jobTotals: t.jobTotals, State: t.dependencies,
 		EmptyLaneCount: t.emptyLaneCount, HasGates: t.gates.HasGates,
 		MetaListsReservedLeases: t.metaListsReservedLeases, EarliestTimerAt: t.earliestTimerAt,
 		OverQuotaLaneCounts: t.lanes.OverQuotaLaneCounts,
 		MetaUsersText:       t.metaUsersText, MetaQueuesText: t.metaQueuesText}
 	for uid := range t.userCountsBefore {
 		u := t.users[uid]
-		n.Users = append(n.Users, deltaUser{uid, u.waitingJobs, u.waitingHooks, u.storedBytes, u.outputBytes})
+		n.Users = append(n.Users, deltaUser{uid, u.WaitingJobs, u.waitingHooks, u.StoredBytes, u.OutputBytes})
 	}
 	for q := range t.queueCountsBefore {
 		t.addQueueToDelta(q)
@@ -208,23 +200,20 @@ func (d *cacheDelta) addChangedLeases(t *Tx) {
 	seqs := slices.Clone(t.changedLeaseJobSeqs)
 	slices.Sort(seqs)
 	seqs = slices.Compact(seqs)
-	groupOf := map[leaseGroupKey]int{}
+	groups := map[leaseGroupKey]*deltaLeases{}
 	for _, seq := range seqs {
 		l := t.leases[seq]
 		if l == nil {
 			d.EndedLeaseJobSeqs = append(d.EndedLeaseJobSeqs, seq)
 			continue
 		}
-		kind := leaseGroupKey{l.Job.LaneID, l.Job.LastLeasingNodeID, l.AttemptStarted}
-		i, known := groupOf[kind]
-		if !known {
-			i = len(d.Leases)
-			groupOf[kind] = i
-			d.Leases = append(d.Leases, deltaLeases{LaneID: l.Job.LaneID, Queue: l.Job.Queue, UID: l.Job.UID,
-				NodeID:          l.Job.LastLeasingNodeID,
-				AttemptsStarted: l.AttemptStarted, GateNeeds: l.HeldGateUnits})
+		key := leaseGroupKey{l.Job.LaneID, l.Job.LastLeasingNodeID, l.AttemptStarted}
+		group := groups[key]
+		if group == nil {
+			group = &deltaLeases{LaneID: l.Job.LaneID, Queue: l.Job.Queue, UID: l.Job.UID, NodeID: l.Job.LastLeasingNodeID,
+				AttemptsStarted: l.AttemptStarted, GateNeeds: l.HeldGateUnits}
+			groups[key], d.Leases = group, append(d.Leases, group)
 		}
-		group := &d.Leases[i]
 		group.JobSeqs, group.Fences = append(group.JobSeqs, seq), append(group.Fences, l.Job.Fence)
 	}
 	for _, seq := range t.changedJobSeqs {
@@ -262,8 +251,7 @@ func (t *Tx) applyDelta(commitNumber int64, deltaJSON []byte) error {
 		return err
 	}
 	s, ls := t.engine, t.lanes
-	t.commitCount, t.nextJobSeq, t.nextEventNumber = commitNumber, delta.NextJobSeq, delta.NextEventNumber
-	t.enqueuedTotal, t.jobCountByState, t.outputBytes = delta.EnqueuedTotal, delta.JobsByState, delta.TotalOutputBytes
+	t.commitCount, t.jobTotals = commitNumber, delta.jobTotals
 	delta.LastProcessedChangeUID = t.dependencies.LastProcessedChangeUID
 	t.dependencies = delta.State
 	t.metaUsersText, t.metaUserUIDs = delta.MetaUsersText, slices.Collect(maps.Keys(usersListed))
@@ -272,8 +260,8 @@ func (t *Tx) applyDelta(commitNumber int64, deltaJSON []byte) error {
 	for i := range delta.Lanes {
 		applyDeltaLane(ls, &delta.Lanes[i])
 	}
-	for i := range delta.Leases {
-		t.applyDeltaLeases(&delta.Leases[i])
+	for _, leases := range delta.Leases {
+		t.applyDeltaLeases(leases)
 	}
 	hadNeeds := t.applyDeltaEndedLeases(delta.EndedLeaseJobSeqs)
 	s.changesByOtherNodes.jobSeqs = append(append(s.changesByOtherNodes.jobSeqs, delta.EndedLeaseJobSeqs...),
@@ -284,12 +272,12 @@ func (t *Tx) applyDelta(commitNumber int64, deltaJSON []byte) error {
 		ls.OverQuotaLaneCounts = map[int64]int{}
 	}
 	if slices.ContainsFunc(delta.Queues, func(q deltaQueue) bool { return len(q.StaleUserUIDs) > 0 }) ||
-		slices.ContainsFunc(delta.Leases, func(l deltaLeases) bool { return len(l.GateNeeds) > 0 }) || hadNeeds {
+		slices.ContainsFunc(delta.Leases, func(l *deltaLeases) bool { return len(l.GateNeeds) > 0 }) || hadNeeds {
 		// The other node may have freed a lock or resource. Check again the lanes that are closed only on this node.
-		s.locallyClosedLanesStale = true
-		s.checkOtherNodeTimerLater(t.startTime, t.startTime)
+		t.locallyClosedLanesStale = true
+		t.checkOtherNodeTimerLater(t.startTime)
 	}
-	s.checkOtherNodeTimerLater(t.startTime, delta.EarliestTimerAt)
+	t.checkOtherNodeTimerLater(delta.EarliestTimerAt)
 	s.minuteStats.ApplyDelta(&delta.MinuteDelta)
 	if max(len(s.changesByOtherNodes.jobSeqs), len(s.changesByOtherNodes.userUIDs)) > maxOtherNodeChangesNotified {
 		s.changesByOtherNodes = changesByOtherNodes{anyJobMayHaveChanged: true}
@@ -302,7 +290,7 @@ func (e *Engine) applyUserAndQueueCounts(delta *cacheDelta) {
 	m := &e.memory
 	for _, changed := range delta.Users {
 		m.changeUserCounts(changed.UID, func(u *userCounts) {
-			u.waitingJobs, u.waitingHooks, u.storedBytes, u.outputBytes =
+			u.WaitingJobs, u.waitingHooks, u.StoredBytes, u.OutputBytes =
 				changed.WaitingJobs, changed.WaitingHooks, changed.TotalStoredBytes, changed.TotalOutputBytes
 		})
 		e.changesByOtherNodes.userUIDs = append(e.changesByOtherNodes.userUIDs, changed.UID)
@@ -338,7 +326,8 @@ func (t *Tx) applyDeltaEndedLeases(jobSeqs []int64) (anyHeldGateUnits bool) {
 // checkOtherNodeTimerLater makes this node check later whether another node has acted on one of its timers. The check
 // takes place otherNodeTimerGrace after the timer is due, but at the latest in about an hour. If the other node has not
 // acted on the timer by then, this node does.
-func (e *Engine) checkOtherNodeTimerLater(now, timerAt queue.UnixMillis) {
+func (t *Tx) checkOtherNodeTimerLater(timerAt queue.UnixMillis) {
+	e, now := t.engine, t.startTime
 	if timerAt == 0 || e.otherNodeTimerCheckAt > now && e.otherNodeTimerCheckAt <= timerAt.Add(otherNodeTimerGrace) {
 		return
 	}
@@ -354,17 +343,9 @@ const otherNodeTimerGrace = time.Second
 // needed. loadFullLease reads the other fields.
 func (t *Tx) applyDeltaLeases(leases *deltaLeases) {
 	newLeases := 0
-	var block []rules.Lease
 	for k, seq := range leases.JobSeqs {
 		old := t.leases[seq]
-		if len(block) == 0 {
-			// Allocate up to 16 leases together: this needs few allocations, and one remaining lease keeps little memory
-			// in use.
-			block = make([]rules.Lease, min(16, len(leases.JobSeqs)-k))
-		}
-		l := &block[0]
-		block = block[1:]
-		l.AttemptStarted, l.HeldGateUnits = leases.AttemptsStarted, leases.GateNeeds
+		l := &rules.Lease{AttemptStarted: leases.AttemptsStarted, HeldGateUnits: leases.GateNeeds}
 		l.Job.Seq, l.Job.Queue, l.Job.UID = seq, leases.Queue, leases.UID
 		l.Job.LaneID, l.Job.LastLeasingNodeID, l.Job.Fence = leases.LaneID, leases.NodeID, leases.Fences[k]
 		t.leases[seq] = l
@@ -383,17 +364,16 @@ func (t *Tx) applyDeltaLeases(leases *deltaLeases) {
 func applyDeltaLane(ls *lanes.LaneCache, newState *deltaLane) {
 	l := ls.DemandFreeLanes[lanes.LaneName{Queue: newState.Queue, UID: newState.UID}]
 	switch {
-	case newState.LaneID == 0 && l != nil:
-		ls.RemoveDemandFreeLane(l)
-	case newState.LaneID == 0:
-	case l == nil:
-		ls.AddDemandFreeLane(&rules.Lane{ID: newState.LaneID, Queue: newState.Queue, UID: newState.UID,
-			Head:     newState.HeadPosition,
-			Priority: newState.HeadPriority, ClosedBy: newState.ClosedByGate, HeapIndex: -1})
-	default:
+	case newState.LaneID != 0:
+		if l == nil {
+			l = &rules.Lane{Queue: newState.Queue, UID: newState.UID, ClosedBy: rules.Empty, HeapIndex: -1}
+			ls.AddDemandFreeLane(l)
+		}
 		l.ID, l.Head, l.Priority, l.ClosedBy = newState.LaneID, newState.HeadPosition, newState.HeadPriority,
 			newState.ClosedByGate
 		ls.UpdateDemandFreeLane(l)
+	case l != nil:
+		ls.RemoveDemandFreeLane(l)
 	}
 }
 

@@ -101,11 +101,11 @@ func compareMemories(a, b *memory) (mismatch error) {
 			mismatch = errors.Join(mismatch, fmt.Errorf("%s: %v, the other one has %v", subject, a, b))
 		}
 	}
-	same("numbers", [...]int64{a.commitCount, a.nextJobSeq, a.nextEventNumber, a.enqueuedTotal, a.outputBytes,
+	same("numbers", [...]int64{a.commitCount, a.NextJobSeq, a.NextEventNumber, a.EnqueuedTotal, a.OutputBytes,
 		a.dependencies.PendingParentStateChanges, a.unqueuedCommittedJobs},
-		[...]int64{b.commitCount, b.nextJobSeq, b.nextEventNumber, b.enqueuedTotal, b.outputBytes,
+		[...]int64{b.commitCount, b.NextJobSeq, b.NextEventNumber, b.EnqueuedTotal, b.OutputBytes,
 			b.dependencies.PendingParentStateChanges, b.unqueuedCommittedJobs})
-	same("counts", a.jobCountByState, b.jobCountByState)
+	same("counts", a.JobCountByState, b.JobCountByState)
 	same("marks", []any{a.metaListsReservedLeases, a.statistics.RolledUpUntilByGrain, formatRankOrder(a.order),
 		a.storedRanksOrderText, a.lanes.WeightedQueueCount},
 		[]any{b.metaListsReservedLeases, b.statistics.RolledUpUntilByGrain, formatRankOrder(b.order), b.storedRanksOrderText,

@@ -6,7 +6,6 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store/lanes"
-	"github.com/queuectl/queuectl/store/readahead"
 	"github.com/queuectl/queuectl/store/reads"
 	"github.com/queuectl/queuectl/store/rules"
 	"github.com/queuectl/queuectl/store/statistics"
@@ -16,7 +15,7 @@ import (
 // values that exist only in this node's memory. It fails with errPrewriteMismatch if this transaction wrote rows
 // before it held the writer lock, because these rows are provisional and must not be read as final ones.
 func (t *Tx) reloadCache() error {
-	if t.prewrite != nil {
+	if t.prewrite.wasMade() {
 		return errPrewriteMismatch
 	}
 	s, old := t.engine, *t.memory
@@ -70,10 +69,8 @@ func (t *Tx) reloadCache() error {
 		}
 	}
 	s.minuteStats = statistics.MinuteCache{}
-	t.undoFuncs, t.userCountsBefore, t.queueCountsBefore, t.reservationsChanged, t.changedLeaseJobSeqs,
-		t.nodesWithChangedReservations =
-		nil, nil, nil, false, nil, nil
-	s.locallyClosedLanesStale = true
+	t.undoFuncs, t.userCountsBefore, t.queueCountsBefore, t.leaseChanges = nil, nil, nil, leaseChanges{}
+	t.locallyClosedLanesStale = true
 	t.memoryAtStart, s.changesByOtherNodes.anyJobMayHaveChanged, s.otherNodesMayHaveReadiedJobs = *t.memory, true, true
 	// Before the reload, the cached position of a lane's first job may have been too early, and other lanes of the user
 	// may have been closed in favour of this lane. Those other lanes may be able to open now, so check the users' limits
@@ -81,7 +78,7 @@ func (t *Tx) reloadCache() error {
 	for gate := range t.lanes.OverQuotaLaneCounts {
 		t.rules.MarkGateDirty(gate)
 	}
-	s.checkOtherNodeTimerLater(t.startTime, t.startTime) // watch for timers of other nodes that the tables may now contain
+	t.checkOtherNodeTimerLater(t.startTime) // watch for timers of other nodes that the tables may now contain
 	return nil
 }
 
@@ -96,7 +93,6 @@ func (t *Tx) CatchUpCache(lastCommitNumber int64, deltas [][]byte, hasKnownCommi
 	}
 	s := t.engine
 	t.rules.JobsMayBeClaimable = s.otherNodesMayHaveReadiedJobs
-	t.readAhead = &readahead.ReadAheadJobs{}
 	if s.HasOtherNodes() {
 		t.delta = &pendingDelta{staleUsersByQueue: map[*lanes.Queue]map[int]bool{}}
 	}
@@ -125,9 +121,7 @@ func (t *Tx) applyMissedDeltas(lastCommitNumber int64, deltas [][]byte, hasKnown
 		}
 		t.undoFuncs = nil // the other node's changes are committed, so an error of this transaction must not undo them
 	}
-	t.undoFuncs, t.userCountsBefore, t.queueCountsBefore, t.reservationsChanged, t.changedLeaseJobSeqs,
-		t.nodesWithChangedReservations =
-		nil, nil, nil, false, nil, nil
+	t.undoFuncs, t.userCountsBefore, t.queueCountsBefore, t.leaseChanges = nil, nil, nil, leaseChanges{}
 	t.memoryAtStart = *t.memory
 	s.otherNodesMayHaveReadiedJobs = true
 	return nil

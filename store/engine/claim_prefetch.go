@@ -45,7 +45,7 @@ func (t *Tx) prefetchClaim() error {
 		t.QueryRowLimit(t.expectedClaimJobs, s.typicalJobBytes)), endedLeaseJobSeqs: map[int64]bool{}}
 	// Read the rows now if this transaction still has to write ended attempts. Otherwise the server would
 	// execute these writes only after the rows were read.
-	readNow := t.prewrite == nil && len(t.expectedSettlements) > 0
+	readNow := !t.prewrite.wasMade() && len(t.expectedSettlements) > 0
 	var err error
 	e.rows, err = s.sharedDatabase.SendLaneQuery(scanLaneSQL(records.AllJobColumns), e.queryArgs, t.expectedClaimJobs,
 		readNow)

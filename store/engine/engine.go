@@ -104,10 +104,6 @@ type otherNodeChangeWork struct {
 	// otherNodesMayHaveReadiedJobs reports that changes by other nodes may have made jobs ready to start, and that no
 	// claim has followed.
 	otherNodesMayHaveReadiedJobs bool
-	// locallyClosedLanesStale reports that lanes (lists of jobs) which are closed only on this node may be able to open
-	// now, so they must be checked again.
-	locallyClosedLanesStale bool
-	locallyClosedCheckedAt  queue.UnixMillis // time of the last check by recheckLocallyClosedIfStale
 	// otherNodeTimerCheckAt is when this node next checks whether other nodes have acted on their timers.
 	otherNodeTimerCheckAt queue.UnixMillis
 	// changesByOtherNodes lists jobs that other nodes have changed and whose watchers were not notified yet.
@@ -160,25 +156,34 @@ type nodeMemory struct {
 	lastDueCheckAt queue.UnixMillis // time when ApplyDueChanges was last called
 	// the current recheck has reached the gate (lock or other limit) with this number; 0 if no recheck is in progress
 	recheckedUpToGateID int64
-	lastServedQueueTurn int64              // turn number of the queue that was served last; used if queue weights differ
-	claimedJobCount     int64              // number of jobs that this node has claimed; orders the turns of users
-	thisNode            store.Node         // labels, resources and unknown users of this node
-	hookSettings        store.HookSettings // which hooks are made for jobs, and when
-	maxLeasedPerUser    int                // maximum number of leased jobs per user; 0 means unlimited
+	lastServedQueueTurn int64 // turn number of the queue that was served last; used if queue weights differ
+	claimedJobCount     int64 // number of jobs that this node has claimed; orders the turns of users
+	// locallyClosedLanesStale reports that lanes (lists of jobs) which are closed only on this node may be able to open
+	// now, because of changes by other nodes, so they must be checked again.
+	locallyClosedLanesStale bool
+	locallyClosedCheckedAt  queue.UnixMillis   // time of the last check by recheckLocallyClosedIfStale
+	thisNode                store.Node         // labels, resources and unknown users of this node
+	hookSettings            store.HookSettings // which hooks are made for jobs, and when
+	maxLeasedPerUser        int                // maximum number of leased jobs per user; 0 means unlimited
 }
 
 // storedCounts are counts and numbers that the database stores.
 type storedCounts struct {
-	commitCount     int64                      // number of commits of all nodes that this cache reflects
-	nextJobSeq      int64                      // seq of the next job
-	nextEventNumber int64                      // number of the next event
-	enqueuedTotal   int64                      // number of jobs ever enqueued
-	jobCountByState [queue.Cancelled + 1]int64 // number of jobs by state
-	emptyLaneCount  int64                      // number of lanes without jobs
+	jobTotals
+	commitCount    int64 // number of commits of all nodes that this cache reflects
+	emptyLaneCount int64 // number of lanes without jobs
 	// number of jobs of committed batches, without those already in the queue
 	unqueuedCommittedJobs int64
-	outputBytes           int64 // total size of all outputs in bytes
 	ownRetentionJobCount  int64 // number of jobs that ended while their queue had its own retention
+}
+
+// jobTotals are counts and numbers in the row of the table meta. Cache deltas contain them too.
+type jobTotals struct {
+	NextJobSeq      int64                      `json:"s"` // seq of the next job
+	NextEventNumber int64                      `json:"e"` // number of the next event
+	EnqueuedTotal   int64                      `json:"q"` // number of jobs ever enqueued
+	JobCountByState [queue.Cancelled + 1]int64 `json:"c"` // number of jobs by state
+	OutputBytes     int64                      `json:"o"` // total size of all outputs in bytes
 }
 
 // metaLists holds the lists in the row of the table meta. A transaction replaces a list and never changes it

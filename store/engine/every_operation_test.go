@@ -395,7 +395,7 @@ func callEveryOperation(t *testing.T, s *Store) {
 		Drafts: []queue.Job{draft(func(j *queue.Job) { j.UID, j.HookEvents, j.HookUID = 77, queue.IsHookJob, 77 }),
 			draft(func(j *queue.Job) { j.UID = 77 })}})
 	must(err)
-	must(s.ChangeJob(ctx, s.memory.nextJobSeq-1, store.JobChange{Verb: queue.VerbHold}))
+	must(s.ChangeJob(ctx, s.memory.NextJobSeq-1, store.JobChange{Verb: queue.VerbHold}))
 	_, err = s.StageBatch(ctx, store.EnqueueRequest{UID: 77, BatchName: "g", Drafts: []queue.Job{draft()}})
 	must(err)
 	must(s.Do(ctx, UrgentClass, func(tx *Tx) error { tx.beginDisownment(77); return tx.statementErr }))

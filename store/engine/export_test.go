@@ -87,7 +87,7 @@ func (e *Engine) BlockCommits() (release func()) {
 
 // LocallyClosedLanesStale reports whether the engine must still check again the lanes (lists of jobs) that are closed
 // only on this node.
-func (e *Engine) LocallyClosedLanesStale() bool { return e.locallyClosedLanesStale }
+func (e *Engine) LocallyClosedLanesStale() bool { return e.memory.locallyClosedLanesStale }
 
 // CheckReloadKeepsTurnsForgotten checks that a reload of the caches brings back neither a user's turn that was
 // forgotten nor a queue that was removed. The queue "q" must have a rule.

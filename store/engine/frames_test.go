@@ -233,7 +233,7 @@ func TestEnqueueSkipsTakenNumbersCheaply(t *testing.T) {
 	other := openStore(t, t.TempDir())
 	const maxSeq = 1 << 62 // the limit of numbers in package ids
 	damageRow(t, other, `UPDATE meta SET next_seq = ?`, int64(maxSeq))
-	other.Do(t.Context(), UrgentClass, func(tx *Tx) error { tx.engine.memory.nextJobSeq = maxSeq; return nil })
+	other.Do(t.Context(), UrgentClass, func(tx *Tx) error { tx.engine.memory.NextJobSeq = maxSeq; return nil })
 	if _, err := other.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{draft(), draft()}}); err == nil ||
 		!strings.Contains(err.Error(), "numbers are used up") {
 		t.Errorf("beyond the last number: %v", err)

@@ -82,17 +82,14 @@ func (t *Tx) RecheckClosedLanes() {
 // node's changes may have affected them. It does so at most once per otherNodeTimerGrace, because a recheck of many
 // queues takes long.
 func (t *Tx) recheckLocallyClosedIfStale() {
-	s := t.engine
-	if !s.locallyClosedLanesStale {
+	if !t.locallyClosedLanesStale {
 		return
 	}
-	if s.locallyClosedCheckedAt <= t.startTime && t.startTime < s.locallyClosedCheckedAt.Add(otherNodeTimerGrace) {
-		s.checkOtherNodeTimerLater(t.startTime, t.startTime)
+	if t.locallyClosedCheckedAt <= t.startTime && t.startTime < t.locallyClosedCheckedAt.Add(otherNodeTimerGrace) {
+		t.checkOtherNodeTimerLater(t.startTime)
 		return
 	}
-	checked := s.locallyClosedCheckedAt
-	t.OnRollback(func() { s.locallyClosedLanesStale, s.locallyClosedCheckedAt = true, checked })
-	s.locallyClosedLanesStale, s.locallyClosedCheckedAt = false, t.startTime
+	t.locallyClosedLanesStale, t.locallyClosedCheckedAt = false, t.startTime
 	t.recheckLocallyClosedLanes()
 }
 
@@ -136,9 +133,8 @@ func (e *Engine) recomputeLanesAtStart(ctx context.Context) error {
 // computeLeaseGateNeeds computes which gates (locks, resources and so on) the leased jobs hold. For the leases in
 // knownLeases, by seq of the job, it reuses the gates that are already known.
 func (t *Tx) computeLeaseGateNeeds(knownLeases map[int64]*rules.Lease) error {
-	changed, seqCount := t.reservationsChanged, len(t.changedLeaseJobSeqs)
-	// restore these fields, because the leases themselves do not change
-	defer func() { t.reservationsChanged, t.changedLeaseJobSeqs = changed, t.changedLeaseJobSeqs[:seqCount] }()
+	before := t.leaseChanges
+	defer func() { t.leaseChanges = before }() // the leases themselves do not change
 	for seq, l := range t.leases {
 		if len(l.Job.Demands) == 0 {
 			continue

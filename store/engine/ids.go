@@ -34,9 +34,9 @@ func (t *Tx) RegisterDraft(draft *queue.Job) (draftNumber int, seq int64, id str
 // assignIDs assigns a seq and an id to each draft. If any id is taken, it assigns none and returns an error.
 func (t *Tx) assignIDs(drafts []queue.Job) (r store.Receipt, err error) {
 	var nextSeq int64
-	if r.IDs, r.Seqs, nextSeq, err = ids.AssignIDs(drafts, t.nextJobSeq, t.engine.rng,
+	if r.IDs, r.Seqs, nextSeq, err = ids.AssignIDs(drafts, t.NextJobSeq, t.engine.rng,
 		t.takenIDs); err == nil {
-		t.nextJobSeq = nextSeq
+		t.NextJobSeq = nextSeq
 		return r, nil
 	}
 	var taken *queue.Error
@@ -100,10 +100,8 @@ func (t *Tx) FindJobSeqByID(uid int, id string) (jobSeq int64, err error) {
 		append([]any{queue.HookDefinedBySettings, uid}, reads.JobWithIDArgs(id)...)...)
 	if jobSeq == 0 && len(t.batches) > 0 {
 		var b batch
-		t.Query(func(r database.Row) (bool, error) {
-			jobSeq, b = r.Int64(0), t.batches[r.Int64(1)]
-			return false, nil
-		}, `SELECT seq, batch FROM staged_ids JOIN batches ON n = batch WHERE id = ? AND uid = ? AND stage < 2`, id,
+		database.ReadFirstRow(t, func(r database.Row) { jobSeq, b = r.Int64(0), t.batches[r.Int64(1)] },
+			`SELECT seq, batch FROM staged_ids JOIN batches ON n = batch WHERE id = ? AND uid = ? AND stage < 2`, id,
 			uid)
 		if jobSeq != 0 && b.acceptsFrames() && b.number != t.stagedBatchNumber {
 			return 0, store.StagedParentError(id, b.name)

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
@@ -20,14 +21,14 @@ func (t *Tx) SetLane(l rules.Lane) error {
 	}
 	t.addLaneToDelta(&l)
 	cached := t.lanes.DemandFreeLanes[lanes.LaneNameOf(&l)]
-	old := *cached
-	t.OnRollback(func() {
-		cached.Head, cached.Priority, cached.ClosedBy = old.Head, old.Priority, old.ClosedBy
+	setState := func(l *rules.Lane) {
+		cached.Head, cached.Priority, cached.ClosedBy = l.Head, l.Priority, l.ClosedBy
 		t.lanes.UpdateDemandFreeLane(cached)
-	})
+	}
+	old := *cached
+	t.OnRollback(func() { setState(&old) })
 	t.emptyLaneCount += records.BoolToInt(l.ClosedBy == rules.Empty) - records.BoolToInt(old.ClosedBy == rules.Empty)
-	cached.Head, cached.Priority, cached.ClosedBy = l.Head, l.Priority, l.ClosedBy
-	t.lanes.UpdateDemandFreeLane(cached)
+	setState(&l)
 	return nil
 }
 
@@ -67,20 +68,12 @@ func (t *Tx) closingGateToStore(l *rules.Lane) int64 {
 		return l.ClosedBy
 	}
 	closedHere := t.lanes.LocalClosingGateByLaneID
-	if old, there := closedHere[l.ID]; there {
-		t.OnRollback(func() { closedHere[l.ID] = old })
-	} else {
-		t.OnRollback(func() { delete(closedHere, l.ID) })
-	}
-	if t.isClosedForUnknownUser(l) {
+	restoreOnRollback(t, closedHere, l.ID)
+	if t.isClosedForUnknownUser(l) || slices.ContainsFunc(l.GateNeeds, func(n rules.GateNeed) bool {
+		return n.Gate == l.ClosedBy && (n.Kind == queue.GateNode || n.Kind == queue.GateResource)
+	}) {
 		closedHere[l.ID] = l.ClosedBy
 		return rules.Open
-	}
-	for _, n := range l.GateNeeds {
-		if n.Gate == l.ClosedBy && (n.Kind == queue.GateNode || n.Kind == queue.GateResource) {
-			closedHere[l.ID] = l.ClosedBy
-			return rules.Open
-		}
 	}
 	delete(closedHere, l.ID)
 	return l.ClosedBy
@@ -261,8 +254,8 @@ func (t *Tx) forgetLocallyClosedLanes() {
 // the caller calls addDemandFreeLanes, which adds the lanes whose jobs need no lock or other limit to memory. Before
 // that, the caller must count the leases: if a user has the maximum number of leased jobs, addDemandFreeLanes closes
 // the user's lanes.
-func (e *Engine) addLaneQueries(queries *database.QueryBatch) (addDemandFreeLanes func()) {
-	ls := e.memory.lanes
+func (m *memory) addLaneQueries(queries *database.QueryBatch) (addDemandFreeLanes func()) {
+	ls := m.lanes
 	var plainLanes []rules.Lane
 	queries.Add(func(r database.Row) (bool, error) {
 		l, err := records.ReadLane(r)
@@ -281,7 +274,7 @@ func (e *Engine) addLaneQueries(queries *database.QueryBatch) (addDemandFreeLane
 	}, `SELECT queue, count(*), sum(CASE shut WHEN 0 THEN 1 ELSE 0 END) FROM lanes WHERE demands <> '' GROUP BY queue`)
 	queries.AddForEachRow(func(r database.Row) {
 		if shut, n := r.Int64(0), r.Int64(1); shut == rules.Empty {
-			e.memory.emptyLaneCount += n
+			m.emptyLaneCount += n
 		} else {
 			ls.AdjustOverQuotaCount(shut, int(n))
 		}
@@ -290,11 +283,11 @@ func (e *Engine) addLaneQueries(queries *database.QueryBatch) (addDemandFreeLane
 	return func() {
 		for i := range plainLanes {
 			l := &plainLanes[i]
-			switch quota := e.memory.maxLeasedPerUser; {
+			switch quota := m.maxLeasedPerUser; {
 			case l.Head.Seq == 0:
 				l.Head, l.ClosedBy = rules.MaxPosition, rules.Empty
-				e.memory.emptyLaneCount++
-			case quota > 0 && e.memory.users[l.UID].leasedJobs >= quota:
+				m.emptyLaneCount++
+			case quota > 0 && m.users[l.UID].leasedJobs >= quota:
 				l.ClosedBy = rules.UserQuotaGate(l.UID)
 			default:
 				l.ClosedBy = rules.Open

@@ -277,7 +277,7 @@ func TestUserCountsSurviveRestart(t *testing.T) {
 		t.Helper()
 		got := map[int]int64{}
 		for uid, u := range s.memory.users {
-			got[uid] = u.waitingJobs
+			got[uid] = u.WaitingJobs
 		}
 		if !maps.Equal(got, want) {
 			t.Errorf("%s: got %v, want %v", when, got, want)
@@ -295,10 +295,10 @@ func TestUserCountsSurviveRestart(t *testing.T) {
 		for uid := range 2 * maxMetaListEntries {
 			j := draft(ofUser(uid))
 			tx.draftTexts = []records.EncodedTexts{{Settings: "{}"}}
-			if err := tx.rules.InsertJob(&j, 0, uid, tx.engine.memory.nextJobSeq, fmt.Sprint("undone ", uid)); err != nil {
+			if err := tx.rules.InsertJob(&j, 0, uid, tx.engine.memory.NextJobSeq, fmt.Sprint("undone ", uid)); err != nil {
 				t.Error(err)
 			}
-			tx.engine.memory.nextJobSeq++
+			tx.engine.memory.NextJobSeq++
 		}
 		if _, _, err := tx.rules.Claim(9); err != nil {
 			t.Error(err)

@@ -40,7 +40,7 @@ func (e *Engine) ReportAndClaim(ctx context.Context, report store.LeaseReport) (
 func (e *Engine) reportAndClaim(ctx context.Context, o *queuedOperation,
 	buildReport func(t *Tx) *store.LeaseReport) (store.ReportAndClaimResult, error) {
 	o.priorityClass = UrgentClass
-	return doWithResult(ctx, e, o, func(t *Tx) (store.ReportAndClaimResult, error) {
+	return doOpWithResult(ctx, e, o, func(t *Tx) (store.ReportAndClaimResult, error) {
 		return t.rules.ReportAndClaim(buildReport(t))
 	})
 }
@@ -172,9 +172,9 @@ func (t *Tx) serveClaimWaiter() (*claimResult, error) {
 
 // PreviousSession returns the leases and runners that the previous service of this node has left.
 func (e *Engine) PreviousSession(ctx context.Context) (session store.PreviousSession, err error) {
-	return doWithResult(ctx, e, &queuedOperation{priorityClass: UrgentClass},
+	return doWithResult(ctx, e, UrgentClass,
 		func(t *Tx) (left store.PreviousSession, err error) {
-			left = store.PreviousSession{HighestJobSeq: t.nextJobSeq - 1, IsDatabaseCopy: e.isDatabaseCopy}
+			left = store.PreviousSession{HighestJobSeq: t.NextJobSeq - 1, IsDatabaseCopy: e.isDatabaseCopy}
 			for _, seq := range slices.Sorted(maps.Keys(t.leases)) {
 				if t.leases[seq].Job.LastLeasingNodeID != e.nodeID {
 					continue
@@ -196,7 +196,7 @@ func (e *Engine) PreviousSession(ctx context.Context) (session store.PreviousSes
 
 // NextEpoch increases the number of service starts (the epoch) and returns it.
 func (e *Engine) NextEpoch(ctx context.Context) (epoch int64, err error) {
-	return doWithResult(ctx, e, &queuedOperation{priorityClass: UrgentClass}, func(t *Tx) (epoch int64, err error) {
+	return doWithResult(ctx, e, UrgentClass, func(t *Tx) (epoch int64, err error) {
 		t.Exec(`UPDATE meta SET epoch = epoch + 1`)
 		return t.QueryNumber(`SELECT epoch FROM meta`)
 	})

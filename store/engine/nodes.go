@@ -39,6 +39,16 @@ func (t *Tx) JoinAsNode(nodeNumber int64) {
 // OnRollback calls f if the transaction is rolled back. The functions are called in reverse order.
 func (t *Tx) OnRollback(f func()) { t.undoFuncs = append(t.undoFuncs, f) }
 
+// restoreOnRollback makes a rollback restore the present entry of a map for a key, or its absence.
+func restoreOnRollback[K comparable, V any](t *Tx, entries map[K]V, key K) {
+	old, found := entries[key]
+	t.OnRollback(func() {
+		if delete(entries, key); found {
+			entries[key] = old
+		}
+	})
+}
+
 // OnCommitted calls f after the commit, before the callers get their results.
 func (t *Tx) OnCommitted(f func()) { t.afterCommitFuncs = append(t.afterCommitFuncs, f) }
 
@@ -140,7 +150,7 @@ type DatabaseCounters struct {
 // Counters returns the counters from the engine's cache. Only the goroutine with the right to write may call
 // it.
 func (e *Engine) Counters() DatabaseCounters {
-	return DatabaseCounters{e.memory.commitCount, e.memory.nextJobSeq, e.memory.nextEventNumber}
+	return DatabaseCounters{e.memory.commitCount, e.memory.NextJobSeq, e.memory.NextEventNumber}
 }
 
 // InTxWithoutClaimWaiter reports whether a transaction is running and no claim waits for a job.

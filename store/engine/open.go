@@ -119,8 +119,8 @@ func (e *Engine) loadCacheFirstTime() error {
 		return err
 	}
 	e.UpdatePublishedState(func(state *reads.ReaderState) {
-		e.publishCounts(state)
-		e.publishUsers(state)
+		e.memory.publishCounts(state)
+		e.memory.publishUsers(state)
 	})
 	return nil
 }
@@ -130,59 +130,60 @@ func (e *Engine) loadMemory() error {
 	e.memory = memory{nodeMemory: e.memory.nodeMemory, leases: map[int64]*rules.Lease{},
 		gates: gates.CachedState{UsedUnitsByGate: map[int64]int{}}, users: map[int]userCounts{}, ownerNames: map[int]string{},
 		batches: map[int64]batch{}, lanes: lanes.New()}
+	m := &e.memory
 	var queries database.QueryBatch
 	notes := map[string]string{}
 	queries.AddForEachRow(func(r database.Row) { notes[r.Text(0)] = r.Text(1) },
 		`SELECT key, value FROM notes WHERE key IN (?, ?)`, database.NoteKeyMovedTo, database.NoteKeyMoveSource)
 	reserved := ""
-	e.addMetaQuery(&queries, &reserved)
+	m.addMetaQuery(&queries, &reserved)
 	leased := func(r database.Row) {
 		var j rules.Job
 		records.ReadRulesJob(r, records.ShortJobColumns, &j)
-		e.memory.leases[j.Seq] = &rules.Lease{Job: j, AttemptStarted: j.Slot == rules.SlotRunning}
+		m.leases[j.Seq] = &rules.Lease{Job: j, AttemptStarted: j.Slot == rules.SlotRunning}
 	}
 	queries.AddForEachRow(leased, `SELECT `+records.ShortJobColumns+` FROM jobs INDEXED BY jobs_running WHERE place = 3`)
 	e.backend.ReadReservations(&queries, func(r database.Row) { reserved += r.Text(0) })
-	e.addUserQueries(&queries)
-	e.addQueueQueries(&queries)
-	e.addOwnerQueries(&queries)
-	e.memory.dependencies.AddReadQueries(&queries)
-	e.memory.gates.AddReadQueries(&queries)
-	e.addBatchQueries(&queries)
-	addPlainLanes := e.addLaneQueries(&queries)
+	m.addUserQueries(&queries)
+	m.addQueueQueries(&queries)
+	m.addOwnerQueries(&queries)
+	m.dependencies.AddReadQueries(&queries)
+	m.gates.AddReadQueries(&queries)
+	m.addBatchQueries(&queries)
+	addPlainLanes := m.addLaneQueries(&queries)
 	if err := e.writerConn.QueryAll(queries.Queries); err != nil {
 		return err
 	}
 	if err := checkQueueNotMoved(notes[database.NoteKeyMovedTo], notes[database.NoteKeyMoveSource]); err != nil {
 		return err
 	}
-	if e.memory.nextJobSeq < 1 || e.memory.nextEventNumber < 1 {
+	if m.NextJobSeq < 1 || m.NextEventNumber < 1 {
 		return fmt.Errorf("the database has lost its counters: %w",
 			database.DamageError(`the row of the table "meta" is damaged`))
 	}
-	if err := cmp.Or(e.loadReservedLeases(reserved, leased), e.loadUserCounts(), e.loadQueueCounts()); err != nil {
+	if err := cmp.Or(e.loadReservedLeases(reserved, leased), m.loadUserCounts(), m.loadQueueCounts()); err != nil {
 		return err
 	}
 	addPlainLanes()
-	for _, b := range e.memory.batches {
-		e.memory.addBatchToTotals(&b, 1)
+	for _, b := range m.batches {
+		m.addBatchToTotals(&b, 1)
 	}
 	return nil
 }
 
 // addMetaQuery adds the query that reads the row of the table meta. When the query is executed, it appends the
 // list of reserved leases (of attempts not known to have started) to *reservedLeasesText.
-func (e *Engine) addMetaQuery(queries *database.QueryBatch, reservedLeasesText *string) {
+func (m *memory) addMetaQuery(queries *database.QueryBatch, reservedLeasesText *string) {
 	queries.AddForEachRow(func(r database.Row) {
-		e.memory.nextJobSeq, e.memory.enqueuedTotal, e.memory.nextEventNumber = r.Int64(0), r.Int64(1), r.Int64(2)
+		m.NextJobSeq, m.EnqueuedTotal, m.NextEventNumber = r.Int64(0), r.Int64(1), r.Int64(2)
 		for i, state := range queue.States() {
-			e.memory.jobCountByState[state] = r.Int64(3 + i)
+			m.JobCountByState[state] = r.Int64(3 + i)
 		}
 		*reservedLeasesText += r.Text(11)
-		e.memory.metaListsReservedLeases = r.Text(11) != ""
-		e.memory.outputBytes, e.memory.storedRanksOrderText, e.memory.metaUsersText = r.Int64(12), r.Text(13), r.Text(14)
-		e.memory.commitCount, e.memory.metaQueuesText, e.memory.order = r.Int64(15), r.Text(16), parseRankOrder(r.Text(19))
-		upTo := &e.memory.statistics.RolledUpUntilByGrain
+		m.metaListsReservedLeases = r.Text(11) != ""
+		m.OutputBytes, m.storedRanksOrderText, m.metaUsersText = r.Int64(12), r.Text(13), r.Text(14)
+		m.commitCount, m.metaQueuesText, m.order = r.Int64(15), r.Text(16), parseRankOrder(r.Text(19))
+		upTo := &m.statistics.RolledUpUntilByGrain
 		upTo[store.PerHour], upTo[store.PerDay] = queue.UnixMillis(r.Int64(17)), queue.UnixMillis(r.Int64(18))
 	}, `SELECT next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled,
 		reserved, output_bytes, ranked_by, users, commits, queues, hours_upto, days_upto, ordered_by FROM meta`)

@@ -75,10 +75,10 @@ func TestRollbackRestoresMemory(t *testing.T) {
 		}
 		j := draft()
 		tx.draftTexts = []records.EncodedTexts{{Settings: "{}"}}
-		if err := tx.rules.InsertJob(&j, 0, 0, tx.engine.memory.nextJobSeq, "undone"); err != nil {
+		if err := tx.rules.InsertJob(&j, 0, 0, tx.engine.memory.NextJobSeq, "undone"); err != nil {
 			t.Error(err)
 		}
-		tx.engine.memory.nextJobSeq++
+		tx.engine.memory.NextJobSeq++
 		err := tx.Exec(`INSERT INTO jobs (seq) VALUES ('no number')`)
 		return err
 	})

@@ -2,10 +2,9 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
@@ -32,8 +31,8 @@ type disownment struct {
 	moveKeysUpToRow    int64 // idempotency keys of the uid up to this row number move; later ones are the next owner's
 }
 
-// isDone reports whether all jobs have moved to the uid of their former owner, except leased ones.
-func (d *disownment) isDone() bool { return d.movedJobsBeforeSeq == d.moveJobsBeforeSeq }
+// isUnfinished reports whether jobs that are not leased must still move to the uid of their former owner.
+func (d disownment) isUnfinished() bool { return d.movedJobsBeforeSeq != d.moveJobsBeforeSeq }
 
 // disownmentOf returns the disownment (the move of a user's jobs to another uid) that will move a job, or nil if the
 // job is not to be moved.
@@ -49,23 +48,22 @@ func (m *memory) disownmentOf(uid int, jobSeq int64) *disownment {
 // unfinishedDisownmentIndex returns the index of the disownment that still moves keys and jobs of a uid to its
 // former owner, or -1.
 func (m *memory) unfinishedDisownmentIndex(uid int) int {
-	return slices.IndexFunc(m.disownments, func(d disownment) bool { return d.uid == uid && !d.isDone() })
+	return slices.IndexFunc(m.disownments, func(d disownment) bool { return d.uid == uid && d.isUnfinished() })
 }
 
 // hasUnfinishedDisownment reports whether keys and jobs are still being moved to any former owner.
 func (m *memory) hasUnfinishedDisownment() bool {
-	return slices.ContainsFunc(m.disownments, func(d disownment) bool { return !d.isDone() })
+	return slices.ContainsFunc(m.disownments, disownment.isUnfinished)
 }
 
 // recordOwnerName records the account name of a uid, if no name is recorded for the uid.
 func (t *Tx) recordOwnerName(uid int, name string) error {
-	owners := t.ownerNames
-	if _, known := owners[uid]; known || name == "" {
+	if _, known := t.ownerNames[uid]; known || name == "" {
 		return nil
 	}
-	owners[uid] = name
+	restoreOnRollback(t, t.ownerNames, uid)
+	t.ownerNames[uid] = name
 	t.requireCacheReload()
-	t.OnRollback(func() { delete(owners, uid) })
 	return t.Exec(`INSERT INTO owners (uid, name) VALUES (?, ?)`, uid, name)
 }
 
@@ -73,7 +71,7 @@ func (t *Tx) recordOwnerName(uid int, name string) error {
 // if ownerName is not the recorded name of the uid. One call moves a limited number of jobs. more is true if
 // another call is needed.
 func (e *Engine) DisownJobs(ctx context.Context, uid int, ownerName string) (more bool, err error) {
-	return doWithResult(ctx, e, &queuedOperation{priorityClass: PromptClass}, func(t *Tx) (more bool, err error) {
+	return doWithResult(ctx, e, PromptClass, func(t *Tx) (more bool, err error) {
 		t.disownments = slices.Clone(t.disownments)
 		index := t.unfinishedDisownmentIndex(uid)
 		if index < 0 {
@@ -87,7 +85,7 @@ func (e *Engine) DisownJobs(ctx context.Context, uid int, ownerName string) (mor
 		if err := t.runDisownmentStep(d); err != nil {
 			return false, err
 		}
-		more = !d.isDone()
+		more = d.isUnfinished()
 		t.removeFinishedDisownments()
 		return more, t.statementErr
 	})
@@ -99,7 +97,7 @@ func (t *Tx) beginDisownment(uid int) {
 	t.requireCacheReload()
 	least := t.queryInt(`SELECT min(uid) FROM owners`)
 	keys := t.queryInt(`SELECT max(n) FROM keys`)
-	d := disownment{formerOwnerUID: int(min(0, least)) - 1, uid: uid, moveJobsBeforeSeq: t.nextJobSeq,
+	d := disownment{formerOwnerUID: int(min(0, least)) - 1, uid: uid, moveJobsBeforeSeq: t.NextJobSeq,
 		moveKeysUpToRow: keys}
 	t.Exec(`INSERT INTO owners (uid, name, was, upto, at, keys) VALUES (?, ?, ?, ?, 0, ?)`, d.formerOwnerUID,
 		t.ownerNames[uid], uid, d.moveJobsBeforeSeq, d.moveKeysUpToRow)
@@ -110,9 +108,8 @@ func (t *Tx) beginDisownment(uid int) {
 	t.Exec(`UPDATE schedules SET uid = ?, paused_at = CASE paused_at WHEN 0 THEN ? ELSE paused_at END,
 		next_at = 0, due_at = 0, note = ? WHERE uid = ?`,
 		d.formerOwnerUID, t.startTime, store.DisownedScheduleNote, uid)
-	owners, name := t.ownerNames, t.ownerNames[uid]
-	delete(owners, uid)
-	t.OnRollback(func() { owners[uid] = name })
+	restoreOnRollback(t, t.ownerNames, uid)
+	delete(t.ownerNames, uid)
 	for n, b := range maps.Clone(t.batches) {
 		if b.uid != uid {
 			continue
@@ -202,7 +199,7 @@ func (t *Tx) removeFinishedDisownments() {
 	t.requireCacheReload()
 	var unfinished []disownment
 	for _, d := range t.disownments {
-		ended := d.isDone()
+		ended := !d.isUnfinished()
 		for seq, l := range t.leases {
 			ended = ended && (l.Job.UID != d.uid || seq >= d.moveJobsBeforeSeq)
 		}
@@ -221,7 +218,7 @@ func (t *Tx) continueDisownments() (more bool, err error) {
 		return false, nil
 	}
 	t.disownments = slices.Clone(t.disownments)
-	at := slices.IndexFunc(t.disownments, func(d disownment) bool { return !d.isDone() })
+	at := slices.IndexFunc(t.disownments, disownment.isUnfinished)
 	if at < 0 {
 		t.removeFinishedDisownments()
 		return false, t.statementErr
@@ -231,14 +228,14 @@ func (t *Tx) continueDisownments() (more bool, err error) {
 
 // addOwnerQueries reads the owners, and the moves of jobs to former owners that were unfinished when the engine
 // was closed.
-func (e *Engine) addOwnerQueries(queries *database.QueryBatch) {
+func (m *memory) addOwnerQueries(queries *database.QueryBatch) {
 	queries.AddForEachRow(func(r database.Row) {
 		d := disownment{formerOwnerUID: int(r.Int64(0)), uid: int(r.Int64(2)), moveJobsBeforeSeq: r.Int64(3),
 			movedJobsBeforeSeq: r.Int64(4), moveKeysUpToRow: r.Int64(5)}
 		if d.formerOwnerUID >= 0 {
-			e.memory.ownerNames[d.formerOwnerUID] = r.Text(1)
+			m.ownerNames[d.formerOwnerUID] = r.Text(1)
 		} else if d.moveJobsBeforeSeq > 0 {
-			e.memory.disownments = append(e.memory.disownments, d)
+			m.disownments = append(m.disownments, d)
 		}
 	}, `SELECT uid, name, was, upto, at, keys FROM owners`)
 }
@@ -251,7 +248,7 @@ const outputsCheckedPerTx = 500
 // table garbage, which lists the files to delete.
 func (e *Engine) MarkUnownedOutputs(ctx context.Context, refs []string) (unownedRefs []string, err error) {
 	for part := range slices.Chunk(refs, outputsCheckedPerTx) {
-		found, err := doWithResult(ctx, e, &queuedOperation{priorityClass: NormalClass},
+		found, err := doWithResult(ctx, e, NormalClass,
 			func(t *Tx) (found []string, err error) {
 				for _, ref := range part {
 					if !t.isOutputOwned(ref) {
@@ -273,10 +270,8 @@ func (e *Engine) MarkUnownedOutputs(ctx context.Context, refs []string) (unowned
 // was not created by this program (its name does not have the form SEQ-FENCE). It also returns true for files
 // that are already in the table garbage, which lists the files to delete.
 func (t *Tx) isOutputOwned(ref string) bool {
-	first, second, _ := strings.Cut(ref, "-")
-	seq, err := strconv.ParseInt(first, 10, 64)
-	fence, err2 := strconv.ParseInt(second, 10, 64)
-	if err != nil || err2 != nil || ref != strconv.FormatInt(seq, 10)+"-"+strconv.FormatInt(fence, 10) {
+	var seq, fence int64
+	if n, _ := fmt.Sscanf(ref, "%d-%d", &seq, &fence); n < 2 || seq < 0 || ref != fmt.Sprintf("%d-%d", seq, fence) {
 		return true
 	}
 	if l := t.leases[seq]; l != nil && l.Job.Fence == fence {

@@ -16,9 +16,9 @@ import (
 // one, it is written again. If the rules produce no row where one was written, the transaction is rolled back
 // and repeated without a prewrite. See docs/decisions/0028.
 type prewrite struct {
-	beforeWriterLock bool // this node does not hold the writer lock yet
-	jobs             map[int64]*rules.Job
-	attempts         map[int64]prewrittenAttempt
+	inProgress bool                 // this node does not hold the writer lock yet
+	jobs       map[int64]*rules.Job // nil if the transaction makes no prewrite
+	attempts   map[int64]prewrittenAttempt
 }
 
 // prewrittenAttempt identifies a row of the table attempts that was written before the writer lock was held.
@@ -45,8 +45,8 @@ func (t *Tx) PrewriteEndedAttempts() error {
 	if len(t.expectedSettlements) == 0 || !t.engine.HasOtherNodes() {
 		return nil
 	}
-	f := &prewrite{beforeWriterLock: true, jobs: map[int64]*rules.Job{}, attempts: map[int64]prewrittenAttempt{}}
-	t.prewrite = f
+	f := &t.prewrite
+	*f = prewrite{inProgress: true, jobs: map[int64]*rules.Job{}, attempts: map[int64]prewrittenAttempt{}}
 	for i := range t.expectedSettlements {
 		e := &t.expectedSettlements[i]
 		if f.jobs[e.Seq] != nil {
@@ -68,27 +68,24 @@ func (t *Tx) PrewriteEndedAttempts() error {
 			return err
 		}
 	}
-	f.beforeWriterLock = false
+	f.inProgress = false
 	return nil
 }
 
-// inProgress reports whether the transaction is still writing rows before it takes the writer lock.
-func (p *prewrite) inProgress() bool { return p != nil && p.beforeWriterLock }
+// wasMade reports whether the transaction may have written rows before it held the writer lock.
+func (p *prewrite) wasMade() bool { return p.jobs != nil }
 
 // hasUnconfirmedJob reports whether the stored row of a job was written before the writer lock was held, and the rules
 // have not confirmed it yet.
 func (p *prewrite) hasUnconfirmedJob(seq int64) bool {
-	return p != nil && !p.beforeWriterLock && p.jobs[seq] != nil
+	return !p.inProgress && p.jobs[seq] != nil
 }
 
 // confirmJob reports whether a job's row need not be written, because the database already has it (apart from
 // updated_at). Before the writer lock is held, confirmJob only records the job, which must not change afterwards,
 // and returns false.
 func (p *prewrite) confirmJob(j *rules.Job) bool {
-	switch {
-	case p == nil:
-		return false
-	case p.beforeWriterLock:
+	if p.inProgress {
 		p.jobs[j.Seq] = j
 		return false
 	}
@@ -103,9 +100,6 @@ func (p *prewrite) confirmJob(j *rules.Job) bool {
 // confirmAttempt reports whether the row of an attempt need not be written, because it was written before the
 // writer lock was held. It returns errPrewriteMismatch if that row differs from the actual one.
 func (p *prewrite) confirmAttempt(j *rules.Job, settlement *store.Settlement) (bool, error) {
-	if p == nil {
-		return false, nil
-	}
 	written, found := p.attempts[settlement.Seq]
 	if !found {
 		return false, nil
@@ -120,9 +114,6 @@ func (p *prewrite) confirmAttempt(j *rules.Job, settlement *store.Settlement) (b
 // hasUnconfirmedPrewrite reports whether the transaction has written an attempt of one of the user's jobs
 // before it held the writer lock, and the rules have not confirmed this attempt yet.
 func (t *Tx) hasUnconfirmedPrewrite(uid int) bool {
-	if t.prewrite == nil {
-		return false
-	}
 	for seq := range t.prewrite.attempts {
 		if l := t.leases[seq]; l != nil && l.Job.UID == uid {
 			return true
@@ -134,7 +125,7 @@ func (t *Tx) hasUnconfirmedPrewrite(uid int) bool {
 // checkAllConfirmed returns errPrewriteMismatch if a row was written before the writer lock was held and the rules
 // have not confirmed it.
 func (p *prewrite) checkAllConfirmed() error {
-	if p != nil && len(p.jobs)+len(p.attempts) > 0 {
+	if len(p.jobs)+len(p.attempts) > 0 {
 		return errPrewriteMismatch
 	}
 	return nil

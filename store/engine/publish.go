@@ -29,22 +29,22 @@ func (t *Tx) publishCommittedState(claimGrant *claimResult) {
 		defer s.jobWatches.NotifyOfChangedJobs(append(t.changedJobSeqs, foreign.jobSeqs...)...)
 	}
 	s.UpdatePublishedState(func(state *reads.ReaderState) {
-		s.publishCounts(state)
+		t.publishCounts(state)
 		state.Order = t.order
 		if foreign.anyJobMayHaveChanged {
-			s.publishUsers(state)
+			t.publishUsers(state)
 		}
 		for uid := range t.userCountsBefore {
-			s.publishUser(state, uid)
+			t.publishUser(state, uid)
 		}
 		for _, uid := range foreign.userUIDs {
-			s.publishUser(state, uid)
+			t.publishUser(state, uid)
 		}
 		for _, seq := range foreign.jobSeqs {
-			s.publishLease(state, seq)
+			t.publishLease(state, seq)
 		}
 		for _, seq := range t.changedLeaseJobSeqs {
-			s.publishLease(state, seq)
+			t.publishLease(state, seq)
 		}
 		for _, q := range t.queuesWithChangedTurns {
 			if t.lanes.Queues[q.Name] == q { // false if removeUnneededQueues has removed the queue
@@ -63,32 +63,36 @@ func (t *Tx) publishCommittedState(claimGrant *claimResult) {
 }
 
 // publishCounts makes the counts in the engine's cache visible to readers.
-func (e *Engine) publishCounts(state *reads.ReaderState) {
-	m := &e.memory
-	state.LastEventNumber = m.nextEventNumber - 1
-	state.Counts = store.Counts{JobsByState: m.jobCountByState, JobsEverEnqueued: m.enqueuedTotal,
+func (m *memory) publishCounts(state *reads.ReaderState) {
+	state.LastEventNumber = m.NextEventNumber - 1
+	state.Counts = m.counts()
+}
+
+// counts returns the counts of all jobs.
+func (m *memory) counts() store.Counts {
+	return store.Counts{JobsByState: m.JobCountByState, JobsEverEnqueued: m.EnqueuedTotal,
 		RerankUnfinished: m.rerankProgress.stateBeingReranked != 0,
-		OutputBytes:      m.outputBytes, EndedUnderQueueRetention: m.ownRetentionJobCount}
+		OutputBytes:      m.OutputBytes, EndedUnderQueueRetention: m.ownRetentionJobCount}
 }
 
 // publishUsers makes the counts of all users, and all leases of attempts not known to have started, visible
 // to readers.
-func (e *Engine) publishUsers(state *reads.ReaderState) {
+func (m *memory) publishUsers(state *reads.ReaderState) {
 	clear(state.UsageByUID)
-	for uid := range e.memory.users {
-		e.publishUser(state, uid)
+	for uid := range m.users {
+		m.publishUser(state, uid)
 	}
 	state.ReservationsBySeq = map[int64]database.LeaseReservation{}
-	for seq := range e.memory.leases {
-		e.publishLease(state, seq)
+	for seq := range m.leases {
+		m.publishLease(state, seq)
 	}
 }
 
 // publishUser makes the counts of a user visible to readers.
-func (e *Engine) publishUser(state *reads.ReaderState, uid int) {
-	u := e.memory.users[uid]
-	if usage := (reads.UserUsage{WaitingJobs: u.waitingJobs, UsedBytes: u.totalBytes(),
-		OutputBytes: u.outputBytes}); usage != (reads.UserUsage{}) {
+func (m *memory) publishUser(state *reads.ReaderState, uid int) {
+	u := m.users[uid]
+	if usage := (reads.UserUsage{WaitingJobs: u.WaitingJobs, UsedBytes: u.totalBytes(),
+		OutputBytes: u.OutputBytes}); usage != (reads.UserUsage{}) {
 		state.UsageByUID[uid] = usage
 	} else {
 		delete(state.UsageByUID, uid)
@@ -96,8 +100,8 @@ func (e *Engine) publishUser(state *reads.ReaderState, uid int) {
 }
 
 // publishLease makes a job's lease visible to readers while its attempt is not known to have started.
-func (e *Engine) publishLease(state *reads.ReaderState, jobSeq int64) {
-	if l := e.memory.leases[jobSeq]; l != nil && !l.AttemptStarted {
+func (m *memory) publishLease(state *reads.ReaderState, jobSeq int64) {
+	if l := m.leases[jobSeq]; l != nil && !l.AttemptStarted {
 		state.ReservationsBySeq[jobSeq] = database.LeaseReservation{Fence: l.Job.Fence, NodeID: l.Job.LastLeasingNodeID}
 	} else {
 		delete(state.ReservationsBySeq, jobSeq)

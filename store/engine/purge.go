@@ -23,7 +23,7 @@ func (e *Engine) PurgeEndedJobs(ctx context.Context, filter store.EndedJobFilter
 	if byUID != nil {
 		detail = rules.UserEventDetail(*byUID)
 	}
-	return doWithResult(ctx, e, newRemovalOperation(NormalClass),
+	return doOpWithResult(ctx, e, newRemovalOperation(NormalClass),
 		func(t *Tx) (int, error) { return t.purgeEndedJobs(&filter, limit, detail) })
 }
 
@@ -32,7 +32,7 @@ func (t *Tx) purgeEndedJobs(filter *store.EndedJobFilter, limit int, detail []by
 	if filter.KeptJobs > 0 {
 		removable := -filter.KeptJobs
 		for _, state := range filter.States {
-			removable += t.jobCountByState[state]
+			removable += t.JobCountByState[state]
 		}
 		if limit = int(min(int64(limit), removable)); limit <= 0 {
 			return 0, nil
@@ -66,7 +66,7 @@ func (e *Engine) TrimEndedJobs(ctx context.Context, queueName string, maxJobs in
 	if queueName == "" && e.JobReader.Counts().EndedUnderGeneralRetention() <= maxJobs {
 		return false, nil
 	}
-	return doWithResult(ctx, e, newRemovalOperation(NormalClass), func(t *Tx) (more bool, err error) {
+	return doOpWithResult(ctx, e, newRemovalOperation(NormalClass), func(t *Tx) (more bool, err error) {
 		excess := t.endedJobCount(queueName) - maxJobs
 		if excess <= 0 {
 			return false, nil
@@ -81,8 +81,7 @@ func (e *Engine) TrimEndedJobs(ctx context.Context, queueName string, maxJobs in
 // endedJobCount returns the number of ended jobs that TrimEndedJobs compares with its maximum.
 func (t *Tx) endedJobCount(queueName string) int64 {
 	if queueName == "" {
-		return store.Counts{JobsByState: t.jobCountByState,
-			EndedUnderQueueRetention: t.ownRetentionJobCount}.EndedUnderGeneralRetention()
+		return t.counts().EndedUnderGeneralRetention()
 	}
 	return t.lanes.FindOrAddQueue(queueName).RetainedJobs
 }
@@ -93,7 +92,7 @@ func (e *Engine) QueuesWithOwnRetention(ctx context.Context) (queues []store.Own
 	if e.JobReader.Counts().EndedUnderQueueRetention == 0 {
 		return nil, nil
 	}
-	queues, err = doWithResult(ctx, e, &queuedOperation{priorityClass: NormalClass},
+	queues, err = doWithResult(ctx, e, NormalClass,
 		func(t *Tx) (list []store.OwnRetentionQueue, err error) {
 			for _, q := range t.lanes.Queues {
 				if q.RetainedJobs > 0 {
@@ -110,9 +109,9 @@ func (e *Engine) QueuesWithOwnRetention(ctx context.Context) (queues []store.Own
 // TrimEvents implements store.Cleanup. It deletes a limited number of events, oldest first: events before
 // beforeTime, and the oldest ones if there are more than maxEvents.
 func (e *Engine) TrimEvents(ctx context.Context, beforeTime queue.UnixMillis, maxEvents int64) (more bool, err error) {
-	return doWithResult(ctx, e, newRemovalOperation(NormalClass), func(t *Tx) (more bool, err error) {
+	return doOpWithResult(ctx, e, newRemovalOperation(NormalClass), func(t *Tx) (more bool, err error) {
 		last, n := int64(0), 0
-		newest := t.nextEventNumber - 1
+		newest := t.NextEventNumber - 1
 		t.Query(func(r database.Row) (bool, error) {
 			if queue.UnixMillis(r.Int64(1)) >= beforeTime && r.Int64(0) > newest-maxEvents {
 				return false, nil
@@ -134,8 +133,8 @@ func (e *Engine) TrimOutputs(ctx context.Context, maxBytes int64) (more bool, er
 	if e.JobReader.Counts().OutputBytes <= maxBytes {
 		return false, nil
 	}
-	return doWithResult(ctx, e, newRemovalOperation(NormalClass), func(t *Tx) (more bool, err error) {
-		excess, limit := t.outputBytes-maxBytes, maxRemovedOutputsPerStep
+	return doOpWithResult(ctx, e, newRemovalOperation(NormalClass), func(t *Tx) (more bool, err error) {
+		excess, limit := t.OutputBytes-maxBytes, maxRemovedOutputsPerStep
 		if excess <= 0 {
 			return false, nil
 		}
@@ -160,8 +159,8 @@ func (e *Engine) TrimOutputs(ctx context.Context, maxBytes int64) (more bool, er
 func (t *Tx) usersAboveOutputShare(excessBytes int64) (usersAbove []store.UserStoredBytes,
 	maxOutputBytesPerUser int64) {
 	for uid, u := range t.users {
-		if u.outputBytes > 0 {
-			usersAbove = append(usersAbove, store.UserStoredBytes{UID: uid, StoredBytes: u.outputBytes})
+		if u.OutputBytes > 0 {
+			usersAbove = append(usersAbove, store.UserStoredBytes{UID: uid, StoredBytes: u.OutputBytes})
 		}
 	}
 	store.SortByStoredBytes(usersAbove)
@@ -179,7 +178,7 @@ func (t *Tx) usersAboveOutputShare(excessBytes int64) (usersAbove []store.UserSt
 // TrimQueueOutputs implements store.Cleanup. It removes outputs like TrimOutputs, but only of jobs that ended
 // while the queue had its own retention settings.
 func (e *Engine) TrimQueueOutputs(ctx context.Context, name string, maxBytes int64) (more bool, err error) {
-	return doWithResult(ctx, e, newRemovalOperation(NormalClass), func(t *Tx) (more bool, err error) {
+	return doOpWithResult(ctx, e, newRemovalOperation(NormalClass), func(t *Tx) (more bool, err error) {
 		excess := t.lanes.FindOrAddQueue(name).RetainedOutputBytes - maxBytes
 		if excess <= 0 {
 			return false, nil
@@ -217,7 +216,7 @@ func (t *Tx) removeAttemptOutput(output removableJobPart, removalMark int64) {
 	t.Exec(`UPDATE attempts SET output = NULL, output_ref = NULL, result = NULL, output_bytes = ?
 		WHERE seq = ? AND n = ?`, removalMark, output.jobSeq, output.attemptNumber)
 	t.subtractOutputSize(output.jobSeq, output.partBytes)
-	t.outputBytes -= output.partBytes
+	t.OutputBytes -= output.partBytes
 }
 
 // maxRemovedOutputsPerStep is the maximum number of outputs and inputs that one operation of upkeep removes.

@@ -19,7 +19,7 @@ func (e *Engine) Enqueue(ctx context.Context, r store.EnqueueRequest) (store.Rec
 	if err != nil {
 		return store.Receipt{}, err
 	}
-	return doWithResult(ctx, e, &queuedOperation{priorityClass: NormalClass},
+	return doWithResult(ctx, e, NormalClass,
 		func(t *Tx) (store.Receipt, error) { return t.enqueue(r, texts) })
 }
 

@@ -31,18 +31,16 @@ func (t *Tx) queueWithSavedCounts(name string) *lanes.Queue {
 // AdjustRetainedCounts implements rules.Counters. If sign is 1, it adds an ended job to the counts of jobs to
 // which their queue's own retention settings apply. If sign is -1, it subtracts the job.
 func (t *Tx) AdjustRetainedCounts(j *rules.Job, sign int) {
-	t.adjustRetainedCounts(j.Queue, records.QueueCounts{RetainedJobs: int64(sign),
-		RetainedOutputBytes: int64(sign) * j.OutputBytes})
+	t.adjustRetainedCounts(j.Queue, int64(sign), int64(sign)*j.OutputBytes)
 }
 
 // adjustRetainedCounts changes the counts of the ended jobs to which the queue's own retention settings
 // apply. It adds the given numbers, which may be negative.
-func (t *Tx) adjustRetainedCounts(queueName string, countChange records.QueueCounts) {
+func (t *Tx) adjustRetainedCounts(queueName string, jobs, outputBytes int64) {
 	q := t.queueWithSavedCounts(queueName)
 	t.ownRetentionJobCount -= q.RetainedJobs
 	// Keep the counts from going below 0, since a job with a damaged row may not have been counted.
-	q.RetainedJobs, q.RetainedOutputBytes = max(0, q.RetainedJobs+countChange.RetainedJobs),
-		max(0, q.RetainedOutputBytes+countChange.RetainedOutputBytes)
+	q.RetainedJobs, q.RetainedOutputBytes = max(0, q.RetainedJobs+jobs), max(0, q.RetainedOutputBytes+outputBytes)
 	t.ownRetentionJobCount += q.RetainedJobs
 }
 
@@ -91,8 +89,7 @@ func (t *Tx) writeQueueRow(q *lanes.Queue) {
 
 // loadQueueCounts replaces the counts that addQueueQueries has read by the newer ones in the table meta, and
 // counts the leased jobs of each queue.
-func (e *Engine) loadQueueCounts() error {
-	m := &e.memory
+func (m *memory) loadQueueCounts() error {
 	counts, err := records.ParseQueueCounts(m.metaQueuesText)
 	for name, c := range counts {
 		m.lanes.FindOrAddQueue(name).SetStoredCounts(c)

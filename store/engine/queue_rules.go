@@ -26,7 +26,7 @@ func (e *Engine) SetQueue(ctx context.Context, name string, rule store.QueueRule
 func (t *Tx) setQueueRule(q *lanes.Queue, rule store.QueueRule) {
 	t.requireCacheReload()
 	old, weights, lastTurns, fixedTurns := q.Rule, t.lanes.WeightedQueueCount, q.LastTurnByUID, q.LastPermanentTurn
-	nextTurns, turn := map[*lanes.Queue]int64{}, t.lastServedQueueTurn
+	nextTurns := map[*lanes.Queue]int64{}
 	for _, other := range t.lanes.Queues {
 		if other.NextTurn != 0 {
 			nextTurns[other] = other.NextTurn
@@ -36,7 +36,7 @@ func (t *Tx) setQueueRule(q *lanes.Queue, rule store.QueueRule) {
 	t.OnRollback(func() {
 		q.SetRule(old)
 		q.LastTurnByUID, q.LastPermanentTurn = lastTurns, fixedTurns
-		t.lanes.WeightedQueueCount, t.lastServedQueueTurn = weights, turn
+		t.lanes.WeightedQueueCount = weights
 		for other, next := range nextTurns {
 			other.NextTurn = next
 		}

@@ -176,8 +176,7 @@ func (t *Tx) namesOfNewQueues(newJobsByQueue map[string]int64) (names []string) 
 }
 
 // addQueueQueries reads the queues' counts and rules.
-func (e *Engine) addQueueQueries(queries *database.QueryBatch) {
-	m := &e.memory
+func (m *memory) addQueueQueries(queries *database.QueryBatch) {
 	queries.Add(func(r database.Row) (bool, error) {
 		q := m.lanes.FindOrAddQueue(r.Text(0))
 		q.SetStoredCounts(records.QueueCounts{WaitingJobs: r.Int64(1), CreatorUID: int(r.Int64(2)), RetainedJobs: r.Int64(3),

@@ -53,7 +53,7 @@ func (t *Tx) removeAttempts(jobSeq int64, a attemptRange) {
 	t.Exec(
 		`INSERT INTO garbage SELECT output_ref, node FROM attempts WHERE seq = ? AND n <= ? AND output_ref <> '' ON CONFLICT DO NOTHING`, jobSeq, a.lastAttemptNumber)
 	t.Exec(`DELETE FROM attempts WHERE seq = ? AND n <= ?`, jobSeq, a.lastAttemptNumber)
-	t.outputBytes -= a.outputBytes
+	t.OutputBytes -= a.outputBytes
 	t.removedRows += a.attemptCount
 	t.readJobBytes += int(a.storedBytes)
 }

@@ -75,7 +75,7 @@ func (t *Tx) beginReranking() error {
 			return err
 		}
 	}
-	c := &t.jobCountByState
+	c := &t.JobCountByState
 	if c[queue.Blocked]+c[queue.Held]+c[queue.Pending]+c[queue.Failed] == 0 {
 		t.endReranking()
 	}
@@ -84,8 +84,7 @@ func (t *Tx) beginReranking() error {
 
 // endReranking records that all jobs have new ranks.
 func (t *Tx) endReranking() {
-	t.rerankProgress, t.storedRanksOrderText = rerankingProgress{},
-		formatRankOrder(t.order)
+	t.rerankProgress, t.storedRanksOrderText = rerankingProgress{}, formatRankOrder(t.order)
 	t.Exec(`UPDATE meta SET ranked_by = ?`, t.storedRanksOrderText)
 }
 
@@ -95,7 +94,7 @@ func (e *Engine) RerankWaitingJobs(ctx context.Context) (more bool, err error) {
 	if !e.JobReader.Counts().RerankUnfinished {
 		return false, nil
 	}
-	return doWithResult(ctx, e, &queuedOperation{priorityClass: NormalClass}, func(t *Tx) (more bool, err error) {
+	return doWithResult(ctx, e, NormalClass, func(t *Tx) (more bool, err error) {
 		at := &t.rerankProgress
 		if at.stateBeingReranked == 0 {
 			return false, nil

@@ -47,7 +47,7 @@ func (e *Engine) PutSchedule(ctx context.Context, request store.SchedulePutReque
 			return err
 		}
 		newSchedule = put
-		newSchedule.Generation = t.nextEventNumber
+		newSchedule.Generation = t.NextEventNumber
 		t.Exec(`INSERT INTO schedules (name, gen, uid, cron, zone, jitter, catch_up, overlap, at_boot, boot, at, last_at,
 				next_at, due_at, draft, input, spec, stored)
 			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -185,7 +185,7 @@ func (e *Engine) PauseSchedule(ctx context.Context, request store.SchedulePauseR
 // RunOccurrences enqueues the jobs of planned starts (occurrences) of a schedule, and records the outcomes.
 func (e *Engine) RunOccurrences(ctx context.Context, request store.OccurrenceRequest) (result store.OccurrenceResult,
 	err error) {
-	return doWithResult(ctx, e, &queuedOperation{priorityClass: PromptClass},
+	return doWithResult(ctx, e, PromptClass,
 		func(t *Tx) (result store.OccurrenceResult, err error) {
 			if err := t.engine.diskSpace.CheckDiskSpace(); err != nil && len(request.OccurrencesToRun) > 0 {
 				return result, err

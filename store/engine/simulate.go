@@ -35,38 +35,25 @@ var errUndoSimulation = errors.New("simulation only")
 func (t *Tx) WithSavepoint(operation func() error) error {
 	t.WriteGateJobCounts()
 	t.Exec(`SAVEPOINT part`)
-	memoryBefore := *t.memory
-	users, counts := maps.Clone(t.users), map[*lanes.Queue]records.QueueCounts{}
-	for _, q := range t.lanes.Queues {
-		counts[q] = q.StoredCounts()
-	}
-	was, undo := *t, len(t.undoFuncs)
-	back := t.engine.gateRecheckState.SaveDirtyGates()
+	before, memoryBefore := *t, *t.memory
+	t.userCountsBefore, t.queueCountsBefore = map[int]userCounts{}, map[*lanes.Queue]records.QueueCounts{}
+	restoreDirtyGates := t.engine.gateRecheckState.SaveDirtyGates()
 	err := operation()
-	if err == nil {
-		return t.Exec(`RELEASE part`)
+	if err != nil {
+		t.Exec(`ROLLBACK TO part`)
 	}
-	t.Exec(`ROLLBACK TO part`)
-	if failed := t.Exec(`RELEASE part`); failed != nil {
+	if failed := t.Exec(`RELEASE part`); failed != nil || err == nil {
+		maps.Copy(t.userCountsBefore, before.userCountsBefore)
+		maps.Copy(t.queueCountsBefore, before.queueCountsBefore)
 		return failed
 	}
-	for i := len(t.undoFuncs) - 1; i >= undo; i-- {
-		t.undoFuncs[i]()
-	}
-	begun := t.hasBegun
-	*t = was
-	t.hasBegun = begun
+	t.undoCacheChanges(len(before.undoFuncs), &memoryBefore)
+	before.hasBegun = t.hasBegun
+	*t = before
 	t.discardPrefetchedRows()
 	t.laneCache = laneCache{}
 	t.gateTables.ResetCache()
 	t.rules.ClearRateCache()
-	*t.memory = memoryBefore
-	maps.Copy(t.users, users)
-	maps.DeleteFunc(t.users, func(uid int, _ userCounts) bool { _, known := users[uid]; return !known })
-	for q, c := range counts {
-		q.SetStoredCounts(c)
-	}
-	t.recountLeasedJobs()
-	back()
+	restoreDirtyGates()
 	return err
 }

@@ -14,7 +14,7 @@ import (
 // most maxBytes bytes. One call removes at most maxRemovedOutputsPerStep of them; more is true if another call is
 // needed.
 func (e *Engine) TrimUserData(ctx context.Context, uid int, maxBytes int64) (more bool, err error) {
-	return doWithResult(ctx, e, newRemovalOperation(NormalClass), func(t *Tx) (more bool, err error) {
+	return doOpWithResult(ctx, e, newRemovalOperation(NormalClass), func(t *Tx) (more bool, err error) {
 		list, enough := t.removableParts(uid, t.users[uid].totalBytes()-maxBytes, maxRemovedOutputsPerStep)
 		t.removeParts(uid, list)
 		return !enough && len(list) == maxRemovedOutputsPerStep, t.statementErr

@@ -34,17 +34,16 @@ func (t *Tx) RandomFenceIncrement() int64 { return 1 + t.engine.rng.Int64N(maxFe
 
 // Counts implements rules.Counters. It returns the counts of all jobs.
 func (t *Tx) Counts() rules.JobCounts {
-	return rules.JobCounts{WaitingJobs: store.Counts{JobsByState: t.jobCountByState}.WaitingJobs() +
-		t.unqueuedCommittedJobs,
-		EnqueuedTotal: t.enqueuedTotal}
+	return rules.JobCounts{WaitingJobs: t.counts().WaitingJobs() + t.unqueuedCommittedJobs,
+		EnqueuedTotal: t.EnqueuedTotal}
 }
 
 // UserCounts implements rules.Counters. It returns the counts of one user.
 func (t *Tx) UserCounts(uid int) rules.UserCounts {
 	u := t.users[uid]
-	return rules.UserCounts{WaitingJobs: u.waitingJobs, StagedJobs: u.stagedJobs, WaitingHooks: u.waitingHooks,
+	return rules.UserCounts{WaitingJobs: u.WaitingJobs, StagedJobs: u.stagedJobs, WaitingHooks: u.waitingHooks,
 		LeasedJobs: u.leasedJobs, UsedBytes: u.totalBytes(),
-		OutputBytes: u.outputBytes}
+		OutputBytes: u.OutputBytes}
 }
 
 // Hooks implements rules.Settings. It returns the settings that decide after which jobs a hook is created.
@@ -180,7 +179,7 @@ func (t *Tx) subtractOutputSize(jobSeq, outputBytes int64) {
 		t.AdjustUserBytes(int(r.Int64(2)), 0, -outputBytes)
 	}, `SELECT queue, kept, uid FROM jobs WHERE seq = ?`, jobSeq)
 	if kept {
-		t.adjustRetainedCounts(name, records.QueueCounts{RetainedOutputBytes: -outputBytes})
+		t.adjustRetainedCounts(name, 0, -outputBytes)
 	}
 	t.Exec(`UPDATE jobs SET outputs = outputs - ? WHERE seq = ?`, outputBytes, jobSeq)
 }
@@ -213,10 +212,10 @@ func (t *Tx) AddAttempt(j *rules.Job, settlement *store.Settlement) error {
 	if a.OutputBytes < 0 {
 		size = a.OutputBytes // a negative size encodes why the output was not kept
 	}
-	if t.prewrite.inProgress() {
+	if t.prewrite.inProgress {
 		t.prewrite.attempts[settlement.Seq] = prewrittenAttempt{settlement, j.StartedAttempts}
 	} else {
-		t.outputBytes += kept
+		t.OutputBytes += kept
 		if there, err := t.prewrite.confirmAttempt(j, settlement); there || err != nil {
 			return err
 		}
@@ -235,8 +234,8 @@ func (t *Tx) AddDeletableOutput(outputRef, nodeName string) error {
 
 // AddEvent implements rules.History. It adds an event about a job.
 func (t *Tx) AddEvent(kind queue.EventKind, j *queue.Job, state queue.State, detail []byte) error {
-	n := t.nextEventNumber
-	t.nextEventNumber++
+	n := t.NextEventNumber
+	t.NextEventNumber++
 	if j == nil {
 		j = &noJobForEvent
 	}
@@ -256,17 +255,17 @@ func (t *Tx) recordEvent(kind queue.EventKind, j *queue.Job, d queue.EventDetail
 var noJobForEvent queue.Job
 
 // CountEnqueuedJob implements rules.Counters. It counts an enqueued job.
-func (t *Tx) CountEnqueuedJob() { t.enqueuedTotal++ }
+func (t *Tx) CountEnqueuedJob() { t.EnqueuedTotal++ }
 
 // CountStateTransition implements rules.Counters. It counts the change of a job from one state to another.
 func (t *Tx) CountStateTransition(j *rules.Job, oldState, newState queue.State) {
 	// A damaged row may have another state than the one that was counted. So the count may already be 0.
-	t.jobCountByState[oldState] = max(0, t.jobCountByState[oldState]-1)
-	t.jobCountByState[newState]++
-	t.jobCountByState[0] = 0
+	t.JobCountByState[oldState] = max(0, t.JobCountByState[oldState]-1)
+	t.JobCountByState[newState]++
+	t.JobCountByState[0] = 0
 	if oldState.IsWaiting() != newState.IsWaiting() {
 		n := records.BoolToInt(newState.IsWaiting()) - records.BoolToInt(oldState.IsWaiting())
-		t.changeUserCounts(j.UID, func(u *userCounts) { u.waitingJobs += n })
+		t.changeUserCounts(j.UID, func(u *userCounts) { u.WaitingJobs += n })
 		if j.HookEvents&queue.IsHookJob != 0 {
 			t.changeUserCounts(j.HookUID, func(u *userCounts) { u.waitingHooks += n })
 		}
@@ -298,7 +297,7 @@ func (t *Tx) StoredJobBytes(j *queue.Job) (int64, error) {
 func (t *Tx) AdjustUserBytes(uid int, storedBytesDelta, outputBytesDelta int64) {
 	if storedBytesDelta != 0 || outputBytesDelta != 0 {
 		t.changeUserCounts(uid, func(u *userCounts) {
-			u.storedBytes, u.outputBytes = u.storedBytes+storedBytesDelta+outputBytesDelta, u.outputBytes+outputBytesDelta
+			u.StoredBytes, u.OutputBytes = u.StoredBytes+storedBytesDelta+outputBytesDelta, u.OutputBytes+outputBytesDelta
 		})
 	}
 }
@@ -313,9 +312,10 @@ func (t *Tx) Lease(jobSeq int64) *rules.Lease {
 // PutLease implements rules.Leases. It stores a lease, and replaces an earlier one of the same job.
 func (t *Tx) PutLease(l *rules.Lease) {
 	t.reservationsChanged = true
-	leases, seq := t.leases, l.Job.Seq
-	old := leases[seq]
-	leases[seq] = l
+	seq := l.Job.Seq
+	restoreOnRollback(t, t.leases, seq)
+	old := t.leases[seq]
+	t.leases[seq] = l
 	t.changedLeaseJobSeqs = append(t.changedLeaseJobSeqs, seq)
 	t.recordReservedLeaseChange(l)
 	if old != nil {
@@ -326,25 +326,17 @@ func (t *Tx) PutLease(l *rules.Lease) {
 	if old == nil {
 		t.adjustLeasedJobCounts(&l.Job, 1)
 	}
-	t.OnRollback(func() {
-		if old != nil {
-			leases[seq] = old
-		} else {
-			delete(leases, seq)
-		}
-	})
 }
 
 // DeleteLease implements rules.Leases. It deletes a lease.
 func (t *Tx) DeleteLease(l *rules.Lease) {
 	t.reservationsChanged = t.reservationsChanged || !l.AttemptStarted
-	leases := t.leases
-	delete(leases, l.Job.Seq)
+	restoreOnRollback(t, t.leases, l.Job.Seq)
+	delete(t.leases, l.Job.Seq)
 	t.changedLeaseJobSeqs = append(t.changedLeaseJobSeqs, l.Job.Seq)
 	t.recordReservedLeaseChange(l)
 	t.adjustUsedGateUnits(l, -1)
 	t.adjustLeasedJobCounts(&l.Job, -1)
-	t.OnRollback(func() { leases[l.Job.Seq] = l })
 }
 
 // recordReservedLeaseChange records the node of a changed lease, if the attempt is not known to have started.
@@ -369,14 +361,10 @@ func (t *Tx) adjustUsedGateUnits(l *rules.Lease, sign int) {
 			l.Job.LastLeasingNodeID != t.engine.nodeID {
 			continue
 		}
-		old := used[n.Gate]
-		put := func(units int) {
-			if used[n.Gate] = units; units == 0 {
-				delete(used, n.Gate)
-			}
+		restoreOnRollback(t, used, n.Gate)
+		if used[n.Gate] += sign * n.Units; used[n.Gate] == 0 {
+			delete(used, n.Gate)
 		}
-		put(old + sign*n.Units)
-		t.OnRollback(func() { put(old) })
 	}
 }
 

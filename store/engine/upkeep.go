@@ -58,7 +58,7 @@ const (
 // ApplyDueChanges makes due jobs ready, cancels expired jobs and does the other periodic duties of the store. It does
 // a bounded part of each duty, and returns how long to wait before the next call.
 func (e *Engine) ApplyDueChanges(ctx context.Context) (untilNext time.Duration, err error) {
-	return doWithResult(ctx, e, &queuedOperation{priorityClass: PromptClass, mayUseWholeDiskReserve: true},
+	return doOpWithResult(ctx, e, &queuedOperation{priorityClass: PromptClass, mayUseWholeDiskReserve: true},
 		func(t *Tx) (next time.Duration, err error) {
 			e.diskSpace.MaintainDiskReserve()
 			unfinished := false
@@ -156,7 +156,7 @@ func (t *Tx) timeUntilNextWork() (time.Duration, error) {
 // DeletableOutputs lists output files that no attempt refers to. It lists none while a copy of the database
 // is being made, because the copy may refer to them.
 func (e *Engine) DeletableOutputs(ctx context.Context, limit int) (refs []string, err error) {
-	return doWithResult(ctx, e, &queuedOperation{priorityClass: PromptClass}, func(t *Tx) (refs []string, err error) {
+	return doWithResult(ctx, e, PromptClass, func(t *Tx) (refs []string, err error) {
 		// A copy begins between two transactions, so it cannot begin during this one.
 		if e.databaseCopyInProgress.Load() {
 			return nil, nil

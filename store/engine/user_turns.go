@@ -54,12 +54,11 @@ func (t *Tx) UndoUserTurn(rulesQueue *rules.Queue, uid int, turn rules.UserTurn)
 
 // setLastUserTurn sets the number of a user's last turn in a queue.
 func (t *Tx) setLastUserTurn(q *lanes.Queue, uid int, turnNumber int64) {
-	old := q.LastTurnByUID[uid]
 	if q.LastTurnByUID == nil {
 		q.LastTurnByUID = map[int]int64{}
 	}
+	restoreOnRollback(t, q.LastTurnByUID, uid)
 	q.LastTurnByUID[uid] = turnNumber
-	t.OnRollback(func() { q.LastTurnByUID[uid] = old })
 	t.markUserTurnsChanged(q)
 }
 

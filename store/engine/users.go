@@ -11,14 +11,12 @@ import (
 
 // userCounts holds the counts of one user. The engine keeps them in memory.
 type userCounts struct {
-	waitingJobs       int64 // number of waiting jobs; stored in the table users
-	waitingHooks      int64 // number of waiting hooks for the user's jobs; counted when the engine is opened
-	leasedJobs        int
-	stagedJobs        int64 // number of jobs enqueued in batches that are not in the queue yet
-	openBatches       int   // number of batches that are not committed
-	userChosenIDCount int64 // number of jobs in uncommitted batches whose ids the user chose
-	storedBytes       int64 // bytes that the user's jobs and schedules hold; stored in the table users
-	outputBytes       int64 // bytes of outputs, which the field storedBytes includes; stored in the same table
+	database.UserCounts       // stored in the table users
+	waitingHooks        int64 // number of waiting hooks for the user's jobs; counted when the engine is opened
+	leasedJobs          int
+	stagedJobs          int64 // number of jobs enqueued in batches that are not in the queue yet
+	openBatches         int   // number of batches that are not committed
+	userChosenIDCount   int64 // number of jobs in uncommitted batches whose ids the user chose
 	// stagedBytes is the size of the jobs that the user has enqueued in batches and that are not in the queue
 	// yet.
 	stagedBytes int64
@@ -26,7 +24,7 @@ type userCounts struct {
 
 // totalBytes returns how many bytes the user's jobs take, both the jobs in the queue and the jobs that are still in a
 // batch.
-func (u userCounts) totalBytes() int64 { return u.storedBytes + u.stagedBytes }
+func (u userCounts) totalBytes() int64 { return u.StoredBytes + u.stagedBytes }
 
 func (t *Tx) changeUserCounts(uid int, change func(u *userCounts)) {
 	t.saveUserCountsForRollback(uid)
@@ -122,8 +120,7 @@ func updateMetaList[K comparable](
 func (t *Tx) updateMetaUserList() {
 	var changedUIDs []int
 	for uid, before := range t.userCountsBefore {
-		if now := t.users[uid]; now.waitingJobs != before.waitingJobs || now.storedBytes != before.storedBytes ||
-			now.outputBytes != before.outputBytes {
+		if t.users[uid].UserCounts != before.UserCounts {
 			changedUIDs = append(changedUIDs, uid)
 		}
 	}
@@ -131,26 +128,26 @@ func (t *Tx) updateMetaUserList() {
 		func(uid int) { t.writeUserRow(uid, t.users[uid]) },
 		func(uid int) string {
 			u := t.users[uid]
-			return fmt.Sprintf("%d/%d/%d/%d ", uid, u.waitingJobs, u.storedBytes, u.outputBytes)
+			return fmt.Sprintf("%d/%d/%d/%d ", uid, u.WaitingJobs, u.StoredBytes, u.OutputBytes)
 		})
 }
 
 // writeUserRow writes a user's row in the table users, or deletes it if its counts are 0.
 func (t *Tx) writeUserRow(uid int, u userCounts) {
-	if u.waitingJobs == 0 && u.storedBytes == 0 {
+	if u.WaitingJobs == 0 && u.StoredBytes == 0 {
 		t.Exec(`DELETE FROM users WHERE uid = ?`, uid)
 		return
 	}
 	t.Exec(`INSERT INTO users (uid, waiting, bytes, outputs) VALUES (?, ?, ?, ?)
 		ON CONFLICT (uid) DO UPDATE SET waiting = excluded.waiting, bytes = excluded.bytes, outputs = excluded.outputs`, uid,
-		u.waitingJobs, u.storedBytes, u.outputBytes)
+		u.WaitingJobs, u.StoredBytes, u.OutputBytes)
 }
 
 // addUserQueries reads the users' counts.
-func (e *Engine) addUserQueries(queries *database.QueryBatch) {
-	m := &e.memory
+func (m *memory) addUserQueries(queries *database.QueryBatch) {
 	queries.AddForEachRow(func(r database.Row) {
-		m.users[int(r.Int64(0))] = userCounts{waitingJobs: r.Int64(1), storedBytes: r.Int64(2), outputBytes: r.Int64(3)}
+		m.users[int(r.Int64(0))] = userCounts{UserCounts: database.UserCounts{WaitingJobs: r.Int64(1),
+			StoredBytes: r.Int64(2), OutputBytes: r.Int64(3)}}
 	}, `SELECT uid, waiting, bytes, outputs FROM users`)
 	queries.AddForEachRow(func(r database.Row) {
 		m.changeUserCounts(int(r.Int64(0)), func(u *userCounts) { u.waitingHooks = r.Int64(1) })
@@ -159,17 +156,14 @@ func (e *Engine) addUserQueries(queries *database.QueryBatch) {
 
 // loadUserCounts applies the counts in meta.users, which are newer than those in the table users, and counts
 // the leased jobs of each user.
-func (e *Engine) loadUserCounts() error {
-	m := &e.memory
+func (m *memory) loadUserCounts() error {
 	counts, err := database.ParseUserCounts(m.metaUsersText)
 	if err != nil {
 		return err
 	}
 	for uid, c := range counts {
 		m.metaUserUIDs = append(m.metaUserUIDs, uid)
-		m.changeUserCounts(uid, func(u *userCounts) {
-			u.waitingJobs, u.storedBytes, u.outputBytes = c.WaitingJobs, c.StoredBytes, c.OutputBytes
-		})
+		m.changeUserCounts(uid, func(u *userCounts) { u.UserCounts = c })
 	}
 	for _, l := range m.leases {
 		m.changeUserCounts(l.Job.UID, func(u *userCounts) { u.leasedJobs++ })

@@ -155,7 +155,7 @@ func (t *Tx) checkCountsMatchTables(lanes map[int64]rules.Lane) error {
 	}
 	users := map[int]userCounts{}
 	err = t.Query(func(r database.Row) (bool, error) {
-		users[int(r.Int64(0))] = userCounts{waitingJobs: r.Int64(1)}
+		users[int(r.Int64(0))] = userCounts{UserCounts: database.UserCounts{WaitingJobs: r.Int64(1)}}
 		return true, nil
 	}, `SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`)
 	for _, l := range t.leases {
@@ -164,7 +164,7 @@ func (t *Tx) checkCountsMatchTables(lanes map[int64]rules.Lane) error {
 		users[l.Job.UID] = u
 	}
 	for uid, u := range t.users {
-		if u.waitingJobs != users[uid].waitingJobs || u.leasedJobs != users[uid].leasedJobs {
+		if u.WaitingJobs != users[uid].WaitingJobs || u.leasedJobs != users[uid].leasedJobs {
 			wrong = errors.Join(wrong, fmt.Errorf("user %d has %+v, but the cache has %+v", uid, users[uid], u))
 		}
 		delete(users, uid)

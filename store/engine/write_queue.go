@@ -48,10 +48,16 @@ func (e *Engine) Do(ctx context.Context, class PriorityClass, run func(*Tx) erro
 	return e.doOp(ctx, &queuedOperation{run: run, priorityClass: class})
 }
 
-// doWithResult carries out an operation that calls run, and returns the result of this call. After an error, it
+// doWithResult carries out an operation of a priority class, like Do, and returns the result of run. After an error, it
 // returns the zero value.
-func doWithResult[T any](ctx context.Context, e *Engine, o *queuedOperation, run func(*Tx) (T, error)) (T, error) {
-	var result, zero T // a running transaction may still write to result after doWithResult has returned an error
+func doWithResult[T any](ctx context.Context, e *Engine, class PriorityClass, run func(*Tx) (T, error)) (T, error) {
+	return doOpWithResult(ctx, e, &queuedOperation{priorityClass: class}, run)
+}
+
+// doOpWithResult carries out an operation that calls run, and returns the result of this call. After an error, it
+// returns the zero value.
+func doOpWithResult[T any](ctx context.Context, e *Engine, o *queuedOperation, run func(*Tx) (T, error)) (T, error) {
+	var result, zero T // a running transaction may still write to result after doOpWithResult has returned an error
 	o.run = func(t *Tx) (err error) {
 		result, err = run(t)
 		return err
@@ -71,7 +77,7 @@ func newRemovalOperation(class PriorityClass) *queuedOperation {
 // It returns early if ctx ends, because a disk, a server or another program may block the transactions for
 // long.
 func readWriterMemory[T any](ctx context.Context, e *Engine, run func(*Tx) (T, error)) (T, error) {
-	return doWithResult(ctx, e, &queuedOperation{priorityClass: PromptClass, readOnly: true}, run)
+	return doOpWithResult(ctx, e, &queuedOperation{priorityClass: PromptClass, readOnly: true}, run)
 }
 
 // doOp adds an operation to the write queue and waits until it is committed, together with others. While no

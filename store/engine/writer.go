@@ -107,12 +107,10 @@ type txWork struct {
 
 // serverTx is the part of a transaction that only an engine on a server uses.
 type serverTx struct {
-	delta         *pendingDelta  // parts of the cache delta; nil if no other node is active
-	claimPrefetch *claimPrefetch // claim query that was sent early and whose rows are unused; nil if none
-	// readAhead holds rows of waiting jobs that were read before they were needed. It is nil if the database
-	// is not on a server.
-	readAhead *readahead.ReadAheadJobs
-	prewrite  *prewrite // rows that were written before the writer lock was held; nil if none
+	delta         *pendingDelta           // parts of the cache delta; nil if no other node is active
+	claimPrefetch *claimPrefetch          // claim query that was sent early and whose rows are unused; nil if none
+	readAhead     readahead.ReadAheadJobs // rows of waiting jobs that were read before they were needed
+	prewrite      prewrite                // rows that were written before the writer lock was held
 }
 
 // commitNextGroup takes a group of waiting operations, commits them in one transaction and sends the replies.
@@ -173,7 +171,9 @@ func (e *Engine) commitGroup(group []*queuedOperation) (remaining []*queuedOpera
 			return group[n:], nil
 		}
 		e.lastPrewriteFailed = errors.Is(err, errPrewriteMismatch)
-		switch k := database.ErrorKindOf(err); {
+		k := database.ErrorKindOf(err)
+		isFromEarlierStatement := k == database.RequestFailed && e.backend.MayStemFromEarlierStatement(err)
+		switch {
 		case e.lastPrewriteFailed: // the next try writes no rows early, so it cannot fail again for this reason
 		case k == database.DiskFull && fullTries == 0 && e.diskSpace.ReleaseDiskReserve(false):
 			fullTries++
@@ -193,14 +193,14 @@ func (e *Engine) commitGroup(group []*queuedOperation) (remaining []*queuedOpera
 			e.refuseGroup(group, e.backend.RefusedRequestError(k, err))
 			return nil, nil
 		// It is unknown which operation caused the error. Commit the operations one by one to find it.
-		case k == database.RequestFailed && e.backend.MayStemFromEarlierStatement(err) && len(group) > 1:
+		case isFromEarlierStatement && len(group) > 1:
 			for i := range group {
 				if _, err := e.commitGroup(group[i : i+1 : i+1]); err != nil {
 					return group[i:], err
 				}
 			}
 			return nil, nil
-		case k == database.RequestFailed && e.backend.MayStemFromEarlierStatement(err):
+		case isFromEarlierStatement:
 			e.log.Error("the database refused a change, so nothing of the request that made it was stored; this is a bug in "+
 				"queuectl, please report it", "error", err)
 			group[0].resultChan <- queue.Errorf(queue.CodeInternal, "the database refused this request, and nothing of it was "+
@@ -267,7 +267,7 @@ func (e *Engine) tryGroup(group []*queuedOperation) (executedOps int, claimGrant
 	if err = e.backend.BeginTx(t); err != nil {
 		// If the database rejects a row that was written before the writer lock was held, another node may have
 		// taken over that job. The next try writes no such row.
-		if t.prewrite != nil && database.ErrorKindOf(err) == database.RequestFailed {
+		if t.prewrite.wasMade() && database.ErrorKindOf(err) == database.RequestFailed {
 			err = errPrewriteMismatch
 		}
 		return 0, nil, nil, err
@@ -337,7 +337,7 @@ func (t *Tx) runOps(group []*queuedOperation) (executedOps int, failedOp *queued
 }
 
 // usesDatabaseServer reports whether the database is on a server, so that each query takes a round trip.
-func (t *Tx) usesDatabaseServer() bool { return t.readAhead != nil }
+func (t *Tx) usesDatabaseServer() bool { return t.engine.sharedDatabase != nil }
 
 // transferredBytes returns how many bytes the transaction has read and written.
 func (t *Tx) transferredBytes() int {
@@ -404,12 +404,17 @@ func (t *Tx) rollback() {
 	if t.hasBegun {
 		t.Conn.Rollback()
 	}
-	leases := t.leases
-	for i := len(t.undoFuncs) - 1; i >= 0; i-- {
-		t.undoFuncs[i]()
+	t.undoCacheChanges(0, &t.memoryAtStart)
+	t.engine.minuteStats = statistics.MinuteCache{}
+}
+
+// undoCacheChanges undoes the changes of the engine's cache since it was equal to memoryBefore. At that time, the
+// transaction had undoCount undo functions, and userCountsBefore and queueCountsBefore were empty.
+func (t *Tx) undoCacheChanges(undoCount int, memoryBefore *memory) {
+	for _, undo := range slices.Backward(t.undoFuncs[undoCount:]) {
+		undo()
 	}
-	*t.memory = t.memoryAtStart
-	t.leases = leases
+	*t.memory = *memoryBefore
 	for uid, u := range t.userCountsBefore {
 		t.putUserCounts(uid, u)
 	}
@@ -417,7 +422,6 @@ func (t *Tx) rollback() {
 		q.SetStoredCounts(old)
 	}
 	t.recountLeasedJobs()
-	t.engine.minuteStats = statistics.MinuteCache{}
 }
 
 // writeMetaRow writes the totals and the next numbers, if the transaction has changed them, to the row of the
@@ -426,9 +430,8 @@ func (t *Tx) writeMetaRow() error {
 	t.updateMetaUserList()
 	t.updateMetaQueueList()
 	b := &t.memoryAtStart
-	if !(t.hasBegun && t.Conn.HasUncountedChanges()) && !t.reservationsChanged && t.jobCountByState == b.jobCountByState &&
-		t.nextJobSeq == b.nextJobSeq && t.enqueuedTotal == b.enqueuedTotal && t.nextEventNumber == b.nextEventNumber &&
-		t.outputBytes == b.outputBytes && t.metaUsersText == b.metaUsersText && t.metaQueuesText == b.metaQueuesText {
+	if !(t.hasBegun && t.Conn.HasUncountedChanges()) && !t.reservationsChanged && t.jobTotals == b.jobTotals &&
+		t.metaUsersText == b.metaUsersText && t.metaQueuesText == b.metaQueuesText {
 		return nil
 	}
 	inMeta, changed := "", false
@@ -439,13 +442,13 @@ func (t *Tx) writeMetaRow() error {
 		}
 	}
 	t.commitCount++
-	c := &t.jobCountByState
+	c := &t.JobCountByState
 	t.Exec(`UPDATE meta SET reserved = CASE WHEN ? <> 0 THEN ? ELSE reserved END, commits = ?, next_seq = ?,
 		enqueued = ?, next_event = ?, users = ?, queues = ?, blocked = ?, held = ?,
 		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?, output_bytes = ?`,
-		changed, inMeta, t.commitCount, t.nextJobSeq, t.enqueuedTotal, t.nextEventNumber, t.metaUsersText,
+		changed, inMeta, t.commitCount, t.NextJobSeq, t.EnqueuedTotal, t.NextEventNumber, t.metaUsersText,
 		t.metaQueuesText, c[queue.Blocked], c[queue.Held], c[queue.Pending], c[queue.Failed], c[queue.Processing],
-		c[queue.Completed], c[queue.Dead], c[queue.Cancelled], t.outputBytes)
+		c[queue.Completed], c[queue.Dead], c[queue.Cancelled], t.OutputBytes)
 	if t.delta == nil {
 		return t.statementErr
 	}

@@ -25,7 +25,7 @@ import (
 // lane.
 //
 // Other nodes change nothing while this node holds the writer lock. The transaction itself may change jobs:
-// RecordJobWrite records such a change, and RemoveAllRows removes all rows. A nil *ReadAheadJobs holds nothing.
+// RecordJobWrite records such a change, and RemoveAllRows removes all rows. The zero value holds nothing.
 type ReadAheadJobs struct {
 	laneRowsByID    map[int64]*laneRows
 	departedJobSeqs map[int64]bool // jobs that have left their lanes after they were read, by seq
@@ -97,14 +97,14 @@ func PositionAfter(p rules.Position) rules.Position {
 
 // HasJobLeftLane reports whether a job has left its lane after it was read.
 func (j *ReadAheadJobs) HasJobLeftLane(jobSeq int64) bool {
-	return j != nil && j.departedJobSeqs[jobSeq]
+	return j.departedJobSeqs[jobSeq]
 }
 
 // RecordJobWrite records that the transaction writes a job's row. It ignores writes of leased jobs, because such writes
 // do not affect the rows that were read ahead.
 func (j *ReadAheadJobs) RecordJobWrite(job *rules.Job, isLeased bool) {
 	switch {
-	case j == nil || isLeased || len(j.laneRowsByID) == 0:
+	case isLeased || len(j.laneRowsByID) == 0:
 	case job.Slot == rules.SlotReady:
 		j.RemoveAllRows()
 	default:
@@ -117,15 +117,13 @@ func (j *ReadAheadJobs) RecordJobWrite(job *rules.Job, isLeased bool) {
 
 // RemoveAllRows removes all rows.
 func (j *ReadAheadJobs) RemoveAllRows() {
-	if j != nil {
-		*j = ReadAheadJobs{}
-	}
+	*j = ReadAheadJobs{}
 }
 
 // FirstJobFrom returns the first job of a lane at or after a position, or nil if no such job is left in the lane.
 // isCached is false if this part of the lane was not read ahead.
 func (j *ReadAheadJobs) FirstJobFrom(laneID int64, from rules.Position) (firstJob *LaneHead, isCached bool) {
-	if j == nil || !j.laneRowsByID[laneID].coversPosition(from) {
+	if !j.laneRowsByID[laneID].coversPosition(from) {
 		return nil, false
 	}
 	l := j.laneRowsByID[laneID]

@@ -127,8 +127,7 @@ func (w *Writer) readSumsByQueue(g store.Granularity, from,
 		var f store.AttemptStatistics
 		records.ReadStatistics(r, &f)
 		records.AddStatistics(rows, r.Text(0), &f)
-	}, `SELECT `+records.StatisticsColumns+` FROM figures WHERE grain = ? AND at >= ? AND at < ?`, g, from,
-		until)
+	}, `SELECT `+records.StatisticsColumns+` FROM figures WHERE grain = ? AND at >= ? AND at < ?`, g, from, until)
 	return rows, err
 }
 
@@ -283,8 +282,7 @@ func (w *Writer) rollUpNextPeriod(g store.Granularity, latestEnd queue.UnixMilli
 	upTo[g] = end
 	// When a day is summed up, all of its hours are already summed up or have no statistics.
 	upTo[store.PerHour] = max(upTo[store.PerHour], end)
-	return true, w.Exec(`UPDATE meta SET hours_upto = ?, days_upto = ?`, upTo[store.PerHour],
-		upTo[store.PerDay])
+	return true, w.Exec(`UPDATE meta SET hours_upto = ?, days_upto = ?`, upTo[store.PerHour], upTo[store.PerDay])
 }
 
 // addMinutesToAllTime adds the minutes that begin in the range [from, before) to the all-time statistics.
