@@ -19,7 +19,6 @@ type claimWaiter struct {
 	// retrySignal receives a value if the claim must run again, because it took too many steps for one transaction.
 	retrySignal  chan struct{}
 	contextEnded bool // AwaitJobs' context has ended, so it only waits for the result; guarded by the engine's mu
-	hasResult    bool // result has received a value; guarded by the engine's mu
 }
 
 // claimResult is the result of a waiting claim.
@@ -31,25 +30,19 @@ type claimResult struct {
 
 // ReportAndClaim records what happened to leases and claims more jobs, in one commit.
 func (e *Engine) ReportAndClaim(ctx context.Context, report store.LeaseReport) (store.ReportAndClaimResult, error) {
-	o := &queuedOperation{forecast: forecast{report.Settlements, report.MaxBytesPerUser, report.WantedJobCount}}
-	return e.reportAndClaim(ctx, o, func(*Tx) *store.LeaseReport { return &report })
-}
-
-// reportAndClaim does the work of ReportAndClaim. It calls report inside the transaction to get the report. o contains
-// what is known of the report before the transaction begins.
-func (e *Engine) reportAndClaim(ctx context.Context, o *queuedOperation,
-	buildReport func(t *Tx) *store.LeaseReport) (store.ReportAndClaimResult, error) {
-	o.priorityClass = UrgentClass
-	return doOpWithResult(ctx, e, o, func(t *Tx) (store.ReportAndClaimResult, error) {
-		return t.rules.ReportAndClaim(buildReport(t))
-	})
+	o := &queuedOperation{priorityClass: UrgentClass,
+		forecast: forecast{report.Settlements, report.MaxBytesPerUser, report.WantedJobCount}}
+	return doOpWithResult(ctx, e, o,
+		func(t *Tx) (store.ReportAndClaimResult, error) { return t.rules.ReportAndClaim(&report) })
 }
 
 // BuildReportAndClaim is ReportAndClaim with a report that is computed inside the transaction, by calling the given
 // function. The report claims at most maxJobs jobs.
 func (e *Engine) BuildReportAndClaim(ctx context.Context, maxJobs int, buildReport func(t *Tx) *store.LeaseReport) (
 	store.ReportAndClaimResult, error) {
-	return e.reportAndClaim(ctx, &queuedOperation{forecast: forecast{expectedClaimJobs: maxJobs}}, buildReport)
+	o := &queuedOperation{priorityClass: UrgentClass, forecast: forecast{expectedClaimJobs: maxJobs}}
+	return doOpWithResult(ctx, e, o,
+		func(t *Tx) (store.ReportAndClaimResult, error) { return t.rules.ReportAndClaim(buildReport(t)) })
 }
 
 // AwaitJobs claims up to maxJobs jobs. If no job can start, it waits for the first one that can.
@@ -90,18 +83,14 @@ func (e *Engine) AwaitJobs(ctx context.Context, maxJobs int) ([]queue.Job, error
 		}
 	}
 	e.mu.Lock()
-	if e.waitingClaim == w {
+	waits := e.waitingClaim == w
+	if w.contextEnded = true; waits {
 		e.waitingClaim = nil
-		e.mu.Unlock()
-		select {
-		case g := <-w.resultChan: // a transaction has sent the result just before mu was locked
-			return g.jobs, g.err
-		default:
-			return nil, endErr
-		}
 	}
-	w.contextEnded = true
 	e.mu.Unlock()
+	if waits {
+		return nil, endErr
+	}
 	g := <-w.resultChan // a transaction is claiming jobs for this waiter, so wait for the result
 	if g.err == nil && len(g.jobs) == 0 {
 		g.err = endErr
@@ -112,18 +101,25 @@ func (e *Engine) AwaitJobs(ctx context.Context, maxJobs int) ([]queue.Job, error
 // endClaimWaiter ends the waiting claim, if there is one, with an error. Only the goroutine with the right to
 // write calls it.
 func (e *Engine) endClaimWaiter(err error) {
-	e.mu.Lock()
-	w := e.waitingClaim
-	e.waitingClaim = nil
-	e.mu.Unlock()
-	if w != nil {
+	if w := e.takeClaimWaiter(); w != nil {
 		w.resultChan <- claimResult{err: err}
 	}
 }
 
+// takeClaimWaiter returns the claim that waits, or nil, and makes it wait no longer.
+func (e *Engine) takeClaimWaiter() *claimWaiter {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	w := e.waitingClaim
+	e.waitingClaim = nil
+	return w
+}
+
 // resumeClaimWaiter makes a claim that got no jobs wait again. If the context of its AwaitJobs call has ended, the
-// claim ends with an empty result instead. The caller holds mu.
+// claim ends with an empty result instead.
 func (e *Engine) resumeClaimWaiter(w *claimWaiter) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if w.contextEnded {
 		w.resultChan <- claimResult{waiter: w}
 		return
@@ -137,37 +133,20 @@ func (t *Tx) serveClaimWaiter() (*claimResult, error) {
 	if !t.rules.JobsMayBeClaimable {
 		return nil, nil
 	}
-	t.engine.mu.Lock()
-	w := t.engine.waitingClaim
-	if w != nil {
-		t.engine.waitingClaim = nil // from now on, AwaitJobs waits for the result even if its context ends
-		t.OnRollback(func() {
-			t.engine.mu.Lock()
-			defer t.engine.mu.Unlock()
-			if t.engine.waitingClaim == nil && !w.hasResult {
-				t.engine.resumeClaimWaiter(w)
-			}
-		})
-	}
-	t.engine.mu.Unlock()
+	w := t.engine.takeClaimWaiter() // from now on, AwaitJobs waits for the result even if its context ends
 	if w == nil {
 		return nil, nil
 	}
 	jobs, more, err := t.rules.Claim(w.maxJobs)
-	if err != nil {
-		return nil, err
+	if err != nil || len(jobs) > 0 {
+		t.OnRollback(func() { t.engine.resumeClaimWaiter(w) })
+		return &claimResult{waiter: w, jobs: jobs}, err
 	}
-	if len(jobs) == 0 {
-		if more {
-			t.interruptedClaimWaiter = w
-		}
-		t.engine.mu.Lock()
-		t.engine.resumeClaimWaiter(w)
-		w.hasResult = w.contextEnded // resumeClaimWaiter has sent the empty result to an abandoned waiter
-		t.engine.mu.Unlock()
-		return nil, nil
+	t.engine.resumeClaimWaiter(w)
+	if more {
+		t.OnCommitted(func() { queue.TrySend(w.retrySignal, struct{}{}) })
 	}
-	return &claimResult{waiter: w, jobs: jobs}, nil
+	return nil, nil
 }
 
 // PreviousSession returns the leases and runners that the previous service of this node has left.

@@ -11,7 +11,7 @@ import (
 
 // publishCommittedState makes the results of the transaction visible to readers, and notifies watchers of changed jobs.
 // It is called after the commit.
-func (t *Tx) publishCommittedState(claimGrant *claimResult) {
+func (t *Tx) publishCommittedState() {
 	s := t.engine
 	if next := earlierTime(t.earliestTimerAt, t.nextTimerAt); next != t.nextTimerAt {
 		t.nextTimerAt = next
@@ -52,14 +52,6 @@ func (t *Tx) publishCommittedState(claimGrant *claimResult) {
 			}
 		}
 	})
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if claimGrant != nil && s.waitingClaim == claimGrant.waiter {
-		s.waitingClaim = nil
-	}
-	if t.interruptedClaimWaiter != nil {
-		queue.TrySend(t.interruptedClaimWaiter.retrySignal, struct{}{})
-	}
 }
 
 // publishCounts makes the counts in the engine's cache visible to readers.

@@ -46,8 +46,7 @@ type Tx struct {
 	afterCommitFuncs []func()         // functions to call after the commit
 	earliestTimerAt  queue.UnixMillis // earliest time passed to WakeServiceAt; 0 if none
 	// first error of a statement; the transaction is rolled back if there is one
-	statementErr           error
-	interruptedClaimWaiter *claimWaiter // waiter that must claim again, because its claim was cut short
+	statementErr error
 
 	changedJobSeqs []int64 // jobs that changed
 	// attemptMeasurements lists the starts and ends of attempts, for the statistics.
@@ -300,7 +299,7 @@ func (e *Engine) tryGroup(group []*queuedOperation) (executedOps int, claimGrant
 		failpoint.Hit("commit")
 		e.backend.AfterCommit(e.memory.commitCount != t.memoryAtStart.commitCount)
 	}
-	t.publishCommittedState(claimGrant)
+	t.publishCommittedState()
 	return executedOps, claimGrant, nil, nil
 }
 
