@@ -66,13 +66,10 @@ func (a *App) jobsCommand(name, short, outcomeText string, method bulkMethod, ac
 // for a job that the command has changed.
 func (a *App) selectionCommand(use, short string, s *SelectionFlags, outcomeText string,
 	method bulkMethod) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: use, Short: short, ValidArgsFunction: a.CompleteJobIDs(s.AcceptedStates...),
-		RunE: func(cmd *cobra.Command, ids []string) error {
-			return a.ActOnSelection(cmd, s, ids, outcomeText, method)
-		},
-	}
-	a.NoteRequestedObjects(cmd, "job")
+	cmd := NewCommand(use, short, nil, func(ctx context.Context, ids []string) error {
+		return a.ActOnSelection(ctx, s, ids, outcomeText, method)
+	})
+	a.AcceptJobIDs(cmd, s.AcceptedStates...)
 	stateShort := "s"
 	if cmd.Name() == "kill" {
 		stateShort = "" // in "queuectl kill", -s is short for --signal, as in kill(1)
@@ -143,29 +140,26 @@ func (a *App) clearCommand(
 	short, jobsText string, method ClientMethod[control.ClearParams, control.RemovalCount],
 ) *cobra.Command {
 	var p control.ClearParams
-	cmd := &cobra.Command{
-		Use: "clear --yes", Short: short, Args: ExactArgs(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			asks := !p.Confirmed && !p.DryRun
-			if asks && !a.CanAskUser() {
-				return fault.Usagef("%s: permanently removes all %s and their history; confirm with --yes",
-					cmd.CommandPath(), jobsText)
-			}
-			return a.WithClient(func(c *control.Client) error {
-				if asks {
-					got, err := method(c, cmd.Context(), control.ClearParams{Batch: p.Batch, DryRun: true})
-					if err != nil {
-						return err
-					}
-					if !a.Confirm("permanently remove %s and their history?", present.JobCountText(*got.SelectedCount)) {
-						return nil
-					}
-					p.Confirmed = true
+	cmd := NewCommand("clear --yes", short, NoArgs, func(ctx context.Context, _ []string) error {
+		asks := !p.Confirmed && !p.DryRun
+		if asks && !a.CanAskUser() {
+			return fault.Usagef("%s: permanently removes all %s and their history; confirm with --yes",
+				a.Cmd.CommandPath(), jobsText)
+		}
+		return a.WithClient(func(c *control.Client) error {
+			if asks {
+				got, err := method(c, ctx, control.ClearParams{Batch: p.Batch, DryRun: true})
+				if err != nil {
+					return err
 				}
-				return CallClientAndPrint(cmd.Context(), a, c, method, p, a.PrintRemovedCount)
-			})
-		},
-	}
+				if !a.Confirm("permanently remove %s and their history?", present.JobCountText(*got.SelectedCount)) {
+					return nil
+				}
+				p.Confirmed = true
+			}
+			return CallClientAndPrint(ctx, a, c, method, p, a.PrintRemovedCount)
+		})
+	})
 	cmd.Flags().BoolVar(&p.Confirmed, "yes", false, "do not ask for confirmation")
 	cmd.Flags().BoolVar(&p.DryRun, "dry-run", false, "only count the jobs; change nothing")
 	cmd.Flags().Var(input.OnceOnlyValue(&p.Batch), "batch", "remove only your jobs in the batch `NAME`")
@@ -276,13 +270,10 @@ func (a *App) printBulkResult(result, combinedResult *control.BulkResult, outcom
 
 func dlqVerb(a *App) *cobra.Command {
 	var l listFlags
-	list := &cobra.Command{
-		Use: "list", Short: "List dead jobs, newest first", Args: ExactArgs(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			l.States = []string{queue.Dead.String()}
-			return a.printJobs(cmd, &l, deadJobRow, "ID", "ATTEMPTS", "WHEN"+termtext.HeadingZonePlaceholder, "ERROR", "COMMAND")
-		},
-	}
+	list := NewCommand("list", "List dead jobs, newest first", NoArgs, func(ctx context.Context, _ []string) error {
+		l.States = []string{queue.Dead.String()}
+		return a.printJobs(ctx, &l, deadJobRow, "ID", "ATTEMPTS", "WHEN"+termtext.HeadingZonePlaceholder, "ERROR", "COMMAND")
+	})
 	l.addTo(list)
 	clear := a.clearCommand("Remove all dead jobs and their history", "dead jobs", (*control.Client).RemoveDeadJobs)
 	return GroupCommand("dlq", "List, retry or remove dead jobs (jobs that failed for good)", list, a.dlqRetryVerb(),
@@ -290,36 +281,34 @@ func dlqVerb(a *App) *cobra.Command {
 }
 
 func (a *App) dlqRetryVerb() *cobra.Command {
-	var p control.DeadJobRetryParams
+	var p control.Selection
+	var timeout *control.Duration
 	var yes bool
-	cmd := &cobra.Command{
-		Use: "retry ID… | --all | --batch NAME", Short: "Put dead jobs back in the queue",
-		RunE: func(cmd *cobra.Command, ids []string) error {
+	retry := func(c *control.Client, ctx context.Context, p control.Selection) (control.BulkResult, error) {
+		return c.RetryDeadJobs(ctx, control.DeadJobRetryParams{IDs: p.IDs, AllDeadJobs: p.AllJobs, Batch: p.Batch,
+			NewTimeout: timeout, DryRun: p.DryRun, Cursor: p.Cursor})
+	}
+	cmd := NewCommand("retry ID… | --all | --batch NAME", "Put dead jobs back in the queue",
+		nil, func(ctx context.Context, ids []string) error {
 			switch {
-			case p.AllDeadJobs && p.Batch != "":
+			case p.AllJobs && p.Batch != "":
 				return fault.Usagef("--all: cannot be combined with --batch; use one of them")
-			case len(ids) > 0 && p.AllDeadJobs:
+			case len(ids) > 0 && p.AllJobs:
 				return fault.Usagef("--all: cannot be combined with job ids; use one of them")
 			case len(ids) > 0 && p.Batch != "":
 				return fault.Usagef("--batch: cannot be combined with job ids; use one of them")
-			case len(ids) == 0 && !p.AllDeadJobs && p.Batch == "":
-				return fault.Usagef("%s: no jobs given; give job ids, --batch NAME or --all", cmd.CommandPath())
+			case len(ids) == 0 && !p.AllJobs && p.Batch == "":
+				return fault.Usagef("%s: no jobs given; give job ids, --batch NAME or --all", a.Cmd.CommandPath())
 			}
-			step := func(c *control.Client, ids []string, cursor string, dryRun bool) (control.BulkResult, error) {
-				p := p
-				p.IDs, p.Cursor, p.DryRun = ids, cursor, p.DryRun || dryRun
-				return c.RetryDeadJobs(cmd.Context(), p)
-			}
-			return a.confirmAndRunBulk(cmd, "is pending again", "", ids, p.DryRun, p.AllDeadJobs && !yes, step)
-		},
-	}
-	cmd.ValidArgsFunction = a.CompleteJobIDs(queue.Dead.String())
-	a.NoteRequestedObjects(cmd, "job")
+			p.IDs = ids
+			return a.confirmAndRunBulk(ctx, p, p.AllJobs && !yes, "is pending again", "", retry)
+		})
+	a.AcceptJobIDs(cmd, queue.Dead.String())
 	f := cmd.Flags()
-	f.BoolVar(&p.AllDeadJobs, "all", false, "retry all dead jobs")
+	f.BoolVar(&p.AllJobs, "all", false, "retry all dead jobs")
 	f.Var(input.OnceOnlyValue(&p.Batch), "batch", "retry your dead jobs in the batch `NAME`")
 	input.DurationVar(f, "timeout", "set the timeout of the retried jobs to `DURATION`",
-		func(d time.Duration) { p.NewTimeout = (*control.Duration)(&d) })
+		func(d time.Duration) { timeout = (*control.Duration)(&d) })
 	f.BoolVar(&p.DryRun, "dry-run", false, "only count the jobs; change nothing")
 	f.BoolVar(&yes, "yes", false, "do not ask for confirmation")
 	return cmd

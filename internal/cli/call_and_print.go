@@ -122,12 +122,9 @@ func CallAndPrint[P, R any](ctx context.Context, a *App, method ClientMethod[P, 
 func RequestVerb[P, R any](
 	a *App, use, short string, method ClientMethod[P, R], p *P, printReply func(R) error,
 ) *cobra.Command {
-	return &cobra.Command{
-		Use: use, Short: short, Args: ExactArgs(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return CallAndPrint(cmd.Context(), a, method, *p, printReply)
-		},
-	}
+	return NewCommand(use, short, NoArgs, func(ctx context.Context, _ []string) error {
+		return CallAndPrint(ctx, a, method, *p, printReply)
+	})
 }
 
 // NamedRequestVerb is like RequestVerb, but the command takes one argument, which it stores in *name. argDescription
@@ -154,24 +151,21 @@ func NamedRequestVerb[P, R any](a *App, use, short, argDescription string, name 
 func ListVerb[T any](a *App, short, emptyText string, headings []string, worksOffline bool,
 	readPage func(ctx context.Context, c *control.Client, cursor string) (list []T, nextCursor string, err error),
 	makeRow func(*T) []string) *cobra.Command {
-	return &cobra.Command{
-		Use: "list", Short: short, Args: ExactArgs(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			a.MissingQueueIsEmpty = true
-			return a.WithReadOnlyClient(cmd.Context(), !worksOffline, func(c *control.Client) error {
-				var list []T
-				for cursor, more := "", true; more; more = cursor != "" {
-					var objects []T
-					var err error
-					if objects, cursor, err = readPage(cmd.Context(), c, cursor); err != nil {
-						return err
-					}
-					list = append(list, objects...)
+	return NewCommand("list", short, NoArgs, func(ctx context.Context, _ []string) error {
+		a.MissingQueueIsEmpty = true
+		return a.WithReadOnlyClient(ctx, !worksOffline, func(c *control.Client) error {
+			var list []T
+			for cursor, more := "", true; more; more = cursor != "" {
+				var objects []T
+				var err error
+				if objects, cursor, err = readPage(ctx, c, cursor); err != nil {
+					return err
 				}
-				return term.PrintTable(&a.Output, list, emptyText, headings, makeRow)
-			})
-		},
-	}
+				list = append(list, objects...)
+			}
+			return term.PrintTable(&a.Output, list, emptyText, headings, makeRow)
+		})
+	})
 }
 
 // ReadAndPrint is like CallAndPrint, for a command that only reads. Such a command can also read the files of a private

@@ -51,10 +51,10 @@ func (a *App) CompleteNames(listNames nameLister) cobra.CompletionFunc {
 	}
 }
 
-// CompleteJobIDs completes the ids of jobs in these states, or in any state if states is empty. It offers
-// the newest jobs first, with their commands.
-func (a *App) CompleteJobIDs(states ...string) cobra.CompletionFunc {
-	return a.CompleteNames(jobIDLister(states...))
+// AcceptJobIDs is AcceptNames for ids of jobs. Completion offers the jobs in these states, or in any state if states is
+// empty: the newest jobs first, with their commands.
+func (a *App) AcceptJobIDs(cmd *cobra.Command, states ...string) {
+	a.AcceptNames(cmd, "job", a.CompleteNames(jobIDLister(states...)))
 }
 
 // completeOrderedNoFiles makes the shell offer the completions in the given order, and no file names.

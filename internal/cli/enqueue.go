@@ -25,13 +25,10 @@ func enqueueVerb(a *App) *cobra.Command {
 	var source input.Source
 	var idempotencyKey, batch, afterBatch string
 	var noCwd bool
-	cmd := &cobra.Command{
-		Use:   "enqueue ['COMMAND' | '{JSON}' | -- PROGRAM ARGS…]",
-		Short: "Add one or more jobs to the queue",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx := cmd.Context()
-			dash := cmd.ArgsLenAtDash()
-			if err := source.ParseArgs("enqueue", cmd.Flags(), args, dash); err != nil {
+	cmd := NewCommand("enqueue ['COMMAND' | '{JSON}' | -- PROGRAM ARGS…]", "Add one or more jobs to the queue",
+		nil, func(ctx context.Context, args []string) error {
+			dash := a.Cmd.ArgsLenAtDash()
+			if err := source.ParseArgs("enqueue", a.Cmd.Flags(), args, dash); err != nil {
 				return err
 			}
 			source.WarnPlaceholderInCode(&a.Output)
@@ -58,8 +55,7 @@ func enqueueVerb(a *App) *cobra.Command {
 				return a.enqueueJSONArray(ctx, list, noCwd, idempotencyKey)
 			}
 			return a.enqueueOneJob(ctx, &spec, noCwd, idempotencyKey)
-		},
-	}
+		})
 	input.AddSpecFlags(cmd, &spec)
 	source.AddFlags(cmd.Flags())
 	cmd.Flags().Var(input.OnceOnlyValue(&batch), "batch", "add the job to the batch `NAME` (label batch=NAME)")

@@ -56,13 +56,11 @@ func (l *listFlags) addTo(cmd *cobra.Command) {
 
 func listVerb(a *App) *cobra.Command {
 	var l listFlags
-	cmd := &cobra.Command{
-		Use: "list", Short: "List running, waiting, failed and finished jobs", Args: ExactArgs(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
+	cmd := NewCommand("list", "List running, waiting, failed and finished jobs",
+		NoArgs, func(ctx context.Context, _ []string) error {
 			l.inStartOrder = true
-			return a.printJobs(cmd, &l, present.JobRow, "ID", "STATE", "QUEUE", "NODE", "WHEN", "RAN", "EXIT", "COMMAND")
-		},
-	}
+			return a.printJobs(ctx, &l, present.JobRow, "ID", "STATE", "QUEUE", "NODE", "WHEN", "RAN", "EXIT", "COMMAND")
+		})
 	l.addTo(cmd)
 	cmd.Flags().StringSliceVarP((*[]string)(&l.States), "state", "s", nil,
 		"only jobs in `STATE`; waiting means blocked, held, pending or failed (to be retried); done means completed")
@@ -83,10 +81,10 @@ func psVerb(a *App) *cobra.Command {
 
 // printJobs prints jobs: all of them as JSON or ids, or the first 50 as a table. headings and makeRow define the
 // columns of the table, unless the user chooses the columns.
-func (a *App) printJobs(cmd *cobra.Command, l *listFlags, makeRow func(*control.Job) []string,
+func (a *App) printJobs(ctx context.Context, l *listFlags, makeRow func(*control.Job) []string,
 	headings ...string) error {
 	a.MissingQueueIsEmpty = true
-	if cmd.Flags().Changed("limit") && l.PageSize < 1 {
+	if a.Cmd.Flags().Changed("limit") && l.PageSize < 1 {
 		return fault.Usagef("--limit: %d is too small; use 1 or more (without --limit, a table shows 50 jobs, and other "+
 			"formats all)", l.PageSize)
 	}
@@ -114,7 +112,7 @@ func (a *App) printJobs(cmd *cobra.Command, l *listFlags, makeRow func(*control.
 			return err
 		}
 	}
-	return a.WithReadOnlyClient(cmd.Context(), l.watch, func(c *control.Client) error {
+	return a.WithReadOnlyClient(ctx, l.watch, func(c *control.Client) error {
 		once := func() error {
 			shown := limit
 			if l.watch && table && l.PageSize == 0 {
@@ -124,17 +122,17 @@ func (a *App) printJobs(cmd *cobra.Command, l *listFlags, makeRow func(*control.
 			var hasMore bool       // the service has jobs that the table does not show
 			var err error
 			if l.inStartOrder && table && order == nil {
-				jobs, hasMore, err = jobsInStartOrder(cmd.Context(), c, l.ListParams, shown)
+				jobs, hasMore, err = jobsInStartOrder(ctx, c, l.ListParams, shown)
 			} else {
-				jobs, hasMore, err = a.readOrPrintJobs(cmd.Context(), c, l.ListParams, shown, order)
+				jobs, hasMore, err = a.readOrPrintJobs(ctx, c, l.ListParams, shown, order)
 			}
 			if err != nil || !table {
 				return err
 			}
-			return a.printTruncatedTable(cmd.Context(), c, jobs, makeRow, headings, l.ListParams, hasMore)
+			return a.printTruncatedTable(ctx, c, jobs, makeRow, headings, l.ListParams, hasMore)
 		}
 		if l.watch {
-			return a.RunUntilStdoutReaderGone(cmd.Context(), func(ctx context.Context) error {
+			return a.RunUntilStdoutReaderGone(ctx, func(ctx context.Context) error {
 				return a.redrawOnChanges(ctx, once)
 			})
 		}

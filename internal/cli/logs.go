@@ -22,23 +22,22 @@ func logsVerb(a *App) *cobra.Command {
 	var p control.LogsParams
 	var showTimestamps bool
 	var s SelectionFlags
-	cmd := &cobra.Command{
-		Use: "logs ID… | --state STATE …", Short: "Print the output of jobs", ValidArgsFunction: a.CompleteJobIDs(),
-		RunE: func(cmd *cobra.Command, ids []string) error {
-			if cmd.Flags().Changed("attempt") && p.Attempt < 1 {
+	cmd := NewCommand("logs ID… | --state STATE …", "Print the output of jobs",
+		nil, func(ctx context.Context, ids []string) error {
+			if a.Cmd.Flags().Changed("attempt") && p.Attempt < 1 {
 				return fault.Usagef("--attempt: %d is too small; give 1 for the first attempt, or leave out "+
 					"--attempt for the last one", p.Attempt)
 			}
 			if p.Follow && len(ids) == 0 && s.selectsWholeQueue() && p.Attempt == 0 {
 				filter := control.ListParams{Queue: s.Queue, WithLabels: s.WithLabels}
-				return a.RunUntilStdoutReaderGone(cmd.Context(), func(ctx context.Context) error {
+				return a.RunUntilStdoutReaderGone(ctx, func(ctx context.Context) error {
 					return a.printQueueLogs(ctx, p, filter, showTimestamps)
 				})
 			}
 			if len(ids) == 0 {
 				a.MissingQueueIsEmpty = true // if no queue exists yet, the flags select no jobs
-				if err := a.WithReadOnlyClient(cmd.Context(), p.Follow, func(c *control.Client) error {
-					selected, err := s.ResolveJobs(cmd, c, nil)
+				if err := a.WithReadOnlyClient(ctx, p.Follow, func(c *control.Client) error {
+					selected, err := s.ResolveJobs(a.Cmd, c, nil)
 					for i := range selected {
 						ids = append(ids, selected[i].ID)
 					}
@@ -49,15 +48,14 @@ func logsVerb(a *App) *cobra.Command {
 				if len(ids) == 0 {
 					a.PrintNoJobsSelected()
 				}
-			} else if _, err := s.SelectionParams(cmd, ids); err != nil {
+			} else if _, err := s.SelectionParams(a.Cmd, ids); err != nil {
 				return err
 			}
-			return a.RunUntilStdoutReaderGone(cmd.Context(), func(ctx context.Context) error {
+			return a.RunUntilStdoutReaderGone(ctx, func(ctx context.Context) error {
 				return a.printLogs(ctx, p, UniqueIDs(ids), showTimestamps)
 			})
-		},
-	}
-	a.NoteRequestedObjects(cmd, "job")
+		})
+	a.AcceptJobIDs(cmd)
 	s.AddFlags(cmd, "s")
 	f := cmd.Flags()
 	f.BoolVarP(&p.Follow, "follow", "f", false, "follow the output until the jobs have ended; with --queue, follow new "+

@@ -15,9 +15,10 @@ type requestedObjects struct {
 	names []string
 }
 
-// NoteRequestedObjects makes cmd remember that its arguments are names of objects of one kind, such as "job". If no
-// queue exists yet, the error of cmd then says that these objects do not exist.
-func (a *App) NoteRequestedObjects(cmd *cobra.Command, kind string) {
+// AcceptNames prepares cmd for arguments that are names of objects of one kind, such as "job". The function complete
+// completes the names. If no queue exists yet, the error of cmd says that these objects do not exist.
+func (a *App) AcceptNames(cmd *cobra.Command, kind string, complete cobra.CompletionFunc) {
+	cmd.ValidArgsFunction = complete
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, names []string) error {
 		a.requested = requestedObjects{kind, names}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -19,24 +20,18 @@ import (
 const progressTimeout = 5 * time.Second
 
 func progressVerb(a *App) *cobra.Command {
-	return &cobra.Command{
-		Use: "progress N [MESSAGE]", Short: "Report progress in percent from inside a job",
-		Example: "  queuectl progress 40 'epoch 4 of 10'",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 1 || len(args) == 2 {
-				return nil
+	return NewCommand("progress N [MESSAGE]", "Report progress in percent from inside a job", nil,
+		func(_ context.Context, args []string) error {
+			if len(args) != 1 && len(args) != 2 {
+				return fault.Usagef("progress takes a number from 0 to 100 and an optional quoted text; example: queuectl " +
+					"progress 40 'epoch 4 of 10'")
 			}
-			return fault.Usagef("progress takes a number from 0 to 100 and an optional quoted text; example: queuectl " +
-				"progress 40 'epoch 4 of 10'")
-		},
-		RunE: func(_ *cobra.Command, args []string) error {
 			line, err := formatProgress(args)
 			if err != nil {
 				return err
 			}
 			return sendProgress(os.Getenv("QUEUECTL_PROGRESS"), line)
-		},
-	}
+		})
 }
 
 // formatProgress formats the arguments of "queuectl progress" as a line for the runner.

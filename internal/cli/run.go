@@ -34,22 +34,20 @@ func runVerb(a *App) *cobra.Command {
 	var spec queue.Spec
 	var noCwd, detach, cancelOnExit bool
 	var privateFlags PrivateFlags
-	cmd := &cobra.Command{
-		Use:   "run ['COMMAND' | -- PROGRAM ARGS…]",
-		Short: "Add a job to the queue, follow it, exit with its exit code",
-		RunE: func(cmd *cobra.Command, args []string) error {
+	cmd := NewCommand("run ['COMMAND' | -- PROGRAM ARGS…]", "Add a job to the queue, follow it, exit with its exit code",
+		nil, func(ctx context.Context, args []string) error {
 			if privateFlags.isPrivate {
 				if a.Program.ServePrivate == nil {
 					return a.execQueuectld()
 				}
-				count, err := privateFlags.check(cmd.Flags(), args, cmd.ArgsLenAtDash())
+				count, err := privateFlags.check(a.Cmd.Flags(), args, a.Cmd.ArgsLenAtDash())
 				if err != nil {
 					return err
 				}
-				return a.Program.RunPrivate(cmd.Context(), a, privateFlags, &spec, noCwd, count)
+				return a.Program.RunPrivate(ctx, a, privateFlags, &spec, noCwd, count)
 			}
 			for _, name := range []string{"workers", "file", "lines", "arg-file", "null", "joblog", "retry-dead", "add-new"} {
-				if cmd.Flags().Changed(name) {
+				if a.Cmd.Flags().Changed(name) {
 					return fault.Usagef("--%s: works only with --private; add --private", name)
 				}
 			}
@@ -58,7 +56,7 @@ func runVerb(a *App) *cobra.Command {
 				return fault.Usagef("run takes one job; to run several in a separate queue: queuectl run --private -- %s ::: …; "+
 					"to add them to this queue: queuectl enqueue -- %[1]s ::: …", program)
 			}
-			batch, err := input.ParseSpecArgs(a.Stdin, "run", &spec, args, cmd.ArgsLenAtDash())
+			batch, err := input.ParseSpecArgs(a.Stdin, "run", &spec, args, a.Cmd.ArgsLenAtDash())
 			if err != nil {
 				return err
 			}
@@ -69,11 +67,10 @@ func runVerb(a *App) *cobra.Command {
 				spec.MaxRetries = new(int64)
 			}
 			if detach {
-				return a.enqueueOneJob(cmd.Context(), &spec, noCwd, "")
+				return a.enqueueOneJob(ctx, &spec, noCwd, "")
 			}
-			return a.enqueueAndFollow(cmd.Context(), &spec, noCwd, cancelOnExit)
-		},
-	}
+			return a.enqueueAndFollow(ctx, &spec, noCwd, cancelOnExit)
+		})
 	input.AddSpecFlags(cmd, &spec)
 	refusePast := cmd.PreRunE
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
@@ -196,22 +193,19 @@ func (a *App) followOrDetach(ctx context.Context, c *control.Client, f *followed
 }
 
 func attachVerb(a *App) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "attach ID", Short: "Follow a job or join its terminal; exit with its exit code",
-		Args: ExactArgs(1, "the id of a job"), ValidArgsFunction: a.CompleteJobIDs("processing", "waiting"),
-		RunE: func(cmd *cobra.Command, args []string) error {
+	cmd := NewCommand("attach ID", "Follow a job or join its terminal; exit with its exit code",
+		ExactArgs(1, "the id of a job"), func(ctx context.Context, args []string) error {
 			return a.WithClient(func(c *control.Client) error {
-				job, err := c.ShowJob(cmd.Context(), control.ShowParams{ID: control.JobID(args[0])})
+				job, err := c.ShowJob(ctx, control.ShowParams{ID: control.JobID(args[0])})
 				if err != nil {
 					return err
 				}
 				tty, _ := job.Spec["tty"].(bool)
-				return a.followOrDetach(cmd.Context(), c, &followedJob{id: job.ID, hasTTY: tty, mayHaveStarted: true},
+				return a.followOrDetach(ctx, c, &followedJob{id: job.ID, hasTTY: tty, mayHaveStarted: true},
 					watchInterrupts())
 			})
-		},
-	}
-	a.NoteRequestedObjects(cmd, "job")
+		})
+	a.AcceptJobIDs(cmd, "processing", "waiting")
 	return cmd
 }
 

@@ -207,9 +207,9 @@ func UniqueIDs(ids []string) (uniqueIDs []string) {
 // ActOnSelection executes a bulk command for the jobs that ids or the flags select. On a terminal it asks for
 // confirmation if the command ends or removes jobs, or if --all selects all jobs. outcomeText is the text in messages
 // for a job that the command has changed.
-func (a *App) ActOnSelection(cmd *cobra.Command, s *SelectionFlags, ids []string, outcomeText string,
+func (a *App) ActOnSelection(ctx context.Context, s *SelectionFlags, ids []string, outcomeText string,
 	method bulkMethod) error {
-	p, err := s.SelectionParams(cmd, ids)
+	p, err := s.SelectionParams(a.Cmd, ids)
 	if err != nil {
 		return err
 	}
@@ -220,50 +220,46 @@ func (a *App) ActOnSelection(cmd *cobra.Command, s *SelectionFlags, ids []string
 	if p.AllJobs && wholeQueueText == "" && !p.DryRun && !s.confirmedByFlag && !a.CanAskUser() {
 		return fault.Usagef("--all: selects every job; confirm with --yes, or count the jobs with --dry-run")
 	}
-	step := func(c *control.Client, ids []string, cursor string, dryRun bool) (control.BulkResult, error) {
-		p := p
-		p.IDs, p.Cursor, p.DryRun = ids, cursor, p.DryRun || dryRun
-		return method(c, cmd.Context(), p)
-	}
 	asks := p.UsesFilters() && !s.confirmedByFlag && wholeQueueText == "" &&
-		(p.AllJobs || slices.Contains(destructiveVerbs, cmd.Name()))
-	return a.confirmAndRunBulk(cmd, outcomeText, wholeQueueText, ids, p.DryRun, asks, step)
+		(p.AllJobs || slices.Contains(destructiveVerbs, a.Cmd.Name()))
+	return a.confirmAndRunBulk(ctx, p, asks, outcomeText, wholeQueueText, method)
 }
 
-// confirmAndRunBulk executes a bulk command. It sends each request by calling sendRequest. If asksConfirmation is true,
-// it first counts the jobs with dry runs, and asks the user for confirmation on a terminal. For outcomeText and
-// wholeQueueText, see RunBulkRequests.
-func (a *App) confirmAndRunBulk(cmd *cobra.Command, outcomeText, wholeQueueText string, ids []string,
-	dryRun, asksConfirmation bool,
-	sendRequest func(c *control.Client, ids []string, cursor string, dryRun bool) (control.BulkResult, error)) error {
+// confirmAndRunBulk executes a bulk command for the jobs in p. If asksConfirmation is true, p must contain no ids.
+// confirmAndRunBulk then first counts the jobs with dry runs, and asks the user for confirmation on a terminal. For
+// outcomeText and wholeQueueText, see RunBulkRequests.
+func (a *App) confirmAndRunBulk(ctx context.Context, p control.Selection, asksConfirmation bool,
+	outcomeText, wholeQueueText string, method bulkMethod) error {
 	c, err := a.Client()
 	// If no queue exists yet, the flags select no jobs, so print an empty result instead of an error.
-	if err == error(connect.ErrNoQueue) && len(ids) == 0 && wholeQueueText == "" {
+	if err == error(connect.ErrNoQueue) && len(p.IDs) == 0 && wholeQueueText == "" {
 		return a.RunBulkRequests("", "", nil, func([]string, string) (v control.BulkResult, _ error) {
-			if dryRun {
+			if p.DryRun {
 				v.SelectedCount = new(int)
 			}
 			return v, nil
 		})
 	}
 	return callAndCloseClient(c, err, func(c *control.Client) error {
-		if asksConfirmation && !dryRun && a.CanAskUser() {
-			n := 0
-			for cursor, more := "", true; more; {
-				v, err := sendRequest(c, nil, cursor, true)
+		if asksConfirmation && !p.DryRun && a.CanAskUser() {
+			n, count := 0, p
+			count.DryRun = true
+			for more := true; more; {
+				v, err := method(c, ctx, count)
 				if err != nil {
 					return err
 				}
 				n += queue.ValueOr(v.SelectedCount, 0)
-				cursor, more = queue.ValueOr(v.NextCursor, ""), v.NextCursor != nil
+				count.Cursor, more = queue.ValueOr(v.NextCursor, ""), v.NextCursor != nil
 			}
-			if n > 0 && !a.Confirm("%s %s?", cmd.Name(), present.JobCountText(n)) {
+			if n > 0 && !a.Confirm("%s %s?", a.Cmd.Name(), present.JobCountText(n)) {
 				return nil
 			}
 		}
-		return a.RunBulkRequests(outcomeText, wholeQueueText, ids,
+		return a.RunBulkRequests(outcomeText, wholeQueueText, p.IDs,
 			func(ids []string, cursor string) (control.BulkResult, error) {
-				return sendRequest(c, ids, cursor, false)
+				p.IDs, p.Cursor = ids, cursor
+				return method(c, ctx, p)
 			})
 	})
 }

@@ -21,22 +21,19 @@ import (
 func showVerb(a *App) *cobra.Command {
 	var beforeAttempt int
 	var s SelectionFlags
-	cmd := &cobra.Command{
-		Use: "show ID… | --state STATE …", Short: "Show jobs with their attempts and last lines of output",
-		ValidArgsFunction: a.CompleteJobIDs(),
-		RunE: func(cmd *cobra.Command, ids []string) error {
+	cmd := NewCommand("show ID… | --state STATE …", "Show jobs with their attempts and last lines of output",
+		nil, func(ctx context.Context, ids []string) error {
 			a.MissingQueueIsEmpty = len(ids) == 0 // if no queue exists yet, the flags select no jobs
-			return a.WithReadOnlyClient(cmd.Context(), false, func(c *control.Client) error {
+			return a.WithReadOnlyClient(ctx, false, func(c *control.Client) error {
 				ids = UniqueIDs(ids)
-				named, err := s.ResolveJobs(cmd, c, ids)
+				named, err := s.ResolveJobs(a.Cmd, c, ids)
 				if err != nil {
 					return err
 				}
-				return a.showJobs(cmd.Context(), c, named, beforeAttempt, len(ids) == 1)
+				return a.showJobs(ctx, c, named, beforeAttempt, len(ids) == 1)
 			})
-		},
-	}
-	a.NoteRequestedObjects(cmd, "job")
+		})
+	a.AcceptJobIDs(cmd)
 	s.AddFlags(cmd, "s")
 	cmd.Flags().BoolVar(&a.PrintJobEnvironments, "full", false, "with --json: include the environment")
 	cmd.Flags().IntVar(&beforeAttempt, "history-before", 0, "show the attempts before attempt `N`")
@@ -172,15 +169,12 @@ func (a *App) ttyToPlainText(j *control.JobDetail, text string) string {
 }
 
 func whyVerb(a *App) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "why ID", Short: "Explain why a job is not running", Args: ExactArgs(1, "the id of a job"),
-		ValidArgsFunction: a.CompleteJobIDs("waiting"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return ReadAndPrint(cmd.Context(), a, (*control.Client).ExplainWaiting,
+	cmd := NewCommand("why ID", "Explain why a job is not running",
+		ExactArgs(1, "the id of a job"), func(ctx context.Context, args []string) error {
+			return ReadAndPrint(ctx, a, (*control.Client).ExplainWaiting,
 				control.ExplainWaitingParams{ID: control.JobID(args[0])}, a.printWaitingExplanation)
-		},
-	}
-	a.NoteRequestedObjects(cmd, "job")
+		})
+	a.AcceptJobIDs(cmd, "waiting")
 	return cmd
 }
 

@@ -20,24 +20,21 @@ import (
 
 func statusVerb(a *App) *cobra.Command {
 	var check, verbose, watch bool
-	cmd := &cobra.Command{
-		Use: "status", Short: "Show the queue's health, and running, next and failed jobs",
-		Args: ExactArgs(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
+	cmd := NewCommand("status", "Show the queue's health, and running, next and failed jobs",
+		NoArgs, func(ctx context.Context, _ []string) error {
 			if check && watch {
 				return fault.Usagef("--check: cannot be combined with --watch; use one of them")
 			}
 			if watch {
-				return a.RunUntilStdoutReaderGone(cmd.Context(), func(ctx context.Context) error {
+				return a.RunUntilStdoutReaderGone(ctx, func(ctx context.Context) error {
 					return a.redrawOnChanges(ctx, func() error {
 						return a.printStatus(ctx, statusOptions{verbose: verbose, redrawsOnChange: true})
 					})
 				})
 			}
-			return a.printStatus(cmd.Context(), statusOptions{healthOnly: check, verbose: verbose,
+			return a.printStatus(ctx, statusOptions{healthOnly: check, verbose: verbose,
 				showServiceLine: !verbose})
-		},
-	}
+		})
 	cmd.Flags().BoolVar(&check, "check", false, "print only the health; exit code: 0 ok, 1 degraded, 2 failing")
 	cmd.Flags().BoolVar(&verbose, "verbose", false, "also show the service, its database, socket and version")
 	cmd.Flags().BoolVar(&watch, "watch", false, "keep running and print again after each change")

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -122,28 +123,23 @@ func mergeVerbs(programVerbs []Verb) []Verb {
 }
 
 func initVerb(a *App) *cobra.Command {
-	return &cobra.Command{
-		Use: "init", Short: "Do nothing: the first job creates the queue", Args: ExactArgs(0, "no arguments"),
-		RunE: func(*cobra.Command, []string) error {
+	return NewCommand("init", "Do nothing: the first job creates the queue", NoArgs,
+		func(_ context.Context, _ []string) error {
 			if a.WantsJSON() {
 				return a.PrintJSON(map[string]bool{"done": true})
 			}
 			return a.Println("nothing to do: the first job creates the queue; try: queuectl enqueue 'echo hello'")
-		},
-	}
+		})
 }
 
 // Version is the version of both programs. The release build sets it.
 var Version = "0.1.0-dev"
 
 func versionVerb(a *App) *cobra.Command {
-	return &cobra.Command{
-		Use: "version", Short: "Print the version", Args: ExactArgs(0, "no arguments"),
-		RunE: func(*cobra.Command, []string) error {
-			if a.JSON || a.JSONL {
-				return a.PrintJSON(map[string]any{"version": Version, "protocol": control.ProtocolVersion})
-			}
-			return a.Println("queuectl " + Version)
-		},
-	}
+	return NewCommand("version", "Print the version", NoArgs, func(_ context.Context, _ []string) error {
+		if a.JSON || a.JSONL {
+			return a.PrintJSON(map[string]any{"version": Version, "protocol": control.ProtocolVersion})
+		}
+		return a.Println("queuectl " + Version)
+	})
 }

@@ -20,22 +20,20 @@ import (
 func waitVerb(a *App) *cobra.Command {
 	var f waitFlags
 	var s SelectionFlags
-	cmd := &cobra.Command{
-		Use: "wait ID… | --batch NAME …", Short: "Wait for jobs to end, then exit with their exit code",
-		RunE: func(cmd *cobra.Command, ids []string) error {
+	cmd := NewCommand("wait ID… | --batch NAME …", "Wait for jobs to end, then exit with their exit code",
+		nil, func(ctx context.Context, ids []string) error {
 			if len(ids) == 0 && !s.UsesFilters() {
-				return AtLeastOneArg("job ids, or a selection such as --batch NAME, --label NAME=VALUE or --state STATE")(cmd, ids)
+				return AtLeastOneArg("job ids, or a selection such as --batch NAME, --label NAME=VALUE or --state STATE")(a.Cmd,
+					ids)
 			}
 			if len(ids) > 0 && len(ids) <= control.MaxWaitOrFollowJobIDs && !f.showProgress && f.jobLogPath == "" &&
 				!s.UsesFilters() {
-				return a.waitAndPrintEndedJobs(cmd.Context(), control.WaitParams{IDs: ids, ReturnAfterFirst: f.untilAnyJobEnds,
+				return a.waitAndPrintEndedJobs(ctx, control.WaitParams{IDs: ids, ReturnAfterFirst: f.untilAnyJobEnds,
 					MaxWait: control.Duration(f.timeout)})
 			}
-			return a.waitForSelectedJobs(cmd, &s, ids, f)
-		},
-	}
-	cmd.ValidArgsFunction = a.CompleteJobIDs("waiting", "processing")
-	a.NoteRequestedObjects(cmd, "job")
+			return a.waitForSelectedJobs(ctx, &s, ids, f)
+		})
+	a.AcceptJobIDs(cmd, "waiting", "processing")
 	s.AddFlags(cmd, "s")
 	cmd.Flags().BoolVar(&f.untilAnyJobEnds, "any", false, "return when the first of the jobs has ended")
 	cmd.Flags().BoolVar(&f.showProgress, "progress", false, "show a progress bar, each failed job and a summary")
@@ -48,9 +46,8 @@ func waitVerb(a *App) *cobra.Command {
 
 // waitForSelectedJobs waits until jobs have ended: the jobs with the given ids, or the jobs that the flags select when
 // the command starts.
-func (a *App) waitForSelectedJobs(cmd *cobra.Command, s *SelectionFlags, ids []string, f waitFlags) error {
-	ctx := cmd.Context()
-	if _, err := s.SelectionParams(cmd, ids); err != nil {
+func (a *App) waitForSelectedJobs(ctx context.Context, s *SelectionFlags, ids []string, f waitFlags) error {
+	if _, err := s.SelectionParams(a.Cmd, ids); err != nil {
 		return err
 	}
 	a.MissingQueueIsEmpty = len(ids) == 0 // if no queue exists yet, the flags select no jobs
@@ -65,7 +62,7 @@ func (a *App) waitForSelectedJobs(cmd *cobra.Command, s *SelectionFlags, ids []s
 			// Otherwise a job that failed days ago would make every wait fail.
 			s.States = control.TextList{"waiting", queue.Processing.String()}
 		}
-		jobs, err := s.ResolveJobs(cmd, c, ids)
+		jobs, err := s.ResolveJobs(a.Cmd, c, ids)
 		if err != nil {
 			return err
 		}

@@ -21,24 +21,22 @@ import (
 func workerVerb(a *App) *cobra.Command {
 	var startCount int
 	var foreground bool
-	start := &cobra.Command{
-		Use: "start", Short: "Add workers", Args: ExactArgs(0, "no arguments (use -c N)"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
+	start := NewCommand("start", "Add workers",
+		ExactArgs(0, "no arguments (use -c N)"), func(ctx context.Context, _ []string) error {
 			if startCount < 1 {
 				return fault.Usagef("--count: %d is too small; use 1 or more", startCount)
 			}
-			return a.WithStartedService(cmd.Context(), func(c *control.Client) error {
+			return a.WithStartedService(ctx, func(c *control.Client) error {
 				if foreground {
-					return a.addWorkersUntilInterrupt(cmd.Context(), c, startCount)
+					return a.addWorkersUntilInterrupt(ctx, c, startCount)
 				}
 				var p control.WorkerStartParams
-				if cmd.Flags().Changed("count") {
+				if a.Cmd.Flags().Changed("count") {
 					p.WorkersToAdd = &startCount
 				}
-				return CallClientAndPrint(cmd.Context(), a, c, (*control.Client).WorkerStart, p, a.printWorkerCount)
+				return CallClientAndPrint(ctx, a, c, (*control.Client).WorkerStart, p, a.printWorkerCount)
 			})
-		},
-	}
+		})
 	start.Flags().IntVarP(&startCount, "count", "c", 1, "add `N` workers")
 	start.Flags().BoolVar(&foreground, "foreground", false, "wait, and remove these workers when you press Ctrl-C")
 	return GroupCommand("worker", "Add, remove and list workers, which run the jobs", start, workerStopVerb(a),
@@ -48,20 +46,18 @@ func workerVerb(a *App) *cobra.Command {
 func workerStopVerb(a *App) *cobra.Command {
 	var p control.WorkerStopParams
 	var yes bool
-	cmd := &cobra.Command{
-		Use: "stop -c N | --all", Short: "Remove workers; their running jobs may finish",
-		Args: ExactArgs(0, "no arguments (use -c N or --all)"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
+	cmd := NewCommand("stop -c N | --all", "Remove workers; their running jobs may finish",
+		ExactArgs(0, "no arguments (use -c N or --all)"), func(ctx context.Context, _ []string) error {
 			if p.WorkersToRemove != nil && *p.WorkersToRemove < 1 {
 				return fault.Usagef("--count: %d is too small; use 1 or more", *p.WorkersToRemove)
 			}
 			if p.WorkersToRemove == nil && !p.AllWorkers {
-				return fault.Usagef("%s: no number of workers given; use -c N, or --all to remove all workers", cmd.CommandPath())
+				return fault.Usagef("%s: no number of workers given; use -c N, or --all to remove all workers", a.Cmd.CommandPath())
 			}
 			return a.WithClient(func(c *control.Client) error {
 				if immediate := p.StopJobsImmediately || p.JobFinishTimeout != nil && *p.JobFinishTimeout == 0; immediate && !yes &&
 					a.CanAskUser() {
-					st, err := c.Status(cmd.Context(), control.NoParams{})
+					st, err := c.Status(ctx, control.NoParams{})
 					if err != nil {
 						return err
 					}
@@ -73,10 +69,9 @@ func workerStopVerb(a *App) *cobra.Command {
 						return nil
 					}
 				}
-				return CallClientAndPrint(cmd.Context(), a, c, (*control.Client).WorkerStop, p, a.printWorkerCount)
+				return CallClientAndPrint(ctx, a, c, (*control.Client).WorkerStop, p, a.printWorkerCount)
 			})
-		},
-	}
+		})
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation")
 	input.OptionalVar(cmd.Flags(), &p.WorkersToRemove, input.ParseInt, "count", "c", "remove `N` workers")
 	cmd.Flags().BoolVar(&p.AllWorkers, "all", false, "remove all workers")
@@ -87,18 +82,16 @@ func workerStopVerb(a *App) *cobra.Command {
 }
 
 func workerScaleVerb(a *App) *cobra.Command {
-	return &cobra.Command{
-		Use: "scale N", Short: "Set the number of workers", Args: ExactArgs(1, "a number of workers"),
-		RunE: func(cmd *cobra.Command, args []string) error {
+	return NewCommand("scale N", "Set the number of workers",
+		ExactArgs(1, "a number of workers"), func(ctx context.Context, args []string) error {
 			n, err := strconv.Atoi(args[0])
 			if err != nil || n < 0 {
 				return fault.Usagef("%q is not a number of workers; use a number from 0 to %d", queue.ClipForMessage(args[0]),
 					control.MaxWorkers)
 			}
-			return CallAndPrint(cmd.Context(), a, (*control.Client).WorkerScale, control.WorkerScaleParams{TargetWorkers: n},
+			return CallAndPrint(ctx, a, (*control.Client).WorkerScale, control.WorkerScaleParams{TargetWorkers: n},
 				a.printWorkerCount)
-		},
-	}
+		})
 }
 
 func (a *App) printWorkerCount(count control.WorkerCount) error {

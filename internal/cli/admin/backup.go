@@ -29,13 +29,10 @@ import (
 func BackupVerb(app *cli.App) *cobra.Command {
 	a := adminCommands{app}
 	var force bool
-	cmd := &cobra.Command{
-		Use: "backup FILE", Short: "Back up the whole queue to one file while it is in use",
-		Args: cli.ExactArgs(1, "the name of the file to write"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.saveBackup(cmd.Context(), args[0], force)
-		},
-	}
+	cmd := cli.NewCommand("backup FILE", "Back up the whole queue to one file while it is in use",
+		cli.ExactArgs(1, "the name of the file to write"), func(ctx context.Context, args []string) error {
+			return a.saveBackup(ctx, args[0], force)
+		})
 	cmd.Flags().BoolVar(&force, "force", false, "overwrite the file even if it is not an earlier backup")
 	return cmd
 }

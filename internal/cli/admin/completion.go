@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	_ "embed"
 	"strings"
 
@@ -41,22 +42,20 @@ func printBashCompletion(r *cobra.Command, a adminCommands) error {
 // CompletionVerb returns the command "queuectl completion".
 func CompletionVerb(app *cli.App) *cobra.Command {
 	a := adminCommands{app}
-	return &cobra.Command{
-		Use: "completion bash|zsh|fish|powershell", Short: "Print a shell completion script",
-		Args:      cli.ExactArgs(1, "one shell (bash, zsh, fish or powershell)"),
-		ValidArgs: []string{"bash", "zsh", "fish", "powershell"},
-		RunE: func(cmd *cobra.Command, args []string) error {
+	cmd := cli.NewCommand("completion bash|zsh|fish|powershell", "Print a shell completion script",
+		cli.ExactArgs(1, "one shell (bash, zsh, fish or powershell)"), func(_ context.Context, args []string) error {
 			if a.WantsJSON() {
 				return fault.Usagef("a completion script cannot be printed as JSON; leave out --json")
 			}
 			write := completionScriptPrinters[args[0]]
 			if write == nil {
 				return fault.Usagef("there is no completion script for the shell %q%s", args[0],
-					hints.SimilarWordHint(args[0], cmd.ValidArgs, "use bash, zsh, fish or powershell"))
+					hints.SimilarWordHint(args[0], a.Cmd.ValidArgs, "use bash, zsh, fish or powershell"))
 			}
-			return write(cmd.Root(), a)
-		},
-	}
+			return write(a.Cmd.Root(), a)
+		})
+	cmd.ValidArgs = []string{"bash", "zsh", "fish", "powershell"}
+	return cmd
 }
 
 // completeSettingKeys completes the first argument, the name of a setting, and offers its description. If the

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"errors"
 	"os"
 
@@ -19,17 +20,15 @@ import (
 // slow down each start of queuectl.
 func ConfigVerb(app *cli.App) *cobra.Command {
 	a := adminCommands{app}
-	get := &cobra.Command{
-		Use: "get [KEY]", ValidArgsFunction: completeSettingKeys, Short: "Print the value of one setting, or all settings",
-		Args: cli.AtMostOneArg("the name of a setting"),
-		RunE: func(cmd *cobra.Command, args []string) error {
+	get := cli.NewCommand("get [KEY]", "Print the value of one setting, or all settings",
+		cli.AtMostOneArg("the name of a setting"), func(ctx context.Context, args []string) error {
 			if len(args) == 0 {
-				return a.printSettings(cmd)
+				return a.printSettings(ctx)
 			}
 			if err := checkSettingName(args[0]); err != nil {
 				return err
 			}
-			return cli.CallAndPrint(cmd.Context(), a.App, (*control.Client).ConfigGet,
+			return cli.CallAndPrint(ctx, a.App, (*control.Client).ConfigGet,
 				control.SettingNameParams{SettingName: args[0]},
 				func(v control.ConfigValue) error {
 					a.printSettingNote(v)
@@ -37,32 +36,25 @@ func ConfigVerb(app *cli.App) *cobra.Command {
 					// unit that belongs to the name. JSON output always has the unit of the setting.
 					return a.Println(config.ValueForNameOrAlias(args[0], v.Value))
 				})
-		},
-	}
-	set := &cobra.Command{
-		Use: "set KEY VALUE", ValidArgsFunction: completeSettingKeys, Short: "Change a setting permanently",
-		Args: cli.ExactArgs(2, "the name of a setting and a value"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return cli.CallAndPrint(cmd.Context(), a.App, (*control.Client).ConfigSet,
+		})
+	set := cli.NewCommand("set KEY VALUE", "Change a setting permanently",
+		cli.ExactArgs(2, "the name of a setting and a value"), func(ctx context.Context, args []string) error {
+			return cli.CallAndPrint(ctx, a.App, (*control.Client).ConfigSet,
 				control.ConfigSetParams{SettingName: args[0], Value: control.SettingValue(normalizeSettingValue(args[0], args[1]))},
 				a.printChangedSetting)
-		},
-	}
+		})
 	var p control.SettingNameParams
 	unset := cli.NamedRequestVerb(app, "unset KEY", "Undo a change made with config set", "the name of a setting",
 		&p.SettingName,
 		(*control.Client).ConfigUnset, &p, a.printChangedSetting)
+	get.ValidArgsFunction, set.ValidArgsFunction = completeSettingKeys, completeSettingKeys
 	unset.ValidArgsFunction = completeSettingKeys
 	set.PreRunE = func(_ *cobra.Command, args []string) error { return checkSettingName(args[0]) }
 	unset.PreRunE = set.PreRunE
-	list := &cobra.Command{
-		Use: "list", Short: "List all settings and where their values come from", Args: cli.ExactArgs(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.printSettings(cmd) },
-	}
-	validate := &cobra.Command{
-		Use: "validate [FILE]", Short: "Check a settings file", Args: cli.AtMostOneArg("a settings file"),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.validateSettings(cmd, args) },
-	}
+	list := cli.NewCommand("list", "List all settings and where their values come from",
+		cli.NoArgs, func(ctx context.Context, _ []string) error { return a.printSettings(ctx) })
+	validate := cli.NewCommand("validate [FILE]", "Check a settings file", cli.AtMostOneArg("a settings file"),
+		a.validateSettings)
 	return cli.GroupCommand("config", "Show and change the settings of the service", get, set, unset, list, validate)
 }
 
@@ -103,9 +95,9 @@ func (a adminCommands) printChangedSetting(v control.ConfigValue) error {
 	return a.PrintInfo(`setting "%s" is %s (origin: %s)`, v.SettingName, v.Value, origin)
 }
 
-func (a adminCommands) printSettings(cmd *cobra.Command) error {
+func (a adminCommands) printSettings(ctx context.Context) error {
 	return a.WithClient(func(c *control.Client) error {
-		got, err := c.ConfigList(cmd.Context(), control.NoParams{})
+		got, err := c.ConfigList(ctx, control.NoParams{})
 		if err != nil {
 			return err
 		}
@@ -123,7 +115,7 @@ func (a adminCommands) printSettings(cmd *cobra.Command) error {
 
 // validateSettings checks a settings file without a service. If a service runs, validateSettings also names the
 // settings of the file that have no effect because another origin, such as a stored setting, overrides them.
-func (a adminCommands) validateSettings(cmd *cobra.Command, args []string) error {
+func (a adminCommands) validateSettings(ctx context.Context, args []string) error {
 	path, err := a.settingsFilePath(args)
 	if err != nil {
 		return err
@@ -149,7 +141,7 @@ func (a adminCommands) validateSettings(cmd *cobra.Command, args []string) error
 	}
 	if c, err := a.Client(); err == nil {
 		defer c.Close()
-		got, err := c.ConfigList(cmd.Context(), control.NoParams{})
+		got, err := c.ConfigList(ctx, control.NoParams{})
 		if err != nil {
 			return err
 		}

@@ -51,9 +51,8 @@ func EditVerb(app *cli.App) *cobra.Command {
 	a := adminCommands{app}
 	var s cli.SelectionFlags
 	var spec queue.Spec
-	cmd := &cobra.Command{
-		Use: "edit ID… [FLAGS | '{JSON}']", Short: "Change waiting jobs with flags, JSON or $EDITOR",
-		RunE: func(cmd *cobra.Command, ids []string) error {
+	cmd := cli.NewCommand("edit ID… [FLAGS | '{JSON}']", "Change waiting jobs with flags, JSON or $EDITOR",
+		nil, func(ctx context.Context, ids []string) error {
 			var changes json.RawMessage
 			if n := len(ids); n > 0 && strings.HasPrefix(ids[n-1], "{") {
 				changes, ids = json.RawMessage(ids[n-1]), ids[:n-1]
@@ -80,28 +79,27 @@ func EditVerb(app *cli.App) *cobra.Command {
 				}
 			case changes == nil && len(ids) != 1:
 				return fault.Usagef("%s: no changes given; give them as flags or as JSON, or give one job id to edit "+
-					"that job in $EDITOR", cmd.CommandPath())
+					"that job in $EDITOR", a.Cmd.CommandPath())
 			case changes == nil && !(term.IsTerminal(a.Stdin) && term.IsTerminal(a.Stdout)):
 				return fault.Usagef("%s: no changes given; give them as flags or as JSON (editing in $EDITOR needs a terminal)",
-					cmd.CommandPath())
+					a.Cmd.CommandPath())
 			case changes == nil:
-				p, err := s.SelectionParams(cmd, ids)
+				p, err := s.SelectionParams(a.Cmd, ids)
 				if err != nil {
 					return err
 				}
-				return a.editJobInEditor(cmd.Context(), p, ids[0])
+				return a.editJobInEditor(ctx, p, ids[0])
 			}
 			var changedSpec queue.Spec
 			// Ignore an error, because the service reports invalid fields.
 			_ = changedSpec.UnmarshalJSON(changes)
 			enqueue.WarnIfJobExpired(&a.Output, &changedSpec, a.Quiet || !term.IsTerminal(a.Stderr))
 			input.CheckedFiles{}.WarnUnusableFiles(&a.Output, a.Cmd, &changedSpec)
-			return a.ActOnSelection(cmd, &s, ids, "is changed"+present.DueAndExpirySuffix(&changedSpec, time.Now()),
+			return a.ActOnSelection(ctx, &s, ids, "is changed"+present.DueAndExpirySuffix(&changedSpec, time.Now()),
 				func(c *control.Client, ctx context.Context, p control.Selection) (control.BulkResult, error) {
 					return c.EditJobs(ctx, control.EditParams{Selection: p, FieldsToSet: changes})
 				})
-		},
-	}
+		})
 	// Here, --user selects the jobs of a user. So no flag can change the user of a job; only changes in JSON can.
 	input.AddSpecFlags(cmd, &spec, "id", "env_pass", "user")
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -113,8 +111,7 @@ func EditVerb(app *cli.App) *cobra.Command {
 	s.AcceptedStates = []string{"waiting"}
 	s.AddFlags(cmd, "s")
 	s.AddActionFlags(cmd)
-	cmd.ValidArgsFunction = a.CompleteJobIDs("waiting")
-	a.NoteRequestedObjects(cmd, "job")
+	a.AcceptJobIDs(cmd, "waiting")
 	return cmd
 }
 

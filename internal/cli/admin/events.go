@@ -20,9 +20,8 @@ func EventsVerb(app *cli.App) *cobra.Command {
 	var p control.EventsParams
 	var since string
 	var s cli.SelectionFlags
-	cmd := &cobra.Command{
-		Use: "events [ID…]", Short: "Print past events, or follow new ones with -f",
-		RunE: func(cmd *cobra.Command, ids []string) error {
+	cmd := cli.NewCommand("events [ID…]", "Print past events, or follow new ones with -f",
+		nil, func(ctx context.Context, ids []string) error {
 			// If no queue exists yet, there are no past events and no batches. In this case the command
 			// prints nothing and succeeds, unless it waits for future events of the whole queue, or names jobs.
 			p.JobIDs, a.MissingQueueIsEmpty = ids, len(ids) == 0 && (!p.Follow || s.Batch != "")
@@ -34,15 +33,13 @@ func EventsVerb(app *cli.App) *cobra.Command {
 				}
 			}
 			if s.Batch != "" {
-				if found, err := a.restrictEventsToBatch(cmd, &s, &p); !found {
+				if found, err := a.restrictEventsToBatch(ctx, &s, &p); !found {
 					return err
 				}
 			}
-			return a.RunUntilStdoutReaderGone(cmd.Context(), func(ctx context.Context) error { return a.printEvents(ctx, p) })
-		},
-	}
-	cmd.ValidArgsFunction = a.CompleteJobIDs()
-	a.NoteRequestedObjects(cmd, "job")
+			return a.RunUntilStdoutReaderGone(ctx, func(ctx context.Context) error { return a.printEvents(ctx, p) })
+		})
+	a.AcceptJobIDs(cmd)
 	cmd.Flags().BoolVar(&p.WithAuditFields, "audit", false,
 		"print the audit log: which user ran which command on which job or setting (for admins)")
 	cmd.Flags().BoolVarP(&p.Follow, "follow", "f", false,
@@ -58,14 +55,14 @@ func EventsVerb(app *cli.App) *cobra.Command {
 
 // restrictEventsToBatch restricts the events in p to the jobs of the batch that the flags name. found reports whether
 // the batch contains any jobs.
-func (a adminCommands) restrictEventsToBatch(cmd *cobra.Command, s *cli.SelectionFlags,
+func (a adminCommands) restrictEventsToBatch(ctx context.Context, s *cli.SelectionFlags,
 	p *control.EventsParams) (batchHasJobs bool, err error) {
-	c, err := a.ReadOnlyOrEventClient(cmd.Context(), p.Follow)
+	c, err := a.ReadOnlyOrEventClient(ctx, p.Follow)
 	if err != nil {
 		return false, err
 	}
 	defer c.Close()
-	jobs, err := s.ResolveJobs(cmd, c, p.JobIDs)
+	jobs, err := s.ResolveJobs(a.Cmd, c, p.JobIDs)
 	switch n := len(jobs); {
 	case err != nil:
 		return false, err

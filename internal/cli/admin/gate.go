@@ -27,19 +27,18 @@ func GateVerb(a *cli.App) *cobra.Command {
 
 func gateSetVerb(a *cli.App) *cobra.Command {
 	var p control.GateSetParams
-	cmd := &cobra.Command{
-		Use:   "set @KEY --lock N | --rate N/PERIOD | --unset lock|rate",
-		Short: "Set a lock or rate limit that all users share", Args: cli.ExactArgs(1, "a key that begins with @"),
-		RunE: func(cmd *cobra.Command, args []string) error {
+	cmd := cli.NewCommand("set @KEY --lock N | --rate N/PERIOD | --unset lock|rate",
+		"Set a lock or rate limit that all users share", cli.ExactArgs(1, "a key that begins with @"),
+		func(ctx context.Context, args []string) error {
 			p.Key = args[0]
 			if err := control.CheckParamText("sharedKey", "key", p.Key); err != nil {
 				return err
 			}
-			if hasNoOwnFlagsSet(cmd) {
+			if hasNoOwnFlagsSet(a.Cmd) {
 				return fault.Usagef("%s: no limit given; use --lock N, --rate N/PERIOD or --unset lock|rate; example: queuectl "+
-					"gate set %s --lock 3", cmd.CommandPath(), queue.QuoteShellWord(queue.ClipForMessage(p.Key)))
+					"gate set %s --lock 3", a.Cmd.CommandPath(), queue.QuoteShellWord(queue.ClipForMessage(p.Key)))
 			}
-			return cli.CallAndPrint(cmd.Context(), a, (*control.Client).SetGateRule, p, func(g control.GateView) error {
+			return cli.CallAndPrint(ctx, a, (*control.Client).SetGateRule, p, func(g control.GateView) error {
 				if a.Quiet {
 					return a.Println(g.Key)
 				}
@@ -54,8 +53,7 @@ func gateSetVerb(a *cli.App) *cobra.Command {
 				}
 				return a.PrintTable(present.GateHeadings[:4], [][]string{present.GateRow(&g)[:4]})
 			})
-		},
-	}
+		})
 	f := cmd.Flags()
 	input.OptionalVar(f, &p.LockLimit, input.ParseInt, "lock", "", "run at most `N` jobs with KEY at the same time")
 	input.OptionalVar(f, &p.RateLimit, parseNonEmptyText, "rate", "",

@@ -39,17 +39,15 @@ func queueSetVerb(a adminCommands) *cobra.Command {
 	var p control.QueueSetParams
 	var spec queue.Spec
 	var removedDefaults []string
-	cmd := &cobra.Command{
-		Use: "set NAME", Short: "Configure a queue, even before its first job", Args: cli.ExactArgs(1, "the name of a queue"),
-		ValidArgsFunction: a.CompleteQueues(),
-		RunE: func(cmd *cobra.Command, args []string) error {
+	cmd := cli.NewCommand("set NAME", "Configure a queue, even before its first job",
+		cli.ExactArgs(1, "the name of a queue"), func(ctx context.Context, args []string) error {
 			p.Name = args[0]
 			if err := control.CheckParamText("queue", "name", p.Name); err != nil {
 				return err
 			}
-			if hasNoOwnFlagsSet(cmd) {
+			if hasNoOwnFlagsSet(a.Cmd) {
 				return fault.Usagef("%s: no changes given; use flags such as --concurrency N, --weight N or --default "+
-					"FIELD=VALUE; example: queuectl queue set %s --concurrency 1", cmd.CommandPath(),
+					"FIELD=VALUE; example: queuectl queue set %s --concurrency 1", a.Cmd.CommandPath(),
 					queue.QuoteShellWord(queue.ClipForMessage(p.Name)))
 			}
 			if fields := spec.GivenFields(); len(fields) > 0 || len(removedDefaults) > 0 {
@@ -66,15 +64,15 @@ func queueSetVerb(a adminCommands) *cobra.Command {
 				}
 				p.JobDefaults = raw
 			}
-			return a.WithStartedService(cmd.Context(), func(c *control.Client) error {
-				return cli.CallClientAndPrint(cmd.Context(), a.App, c, (*control.Client).ConfigureQueue, p,
+			return a.WithStartedService(ctx, func(c *control.Client) error {
+				return cli.CallClientAndPrint(ctx, a.App, c, (*control.Client).ConfigureQueue, p,
 					func(reply control.QueueView) error {
 						list := []control.QueueView{reply}
 						return term.PrintTable(&a.Output, list, "", present.QueueHeadings(), queueRow)
 					})
 			})
-		},
-	}
+		})
+	cmd.ValidArgsFunction = a.CompleteQueues()
 	f := cmd.Flags()
 	input.OptionalVar(f, &p.Concurrency, input.ParseInt, "concurrency", "",
 		"run at most `N` jobs of the queue at the same time; 0 means no limit")
@@ -108,19 +106,14 @@ func queueSetVerb(a adminCommands) *cobra.Command {
 
 func queuePauseVerb(a adminCommands) *cobra.Command {
 	var p control.QueuePauseParams
-	cmd := &cobra.Command{
-		Use: "pause NAME… | --all", Short: "Stop starting jobs of a queue; running jobs continue",
-		ValidArgsFunction: a.CompleteQueues(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.applyToQueues(cmd, args, p.AllQueues, func(c *control.Client, ctx context.Context,
-				name string) (control.QueueList,
-				error) {
+	cmd := cli.NewCommand("pause NAME… | --all", "Stop starting jobs of a queue; running jobs continue",
+		nil, func(ctx context.Context, args []string) error {
+			return a.applyToQueues(args, p.AllQueues, func(c *control.Client, name string) (control.QueueList, error) {
 				p.Name = name
 				return c.QueuePause(ctx, p)
 			})
-		},
-	}
-	a.NoteRequestedObjects(cmd, "queue")
+		})
+	a.AcceptNames(cmd, "queue", a.CompleteQueues())
 	f := cmd.Flags()
 	f.BoolVar(&p.AllQueues, "all", false, "pause all queues that exist now; to pause new queues too, use queuectl drain")
 	f.Var(input.NonEmptyValue(&p.Reason), "reason", "`REASON` to show for the pause")
@@ -133,51 +126,44 @@ func queuePauseVerb(a adminCommands) *cobra.Command {
 
 func queueResumeVerb(a adminCommands) *cobra.Command {
 	var all bool
-	cmd := &cobra.Command{
-		Use: "resume NAME… | --all", Short: "Resume paused queues", ValidArgsFunction: a.CompleteQueues(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.applyToQueues(cmd, args, all, func(c *control.Client, ctx context.Context, name string) (control.QueueList,
-				error) {
+	cmd := cli.NewCommand("resume NAME… | --all", "Resume paused queues",
+		nil, func(ctx context.Context, args []string) error {
+			return a.applyToQueues(args, all, func(c *control.Client, name string) (control.QueueList, error) {
 				return c.QueueResume(ctx, control.QueueResumeParams{Name: name, AllQueues: all})
 			})
-		},
-	}
-	a.NoteRequestedObjects(cmd, "queue")
+		})
+	a.AcceptNames(cmd, "queue", a.CompleteQueues())
 	cmd.Flags().BoolVar(&all, "all", false, "resume all queues")
 	return cmd
 }
 
 func queueRmVerb(a adminCommands) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "rm NAME…", Short: "Remove the configuration of an empty queue", ValidArgsFunction: a.CompleteQueues(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.applyToQueues(cmd, args, false, func(c *control.Client, ctx context.Context,
-				name string) (control.QueueList,
-				error) {
+	cmd := cli.NewCommand("rm NAME…", "Remove the configuration of an empty queue",
+		nil, func(ctx context.Context, args []string) error {
+			return a.applyToQueues(args, false, func(c *control.Client, name string) (control.QueueList, error) {
 				return c.QueueRemove(ctx, control.QueueRemoveParams{Name: name})
 			})
-		},
-	}
-	a.NoteRequestedObjects(cmd, "queue")
+		})
+	a.AcceptNames(cmd, "queue", a.CompleteQueues())
 	return cmd
 }
 
 // applyToQueues calls method once for each named queue and prints the results. If allQueues is true, it calls method
 // only once, with an empty name, which means all queues.
-func (a adminCommands) applyToQueues(cmd *cobra.Command, names []string, allQueues bool,
-	method cli.ClientMethod[string, control.QueueList]) error {
+func (a adminCommands) applyToQueues(names []string, allQueues bool,
+	method func(c *control.Client, name string) (control.QueueList, error)) error {
 	switch {
 	case allQueues && len(names) > 0:
 		return fault.Usagef("--all: cannot be combined with queue names; use one of them")
 	case allQueues:
 		names = []string{""}
 	case len(names) == 0:
-		return fault.Usagef("%s: no queue given; list the queues with: queuectl queue list", cmd.CommandPath())
+		return fault.Usagef("%s: no queue given; list the queues with: queuectl queue list", a.Cmd.CommandPath())
 	}
 	return a.WithClient(func(c *control.Client) error {
 		done := []control.QueueView{}
 		for _, name := range names {
-			got, err := method(c, cmd.Context(), name)
+			got, err := method(c, name)
 			if err != nil {
 				return err
 			}
@@ -191,9 +177,9 @@ func (a adminCommands) applyToQueues(cmd *cobra.Command, names []string, allQueu
 			q := &done[i]
 			state := "is not paused any more: its time is over, or a user resumed it"
 			switch {
-			case cmd.Name() == "rm":
+			case a.Cmd.Name() == "rm":
 				state = "was removed"
-			case cmd.Name() == "resume":
+			case a.Cmd.Name() == "resume":
 				state = "is resumed"
 			case q.Paused:
 				state = "is " + present.QueuePauseText(q)

@@ -44,11 +44,9 @@ func ScheduleVerb(app *cli.App) *cobra.Command {
 func scheduleAddVerb(a adminCommands) *cobra.Command {
 	var p control.ScheduleAddParams
 	var noCwd bool
-	cmd := &cobra.Command{
-		Use:   "add NAME 'CRON' ['COMMAND' | -- PROGRAM ARGS…]",
-		Short: "Add a schedule: a cron expression and the job to run",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			list, err := a.parseScheduleArgs(&p, args, cmd.ArgsLenAtDash())
+	cmd := cli.NewCommand("add NAME 'CRON' ['COMMAND' | -- PROGRAM ARGS…]",
+		"Add a schedule: a cron expression and the job to run", nil, func(ctx context.Context, args []string) error {
+			list, err := a.parseScheduleArgs(&p, args, a.Cmd.ArgsLenAtDash())
 			if err != nil {
 				return err
 			}
@@ -64,12 +62,11 @@ func scheduleAddVerb(a adminCommands) *cobra.Command {
 			}
 			if p.JobSpec.Command == nil && p.JobSpec.Argv == nil {
 				return fault.Usagef("%s: no command given; write it at the end: queuectl schedule add %s %s -- make backup",
-					cmd.CommandPath(), queue.QuoteShellWord(queue.ClipForMessage(p.Name)),
+					a.Cmd.CommandPath(), queue.QuoteShellWord(queue.ClipForMessage(p.Name)),
 					queue.QuoteShellWord(queue.ClipForMessage(p.Cron)))
 			}
-			return a.addSchedule(cmd.Context(), &p, noCwd)
-		},
-	}
+			return a.addSchedule(ctx, &p, noCwd)
+		})
 	input.AddSpecFlags(cmd, &p.JobSpec, "id", "run_at", "expires_at", "jitter")
 	f := cmd.Flags()
 	f.Var(input.NonEmptyValue(&p.TimeZone), "tz", "time `ZONE` of the cron expression, such as Europe/Berlin "+
@@ -163,18 +160,15 @@ func (a adminCommands) scheduleForJSON(d control.ScheduleDetail) control.Schedul
 }
 
 func scheduleShowVerb(a adminCommands) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "show NAME", Short: "Show a schedule, its next start times and its last results",
-		Args: cli.ExactArgs(1, "the name of a schedule"), ValidArgsFunction: a.completeScheduleNames(),
-		RunE: func(cmd *cobra.Command, args []string) error {
+	cmd := cli.NewCommand("show NAME", "Show a schedule, its next start times and its last results",
+		cli.ExactArgs(1, "the name of a schedule"), func(ctx context.Context, args []string) error {
 			show := func(c *control.Client, ctx context.Context, p control.ScheduleNameParams) (control.ScheduleDetail, error) {
 				d, err := c.ScheduleShow(ctx, p)
 				return a.scheduleForJSON(d), err
 			}
-			return cli.ReadAndPrint(cmd.Context(), a.App, show, control.ScheduleNameParams{Name: args[0]}, a.showSchedule)
-		},
-	}
-	a.NoteRequestedObjects(cmd, "schedule")
+			return cli.ReadAndPrint(ctx, a.App, show, control.ScheduleNameParams{Name: args[0]}, a.showSchedule)
+		})
+	a.AcceptNames(cmd, "schedule", a.completeScheduleNames())
 	cmd.Flags().BoolVar(&a.PrintJobEnvironments, "full", false, "with --json: include the environment")
 	return cmd
 }
@@ -213,16 +207,14 @@ func (a adminCommands) showSchedule(d control.ScheduleDetail) error {
 // the outcome. outcomeText describes the outcome, for example "is paused".
 func (a adminCommands) newScheduleActionCommand(name, short, outcomeText string,
 	method cli.ClientMethod[control.ScheduleNameParams, control.Schedule]) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: name + " NAME…", Short: short, Args: cli.AtLeastOneArg("schedule names"),
-		ValidArgsFunction: a.completeScheduleNames(),
-		RunE: func(cmd *cobra.Command, names []string) error {
+	cmd := cli.NewCommand(name+" NAME…", short,
+		cli.AtLeastOneArg("schedule names"), func(ctx context.Context, names []string) error {
 			return a.WithClient(func(c *control.Client) error {
 				var schedules []control.Schedule
 				var err error
 				for _, name := range cli.UniqueIDs(names) {
 					var s control.Schedule
-					if s, err = method(c, cmd.Context(), control.ScheduleNameParams{Name: name}); err != nil {
+					if s, err = method(c, ctx, control.ScheduleNameParams{Name: name}); err != nil {
 						break
 					}
 					if schedules = append(schedules, s); !a.WantsJSON() {
@@ -234,9 +226,8 @@ func (a adminCommands) newScheduleActionCommand(name, short, outcomeText string,
 				}
 				return err
 			})
-		},
-	}
-	a.NoteRequestedObjects(cmd, "schedule")
+		})
+	a.AcceptNames(cmd, "schedule", a.completeScheduleNames())
 	return cmd
 }
 
@@ -247,8 +238,7 @@ func scheduleRunVerb(a adminCommands) *cobra.Command {
 			a.PrintInfo("job %s enqueued", reply.JobID)
 			return a.Println(reply.JobID)
 		})
-	cmd.ValidArgsFunction = a.completeScheduleNames()
-	a.NoteRequestedObjects(cmd, "schedule")
+	a.AcceptNames(cmd, "schedule", a.completeScheduleNames())
 	return cmd
 }
 

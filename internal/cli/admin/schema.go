@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,10 +14,8 @@ import (
 
 // SchemaVerb returns the command "queuectl schema".
 func SchemaVerb(a *cli.App) *cobra.Command {
-	return &cobra.Command{
-		Use: "schema [METHOD]", Short: "Print the JSON Schemas of the protocol methods",
-		Args: cli.AtMostOneArg("a protocol method, such as enqueue"),
-		RunE: func(_ *cobra.Command, args []string) error {
+	return cli.NewCommand("schema [METHOD]", "Print the JSON Schemas of the protocol methods",
+		cli.AtMostOneArg("a protocol method, such as enqueue"), func(_ context.Context, args []string) error {
 			list := control.Schemas()
 			if len(args) == 0 {
 				return a.PrintIndentedJSON(list)
@@ -28,6 +27,5 @@ func SchemaVerb(a *cli.App) *cobra.Command {
 			}
 			return fault.Usagef("unknown method %q%s", args[0],
 				hints.SimilarWordHint(args[0], control.MethodNames(), "use one of: "+strings.Join(control.MethodNames(), ", ")))
-		},
-	}
+		})
 }

@@ -54,14 +54,13 @@ func ReloadVerb(app *cli.App) *cobra.Command {
 func CleanupVerb(app *cli.App) *cobra.Command {
 	var p control.CleanupParams
 	var yes bool
-	cmd := &cobra.Command{
-		Use: "cleanup", Short: "Remove old finished jobs and their history", Args: cli.ExactArgs(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
+	cmd := cli.NewCommand("cleanup", "Remove old finished jobs and their history",
+		cli.NoArgs, func(ctx context.Context, _ []string) error {
 			return app.WithClient(func(c *control.Client) error {
 				if !p.DryRun && !yes && app.CanAskUser() {
 					dry := p
 					dry.DryRun = true
-					got, err := c.RemoveOldJobs(cmd.Context(), dry, func(control.RemovalCount) error { return nil })
+					got, err := c.RemoveOldJobs(ctx, dry, func(control.RemovalCount) error { return nil })
 					if err != nil {
 						return err
 					}
@@ -78,10 +77,9 @@ func CleanupVerb(app *cli.App) *cobra.Command {
 						return nil
 					})
 				}
-				return cli.CallClientAndPrint(cmd.Context(), app, c, remove, p, app.PrintRemovedCount)
+				return cli.CallClientAndPrint(ctx, app, c, remove, p, app.PrintRemovedCount)
 			})
-		},
-	}
+		})
 	f := cmd.Flags()
 	input.OptionalVar(f, &p.MinAgeDays, queue.ParseNumber, "days", "",
 		"remove jobs that ended at least `N` days ago (default 7)")
@@ -118,8 +116,7 @@ func nodeDrainVerb(a *cli.App) *cobra.Command {
 			}
 			return a.PrintInfo("node %s is draining; %s still running", n.Name, present.JobCountText(n.RunningJobs))
 		})
-	cmd.ValidArgsFunction = a.CompleteNodes()
-	a.NoteRequestedObjects(cmd, "node")
+	a.AcceptNames(cmd, "node", a.CompleteNodes())
 	cmd.Flags().BoolVar(&p.WaitUntilIdle, "wait", false, "wait until no job is running on the node")
 	cmd.Flags().BoolVar(&p.EndDrain, "off", false, "end the drain: let the node start jobs again")
 	return cmd
@@ -130,8 +127,7 @@ func nodeRemoveVerb(a *cli.App) *cobra.Command {
 	cmd := cli.NamedRequestVerb(a, "rm NODE", "Remove a stopped node; its running jobs are recorded as lost",
 		"the name of a node", &p.Name, (*control.Client).NodeRemove, &p,
 		func(n control.NodeView) error { return a.PrintInfo("node %s was removed", n.Name) })
-	cmd.ValidArgsFunction = a.CompleteNodes()
-	a.NoteRequestedObjects(cmd, "node")
+	a.AcceptNames(cmd, "node", a.CompleteNodes())
 	return cmd
 }
 
@@ -158,13 +154,8 @@ func WebVerb(a *cli.App) *cobra.Command {
 
 // WhoamiVerb returns the command "queuectl whoami".
 func WhoamiVerb(a *cli.App) *cobra.Command {
-	return &cobra.Command{
-		Use: "whoami", Short: "Show your identity and rights", Args: cli.ExactArgs(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return cli.CallAndPrint(cmd.Context(), a, (*control.Client).Whoami, control.NoParams{},
-				func(w control.Whoami) error { return a.PrintNameValuePairs(13, present.WhoamiRows(&w)) })
-		},
-	}
+	return cli.RequestVerb(a, "whoami", "Show your identity and rights", (*control.Client).Whoami, &control.NoParams{},
+		func(w control.Whoami) error { return a.PrintNameValuePairs(13, present.WhoamiRows(&w)) })
 }
 
 // HookVerb returns the command "queuectl hook".

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,12 +18,10 @@ import (
 func StatsVerb(app *cli.App) *cobra.Command {
 	a := adminCommands{app}
 	var p control.StatsParams
-	cmd := &cobra.Command{
-		Use: "stats", Short: "Show statistics: outcomes, waiting times, run times", Args: cli.ExactArgs(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return cli.ReadAndPrint(cmd.Context(), a.App, (*control.Client).Stats, p, a.printStats)
-		},
-	}
+	cmd := cli.NewCommand("stats", "Show statistics: outcomes, waiting times, run times",
+		cli.NoArgs, func(ctx context.Context, _ []string) error {
+			return cli.ReadAndPrint(ctx, a.App, (*control.Client).Stats, p, a.printStats)
+		})
 	f := cmd.Flags()
 	f.VarP(input.OnceOnlyValue(&p.Queue), "queue", "Q", "only attempts of jobs in this `QUEUE`")
 	input.PastTimeVar(f, &p.Since, "since", "count the starts and ends of attempts since `TIME`; 2h means 2 "+

@@ -20,10 +20,9 @@ import (
 func SimulateVerb(app *cli.App) *cobra.Command {
 	a := adminCommands{app}
 	var p control.SimulateParams
-	cmd := &cobra.Command{
-		Use: "simulate", Short: "List the jobs that would start if workers were free", Args: cli.ExactArgs(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if cmd.Flags().Changed("next") && p.MaxJobs < 1 {
+	cmd := cli.NewCommand("simulate", "List the jobs that would start if workers were free",
+		cli.NoArgs, func(ctx context.Context, _ []string) error {
+			if a.Cmd.Flags().Changed("next") && p.MaxJobs < 1 {
 				return fault.Usagef("--next: %d is too small; use a number from 1 to 100", p.MaxJobs)
 			}
 			a.MissingQueueIsEmpty = true
@@ -37,14 +36,13 @@ func SimulateVerb(app *cli.App) *cobra.Command {
 				}
 				return next.Jobs, err // the JSON output is only the array of jobs
 			}
-			return cli.CallAndPrint(cmd.Context(), a.App, simulated, p, func(jobs []control.Job) error {
+			return cli.CallAndPrint(ctx, a.App, simulated, p, func(jobs []control.Job) error {
 				return a.PrintTableOrIDs(len(jobs), empty, []string{"ID", "QUEUE", "PRIORITY", "COMMAND"}, func(i int) []string {
 					j := &jobs[i]
 					return []string{j.ID, j.Queue, present.PriorityWithBonusText(j), present.JobTitle(j)}
 				})
 			})
-		},
-	}
+		})
 	cmd.Flags().IntVar(&p.MaxJobs, "next", 20, "list the next `N` jobs, at most 100")
 	return cmd
 }
@@ -53,11 +51,9 @@ func SimulateVerb(app *cli.App) *cobra.Command {
 func TreeVerb(app *cli.App) *cobra.Command {
 	a := adminCommands{app}
 	var asDot bool
-	cmd := &cobra.Command{
-		Use: "tree ID", Short: "Show the dependencies and dependants of a job as a tree",
-		Args: cli.ExactArgs(1, "the id of a job"), ValidArgsFunction: a.CompleteJobIDs(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return cli.ReadAndPrint(cmd.Context(), a.App, (*control.Client).ReadDependencyTree,
+	cmd := cli.NewCommand("tree ID", "Show the dependencies and dependants of a job as a tree",
+		cli.ExactArgs(1, "the id of a job"), func(ctx context.Context, args []string) error {
+			return cli.ReadAndPrint(ctx, a.App, (*control.Client).ReadDependencyTree,
 				control.DependencyTreeParams{ID: control.JobID(args[0])},
 				func(t control.DependencyTree) error {
 					if asDot {
@@ -65,9 +61,8 @@ func TreeVerb(app *cli.App) *cobra.Command {
 					}
 					return a.printTree(&t)
 				})
-		},
-	}
-	a.NoteRequestedObjects(cmd, "job")
+		})
+	a.AcceptJobIDs(cmd)
 	cmd.Flags().BoolVar(&asDot, "dot", false, "print the graph in the DOT language of Graphviz")
 	return cmd
 }
