@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -24,86 +25,76 @@ type Verb struct {
 	ExitsWithJobCode bool
 }
 
-// These are the headings of the command groups in the help.
-const (
-	helpGroupJobs    = "Jobs:"
-	helpGroupOutput  = "Status and output:"
-	helpGroupControl = "Control:"
-	helpGroupQueues  = "Queues and schedules:"
-	helpGroupService = "Service:"
-	helpGroupOther   = "Other:"
-)
-
-// verbTable returns the table of commands. Building the table takes little time, because its rows contain
-// only constants and functions.
+// verbTable returns the table of commands. A row without Group belongs to the group of the row above it. Building the
+// table takes little time, because its rows contain only constants and functions.
 func verbTable() []Verb {
 	return []Verb{
-		{Group: helpGroupJobs, Name: "enqueue", BuildCommand: enqueueVerb, Alias: "add"},
-		{Group: helpGroupJobs, Name: "run", BuildCommand: runVerb, ExitsWithJobCode: true},
-		{Group: helpGroupJobs, Name: "attach", BuildCommand: attachVerb, ExitsWithJobCode: true},
-		{Group: helpGroupJobs, Name: "wait", BuildCommand: waitVerb, ExitsWithJobCode: true},
-		{Group: helpGroupJobs, Name: "progress", BuildCommand: progressVerb, AllowsUnknownTZ: true},
-		{Group: helpGroupJobs, Name: "edit", Short: "Change waiting jobs with flags, JSON or $EDITOR"},
-		{Group: helpGroupJobs, Name: "retry", BuildCommand: retryVerb, Alias: "rerun", AllowsUnknownTZ: true},
-		{Group: helpGroupJobs, Name: "cancel", BuildCommand: cancelVerb, AllowsUnknownTZ: true},
-		{Group: helpGroupJobs, Name: "rm", BuildCommand: rmVerb, AllowsUnknownTZ: true},
-		{Group: helpGroupJobs, Name: "dequeue", BuildCommand: dequeueVerb},
+		{Group: "Jobs:", Name: "enqueue", BuildCommand: enqueueVerb, Alias: "add"},
+		{Name: "run", BuildCommand: runVerb, ExitsWithJobCode: true},
+		{Name: "attach", BuildCommand: attachVerb, ExitsWithJobCode: true},
+		{Name: "wait", BuildCommand: waitVerb, ExitsWithJobCode: true},
+		{Name: "progress", BuildCommand: progressVerb, AllowsUnknownTZ: true},
+		{Name: "edit", Short: "Change waiting jobs with flags, JSON or $EDITOR"},
+		{Name: "retry", BuildCommand: retryVerb, Alias: "rerun", AllowsUnknownTZ: true},
+		{Name: "cancel", BuildCommand: cancelVerb, AllowsUnknownTZ: true},
+		{Name: "rm", BuildCommand: rmVerb, AllowsUnknownTZ: true},
+		{Name: "dequeue", BuildCommand: dequeueVerb},
 
-		{Group: helpGroupOutput, Name: "status", BuildCommand: statusVerb},
-		{Group: helpGroupOutput, Name: "top", Short: "Show a live screen of all jobs, with keys to control them",
+		{Group: "Status and output:", Name: "status", BuildCommand: statusVerb},
+		{Name: "top", Short: "Show a live screen of all jobs, with keys to control them",
 			Alias: "ui"},
-		{Group: helpGroupOutput, Name: "list", BuildCommand: listVerb, Alias: "ls"},
-		{Group: helpGroupOutput, Name: "ps", BuildCommand: psVerb},
-		{Group: helpGroupOutput, Name: "show", BuildCommand: showVerb},
-		{Group: helpGroupOutput, Name: "logs", BuildCommand: logsVerb, Alias: "log"},
-		{Group: helpGroupOutput, Name: "why", BuildCommand: whyVerb},
-		{Group: helpGroupOutput, Name: "tree", Short: "Show the dependencies and dependants of a job as a tree"},
-		{Group: helpGroupOutput, Name: "simulate", Short: "List the jobs that would start if workers were free"},
-		{Group: helpGroupOutput, Name: "stats", Short: "Show statistics: outcomes, waiting times, run times"},
-		{Group: helpGroupOutput, Name: "events", Short: "Print past events, or follow new ones with -f"},
-		{Group: helpGroupOutput, Name: "dlq", BuildCommand: dlqVerb},
-		{Group: helpGroupOutput, Name: "whoami", Short: "Show your identity and rights", AllowsUnknownTZ: true},
+		{Name: "list", BuildCommand: listVerb, Alias: "ls"},
+		{Name: "ps", BuildCommand: psVerb},
+		{Name: "show", BuildCommand: showVerb},
+		{Name: "logs", BuildCommand: logsVerb, Alias: "log"},
+		{Name: "why", BuildCommand: whyVerb},
+		{Name: "tree", Short: "Show the dependencies and dependants of a job as a tree"},
+		{Name: "simulate", Short: "List the jobs that would start if workers were free"},
+		{Name: "stats", Short: "Show statistics: outcomes, waiting times, run times"},
+		{Name: "events", Short: "Print past events, or follow new ones with -f"},
+		{Name: "dlq", BuildCommand: dlqVerb},
+		{Name: "whoami", Short: "Show your identity and rights", AllowsUnknownTZ: true},
 
-		{Group: helpGroupControl, Name: "worker", BuildCommand: workerVerb},
-		{Group: helpGroupControl, Name: "hold", BuildCommand: holdVerb, AllowsUnknownTZ: true},
-		{Group: helpGroupControl, Name: "release", BuildCommand: releaseVerb, AllowsUnknownTZ: true},
-		{Group: helpGroupControl, Name: "pause", BuildCommand: pauseVerb},
-		{Group: helpGroupControl, Name: "resume", BuildCommand: resumeVerb, AllowsUnknownTZ: true},
-		{Group: helpGroupControl, Name: "requeue", BuildCommand: requeueVerb, AllowsUnknownTZ: true},
-		{Group: helpGroupControl, Name: "kill", BuildCommand: killVerb, AllowsUnknownTZ: true},
-		{Group: helpGroupControl, Name: "drain", Short: "Start no new jobs until drain --off, even after a restart",
+		{Group: "Control:", Name: "worker", BuildCommand: workerVerb},
+		{Name: "hold", BuildCommand: holdVerb, AllowsUnknownTZ: true},
+		{Name: "release", BuildCommand: releaseVerb, AllowsUnknownTZ: true},
+		{Name: "pause", BuildCommand: pauseVerb},
+		{Name: "resume", BuildCommand: resumeVerb, AllowsUnknownTZ: true},
+		{Name: "requeue", BuildCommand: requeueVerb, AllowsUnknownTZ: true},
+		{Name: "kill", BuildCommand: killVerb, AllowsUnknownTZ: true},
+		{Name: "drain", Short: "Start no new jobs until drain --off, even after a restart",
 			AllowsUnknownTZ: true},
-		{Group: helpGroupControl, Name: "clear", BuildCommand: clearVerb, AllowsUnknownTZ: true},
-		{Group: helpGroupControl, Name: "cleanup", Short: "Remove old finished jobs and their history"},
+		{Name: "clear", BuildCommand: clearVerb, AllowsUnknownTZ: true},
+		{Name: "cleanup", Short: "Remove old finished jobs and their history"},
 
-		{Group: helpGroupQueues, Name: "queue", Short: "Configure, pause and list named queues"},
-		{Group: helpGroupQueues, Name: "schedule", Short: "Manage recurring jobs"},
-		{Group: helpGroupQueues, Name: "gate", Short: "List locks, rate limits and resources; set shared limits",
+		{Group: "Queues and schedules:", Name: "queue", Short: "Configure, pause and list named queues"},
+		{Name: "schedule", Short: "Manage recurring jobs"},
+		{Name: "gate", Short: "List locks, rate limits and resources; set shared limits",
 			AllowsUnknownTZ: true},
-		{Group: helpGroupQueues, Name: "hook", Short: "Test hooks and webhooks", AllowsUnknownTZ: true},
+		{Name: "hook", Short: "Test hooks and webhooks", AllowsUnknownTZ: true},
 
-		{Group: helpGroupService, Name: "service", Short: "Install, start, stop and check the service",
+		{Group: "Service:", Name: "service", Short: "Install, start, stop and check the service",
 			AllowsUnknownTZ: true},
-		{Group: helpGroupService, Name: "serve", Short: "Run the service in the foreground"},
-		{Group: helpGroupService, Name: "node", Short: "List, drain and remove the nodes that share a queue"},
-		{Group: helpGroupService, Name: "config", Short: "Show and change the settings of the service",
+		{Name: "serve", Short: "Run the service in the foreground"},
+		{Name: "node", Short: "List, drain and remove the nodes that share a queue"},
+		{Name: "config", Short: "Show and change the settings of the service",
 			AllowsUnknownTZ: true},
-		{Group: helpGroupService, Name: "reload", Short: "Reload the settings file of the service", AllowsUnknownTZ: true},
-		{Group: helpGroupService, Name: "doctor", Short: "Diagnose problems with the queue, disk, service and runners"},
-		{Group: helpGroupService, Name: "backup", Short: "Back up the whole queue to one file while it is in use"},
-		{Group: helpGroupService, Name: "restore", Short: "Restore the queue from a backup (stop the service first)"},
-		{Group: helpGroupService, Name: "migrate", Short: "Move the queue to another database (stop the service first)"},
-		{Group: helpGroupService, Name: "web", Short: "Start, stop and open the web dashboard"},
-		{Group: helpGroupService, Name: "metrics", Short: "Print metrics in the Prometheus format", AllowsUnknownTZ: true},
-		{Group: helpGroupService, Name: "mcp", Short: "Offer the queue to coding agents (Model Context Protocol)",
+		{Name: "reload", Short: "Reload the settings file of the service", AllowsUnknownTZ: true},
+		{Name: "doctor", Short: "Diagnose problems with the queue, disk, service and runners"},
+		{Name: "backup", Short: "Back up the whole queue to one file while it is in use"},
+		{Name: "restore", Short: "Restore the queue from a backup (stop the service first)"},
+		{Name: "migrate", Short: "Move the queue to another database (stop the service first)"},
+		{Name: "web", Short: "Start, stop and open the web dashboard"},
+		{Name: "metrics", Short: "Print metrics in the Prometheus format", AllowsUnknownTZ: true},
+		{Name: "mcp", Short: "Offer the queue to coding agents (Model Context Protocol)",
 			AllowsUnknownTZ: true},
 
-		{Group: helpGroupOther, Name: "completion", Short: "Print a shell completion script", AllowsUnknownTZ: true},
-		{Group: helpGroupOther, Name: "man", Short: "Write the manual pages to a directory", AllowsUnknownTZ: true},
-		{Group: helpGroupOther, Name: "schema", Short: "Print the JSON Schemas of the protocol methods",
+		{Group: "Other:", Name: "completion", Short: "Print a shell completion script", AllowsUnknownTZ: true},
+		{Name: "man", Short: "Write the manual pages to a directory", AllowsUnknownTZ: true},
+		{Name: "schema", Short: "Print the JSON Schemas of the protocol methods",
 			AllowsUnknownTZ: true},
-		{Group: helpGroupOther, Name: "init", BuildCommand: initVerb, AllowsUnknownTZ: true},
-		{Group: helpGroupOther, Name: "version", BuildCommand: versionVerb, AllowsUnknownTZ: true},
+		{Name: "init", BuildCommand: initVerb, AllowsUnknownTZ: true},
+		{Name: "version", BuildCommand: versionVerb, AllowsUnknownTZ: true},
 	}
 }
 
@@ -112,6 +103,9 @@ func verbTable() []Verb {
 // at the end.
 func mergeVerbs(programVerbs []Verb) []Verb {
 	list := verbTable()
+	for i := range list {
+		list[i].Group = cmp.Or(list[i].Group, list[max(i-1, 0)].Group)
+	}
 	for _, v := range programVerbs {
 		if i := slices.IndexFunc(list, func(w Verb) bool { return w.Name == v.Name }); i >= 0 {
 			list[i].BuildCommand = v.BuildCommand
