@@ -67,20 +67,20 @@ type Upload struct {
 	fileIndexesOfResultJobs []int // index in the file of each job in combinedResult.JobIDs
 
 	batchID string // name of the batch; "" while one request holds all jobs
-	// inFlightRequestErr receives the result of the request in flight. It is nil if no request is in flight.
-	inFlightRequestErr chan error
 	// combinedResult combines the replies to all requests. Its ExistingJobIndexes contains line numbers instead of
 	// indexes.
 	combinedResult              control.EnqueueBatchResult
 	requestStartMu              sync.Mutex // held while a request is started; after an abort, never unlocked
 	inFlightRequestCommitsBatch bool       // the request in flight commits the batch; guarded by requestStartMu
 	requestsInFlight            sync.WaitGroup
+	lastRequestErr              error // error of the last request; read it only after requestsInFlight.Wait
 }
 
 // NewUpload returns an upload. commonSpec holds the fields that all jobs share.
 func NewUpload(ctx context.Context, options UploadOptions, commonSpec *queue.Spec) *Upload {
-	expired := ExpiredJobs{sharedExpiresAt: queue.ValueOr(commonSpec.ExpiresAt, 0)}
-	return &Upload{UploadOptions: options, ctx: ctx, files: input.CheckedFiles{}, expiredJobs: expired}
+	return &Upload{UploadOptions: options, ctx: ctx, files: input.CheckedFiles{},
+		expiredJobs: ExpiredJobs{sharedExpiresAt: queue.ValueOr(commonSpec.ExpiresAt, 0)},
+		sorter:      dependencySorter{idHashSeed: maphash.MakeSeed(), sentIDHashes: map[uint64]bool{}}}
 }
 
 // AddJob adds one job. When the collected jobs fill a request, Add sends that request. lineNumber is the number of the
@@ -92,9 +92,6 @@ func (u *Upload) AddJob(raw []byte, lineNumber int) error {
 	}
 	u.expiredJobs.AddIfExpired(u.InputUnitName, lineNumber, j.expiresAt)
 	j.lineNumber, j.jobIndexInFile = lineNumber, u.ReadJobCount
-	if u.sorter.sentIDHashes == nil {
-		u.sorter.idHashSeed, u.sorter.sentIDHashes = maphash.MakeSeed(), map[uint64]bool{}
-	}
 	err = u.addJobToRequest(j, u.sorter.takeReadyJobs)
 	if u.ReadJobCount++; err != nil || len(u.sorter.delayedJobs) < maxDelayedJobs {
 		return err
@@ -205,13 +202,11 @@ func (u *Upload) sendRequest(commitBatch bool) error {
 		p.JSONEncodedJobs[i], lines[i] = jobs[i].jobJSON, jobs[i].lineNumber
 		u.fileIndexesOfResultJobs = append(u.fileIndexesOfResultJobs, jobs[i].jobIndexInFile)
 	}
-	sent := make(chan error, 1)
-	u.inFlightRequestErr = sent
 	u.requestsInFlight.Go(func() {
 		got, err := u.Client.EnqueueBatch(u.ctx, p)
 		// no lock is needed: combinedResult is read only after awaitInFlightRequest
 		mergeBatchResult(&u.combinedResult, &got, lines)
-		sent <- errorWithJobLine(err, lines)
+		u.lastRequestErr = errorWithJobLine(err, lines)
 	})
 	u.request = request{}
 	u.showProgress(commitBatch)
@@ -267,14 +262,10 @@ func (u *Upload) abortBatchAndExit() {
 	os.Exit(fault.ExitCodeDetached)
 }
 
-// awaitInFlightRequest waits for the request in flight and returns its error.
+// awaitInFlightRequest waits for the request in flight and returns the error of the last request.
 func (u *Upload) awaitInFlightRequest() error {
-	if u.inFlightRequestErr == nil {
-		return nil
-	}
-	err := <-u.inFlightRequestErr
-	u.inFlightRequestErr = nil
-	return err
+	u.requestsInFlight.Wait()
+	return u.lastRequestErr
 }
 
 // FinishAndPrint commits the batch or, if err is not nil, aborts it. Then it prints the ids of the jobs. startTimeText
@@ -325,7 +316,7 @@ func (u *Upload) CommitOrAbort(uploadErr error) error {
 	if uploadErr == nil || u.batchID == "" {
 		return uploadErr
 	}
-	u.awaitInFlightRequest() // ignore the error of the request in flight, because err is the cause
+	u.requestsInFlight.Wait() // ignore the error of the request in flight, because uploadErr is the cause
 	failed := u.abortBatch()
 	switch {
 	case isBatchLostError(uploadErr), !u.inFlightRequestCommitsBatch && errors.Is(uploadErr, queue.ErrUnavailable):
