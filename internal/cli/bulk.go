@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -307,8 +306,8 @@ func (a *App) dlqRetryVerb() *cobra.Command {
 	f := cmd.Flags()
 	f.BoolVar(&p.AllJobs, "all", false, "retry all dead jobs")
 	f.Var(input.OnceOnlyValue(&p.Batch), "batch", "retry your dead jobs in the batch `NAME`")
-	input.DurationVar(f, "timeout", "set the timeout of the retried jobs to `DURATION`",
-		func(d time.Duration) { timeout = (*control.Duration)(&d) })
+	input.OptionalVar(f, &timeout, input.ParseDuration, "timeout", "",
+		"set the timeout of the retried jobs to `DURATION`")
 	f.BoolVar(&p.DryRun, "dry-run", false, "only count the jobs; change nothing")
 	f.BoolVar(&yes, "yes", false, "do not ask for confirmation")
 	return cmd

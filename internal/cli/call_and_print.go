@@ -83,17 +83,20 @@ func callAndCloseClient(c *control.Client, err error, action func(*control.Clien
 	return action(c)
 }
 
+// ShowJob returns the details of a job.
+func ShowJob(ctx context.Context, c *control.Client, id string) (control.JobDetail, error) {
+	return c.ShowJob(ctx, control.ShowParams{ID: control.JobID(id)})
+}
+
 // JobPages yields the pages of a list of jobs one by one. After an error it yields the error and ends.
-func JobPages(ctx context.Context, c *control.Client, p control.ListParams) iter.Seq2[[]control.Job, error] {
-	return func(yield func([]control.Job, error) bool) {
-		for more := true; more; {
+func JobPages(ctx context.Context, c *control.Client, p control.ListParams) iter.Seq2[control.JobPage, error] {
+	return func(yield func(control.JobPage, error) bool) {
+		for {
 			page, err := c.ListJobs(ctx, p)
-			if !yield(page.Jobs, err) || err != nil {
+			if !yield(page, err) || err != nil || page.NextCursor == nil {
 				return
 			}
-			if more = page.NextCursor != nil; more {
-				p.Cursor = *page.NextCursor
-			}
+			p.Cursor = *page.NextCursor
 		}
 	}
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/queuectl/queuectl/internal/cli/enqueue"
 	"github.com/queuectl/queuectl/internal/cli/fault"
 	"github.com/queuectl/queuectl/internal/cli/input"
-	"github.com/queuectl/queuectl/internal/cli/term"
 	"github.com/queuectl/queuectl/internal/present"
 	"github.com/queuectl/queuectl/queue"
 )
@@ -57,17 +56,18 @@ func enqueueVerb(a *App) *cobra.Command {
 			return a.enqueueOneJob(ctx, &spec, noCwd, idempotencyKey)
 		})
 	input.AddSpecFlags(cmd, &spec)
-	source.AddFlags(cmd.Flags())
-	cmd.Flags().Var(input.OnceOnlyValue(&batch), "batch", "add the job to the batch `NAME` (label batch=NAME)")
-	cmd.Flags().Var(input.OnceOnlyValue(&afterBatch), "after-batch",
+	f := cmd.Flags()
+	source.AddFlags(f)
+	f.Var(input.OnceOnlyValue(&batch), "batch", "add the job to the batch `NAME` (label batch=NAME)")
+	f.Var(input.OnceOnlyValue(&afterBatch), "after-batch",
 		"run when all your jobs in batch `NAME` have succeeded")
-	cmd.Flags().SetAnnotation("after-batch", input.FlagThemeAnnotation, []string{input.QueuesAndLocksTheme})
-	input.AnnotateFlagWithField(cmd.Flags(), "after-batch", "depends_on")
-	cmd.Flags().Var(input.NonEmptyValue(&idempotencyKey), "key",
+	f.SetAnnotation("after-batch", input.FlagThemeAnnotation, []string{input.QueuesAndLocksTheme})
+	input.AnnotateFlagWithField(f, "after-batch", "depends_on")
+	f.Var(input.NonEmptyValue(&idempotencyKey), "key",
 		"idempotency `KEY`: a repeated request with the same key adds no second job")
-	cmd.Flags().BoolVar(&noCwd, "no-cwd", false, "run in your home directory, not in the current one")
-	a.AddRequireLimitsFlag(cmd.Flags())
-	cmd.Flags().BoolVar(&a.startBeforeOwnJobs, "next", false, "start before your other waiting jobs")
+	f.BoolVar(&noCwd, "no-cwd", false, "run in your home directory, not in the current one")
+	a.AddRequireLimitsFlag(f)
+	f.BoolVar(&a.startBeforeOwnJobs, "next", false, "start before your other waiting jobs")
 	return cmd
 }
 
@@ -88,11 +88,11 @@ func (a *App) addToBatch(ctx context.Context, s *queue.Spec, batchName string) e
 	}
 	return a.WithStartedService(ctx, func(c *control.Client) error {
 		n := 0
-		for jobs, err := range JobPages(ctx, c, control.ListParams{Batch: batchName}) {
+		for page, err := range JobPages(ctx, c, control.ListParams{Batch: batchName}) {
 			if err != nil {
 				return err
 			}
-			if n += len(jobs); n >= maxCountedBatchJobs {
+			if n += len(page.Jobs); n >= maxCountedBatchJobs {
 				break
 			}
 		}
@@ -117,9 +117,9 @@ func (a *App) enqueueOneJob(ctx context.Context, s *queue.Spec, noCwd bool, idem
 			return err
 		}
 		input.CheckedFiles{}.WarnUnusableFiles(&a.Output, a.Cmd, s)
-		enqueue.PrintEnqueueRemarks(&a.Output, a.Cmd, s, &got, a.Quiet || !term.IsTerminal(a.Stderr))
+		enqueue.PrintEnqueueRemarks(&a.Output, a.Cmd, s, &got, !a.ShowsInfo())
 		if a.WantsJSON() {
-			job, err := c.ShowJob(ctx, control.ShowParams{ID: control.JobID(got.JobID)})
+			job, err := ShowJob(ctx, c, got.JobID)
 			if err != nil {
 				return err
 			}
@@ -156,7 +156,7 @@ func (a *App) UploadOptions(inputUnit, idempotencyKey string, noCwd bool) enqueu
 // enqueueJobsFromSource enqueues all jobs of a source. After an error it enqueues none of them.
 func (a *App) enqueueJobsFromSource(ctx context.Context, source *input.Source, commonSpec *queue.Spec, noCwd bool,
 	idempotencyKey string) error {
-	enqueue.WarnIfJobExpired(&a.Output, commonSpec, a.Quiet || !term.IsTerminal(a.Stderr))
+	enqueue.WarnIfJobExpired(&a.Output, commonSpec, !a.ShowsInfo())
 	due := present.DueAndExpirySuffix(commonSpec, time.Now())
 	f, err := source.OpenFile(a.Stdin)
 	if err != nil {
@@ -220,15 +220,15 @@ func (a *App) addBatchDependencies(ctx context.Context, s *queue.Spec, batchName
 		return nil
 	}
 	return a.WithStartedService(ctx, func(c *control.Client) error {
-		for jobs, err := range JobPages(ctx, c, control.ListParams{Batch: batchName}) {
+		for page, err := range JobPages(ctx, c, control.ListParams{Batch: batchName}) {
 			if e, wrong := errors.AsType[*queue.Error](err); wrong && e.Field == "batch" {
 				return fault.Usagef("--after-batch: %s", e.Message)
 			}
 			if err != nil {
 				return err
 			}
-			for i := range jobs {
-				s.DependsOn = append(s.DependsOn, jobs[i].ID)
+			for i := range page.Jobs {
+				s.DependsOn = append(s.DependsOn, page.Jobs[i].ID)
 			}
 		}
 		if len(s.DependsOn) == 0 {

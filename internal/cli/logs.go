@@ -131,7 +131,7 @@ func (r *logReader) printJobOutput(ctx context.Context, id, linePrefix string) e
 
 // printIfOutputLost prints a message if the output of the requested attempt is lost because its runner died.
 func (r *logReader) printIfOutputLost(ctx context.Context, id string) {
-	job, err := r.client.ShowJob(ctx, control.ShowParams{ID: control.JobID(id)})
+	job, err := ShowJob(ctx, r.client, id)
 	if err != nil || len(job.History) == 0 {
 		return // without the list of attempts, it is unknown whether output is lost
 	}

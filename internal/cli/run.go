@@ -79,11 +79,12 @@ func runVerb(a *App) *cobra.Command {
 		}
 		return refusePast(cmd, args)
 	}
-	privateFlags.addTo(cmd.Flags())
-	a.AddRequireLimitsFlag(cmd.Flags())
-	cmd.Flags().BoolVar(&noCwd, "no-cwd", false, "run in your home directory, not in the current one")
-	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "print the ID of the job and do not follow it")
-	cmd.Flags().BoolVar(&cancelOnExit, "cancel-on-exit", false, "cancel the job when this command is interrupted")
+	f := cmd.Flags()
+	privateFlags.addTo(f)
+	a.AddRequireLimitsFlag(f)
+	f.BoolVar(&noCwd, "no-cwd", false, "run in your home directory, not in the current one")
+	f.BoolVarP(&detach, "detach", "d", false, "print the ID of the job and do not follow it")
+	f.BoolVar(&cancelOnExit, "cancel-on-exit", false, "cancel the job when this command is interrupted")
 	return cmd
 }
 
@@ -196,7 +197,7 @@ func attachVerb(a *App) *cobra.Command {
 	cmd := NewCommand("attach ID", "Follow a job or join its terminal; exit with its exit code",
 		ExactArgs(1, "the id of a job"), func(ctx context.Context, args []string) error {
 			return a.WithClient(func(c *control.Client) error {
-				job, err := c.ShowJob(ctx, control.ShowParams{ID: control.JobID(args[0])})
+				job, err := ShowJob(ctx, c, args[0])
 				if err != nil {
 					return err
 				}
@@ -308,7 +309,7 @@ func (a *App) followJob(ctx context.Context, c *control.Client, f *followedJob, 
 	if err != nil {
 		return a.explainFollowError(ctx, c, id, err)
 	}
-	job, err := c.ShowJob(ctx, control.ShowParams{ID: control.JobID(id)})
+	job, err := ShowJob(ctx, c, id)
 	if err != nil {
 		return a.explainFollowError(ctx, c, id, err)
 	}
@@ -323,7 +324,7 @@ func (a *App) followJob(ctx context.Context, c *control.Client, f *followedJob, 
 // printWaitReason prints why a job does not run now, and what the user can do about it. The text is the same as in the
 // output of "queuectl show", "queuectl list" and "queuectl why".
 func (a *App) printWaitReason(ctx context.Context, c *control.Client, id string) {
-	job, err := c.ShowJob(ctx, control.ShowParams{ID: control.JobID(id)})
+	job, err := ShowJob(ctx, c, id)
 	if err != nil || isRunning(&job.Job) || present.ParseStateOrZero(job.State).HasEnded() {
 		return // the caller reports errors and the end of the job
 	}
@@ -399,7 +400,7 @@ func (a *App) printUnsuccessfulEnd(j *control.Job) {
 // queue, and how to follow the job again. If the error is about lost output, explainFollowError returns it unchanged.
 func (a *App) explainFollowError(ctx context.Context, c *control.Client, id string, err error) error {
 	if errors.Is(err, queue.ErrNotFound) {
-		if _, shown := c.ShowJob(ctx, control.ShowParams{ID: control.JobID(id)}); shown == nil {
+		if _, shown := ShowJob(ctx, c, id); shown == nil {
 			return err
 		}
 		return fmt.Errorf("job %s was removed (%w)", id, err)

@@ -181,8 +181,8 @@ func listAllJobs(ctx context.Context, c *control.Client, filter control.ListPara
 		if err != nil {
 			return nil, err
 		}
-		for i := range page {
-			if j := &page[i]; !slices.Contains(j.HiddenParts, "command") {
+		for i := range page.Jobs {
+			if j := &page.Jobs[i]; !slices.Contains(j.HiddenParts, "command") {
 				// Keep only a short title of each job, because there may be very many jobs.
 				j.Command, j.Argv, j.Cwd, j.Labels = termtext.Truncate(present.JobTitle(j), maxJobTitleColumns), nil, "", nil
 				jobs = append(jobs, *j)

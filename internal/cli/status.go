@@ -35,9 +35,10 @@ func statusVerb(a *App) *cobra.Command {
 			return a.printStatus(ctx, statusOptions{healthOnly: check, verbose: verbose,
 				showServiceLine: !verbose})
 		})
-	cmd.Flags().BoolVar(&check, "check", false, "print only the health; exit code: 0 ok, 1 degraded, 2 failing")
-	cmd.Flags().BoolVar(&verbose, "verbose", false, "also show the service, its database, socket and version")
-	cmd.Flags().BoolVar(&watch, "watch", false, "keep running and print again after each change")
+	f := cmd.Flags()
+	f.BoolVar(&check, "check", false, "print only the health; exit code: 0 ok, 1 degraded, 2 failing")
+	f.BoolVar(&verbose, "verbose", false, "also show the service, its database, socket and version")
+	f.BoolVar(&watch, "watch", false, "keep running and print again after each change")
 	return cmd
 }
 

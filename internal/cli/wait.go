@@ -13,6 +13,7 @@ import (
 	"github.com/queuectl/queuectl/internal/cli/fault"
 	"github.com/queuectl/queuectl/internal/cli/input"
 	"github.com/queuectl/queuectl/internal/cli/term"
+	"github.com/queuectl/queuectl/internal/cli/when"
 	"github.com/queuectl/queuectl/internal/present"
 	"github.com/queuectl/queuectl/queue"
 )
@@ -39,8 +40,11 @@ func waitVerb(a *App) *cobra.Command {
 	cmd.Flags().BoolVar(&f.showProgress, "progress", false, "show a progress bar, each failed job and a summary")
 	cmd.Flags().Var(input.NonEmptyValue(&f.jobLogPath), "joblog",
 		"write one line per ended job to `FILE`, in the format of GNU parallel; - is standard output")
-	input.DurationVar(cmd.Flags(), "timeout", "give up after `DURATION` with exit code 124",
-		func(d time.Duration) { f.timeout = max(d, time.Nanosecond) })
+	cmd.Flags().Func("timeout", "give up after `DURATION` with exit code 124", func(text string) error {
+		d, err := when.ParseDuration(text)
+		f.timeout = max(d, time.Nanosecond)
+		return err
+	})
 	return cmd
 }
 
@@ -67,7 +71,7 @@ func (a *App) waitForSelectedJobs(ctx context.Context, s *SelectionFlags, ids []
 			return err
 		}
 		for i, id := range ids {
-			job, err := c.ShowJob(ctx, control.ShowParams{ID: control.JobID(id)})
+			job, err := ShowJob(ctx, c, id)
 			if err != nil {
 				return err
 			}
@@ -100,7 +104,7 @@ const maxWaitReasonJobs = 20
 func (a *App) printReasonIfNoneRuns(ctx context.Context, c *control.Client, ids []string) {
 	waiting := ""
 	for _, id := range ids[:min(len(ids), maxWaitReasonJobs)] {
-		job, err := c.ShowJob(ctx, control.ShowParams{ID: control.JobID(id)})
+		job, err := ShowJob(ctx, c, id)
 		if err != nil || isRunning(&job.Job) {
 			return // a running job needs no explanation, and the caller's wait reports an error of the service
 		}
@@ -132,7 +136,7 @@ func (a *App) waitAndPrintEndedJobs(ctx context.Context, p control.WaitParams) e
 			defer end()
 			asked = over
 		}
-		if term.IsTerminal(a.Stderr) && !a.Quiet {
+		if a.ShowsInfo() {
 			defer time.AfterFunc(waitReasonDelay, func() { a.printReasonIfNoneRuns(asked, c, p.IDs) }).Stop()
 		}
 		ended := map[string]*control.Job{}

@@ -197,7 +197,7 @@ func (w *jobsWaiter) printNewlyEndedJobs(ctx context.Context) error {
 // chooses a job that is not due yet, blocked or held, and otherwise a job that is paused or will be retried. If a job
 // is running, it returns "".
 func (w *jobsWaiter) WaitingJobID(context.Context) string {
-	if !w.showProgress && (w.app.Quiet || !term.IsTerminal(w.app.Stderr)) {
+	if !w.showProgress && !w.app.ShowsInfo() {
 		return ""
 	}
 	ready, other, later := "", "", ""

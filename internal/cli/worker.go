@@ -6,7 +6,6 @@ import (
 	"os/signal"
 	"strconv"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -72,12 +71,13 @@ func workerStopVerb(a *App) *cobra.Command {
 				return CallClientAndPrint(ctx, a, c, (*control.Client).WorkerStop, p, a.printWorkerCount)
 			})
 		})
-	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation")
-	input.OptionalVar(cmd.Flags(), &p.WorkersToRemove, input.ParseInt, "count", "c", "remove `N` workers")
-	cmd.Flags().BoolVar(&p.AllWorkers, "all", false, "remove all workers")
-	input.DurationVar(cmd.Flags(), "timeout", "after `DURATION`, put jobs that are still running back in the "+
-		"queue (default 30s)", func(d time.Duration) { p.JobFinishTimeout = (*control.Duration)(&d) })
-	cmd.Flags().BoolVar(&p.StopJobsImmediately, "force", false, "same as --timeout 0")
+	f := cmd.Flags()
+	f.BoolVar(&yes, "yes", false, "do not ask for confirmation")
+	input.OptionalVar(f, &p.WorkersToRemove, input.ParseInt, "count", "c", "remove `N` workers")
+	f.BoolVar(&p.AllWorkers, "all", false, "remove all workers")
+	input.OptionalVar(f, &p.JobFinishTimeout, input.ParseDuration, "timeout", "",
+		"after `DURATION`, put jobs that are still running back in the queue (default 30s)")
+	f.BoolVar(&p.StopJobsImmediately, "force", false, "same as --timeout 0")
 	return cmd
 }
 

@@ -93,7 +93,7 @@ func EditVerb(app *cli.App) *cobra.Command {
 			var changedSpec queue.Spec
 			// Ignore an error, because the service reports invalid fields.
 			_ = changedSpec.UnmarshalJSON(changes)
-			enqueue.WarnIfJobExpired(&a.Output, &changedSpec, a.Quiet || !term.IsTerminal(a.Stderr))
+			enqueue.WarnIfJobExpired(&a.Output, &changedSpec, !a.ShowsInfo())
 			input.CheckedFiles{}.WarnUnusableFiles(&a.Output, a.Cmd, &changedSpec)
 			return a.ActOnSelection(ctx, &s, ids, "is changed"+present.DueAndExpirySuffix(&changedSpec, time.Now()),
 				func(c *control.Client, ctx context.Context, p control.Selection) (control.BulkResult, error) {
@@ -124,7 +124,7 @@ func EditJob(ctx context.Context, app *cli.App, jobID string) error {
 // invalid or rejected, it keeps the edited file. It then prints the file's name and offers to open the file again.
 func (a adminCommands) editJobInEditor(ctx context.Context, p control.Selection, id string) error {
 	return a.WithClient(func(c *control.Client) error {
-		job, err := c.ShowJob(ctx, control.ShowParams{ID: control.JobID(id)})
+		job, err := cli.ShowJob(ctx, c, id)
 		if err != nil {
 			return err
 		}

@@ -40,16 +40,17 @@ func EventsVerb(app *cli.App) *cobra.Command {
 			return a.RunUntilStdoutReaderGone(ctx, func(ctx context.Context) error { return a.printEvents(ctx, p) })
 		})
 	a.AcceptJobIDs(cmd)
-	cmd.Flags().BoolVar(&p.WithAuditFields, "audit", false,
+	f := cmd.Flags()
+	f.BoolVar(&p.WithAuditFields, "audit", false,
 		"print the audit log: which user ran which command on which job or setting (for admins)")
-	cmd.Flags().BoolVarP(&p.Follow, "follow", "f", false,
+	f.BoolVarP(&p.Follow, "follow", "f", false,
 		"print new events as they happen (with --since: past events first)")
-	cmd.Flags().StringSliceVar((*[]string)(&p.Kinds), "event", nil, "only events of this `KIND`, such as ended")
-	cmd.Flags().Var(input.OnceOnlyValue(&s.Batch), "batch",
+	f.StringSliceVar((*[]string)(&p.Kinds), "event", nil, "only events of this `KIND`, such as ended")
+	f.Var(input.OnceOnlyValue(&s.Batch), "batch",
 		"only events of the jobs that your batch `NAME` contains now")
-	cmd.Flags().Var(input.NonEmptyValue(&since), "since",
+	f.Var(input.NonEmptyValue(&since), "since",
 		"only events since `TIME` (2h: 2 hours ago); a number N means: after event N")
-	input.PastTimeVar(cmd.Flags(), &p.UntilTime, "until", "only events before `TIME`; 2h means 2 hours ago")
+	input.PastTimeVar(f, &p.UntilTime, "until", "only events before `TIME`; 2h means 2 hours ago")
 	return cmd
 }
 

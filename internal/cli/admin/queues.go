@@ -118,8 +118,7 @@ func queuePauseVerb(a adminCommands) *cobra.Command {
 	f.BoolVar(&p.AllQueues, "all", false, "pause all queues that exist now; to pause new queues too, use queuectl drain")
 	f.Var(input.NonEmptyValue(&p.Reason), "reason", "`REASON` to show for the pause")
 	f.BoolVar(&p.FreezeRunningJobs, "freeze", false, "also freeze running jobs until the queue is resumed")
-	input.DurationVar(f, "for", "resume the queue after `DURATION`",
-		func(d time.Duration) { p.PauseDuration = control.Duration(d) })
+	input.DurationVar(f, &p.PauseDuration, "for", "resume the queue after `DURATION`")
 	input.FutureTimeVar(f, &p.PauseUntil, "until", "resume the queue at `TIME`")
 	return cmd
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -71,8 +70,7 @@ func scheduleAddVerb(a adminCommands) *cobra.Command {
 	f := cmd.Flags()
 	f.Var(input.NonEmptyValue(&p.TimeZone), "tz", "time `ZONE` of the cron expression, such as Europe/Berlin "+
 		"(default: your time zone)")
-	input.DurationVar(f, "jitter", "delay each job by a pseudo-random time of up to `DURATION`",
-		func(d time.Duration) { p.Jitter = control.Duration(d) })
+	input.DurationVar(f, &p.Jitter, "jitter", "delay each job by a pseudo-random time of up to `DURATION`")
 	f.Var(input.NonEmptyValue(&p.CatchUpPolicy), "catch-up",
 		"how to catch up on missed times: `MODE` is none, one (one job for all missed times) or all (default none)")
 	f.Var(input.NonEmptyValue(&p.OverlapPolicy), "overlap",

@@ -9,6 +9,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/cli"
 	"github.com/queuectl/queuectl/internal/cli/input"
+	"github.com/queuectl/queuectl/internal/cli/term"
 	"github.com/queuectl/queuectl/internal/present"
 	"github.com/queuectl/queuectl/internal/termtext"
 	"github.com/queuectl/queuectl/queue"
@@ -37,17 +38,15 @@ func StatsVerb(app *cli.App) *cobra.Command {
 func (a adminCommands) printStats(s control.Stats) error {
 	empty := "no attempts since " + present.LocalTimeText(s.Since)
 	if len(s.Periods) == 0 {
-		return a.PrintTableOrIDs(len(s.Queues), empty, present.StatsHeadings("QUEUE"), func(i int) []string {
-			q := &s.Queues[i]
-			return present.StatsRow(q.Queue, &q.AttemptStatistics)
-		})
+		return term.PrintTable(&a.Output, s.Queues, empty, present.StatsHeadings("QUEUE"),
+			func(q *control.QueueStats) []string { return present.StatsRow(q.Queue, &q.AttemptStatistics) })
 	}
 	head, layout, zone := "FROM"+termtext.HeadingZonePlaceholder, "2006-01-02 15:04 MST", time.Local
 	if s.Grain == "day" {
 		head, layout, zone = "DAY (UTC)", "2006-01-02", time.UTC
 	}
-	return a.PrintTableOrIDs(len(s.Periods), empty, present.StatsHeadings(head), func(i int) []string {
-		at := &s.Periods[i]
-		return present.StatsRow(queue.UnixMillis(at.StartTime).Time().In(zone).Format(layout), &at.AttemptStatistics)
-	})
+	return term.PrintTable(&a.Output, s.Periods, empty, present.StatsHeadings(head),
+		func(at *control.PeriodStats) []string {
+			return present.StatsRow(queue.UnixMillis(at.StartTime).Time().In(zone).Format(layout), &at.AttemptStatistics)
+		})
 }

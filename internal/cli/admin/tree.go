@@ -11,6 +11,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/cli"
 	"github.com/queuectl/queuectl/internal/cli/fault"
+	"github.com/queuectl/queuectl/internal/cli/term"
 	"github.com/queuectl/queuectl/internal/present"
 	"github.com/queuectl/queuectl/internal/termtext"
 	"github.com/queuectl/queuectl/queue"
@@ -37,8 +38,8 @@ func SimulateVerb(app *cli.App) *cobra.Command {
 				return next.Jobs, err // the JSON output is only the array of jobs
 			}
 			return cli.CallAndPrint(ctx, a.App, simulated, p, func(jobs []control.Job) error {
-				return a.PrintTableOrIDs(len(jobs), empty, []string{"ID", "QUEUE", "PRIORITY", "COMMAND"}, func(i int) []string {
-					j := &jobs[i]
+				headings := []string{"ID", "QUEUE", "PRIORITY", "COMMAND"}
+				return term.PrintTable(&a.Output, jobs, empty, headings, func(j *control.Job) []string {
 					return []string{j.ID, j.Queue, present.PriorityWithBonusText(j), present.JobTitle(j)}
 				})
 			})

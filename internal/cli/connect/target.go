@@ -155,8 +155,7 @@ func (f *ServiceFinder) Connect(ctx context.Context) (c *control.Client, t Targe
 	c = control.NewClient(t.Socket)
 	f.lastClient = c
 	if err = c.Connect(ctx); err == nil && t.IsUserService && !f.messageOutput.WantsJSON() &&
-		term.IsTerminal(f.messageOutput.Stderr) &&
-		!f.messageOutput.Quiet {
+		f.messageOutput.ShowsInfo() {
 		if user, failed := config.UserPaths(); failed == nil {
 			if text := ambiguousServiceMessage(user, config.SystemPaths()); text != "" {
 				f.messageOutput.PrintInfo("%s", text)

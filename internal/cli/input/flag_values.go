@@ -46,12 +46,11 @@ func ParseSinceTime(text string) (control.Time, error) {
 		return 0, fault.ErrEmptyFlagValue
 	}
 	now := time.Now()
-	if s, err := when.ParseCalendarStep(text); err == nil {
-		at, err := queue.UnixMillisInRange(s.FromNow(now, when.Backward), text)
-		return control.Time(at), err
-	}
-	t, err := when.ParseTime(text, now, when.Backward)
-	if err != nil {
+	step, err := when.ParseCalendarStep(text)
+	var t time.Time
+	if err == nil {
+		t = step.FromNow(now, when.Backward)
+	} else if t, err = when.ParseTime(text, now, when.Backward); err != nil {
 		return 0, err
 	}
 	at, err := queue.UnixMillisInRange(t, text)
@@ -98,11 +97,10 @@ func (v textValue) Set(text string) error {
 	return nil
 }
 
-// DurationVar adds a flag for a duration. When the flag is parsed, it calls setValue with the duration.
-func DurationVar(f *pflag.FlagSet, name, doc string, setValue func(time.Duration)) {
-	f.Func(name, doc, func(text string) error {
-		d, err := when.ParseDuration(text)
-		setValue(d)
+// DurationVar adds a flag for a duration.
+func DurationVar(f *pflag.FlagSet, target *control.Duration, name, doc string) {
+	f.Func(name, doc, func(text string) (err error) {
+		*target, err = ParseDuration(text)
 		return err
 	})
 }
@@ -115,6 +113,12 @@ func OptionalVar[T any](f *pflag.FlagSet, target **T, parse func(string) (T, err
 		*target = &value
 		return err
 	})
+}
+
+// ParseDuration parses a duration like when.ParseDuration.
+func ParseDuration(text string) (control.Duration, error) {
+	d, err := when.ParseDuration(text)
+	return control.Duration(d), err
 }
 
 // ParseInt parses an integer.

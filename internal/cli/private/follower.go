@@ -179,7 +179,7 @@ func (f *runFollower) printJobOfEvent(ctx context.Context, e *control.Event) err
 	var job control.JobDetail
 	if f.jobLog != nil || f.app.JSONL {
 		var err error
-		if job, err = f.client.ShowJob(ctx, control.ShowParams{ID: control.JobID(e.JobID)}); err != nil {
+		if job, err = cli.ShowJob(ctx, f.client, e.JobID); err != nil {
 			return err
 		}
 	}

@@ -32,11 +32,11 @@ func (p *privateJobs) retryDeadJobs(ctx context.Context) error {
 // loadStoredJobLines reads from the queue which lines earlier runs have stored. It sets storedJobIDByLine and
 // isResumed.
 func (p *privateJobs) loadStoredJobLines(ctx context.Context) error {
-	for jobs, err := range cli.JobPages(ctx, p.client, control.ListParams{}) {
+	for page, err := range cli.JobPages(ctx, p.client, control.ListParams{}) {
 		if err != nil {
 			return err
 		}
-		for _, j := range jobs {
+		for _, j := range page.Jobs {
 			number, _, ours := strings.Cut(j.ID, "-")
 			n, err := strconv.Atoi(number)
 			if err != nil || !ours {
@@ -108,7 +108,7 @@ const maxListedDifferences = 5
 
 // storedJobCommandText returns the quoted command of a stored job, for an error.
 func (p *privateJobs) storedJobCommandText(id string) string {
-	j, err := p.client.ShowJob(p.storeCtx, control.ShowParams{ID: control.JobID(id)})
+	j, err := cli.ShowJob(p.storeCtx, p.client, id)
 	if err != nil {
 		return "(unknown)"
 	}

@@ -65,10 +65,13 @@ func (o *Output) PrintMessage(format string, args ...any) {
 	fmt.Fprintln(o.Stderr, "queuectl: "+o.EscapeForFile(o.Stderr, fmt.Sprintf(format, args...)))
 }
 
-// PrintInfo prints a sentence on standard error if standard error is a terminal and --quiet is not set. It always
-// returns nil, because a command has succeeded even if the sentence cannot be printed.
+// ShowsInfo reports whether standard error is a terminal and --quiet is not set.
+func (o *Output) ShowsInfo() bool { return IsTerminal(o.Stderr) && !o.Quiet }
+
+// PrintInfo prints a sentence on standard error if ShowsInfo returns true. It always returns nil, because a command has
+// succeeded even if the sentence cannot be printed.
 func (o *Output) PrintInfo(format string, args ...any) error {
-	if IsTerminal(o.Stderr) && !o.Quiet {
+	if o.ShowsInfo() {
 		fmt.Fprintln(o.Stderr, o.EscapeForFile(o.Stderr, fmt.Sprintf(format, args...)))
 	}
 	return nil
@@ -171,7 +174,7 @@ func (o *Output) PrintMissingOutputMessage(text string) error {
 // PrintNoJobsSelected prints that no job is selected, even if standard error is not a terminal or --quiet is set.
 // Otherwise the author of a script might assume that jobs were selected.
 func (o *Output) PrintNoJobsSelected() {
-	if !IsTerminal(o.Stderr) || o.Quiet {
+	if !o.ShowsInfo() {
 		o.PrintMessage("no job matches the selection")
 		return
 	}
@@ -244,7 +247,7 @@ type ProgressBar struct {
 
 // DrawProgressBar shows the bar on a terminal. The bar replaces the previous progress text.
 func (o *Output) DrawProgressBar(b ProgressBar) {
-	if !IsTerminal(o.Stderr) || o.Quiet {
+	if !o.ShowsInfo() {
 		return
 	}
 	of := max(b.Total, b.Current, 1)
@@ -275,7 +278,7 @@ func (o *Output) DrawProgressBar(b ProgressBar) {
 // Line wrapping is off while ShowProgress prints, because the terminal may already be narrower than the width that
 // ShowProgress has read.
 func (o *Output) ShowProgress(format string, args ...any) {
-	if IsTerminal(o.Stderr) && !o.Quiet && (o.progressShown.Swap(format != "") || format != "") {
+	if o.ShowsInfo() && (o.progressShown.Swap(format != "") || format != "") {
 		text := termtext.Truncate(fmt.Sprintf(format, args...), TerminalColumns(o.Stderr)-1)
 		if text != "" {
 			text = disableLineWrapCode + text + "\r" + enableLineWrapCode

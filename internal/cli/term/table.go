@@ -10,13 +10,17 @@ import (
 	"github.com/queuectl/queuectl/internal/termtext"
 )
 
-// PrintTableOrIDs prints a table with rowCount rows. makeRow(i) returns a row, whose first cell is a name.
-// With --quiet, PrintTableOrIDs prints only the names. If rowCount is 0, it prints emptyText.
-func (o *Output) PrintTableOrIDs(rowCount int, emptyText string, headings []string,
-	makeRow func(i int) []string) (err error) {
-	rows := make([][]string, rowCount)
-	for i := range rows {
-		rows[i] = makeRow(i)
+// PrintTable prints a list as JSON if the user asked for JSON. Otherwise it prints a table, or emptyText if the list is
+// empty. makeRow returns the row of an element, whose first cell is a name. With --quiet, PrintTable prints only the
+// names.
+func PrintTable[T any](o *Output, list []T, emptyText string, headings []string,
+	makeRow func(*T) []string) (err error) {
+	if o.WantsJSON() {
+		return PrintJSONList(o, list)
+	}
+	rows := make([][]string, len(list))
+	for i := range list {
+		rows[i] = makeRow(&list[i])
 	}
 	switch {
 	case o.Quiet:
@@ -32,15 +36,6 @@ func (o *Output) PrintTableOrIDs(rowCount int, emptyText string, headings []stri
 		headings, rows = present.DropUninformativeColumns(headings, rows)
 	}
 	return o.PrintTable(headings, rows)
-}
-
-// PrintTable prints a list as JSON if the user asked for JSON. Otherwise it prints a table like
-// PrintTableOrIDs.
-func PrintTable[T any](o *Output, list []T, emptyText string, headings []string, makeRow func(*T) []string) error {
-	if o.WantsJSON() {
-		return PrintJSONList(o, list)
-	}
-	return o.PrintTableOrIDs(len(list), emptyText, headings, func(i int) []string { return makeRow(&list[i]) })
 }
 
 // PrintTable prints rows under headings. On a terminal it fits the table to the width: it cuts long cells
