@@ -4,19 +4,16 @@ package main
 
 import (
 	"context"
-	"io"
 	"os"
 	_ "time/tzdata" // embeds the zone database, for machines without zone files
 
 	"github.com/spf13/cobra"
 
 	"github.com/queuectl/queuectl/config"
-	"github.com/queuectl/queuectl/config/tomlfile"
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/cli"
 	"github.com/queuectl/queuectl/internal/cli/admin"
 	"github.com/queuectl/queuectl/internal/cli/help"
-	"github.com/queuectl/queuectl/internal/cli/input"
 	"github.com/queuectl/queuectl/internal/cli/private"
 	"github.com/queuectl/queuectl/internal/zone"
 	"github.com/queuectl/queuectl/service"
@@ -57,11 +54,6 @@ var verbs = []cli.Verb{
 	{Name: "events", BuildCommand: admin.EventsVerb},
 }
 
-// eachTOMLJob calls handleJob with each job in a TOML file.
-func eachTOMLJob(fileName string, tomlFile io.Reader, handleJob func(raw []byte, line int) error) error {
-	return input.EachTOMLJob(tomlfile.ParseTables, fileName, tomlFile, handleJob)
-}
-
 // withApp adapts a function that takes an *app to Verb.Build, which takes a *cli.App.
 func withApp(build func(*app) *cobra.Command) func(*cli.App) *cobra.Command {
 	return func(a *cli.App) *cobra.Command { return build(&app{a}) }
@@ -74,7 +66,8 @@ func main() {
 	}
 	cli.Main(cli.Program{Verbs: verbs, ServePrivate: servePrivateRun, RunPrivate: private.Run,
 		OpenOffline:  openOfflineClient,
-		JoinTerminal: (*cli.App).JoinTerminal, EachTOMLJob: eachTOMLJob, HelpFunc: help.HelpFunc, LoadTimeZone: zone.FromTZ})
+		JoinTerminal: (*cli.App).JoinTerminal, EachTOMLJob: admin.EachTOMLJob, HelpFunc: help.HelpFunc,
+		LoadTimeZone: zone.FromTZ})
 }
 
 // openOfflineClient returns a client that reads the queue's files directly. It is for use while no service runs.

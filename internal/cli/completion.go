@@ -65,9 +65,8 @@ func jobIDLister(states ...string) nameLister {
 	return func(ctx context.Context, c *control.Client, add func(name, description string)) {
 		// on an error, offer nothing
 		page, _ := c.ListJobs(ctx, control.ListParams{States: states, PageSize: control.MaxJobsPerSelection})
-		for i := range page.Jobs {
-			j := &page.Jobs[i]
-			add(j.ID, j.State+": "+termtext.Truncate(termtext.EscapeControlCharacters(present.JobTitle(j)), 60))
+		for _, j := range page.Jobs {
+			add(j.ID, j.State+": "+termtext.Truncate(termtext.EscapeControlCharacters(present.JobTitle(&j)), 60))
 		}
 	}
 }
@@ -105,8 +104,8 @@ func (a *App) completeJobIDList(_ *cobra.Command, _ []string, typedIDs string) (
 func (a *App) completeBatches() cobra.CompletionFunc {
 	return a.CompleteNames(func(ctx context.Context, c *control.Client, add func(name, description string)) {
 		page, _ := c.ListJobs(ctx, control.ListParams{PageSize: control.MaxJobsPerSelection}) // on an error, offer nothing
-		for i := range page.Jobs {
-			if name := page.Jobs[i].Labels["batch"]; name != "" && termtext.EscapeControlCharacters(name) == name {
+		for _, j := range page.Jobs {
+			if name := j.Labels["batch"]; name != "" && termtext.EscapeControlCharacters(name) == name {
 				add(name, "")
 			}
 		}
@@ -126,8 +125,8 @@ func stateFlagValues() []string {
 func (a *App) CompleteNodes() cobra.CompletionFunc {
 	return a.CompleteNames(func(ctx context.Context, c *control.Client, add func(name, description string)) {
 		list, _ := c.NodeList(ctx, control.NodeListParams{}) // on an error, offer nothing
-		for i := range list.Nodes {
-			add(list.Nodes[i].Name, "")
+		for _, n := range list.Nodes {
+			add(n.Name, "")
 		}
 	})
 }
@@ -136,8 +135,8 @@ func (a *App) CompleteNodes() cobra.CompletionFunc {
 func (a *App) CompleteQueues() cobra.CompletionFunc {
 	return a.CompleteNames(func(ctx context.Context, c *control.Client, add func(name, description string)) {
 		list, _ := c.QueueList(ctx, control.QueueListParams{}) // on an error, offer nothing
-		for i := range list.Queues {
-			add(list.Queues[i].Queue, "")
+		for _, q := range list.Queues {
+			add(q.Queue, "")
 		}
 	})
 }

@@ -49,7 +49,8 @@ type Follower struct {
 	Client       *control.Client
 	CheckDoneNow <-chan struct{} // closing this channel makes the Follower call IsDone immediately
 
-	retryTracker retryTracker
+	firstRetryAt   control.Time // time of the next retry, as of the last query; 0 if unknown or if no job will be retried
+	retryQueriedAt time.Time    // time of the last query of firstRetryAt
 	// time of the last event about the set, or of the call of Follow if no such event has arrived
 	lastProgressAt    time.Time
 	waitReasonPrinted bool // the reason for the wait was already printed since lastProgressAt
@@ -109,8 +110,8 @@ func (f *Follower) showProgress(ctx context.Context, jobs FollowedJobs) {
 	}
 	if p := jobs.Progress(); p != nil {
 		p.TextAfterNumbers = present.JoinNonEmptyTexts(p.TextAfterNumbers,
-			f.retryTracker.describeRetries(ctx, f.Client, p.RetryingJobCount, p.IsRetrying))
-		p.MinTimeLeft = f.retryTracker.timeUntilFirstRetry()
+			f.describeRetries(ctx, p.RetryingJobCount, p.IsRetrying))
+		p.MinTimeLeft = f.timeUntilFirstRetry()
 		f.App.DrawProgressBar(p.ProgressBar)
 	}
 }
@@ -118,47 +119,38 @@ func (f *Follower) showProgress(ctx context.Context, jobs FollowedJobs) {
 // retryPollInterval is how often the client requests the times of retries from the service.
 const retryPollInterval = time.Second
 
-// retryTracker finds out when the next failed job will be retried.
-type retryTracker struct {
-	firstRetryAt control.Time // time of the next retry, as of the last query; 0 if unknown or if no job will be retried
-	polledAt     time.Time    // time of the last query
-}
-
 // describeRetries returns how many failed jobs will be retried and when, like "2 retrying in 8s". retryingJobCount is
 // the number of these jobs; if it is 0, describeRetries returns "". To find the time of the first retry,
 // describeRetries considers only the failed jobs for which includesJob returns true.
-func (r *retryTracker) describeRetries(ctx context.Context, c *control.Client, retryingJobCount int64,
+func (f *Follower) describeRetries(ctx context.Context, retryingJobCount int64,
 	includesJob func(seq int64) bool) string {
 	if retryingJobCount == 0 {
 		return ""
 	}
-	if time.Since(r.polledAt) > retryPollInterval {
-		r.polledAt, r.firstRetryAt = time.Now(), 0
-		page, err := c.ListJobs(ctx, control.ListParams{States: control.TextList{queue.Failed.String()}})
+	if time.Since(f.retryQueriedAt) > retryPollInterval {
+		f.retryQueriedAt, f.firstRetryAt = time.Now(), 0
+		page, err := f.Client.ListJobs(ctx, control.ListParams{States: control.TextList{queue.Failed.String()}})
 		if err != nil || page.NextCursor != nil {
 			// Ignore the error, because the stream of events reports it. If the list has several pages, the time of the first
 			// retry stays unknown.
 			page.Jobs = nil
 		}
-		for i := range page.Jobs {
-			if j := &page.Jobs[i]; includesJob(j.Seq) && (r.firstRetryAt == 0 || j.NextRetryAt < r.firstRetryAt) {
-				r.firstRetryAt = j.NextRetryAt
+		for _, j := range page.Jobs {
+			if includesJob(j.Seq) && (f.firstRetryAt == 0 || j.NextRetryAt < f.firstRetryAt) {
+				f.firstRetryAt = j.NextRetryAt
 			}
 		}
 	}
 	note := fmt.Sprintf("%d retrying", retryingJobCount)
-	if in := time.Until(queue.UnixMillis(r.firstRetryAt).Time()); r.firstRetryAt != 0 && in > 0 {
+	if in := f.timeUntilFirstRetry(); in > 0 {
 		note += " in " + present.RoughDuration(in)
 	}
 	return note
 }
 
 // timeUntilFirstRetry returns the time until the first retry, or 0 if the time of this retry is unknown.
-func (r *retryTracker) timeUntilFirstRetry() time.Duration {
-	if r.firstRetryAt == 0 {
-		return 0
-	}
-	return max(0, time.Until(queue.UnixMillis(r.firstRetryAt).Time()))
+func (f *Follower) timeUntilFirstRetry() time.Duration {
+	return max(0, time.Until(queue.UnixMillis(f.firstRetryAt).Time()))
 }
 
 // JobLog is a file with one line for each ended job, in the format of GNU parallel.

@@ -47,7 +47,8 @@ type App struct {
 	// MissingQueueIsEmpty says that the command only lists things. If no queue exists yet, such a command
 	// prints an empty list instead of an error.
 	MissingQueueIsEmpty bool
-	requested           requestedObjects // objects that the command's arguments name; zero if they name none
+	requestedKind       string   // kind of the objects that the command's arguments name, such as "job"
+	requestedNames      []string // names of these objects
 
 	// These fields hold flags that several commands have.
 	RequireEnforcedLimits bool // --require-limits: reject jobs with limits that the service cannot enforce
@@ -104,7 +105,7 @@ func (a *App) main(ctx context.Context, args []string) int {
 			}
 			return 0
 		}
-		err = a.requested.explainMissingQueue()
+		err = a.explainMissingQueue()
 	}
 	code := cmp.Or(a.FailureExitCode, fault.ExitCode(err))
 	// A message may list several errors, one per line.

@@ -9,36 +9,30 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// requestedObjects are the objects that the arguments of a command name, such as two jobs.
-type requestedObjects struct {
-	kind  string // kind of the objects, such as "job"
-	names []string
-}
-
 // AcceptNames prepares cmd for arguments that are names of objects of one kind, such as "job". The function complete
 // completes the names. If no queue exists yet, the error of cmd says that these objects do not exist.
 func (a *App) AcceptNames(cmd *cobra.Command, kind string, complete cobra.CompletionFunc) {
 	cmd.ValidArgsFunction = complete
 	run := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, names []string) error {
-		a.requested = requestedObjects{kind, names}
+		a.requestedKind, a.requestedNames = kind, names
 		return run(cmd, names)
 	}
 }
 
 // explainMissingQueue returns the error of a command that needs a queue, if no queue exists yet. If the command
 // names objects, they do not exist, so the error has the same code as in a queue without these objects.
-func (r requestedObjects) explainMissingQueue() error {
-	if len(r.names) == 0 {
+func (a *App) explainMissingQueue() error {
+	if len(a.requestedNames) == 0 {
 		return connect.ErrNoQueue
 	}
 	var quotedNames []string
-	for _, name := range UniqueIDs(r.names) {
+	for _, name := range UniqueIDs(a.requestedNames) {
 		quotedNames = append(quotedNames, fmt.Sprintf("%q", queue.ClipForMessage(name)))
 	}
-	subject := "is no " + r.kind
+	subject := "is no " + a.requestedKind
 	if len(quotedNames) > 1 {
-		subject = "are no " + r.kind + "s"
+		subject = "are no " + a.requestedKind + "s"
 	}
 	return queue.Errorf(queue.CodeNotFound, "there %s %s, because %s", subject,
 		firstIDsText(quotedNames), connect.ErrNoQueue.Message)

@@ -285,8 +285,7 @@ func (p *screenPrinter) sections() []screenSection {
 	}
 	running := screenSection{headings: []string{"RUNNING", "QUEUE", "NODE", "FOR", "TYPICAL", "COMMAND", "LAST LINE"}}
 	explained := false
-	for i := range s.Running {
-		j := &s.Running[i]
+	for _, j := range s.Running {
 		last := cmp.Or(j.LastLine, queue.ValueOr(j.Progress, control.JobProgress{}).Text)
 		running.rows = append(running.rows, []string{present.JobIDWithStateSign(&j.Job), j.Queue, j.Node,
 			p.screenFormatter.RunTimeText(&j.Job), present.TypicalRuntimeOrDash(&j.Job), present.JobTitle(&j.Job), last})
@@ -302,34 +301,30 @@ func (p *screenPrinter) sections() []screenSection {
 	running.hiddenRows, running.hiddenRowsText = count(queue.Processing)-int64(len(running.rows)), ": queuectl ps"
 	next := screenSection{headings: []string{"UP NEXT", "QUEUE", "WHEN", "COMMAND"}}
 	for _, list := range [][]control.Job{s.Ready, s.Delayed, s.HeldOrBlocked} {
-		for i := range list {
-			j := &list[i]
-			next.rows = append(next.rows, []string{present.JobIDWithStateSign(j), j.Queue, p.screenFormatter.StartOrWaitText(j),
-				present.JobTitle(j)})
+		for _, j := range list {
+			next.rows = append(next.rows, []string{present.JobIDWithStateSign(&j), j.Queue,
+				p.screenFormatter.StartOrWaitText(&j), present.JobTitle(&j)})
 		}
 	}
-	for i := range s.Paused[:min(len(s.Paused), maxPausedQueueLines)] {
-		q := &s.Paused[i]
-		next.footerLines = append(next.footerLines, fmt.Sprintf("queue %s is %s; %s", q.Queue, present.QueuePauseText(q),
+	for _, q := range s.Paused[:min(len(s.Paused), maxPausedQueueLines)] {
+		next.footerLines = append(next.footerLines, fmt.Sprintf("queue %s is %s; %s", q.Queue, present.QueuePauseText(&q),
 			present.WaitingJobsText(present.PlainNumber(q.Waiting))))
 	}
 	next.hiddenRows, next.hiddenRowsText = count(queue.Pending, queue.Failed, queue.Held,
 		queue.Blocked)-int64(len(next.rows)),
 		": queuectl list -s waiting"
 	failed := screenSection{headings: []string{"FAILED", "ATTEMPTS", "WHEN", "COMMAND", "WHY"}}
-	for i := range s.Dead {
-		j := &s.Dead[i]
+	for _, j := range s.Dead {
 		failed.rows = append(failed.rows, []string{present.JobIDWithStateSign(&j.Job), present.AttemptsText(&j.Job),
-			p.screenFormatter.AgoText(j.FinishedAt), present.JobTitle(&j.Job), p.screenFormatter.FailureReason(j)})
+			p.screenFormatter.AgoText(j.FinishedAt), present.JobTitle(&j.Job), p.screenFormatter.FailureReason(&j)})
 	}
 	failed.hiddenRows, failed.hiddenRowsText = count(queue.Dead)-int64(len(failed.rows)),
 		termtext.TextForLocale(": queuectl list --failed · run again: queuectl retry --failed")
 	done := screenSection{headings: []string{"FINISHED", "RAN", "WHEN", "COMMAND"}}
-	for i := range s.Done {
-		j := &s.Done[i]
-		done.rows = append(done.rows, []string{present.JobIDWithStateSign(j),
+	for _, j := range s.Done {
+		done.rows = append(done.rows, []string{present.JobIDWithStateSign(&j),
 			present.DashIfEmpty(present.DurationText(j.RunTimeMS)), p.screenFormatter.AgoText(j.FinishedAt),
-			present.JobTitle(j)})
+			present.JobTitle(&j)})
 	}
 	running.headings, running.rows = present.DropUninformativeColumns(running.headings, running.rows)
 	next.headings, next.rows = present.DropUninformativeColumns(next.headings, next.rows)

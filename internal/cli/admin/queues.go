@@ -172,8 +172,7 @@ func (a adminCommands) applyToQueues(names []string, allQueues bool,
 			return term.PrintJSONList(&a.Output, done)
 		}
 		var err error
-		for i := range done {
-			q := &done[i]
+		for _, q := range done {
 			state := "is not paused any more: its time is over, or a user resumed it"
 			switch {
 			case a.Cmd.Name() == "rm":
@@ -181,7 +180,7 @@ func (a adminCommands) applyToQueues(names []string, allQueues bool,
 			case a.Cmd.Name() == "resume":
 				state = "is resumed"
 			case q.Paused:
-				state = "is " + present.QueuePauseText(q)
+				state = "is " + present.QueuePauseText(&q)
 			}
 			if a.Quiet {
 				err = a.Println(q.Queue)

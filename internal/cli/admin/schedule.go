@@ -244,9 +244,8 @@ func scheduleRunVerb(a adminCommands) *cobra.Command {
 func (a adminCommands) completeScheduleNames() cobra.CompletionFunc {
 	return a.CompleteNames(func(ctx context.Context, c *control.Client, add func(name, description string)) {
 		page, _ := c.ScheduleList(ctx, control.ScheduleListParams{}) // on an error, offer nothing
-		for i := range page.Schedules {
-			s := &page.Schedules[i]
-			add(s.Name, s.Cron+": "+termtext.Truncate(termtext.EscapeControlCharacters(present.ScheduleJobTitle(s)), 60))
+		for _, s := range page.Schedules {
+			add(s.Name, s.Cron+": "+termtext.Truncate(termtext.EscapeControlCharacters(present.ScheduleJobTitle(&s)), 60))
 		}
 	})
 }

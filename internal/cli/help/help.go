@@ -9,7 +9,6 @@ import (
 	_ "embed"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -24,17 +23,15 @@ const helpWidthColumns = 80
 
 // CommonFlagsByCommand returns the flags that the help shows without --all, for each command that has very many flags.
 func CommonFlagsByCommand() map[string][]string {
-	timing := []string{"priority", "at", "in", "after", "after-batch"}
-	settings := []string{"label", "id", "max-retries", "timeout", "env", "cwd", "lock", "unique", "memory", "on-dead"}
-	enqueue := slices.Concat([]string{"queue", "batch", "lines", "file", "next"}, timing, settings)
+	const timing = " priority at in after"
+	const limits = " max-retries timeout env cwd lock unique memory on-dead"
 	return map[string][]string{
-		"enqueue": enqueue,
-		"run": slices.Concat([]string{"detach", "cancel-on-exit", "private", "workers", "lines", "file", "tty",
-			"queue"}, timing[:4], settings[:8]),
-		"edit": slices.Concat([]string{"state", "where-label", "where-queue", "batch", "user", "all", "dry-run",
-			"yes", "queue"}, timing[:4], []string{"label"}, settings[2:]),
-		"schedule add": slices.Concat([]string{"tz", "jitter", "catch-up", "overlap", "replace", "queue", "priority"},
-			settings[:1], settings[2:]),
+		"enqueue": strings.Fields("queue batch lines file next" + timing + " after-batch label id" + limits),
+		"run": strings.Fields("detach cancel-on-exit private workers lines file tty queue" + timing + " label id " +
+			"max-retries timeout env cwd lock unique"),
+		"edit": strings.Fields("state where-label where-queue batch user all dry-run yes queue" + timing + " label" +
+			limits),
+		"schedule add": strings.Fields("tz jitter catch-up overlap replace queue priority label" + limits),
 	}
 }
 

@@ -20,18 +20,18 @@ import (
 
 // interpreters lists programs that take code as an argument.
 var interpreters = []struct {
-	names         []string
+	names         string // names of programs, separated by spaces
 	option        string // option before the code; one letter may also end a group of letters, as in -ec
 	takesAllWords bool   // all words after the option are code; otherwise only the first word after it
 	argForm       string // how the code can refer to the first argument after it; "" if it cannot
 }{
-	{[]string{"sh", "ash", "bash", "dash", "ksh", "mksh", "yash", "zsh"}, "-c", false, `… "$1"`},
-	{[]string{"su", "runuser"}, "-c", false, ""},
-	{[]string{"python", "python3"}, "-c", false, ""},
-	{[]string{"perl", "ruby", "node", "lua"}, "-e", false, ""},
-	{[]string{"fish", "csh", "tcsh"}, "-c", false, ""},
-	{[]string{"cmd"}, "/c", true, ""},
-	{[]string{"powershell", "pwsh"}, "-command", true, ""},
+	{"sh ash bash dash ksh mksh yash zsh", "-c", false, `… "$1"`},
+	{"su runuser", "-c", false, ""},
+	{"python python3", "-c", false, ""},
+	{"perl ruby node lua", "-e", false, ""},
+	{"fish csh tcsh", "-c", false, ""},
+	{"cmd", "/c", true, ""},
+	{"powershell pwsh", "-command", true, ""},
 }
 
 // WarnPlaceholderInCode prints a warning if an interpreter would run an argument of a job as code.
@@ -60,7 +60,7 @@ func findPlaceholderInCode(program []string) (interpreter, placeholder, argRefer
 	for i, word := range program {
 		name := strings.TrimSuffix(strings.ToLower(baseName(word)), ".exe")
 		for _, in := range interpreters {
-			if !slices.Contains(in.names, name) {
+			if !slices.Contains(strings.Fields(in.names), name) {
 				continue
 			}
 			for _, code := range interpreterCodeWords(program[i+1:], in.option, in.takesAllWords) {

@@ -3,6 +3,7 @@ package input
 import (
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -39,6 +40,9 @@ func (src *Source) AddFlags(f *pflag.FlagSet) {
 
 // singleJobFlags are the flags that cannot be combined with a source of several jobs.
 var singleJobFlags = []string{"id", "command"}
+
+// IsTOML reports whether the jobs come from a TOML file.
+func (src *Source) IsTOML() bool { return filepath.Ext(src.JobsFile) == ".toml" }
 
 // IsGiven reports whether the command line names a source of several jobs.
 func (src *Source) IsGiven() bool { return len(src.givenSources()) > 0 }

@@ -1,7 +1,7 @@
 package input
 
 import (
-	"slices"
+	"strings"
 
 	"github.com/queuectl/queuectl/queue"
 )
@@ -9,21 +9,19 @@ import (
 // fieldTheme is a group of job flags in the help.
 type fieldTheme struct {
 	Title  string
-	fields []string // the fields that the flags set
+	fields string // the fields that the flags set, with a space before and after each name
 }
 
 // FieldThemes lists the groups of job flags, in the order of the help.
 var FieldThemes = []fieldTheme{
-	{"What to run", []string{"id", "command", "cwd", "umask", "shell", "env", "env_pass", "env_secret", "mask_secrets",
-		"stdin", "stdin_file", "tty", "user"}},
-	{"Start time and order", []string{"priority", "run_at", "delay", "expires_at"}},
-	{"Timeouts, retries and exit codes", []string{"timeout", "timeout_ms", "idle_timeout", "kill_after", "max_retries",
-		"max_attempts", "backoff_base", "backoff_strategy", "backoff_max", "jitter", "ok_codes", "no_retry_codes",
-		"defer_codes", "on_lost", "allow_background"}},
-	{"Commands to run afterwards", []string{"on_completed", "on_failed", "on_dead", "on_ended"}},
-	{QueuesAndLocksTheme, []string{"queue", "depends_on", "on_dependency_failure", "lock", "rate_limit", "on", "resources",
-		"unique", "unique_for", "on_conflict"}},
-	{ResourceLimitsTheme, []string{"memory", "cpus", "tasks", "nice", "nofile", "no_new_privileges", "output_limit"}},
+	{"What to run", " id command cwd umask shell env env_pass env_secret mask_secrets stdin stdin_file tty user "},
+	{"Start time and order", " priority run_at delay expires_at "},
+	{"Timeouts, retries and exit codes", " timeout timeout_ms idle_timeout kill_after max_retries max_attempts " +
+		"backoff_base backoff_strategy backoff_max jitter ok_codes no_retry_codes defer_codes on_lost allow_background "},
+	{"Commands to run afterwards", " on_completed on_failed on_dead on_ended "},
+	{QueuesAndLocksTheme, " queue depends_on on_dependency_failure lock rate_limit on resources unique unique_for " +
+		"on_conflict "},
+	{ResourceLimitsTheme, " memory cpus tasks nice nofile no_new_privileges output_limit "},
 }
 
 // FlagThemeAnnotation is the flag annotation that contains the theme of a flag. ResourceLimitsTheme and
@@ -37,7 +35,7 @@ const (
 // themeOfField returns the theme of a field's flag, or "" if it has none.
 func themeOfField(f *queue.Field) string {
 	for _, t := range FieldThemes {
-		if slices.Contains(t.fields, f.Name) {
+		if strings.Contains(t.fields, " "+f.Name+" ") {
 			return t.Title
 		}
 	}

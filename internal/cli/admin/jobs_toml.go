@@ -1,24 +1,18 @@
-package input
+package admin
 
 import (
 	"cmp"
 	"encoding/json"
 	"io"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/queuectl/queuectl/config/tomlfile"
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/cli/fault"
 	"github.com/queuectl/queuectl/queue"
 )
-
-// tomlExtension is the file name extension of TOML files.
-const tomlExtension = ".toml"
-
-// IsTOML reports whether the jobs come from a TOML file.
-func (src *Source) IsTOML() bool { return filepath.Ext(src.JobsFile) == tomlExtension }
 
 // jobsTableName is the name of the TOML table that contains one inner table for each job, named after the job's id.
 // Fields outside this table apply to all jobs.
@@ -26,13 +20,8 @@ const jobsTableName = "jobs"
 
 // EachTOMLJob calls handleJob(raw, line) for every job in a TOML file, with the job as JSON. line is the
 // number of the job's first line, or 0 if it is unknown. Jobs with a known line are handled in the order of
-// the file.
-//
-// parseTOML parses the text of the file. fileName is the name of the file, for errors.
-func EachTOMLJob(
-	parseTOML func(name string, text []byte) (map[string]any, error), fileName string, in io.Reader,
-	handleJob func(raw []byte, line int) error,
-) error {
+// the file. fileName is the name of the file, for errors.
+func EachTOMLJob(fileName string, in io.Reader, handleJob func(raw []byte, line int) error) error {
 	text, err := io.ReadAll(io.LimitReader(in, control.MaxLineBytes+1))
 	if err != nil {
 		return err
@@ -41,7 +30,7 @@ func EachTOMLJob(
 		return queue.Errorf(queue.CodeTooLarge, "%s is longer than %d bytes; write the jobs as JSON lines instead", fileName,
 			control.MaxLineBytes)
 	}
-	file, err := parseTOML(fileName, text)
+	file, err := tomlfile.ParseTables(fileName, text)
 	if err != nil {
 		return err
 	}
@@ -58,9 +47,8 @@ func EachTOMLJob(
 		}
 	}
 	lines := jobTableLineNumbers(string(text))
-	ids := slices.Collect(maps.Keys(jobs))
-	slices.SortFunc(ids, func(a, b string) int { return cmp.Or(lines[a]-lines[b], strings.Compare(a, b)) })
-	for _, id := range ids {
+	inFileOrder := func(a, b string) int { return cmp.Or(lines[a]-lines[b], strings.Compare(a, b)) }
+	for _, id := range slices.SortedFunc(maps.Keys(jobs), inFileOrder) {
 		jobFields, is := jobs[id].(map[string]any)
 		if !is {
 			return fault.WithLineNumber(queue.Errorf(queue.CodeInvalid,
