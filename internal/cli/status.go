@@ -85,7 +85,7 @@ func (a *App) printStatus(ctx context.Context, o statusOptions) error {
 	if err != nil {
 		return err
 	}
-	p := &screenPrinter{app: a, screenFormatter: present.ScreenFormatter{Screen: &screen, CurrentTime: time.Now()},
+	p := &screenPrinter{App: a, screenFormatter: present.ScreenFormatter{Screen: &screen, CurrentTime: time.Now()},
 		printsTime: o.redrawsOnChange}
 	if st := &screen.Status; st.ServiceKind != "" && o.showServiceLine {
 		p.serviceLine = "Service: " + a.EscapeForFile(a.Stdout, present.DescribeService(st.ServiceKind, st.SocketPath))
@@ -157,7 +157,7 @@ func (a *App) colourStateSign(cell string, wholeCell bool) string {
 
 // screenPrinter prints the status screen.
 type screenPrinter struct {
-	app             *App
+	*App
 	screenFormatter present.ScreenFormatter
 
 	printsTime  bool   // print a line with the time above the screen; for a screen that is printed repeatedly
@@ -176,12 +176,12 @@ type screenSection struct {
 
 func (p *screenPrinter) print() error {
 	st := &p.screenFormatter.Screen.Status
-	terminal := term.IsTerminal(p.app.Stdout)
+	terminal := term.IsTerminal(p.Stdout)
 	if !terminal { // the output has no fixed height and uses one form, because scripts may read it
 		for _, s := range queue.States() {
-			p.app.Println(fmt.Sprintf("%-10s %d", s, st.Jobs[s.String()]))
+			p.Println(fmt.Sprintf("%-10s %d", s, st.Jobs[s.String()]))
 		}
-		p.app.Println("")
+		p.Println("")
 	}
 	above := []string{p.statusLine()}
 	if st.RerankingInProgress {
@@ -193,7 +193,7 @@ func (p *screenPrinter) print() error {
 			"; remove completed jobs with: queuectl rm --state done")
 	}
 	for _, u := range st.UsersNearQuota {
-		above = append(above, "user "+p.app.EscapeForFile(p.app.Stdout, u.User)+
+		above = append(above, "user "+p.EscapeForFile(p.Stdout, u.User)+
 			" is close to the storage limit (setting max_bytes_per_user): "+present.SizeText(u.StoredBytes)+" used")
 	}
 	parts, gap := p.sections(), "\n"
@@ -204,7 +204,7 @@ func (p *screenPrinter) print() error {
 	if p.serviceLine != "" {
 		counts = append(counts, p.serviceLine)
 	}
-	if height, width := term.TerminalLines(p.app.Stdout), term.TerminalColumns(p.app.Stdout); height > 0 {
+	if height, width := term.TerminalLines(p.Stdout), term.TerminalColumns(p.Stdout); height > 0 {
 		if height <= maxCompactScreenLines {
 			gap = ""
 		}
@@ -216,19 +216,19 @@ func (p *screenPrinter) print() error {
 		}
 		fitSectionHeights(parts, height)
 	}
-	err := p.app.Println(strings.Join(above, "\n"))
+	err := p.Println(strings.Join(above, "\n"))
 	below := gap != "" // print an empty line above the first section with rows
 	for i := range parts {
 		if len(parts[i].rows) == 0 {
 			continue
 		}
 		if below {
-			p.app.Println("")
+			p.Println("")
 		}
 		below, err = false, p.printSection(&parts[i])
 	}
 	if len(counts) > 0 {
-		err = p.app.Println(gap + strings.Join(counts, "\n"))
+		err = p.Println(gap + strings.Join(counts, "\n"))
 	}
 	return err
 }
@@ -254,16 +254,16 @@ func shortenHiddenRowsText(sections []screenSection, width int) {
 func (p *screenPrinter) printSection(part *screenSection) error {
 	paint := func(column int, cell string) string {
 		if column == 0 {
-			cell = p.app.colourStateSign(cell, false)
+			cell = p.colourStateSign(cell, false)
 		}
 		return cell
 	}
-	err := p.app.PrintColouredTable(part.headings, part.rows, paint)
+	err := p.PrintColouredTable(part.headings, part.rows, paint)
 	if part.hiddenRows > 0 && part.hiddenRowsText != "" {
-		err = p.app.Println(fmt.Sprintf("  %d more%s", part.hiddenRows, part.hiddenRowsText))
+		err = p.Println(fmt.Sprintf("  %d more%s", part.hiddenRows, part.hiddenRowsText))
 	}
 	for _, note := range part.footerLines {
-		err = p.app.Println("  " + p.app.EscapeForFile(p.app.Stdout, note))
+		err = p.Println("  " + p.EscapeForFile(p.Stdout, note))
 	}
 	return err
 }
@@ -271,7 +271,7 @@ func (p *screenPrinter) printSection(part *screenSection) error {
 // statusLine returns the status line: the health of the queue and its most important facts.
 func (p *screenPrinter) statusLine() string {
 	level, text := present.HealthText(&p.screenFormatter.Screen.Status)
-	return p.app.Coloured(level, present.HealthColourCode(level)) + p.app.EscapeForFile(p.app.Stdout, text)
+	return p.Coloured(level, present.HealthColourCode(level)) + p.EscapeForFile(p.Stdout, text)
 }
 
 // sections returns the sections of the screen.

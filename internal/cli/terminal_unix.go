@@ -31,7 +31,7 @@ import (
 
 // terminalSession connects the user's terminal to a job's terminal.
 type terminalSession struct {
-	app            *App
+	*App
 	client         *control.Client
 	job            *followedJob
 	typedInput     chan []byte   // input for the job
@@ -54,7 +54,7 @@ const aboveAllAttemptNumbers = 1 << 30
 // JoinTerminal connects the user's terminal to the terminal of each attempt of a job. It returns when the job
 // ends or the user leaves the job, and then restores the user's terminal.
 func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followedJob, interrupts <-chan os.Signal) error {
-	j := &terminalSession{app: a, client: c, job: f, typedInput: make(chan []byte, typedInputCapacity),
+	j := &terminalSession{App: a, client: c, job: f, typedInput: make(chan []byte, typedInputCapacity),
 		userLeftSignal: make(chan struct{}), endedAttempts: make(chan int, 1)}
 	defer j.leaveJob()
 	ends := make(chan os.Signal, 4)
@@ -120,7 +120,7 @@ func (s *terminalSession) leaveAttempt(attempt int) {
 	s.lastEndedAttempt = max(s.lastEndedAttempt, attempt)
 	_, columns := s.terminalSize()
 	// Reset the terminal modes even if no attempt has used the terminal, because output that was shown may have set modes.
-	s.app.Stdout.WriteString(s.jobTerminalModes.RestoreSequences(columns))
+	s.Stdout.WriteString(s.jobTerminalModes.RestoreSequences(columns))
 	s.jobTerminalModes = termtext.TerminalModes{}
 	if s.savedState == nil {
 		return
@@ -145,7 +145,7 @@ func (s *terminalSession) writeOutput(data []byte) error {
 		return nil
 	}
 	s.jobTerminalModes.Write(data)
-	_, err := s.app.Stdout.Write(data)
+	_, err := s.Stdout.Write(data)
 	return err
 }
 
@@ -200,7 +200,7 @@ func (s *terminalSession) setAttemptTerminalModes(ctx context.Context) (linesToS
 
 // terminalSize returns the size of the user's terminal, or 24 by 80 if it is unknown.
 func (s *terminalSession) terminalSize() (rows, cols int) {
-	cols, rows, err := xterm.GetSize(int(s.app.Stdout.Fd()))
+	cols, rows, err := xterm.GetSize(int(s.Stdout.Fd()))
 	if err != nil || rows < 1 || cols < 1 {
 		return 24, 80
 	}
@@ -229,7 +229,7 @@ func (s *terminalSession) joinAttempts(ctx context.Context) {
 		case ctx.Err() != nil, errors.Is(err, queue.ErrUnavailable), errors.Is(err, queue.ErrNotFound):
 			return // followJob reports the error
 		default:
-			s.app.printViewOnlyReason(err)
+			s.printViewOnlyReason(err)
 			return
 		}
 		select {
@@ -347,7 +347,7 @@ const (
 func (s *terminalSession) readTypedInput(ctx context.Context) {
 	wake, end, err := os.Pipe()
 	if err != nil {
-		fmt.Fprintf(s.app.Stderr, "queuectl: cannot read your terminal: %v\r\n", err)
+		fmt.Fprintf(s.Stderr, "queuectl: cannot read your terminal: %v\r\n", err)
 		return
 	}
 	defer wake.Close()
@@ -380,7 +380,7 @@ func (s *terminalSession) readTypedInput(ctx context.Context) {
 				close(s.userLeftSignal)
 				return
 			case showHelpAction:
-				fmt.Fprint(s.app.Stderr, "~?\r\nqueuectl: after Enter, type ~. to detach (the job continues), ~~ for a tilde, "+
+				fmt.Fprint(s.Stderr, "~?\r\nqueuectl: after Enter, type ~. to detach (the job continues), ~~ for a tilde, "+
 					"~? for this help\r\n")
 			}
 			if len(data) == 0 {
@@ -391,7 +391,7 @@ func (s *terminalSession) readTypedInput(ctx context.Context) {
 			case <-ctx.Done():
 				return
 			case <-time.After(fullInputBufferWait):
-				fmt.Fprint(s.app.Stderr, "\a")
+				fmt.Fprint(s.Stderr, "\a")
 			}
 		}
 	}

@@ -184,7 +184,7 @@ func TestJobTextInPipeIsEscaped(t *testing.T) {
 			return a.PrintTable([]string{"ID", "ERROR", "COMMAND"}, [][]string{{j.ID, evil, present.JobTitle(&j)}})
 		}},
 		"status": {2, func(a *App) error {
-			p := screenPrinter{app: a,
+			p := screenPrinter{App: a,
 				screenFormatter: present.ScreenFormatter{Screen: &control.OverviewScreen{Dead: []control.OverviewJob{{Job: j,
 					LastLine: "last"}}}}}
 			return p.printSection(&p.sections()[2])

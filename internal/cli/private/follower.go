@@ -20,7 +20,7 @@ import (
 
 // runFollower follows the jobs of a private run until no more of them will run.
 type runFollower struct {
-	app          *cli.App
+	*cli.App
 	client       *control.Client
 	startedAt    time.Time
 	isStopping   *atomic.Bool    // the user has stopped the run, so bad health needs no warning
@@ -65,7 +65,7 @@ func (f *runFollower) countJobs() (unfinishedCount, endedCount int64) {
 // followJobs prints the output of each job that ends, until no more jobs will run. From time to time it requests the
 // status, which shows how many jobs are left.
 func (f *runFollower) followJobs(ctx context.Context) error {
-	follower := cli.Follower{App: f.app, Client: f.client, CheckDoneNow: f.noJobRunning}
+	follower := cli.Follower{App: f.App, Client: f.client, CheckDoneNow: f.noJobRunning}
 	err := follower.Follow(ctx, f, f.lastEventSeq)
 	if !term.IsClosedPipeError(err) {
 		return err
@@ -74,8 +74,8 @@ func (f *runFollower) followJobs(ctx context.Context) error {
 		return err
 	}
 	if open, _ := f.countJobs(); open > 0 {
-		f.app.ExitCode = fault.ExitCodeDetached
-		f.app.PrintMessage("stopped with %s unfinished, because the output pipe is closed; to continue, repeat the command",
+		f.ExitCode = fault.ExitCodeDetached
+		f.PrintMessage("stopped with %s unfinished, because the output pipe is closed; to continue, repeat the command",
 			present.JobCountText(int(open)))
 	}
 	return nil
@@ -103,8 +103,8 @@ func (f *runFollower) checkStatus(ctx context.Context) (done bool, err error) {
 	}
 	if unhealthy := f.lastStatus.Health != "ok"; unhealthy != f.healthWarningPrinted {
 		if f.healthWarningPrinted = unhealthy; unhealthy && !f.isStopping.Load() {
-			f.app.ShowProgress("")
-			f.app.PrintMessage("%s", f.lastStatus.Health)
+			f.ShowProgress("")
+			f.PrintMessage("%s", f.lastStatus.Health)
 		}
 	}
 	open, ended := f.countJobs()
@@ -113,13 +113,13 @@ func (f *runFollower) checkStatus(ctx context.Context) (done bool, err error) {
 	case f.lastEventSeq < f.lastStatus.LastEventSeq || open > 0 && !f.sawNoJobRunning:
 		return false, nil
 	case open > 0:
-		f.app.ShowProgress("")
-		if !f.app.WantsJSON() && !f.app.Quiet {
-			f.app.PrintMessage("%d of %s finished, %d left", ended, present.JobCountText(int(open+ended)), open)
+		f.ShowProgress("")
+		if !f.WantsJSON() && !f.Quiet {
+			f.PrintMessage("%d of %s finished, %d left", ended, present.JobCountText(int(open+ended)), open)
 		}
 		return true, nil
 	}
-	f.app.ShowProgress("")
+	f.ShowProgress("")
 	return true, f.printSummary(ctx, ended)
 }
 
@@ -177,7 +177,7 @@ func (f *runFollower) HandleEvent(ctx context.Context, e *control.Event) (isRele
 // output.
 func (f *runFollower) printJobOfEvent(ctx context.Context, e *control.Event) error {
 	var job control.JobDetail
-	if f.jobLog != nil || f.app.JSONL {
+	if f.jobLog != nil || f.JSONL {
 		var err error
 		if job, err = cli.ShowJob(ctx, f.client, e.JobID); err != nil {
 			return err
@@ -189,13 +189,13 @@ func (f *runFollower) printJobOfEvent(ctx context.Context, e *control.Event) err
 		f.jobLog.AddJob(n, &job.Job, job.StdoutBytes)
 	}
 	switch {
-	case f.app.JSONL:
-		return f.app.PrintJSON(&job.Job)
-	case f.app.JSON || f.app.Quiet || !e.HasOutput:
+	case f.JSONL:
+		return f.PrintJSON(&job.Job)
+	case f.JSON || f.Quiet || !e.HasOutput:
 		return nil
 	}
-	f.app.ShowProgress("")
-	return f.app.PrintOutput(ctx, f.client, control.LogsParams{ID: control.JobID(e.JobID), Attempt: e.Attempt}, nil)
+	f.ShowProgress("")
+	return f.PrintOutput(ctx, f.client, control.LogsParams{ID: control.JobID(e.JobID), Attempt: e.Attempt}, nil)
 }
 
 // printSummary prints how many jobs are in each state. endedCount is the number of ended jobs, including those that
@@ -204,14 +204,14 @@ func (f *runFollower) printSummary(ctx context.Context, endedCount int64) error 
 	count := func(s queue.State) int64 { return f.lastStatus.Jobs[s.String()] }
 	dead, held := count(queue.Dead), count(queue.Held)
 	if dead > 0 || held > 0 {
-		f.app.ExitCode = 1
+		f.ExitCode = 1
 	}
 	took := time.Since(f.startedAt)
-	if f.app.JSON {
-		return f.app.PrintJSON(map[string]any{"jobs": f.lastStatus.Jobs, "ended_now": endedCount - f.initialEndedCount,
+	if f.JSON {
+		return f.PrintJSON(map[string]any{"jobs": f.lastStatus.Jobs, "ended_now": endedCount - f.initialEndedCount,
 			"elapsed_ms": took.Milliseconds()})
 	}
-	if f.app.WantsJSON() || f.app.Quiet {
+	if f.WantsJSON() || f.Quiet {
 		return nil
 	}
 	text := present.JobCountsText(int(endedCount+held), func(state string) int64 { return f.lastStatus.Jobs[state] },
@@ -221,7 +221,7 @@ func (f *runFollower) printSummary(ctx context.Context, endedCount int64) error 
 	if f.initialEndedCount > 0 {
 		text += fmt.Sprintf(" (%s ended in earlier runs)", present.JobCountText(int(f.initialEndedCount)))
 	}
-	f.app.PrintMessage("%s", text)
+	f.PrintMessage("%s", text)
 	if dead == 0 {
 		return nil
 	}
@@ -231,11 +231,11 @@ func (f *runFollower) printSummary(ctx context.Context, endedCount int64) error 
 		return err
 	}
 	for i := range page.Jobs {
-		f.app.PrintJobFailure(&page.Jobs[i])
+		f.PrintJobFailure(&page.Jobs[i])
 	}
-	list := "queuectl list --failed --dir " + queue.QuoteShellWord(f.app.Dir)
+	list := "queuectl list --failed --dir " + queue.QuoteShellWord(f.Dir)
 	again := "to retry the dead jobs, repeat the command with --retry-dead"
-	f.app.PrintMessage("%s%s", again, cmp.Or(cli.UnnamedFailuresText(int(dead), "dead jobs", list), "; list them with: "+
+	f.PrintMessage("%s%s", again, cmp.Or(cli.UnnamedFailuresText(int(dead), "dead jobs", list), "; list them with: "+
 		list))
 	return nil
 }

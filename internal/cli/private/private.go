@@ -32,7 +32,7 @@ import (
 // them and follows them.
 type privateJobs struct {
 	cli.PrivateFlags
-	app               *cli.App
+	*cli.App
 	client            *control.Client
 	serviceSocketPath string       // path of the socket of the service
 	commonSpec        queue.Spec   // job settings from the flags, for every job
@@ -68,7 +68,7 @@ func Run(ctx context.Context, a *cli.App, flags cli.PrivateFlags, commonSpec *qu
 	flags.WarnPlaceholderInCode(&a.Output)
 	files.RestrictUmaskToOwner()
 	a.Dir = a.PrivateQueueDir()
-	p := &privateJobs{PrivateFlags: flags, app: a, commonSpec: *commonSpec, storedJobIDByLine: map[int]string{},
+	p := &privateJobs{PrivateFlags: flags, App: a, commonSpec: *commonSpec, storedJobIDByLine: map[int]string{},
 		allJobsStored: make(chan struct{}), noJobRunning: make(chan struct{})}
 	var err error
 	if p.manifest, err = p.newRunManifest(); err != nil {
@@ -121,17 +121,17 @@ func Run(ctx context.Context, a *cli.App, flags cli.PrivateFlags, commonSpec *qu
 // canBegin is false if the list is empty. This is a success, and the run then needs no directory. canBegin is also
 // false if a signal arrives before the first job, because a pipe may not deliver the list for any length of time.
 func (p *privateJobs) openJobList(signals <-chan os.Signal) (canBegin bool, err error) {
-	dir, err := p.app.AbsServiceDir()
+	dir, err := p.AbsServiceDir()
 	if err != nil {
 		return false, err
 	}
 	p.serviceSocketPath = config.PathsInDir(dir).SocketPath
-	f, err := p.OpenFile(p.app.Stdin)
+	f, err := p.OpenFile(p.Stdin)
 	switch {
 	case err != nil:
 		return false, err
 	case p.HasEmptyArgumentList() && !files.Exists(dir):
-		p.PrintNoJobs(&p.app.Output)
+		p.PrintNoJobs(&p.Output)
 		return false, nil
 	case f == nil:
 		return true, nil
@@ -148,11 +148,11 @@ func (p *privateJobs) openJobList(signals <-chan os.Signal) (canBegin bool, err 
 	select {
 	case none := <-empty:
 		if none {
-			p.PrintNoJobs(&p.app.Output)
+			p.PrintNoJobs(&p.Output)
 		}
 		return !none, nil
 	case <-signals:
-		p.app.ExitCode = fault.ExitCodeDetached
+		p.ExitCode = fault.ExitCodeDetached
 		return false, nil
 	}
 }
@@ -214,7 +214,7 @@ func (p *privateJobs) storeAndFollowJobs(ctx, storeCtx context.Context, workerCo
 	if p.JobLogPath != "" {
 		var err error
 		fresh := p.JobLogPath != "-" && !files.Exists(p.JobLogPath)
-		if jobLog, err = cli.OpenJobLog(p.JobLogPath, p.app.Stdout, true); err != nil {
+		if jobLog, err = cli.OpenJobLog(p.JobLogPath, p.Stdout, true); err != nil {
 			return err
 		}
 		if fresh && files.Exists(p.JobLogPath) {
@@ -229,7 +229,7 @@ func (p *privateJobs) storeAndFollowJobs(ctx, storeCtx context.Context, workerCo
 			return err
 		}
 	}
-	f := &runFollower{jobLog: jobLog, app: p.app, client: p.client, startedAt: time.Now(), noJobRunning: p.noJobRunning,
+	f := &runFollower{jobLog: jobLog, App: p.App, client: p.client, startedAt: time.Now(), noJobRunning: p.noJobRunning,
 		isStopping: &p.isStopping}
 	if err := f.readInitialStatus(storeCtx); err != nil {
 		return err
@@ -256,12 +256,12 @@ func (p *privateJobs) awaitServiceEnd(serviceEnd <-chan error, signals <-chan os
 			return err
 		case <-signals:
 		}
-		p.app.ExitCode = fault.ExitCodeDetached
+		p.ExitCode = fault.ExitCodeDetached
 		if p.signalCountAfterStop++; p.signalCountAfterStop < 2 {
 			p.stopWorkers(context.Background(), control.WorkerStopParams{StopJobsImmediately: true})
 		}
 	}
-	p.app.PrintMessage("exiting before all running jobs have stopped; to continue, run the same command again, which " +
+	p.PrintMessage("exiting before all running jobs have stopped; to continue, run the same command again, which " +
 		"also runs the stopped jobs again")
 	return nil
 }
@@ -271,7 +271,7 @@ func (p *privateJobs) awaitServiceEnd(serviceEnd <-chan error, signals <-chan os
 // service's timeout. A second signal makes it put the running jobs back in the queue.
 func (p *privateJobs) drainRunningJobs(sig os.Signal, signals <-chan os.Signal) {
 	p.isStopping.Store(true)
-	p.app.ShowProgress("")
+	p.ShowProgress("")
 	var stopRequest control.WorkerStopParams
 	if sig == os.Interrupt {
 		stopRequest.JobFinishTimeout = new(control.Duration(noTimeout))
@@ -286,13 +286,13 @@ func (p *privateJobs) drainRunningJobs(sig os.Signal, signals <-chan os.Signal) 
 	// stops the workers too.
 	c.WorkerScale(soon, control.WorkerScaleParams{})
 	cancelSoon()
-	p.app.PrintMessage("starting no more jobs; running jobs may finish (press Ctrl-C again to stop them); to continue " +
+	p.PrintMessage("starting no more jobs; running jobs may finish (press Ctrl-C again to stop them); to continue " +
 		"later, run the same command again")
 	select {
 	case <-p.stopWorkers(ctx, stopRequest):
 	case <-signals:
 		p.signalCountAfterStop++
-		p.app.PrintMessage("stopping running jobs (Ctrl-C again exits without waiting for them)")
+		p.PrintMessage("stopping running jobs (Ctrl-C again exits without waiting for them)")
 		select {
 		case <-p.stopWorkers(context.Background(), control.WorkerStopParams{StopJobsImmediately: true}):
 		case <-signals:
