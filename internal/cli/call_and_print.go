@@ -31,9 +31,6 @@ func (a *App) ReadOnlyClient(ctx context.Context) (*control.Client, error) {
 		return a.offlineClient, nil
 	}
 	c, t, err := a.Connect(ctx)
-	if c == nil {
-		return nil, err
-	}
 	dir, private := a.PrivateRunDir()
 	if !errors.Is(err, control.ErrUnreachable) || errors.Is(err, os.ErrPermission) || !private {
 		return c, t.ExplainConnectError(err)
@@ -67,9 +64,13 @@ func (a *App) WithStartedService(ctx context.Context, action func(*control.Clien
 	return callAndCloseClient(c, err, action)
 }
 
-// WithReadOnlyClient calls action(c) with the client that ReadOnlyOrEventClient returns, and then closes the client.
+// WithReadOnlyClient is like WithClient, but with the client that ReadOnlyClient returns. If waitsForEvents is true, it
+// is the same as WithClient, because only a running service can send events when they happen.
 func (a *App) WithReadOnlyClient(ctx context.Context, waitsForEvents bool, action func(*control.Client) error) error {
-	c, err := a.ReadOnlyOrEventClient(ctx, waitsForEvents)
+	if waitsForEvents {
+		return a.WithClient(action)
+	}
+	c, err := a.ReadOnlyClient(ctx)
 	return callAndCloseClient(c, err, action)
 }
 
@@ -99,15 +100,6 @@ func JobPages(ctx context.Context, c *control.Client, p control.ListParams) iter
 			p.Cursor = *page.NextCursor
 		}
 	}
-}
-
-// ReadOnlyOrEventClient returns a client of a running service if waitsForEvents is true, because only a running service
-// can send events when they happen. Otherwise it returns the same client as ReadOnlyClient.
-func (a *App) ReadOnlyOrEventClient(ctx context.Context, waitsForEvents bool) (*control.Client, error) {
-	if waitsForEvents {
-		return a.Client()
-	}
-	return a.ReadOnlyClient(ctx)
 }
 
 // ClientMethod is a method of the client that sends one request.

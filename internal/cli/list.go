@@ -307,11 +307,11 @@ func firstJobsFromScreen(ctx context.Context, c *control.Client, p control.ListP
 		return slices.DeleteFunc(list, func(j control.Job) bool { return !slices.Contains(wanted, j.State) })
 	}
 	var running, ended []control.Job
-	for i := range s.Running {
-		running = append(running, s.Running[i].Job)
+	for _, j := range s.Running {
+		running = append(running, j.Job)
 	}
-	for i := range s.Dead {
-		ended = append(ended, s.Dead[i].Job)
+	for _, j := range s.Dead {
+		ended = append(ended, j.Job)
 	}
 	open := wantedOnly(slices.Concat(running, s.Ready, s.Delayed, s.HeldOrBlocked))
 	dead, done := wantedOnly(ended), wantedOnly(s.Done)

@@ -53,47 +53,45 @@ type statusOptions struct {
 // printStatus prints the state of the queue. If o.healthOnly is set, it prints only the health of the queue,
 // and sets the exit code according to the health.
 func (a *App) printStatus(ctx context.Context, o statusOptions) error {
-	c, err := a.ReadOnlyOrEventClient(ctx, o.redrawsOnChange)
+	err := a.WithReadOnlyClient(ctx, o.redrawsOnChange, func(c *control.Client) error {
+		if o.healthOnly || a.WantsJSON() {
+			st, err := c.Status(ctx, control.NoParams{})
+			switch {
+			case err != nil:
+				return err
+			case o.healthOnly && strings.HasPrefix(st.Health, "failing"):
+				a.ExitCode = 2
+			case o.healthOnly && st.Health != "ok":
+				a.ExitCode = 1
+			}
+			if a.WantsJSON() {
+				return a.PrintJSON(st)
+			}
+			if len(st.PausedQueues) > 0 {
+				a.PrintMessage("%s: %s; resume a queue with: queuectl queue resume NAME", present.PausedQueuesText(&st),
+					strings.Join(st.PausedQueues, ", "))
+			}
+			return a.Println(a.EscapeForFile(a.Stdout, st.Health))
+		}
+		rows := a.rowsPerScreenSection()
+		screen, err := c.ReadScreen(ctx, control.ScreenParams{JobsPerSection: rows})
+		if err != nil {
+			return err
+		}
+		p := &screenPrinter{App: a, screenFormatter: present.ScreenFormatter{Screen: &screen, CurrentTime: time.Now()},
+			printsTime: o.redrawsOnChange}
+		if st := &screen.Status; st.ServiceKind != "" && o.showServiceLine {
+			p.serviceLine = "Service: " + a.EscapeForFile(a.Stdout, present.DescribeService(st.ServiceKind, st.SocketPath))
+		}
+		if err := p.print(); err != nil || !o.verbose {
+			return err
+		}
+		return a.printServiceDetails(&screen.Status)
+	})
 	if o.healthOnly && err == error(connect.ErrNoQueue) {
 		return errHealthWithoutQueue
 	}
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	if o.healthOnly || a.WantsJSON() {
-		st, err := c.Status(ctx, control.NoParams{})
-		switch {
-		case err != nil:
-			return err
-		case o.healthOnly && strings.HasPrefix(st.Health, "failing"):
-			a.ExitCode = 2
-		case o.healthOnly && st.Health != "ok":
-			a.ExitCode = 1
-		}
-		if a.WantsJSON() {
-			return a.PrintJSON(st)
-		}
-		if len(st.PausedQueues) > 0 {
-			a.PrintMessage("%s: %s; resume a queue with: queuectl queue resume NAME", present.PausedQueuesText(&st),
-				strings.Join(st.PausedQueues, ", "))
-		}
-		return a.Println(a.EscapeForFile(a.Stdout, st.Health))
-	}
-	rows := a.rowsPerScreenSection()
-	screen, err := c.ReadScreen(ctx, control.ScreenParams{JobsPerSection: rows})
-	if err != nil {
-		return err
-	}
-	p := &screenPrinter{App: a, screenFormatter: present.ScreenFormatter{Screen: &screen, CurrentTime: time.Now()},
-		printsTime: o.redrawsOnChange}
-	if st := &screen.Status; st.ServiceKind != "" && o.showServiceLine {
-		p.serviceLine = "Service: " + a.EscapeForFile(a.Stdout, present.DescribeService(st.ServiceKind, st.SocketPath))
-	}
-	if err := p.print(); err != nil || !o.verbose {
-		return err
-	}
-	return a.printServiceDetails(&screen.Status)
+	return err
 }
 
 // serviceKindDescriptions describes each kind of service for users.
@@ -218,14 +216,14 @@ func (p *screenPrinter) print() error {
 	}
 	err := p.Println(strings.Join(above, "\n"))
 	below := gap != "" // print an empty line above the first section with rows
-	for i := range parts {
-		if len(parts[i].rows) == 0 {
+	for _, part := range parts {
+		if len(part.rows) == 0 {
 			continue
 		}
 		if below {
 			p.Println("")
 		}
-		below, err = false, p.printSection(&parts[i])
+		below, err = false, p.printSection(&part)
 	}
 	if len(counts) > 0 {
 		err = p.Println(gap + strings.Join(counts, "\n"))

@@ -58,29 +58,28 @@ func EventsVerb(app *cli.App) *cobra.Command {
 // the batch contains any jobs.
 func (a adminCommands) restrictEventsToBatch(ctx context.Context, s *cli.SelectionFlags,
 	p *control.EventsParams) (batchHasJobs bool, err error) {
-	c, err := a.ReadOnlyOrEventClient(ctx, p.Follow)
-	if err != nil {
-		return false, err
-	}
-	defer c.Close()
-	jobs, err := s.ResolveJobs(a.Cmd, c, p.JobIDs)
-	switch n := len(jobs); {
-	case err != nil:
-		return false, err
-	case n > control.MaxJobIDs:
-		return false, fault.Usagef("--batch: the batch has %d jobs, but queuectl events accepts at most %d; give some of "+
-			"the job ids instead", n, control.MaxJobIDs)
-	case n == 0:
-		a.PrintNoJobsSelected()
-		if a.JSON && !a.JSONL && !p.Follow {
-			return false, term.PrintJSONList(&a.Output, jobs)
+	err = a.WithReadOnlyClient(ctx, p.Follow, func(c *control.Client) error {
+		jobs, err := s.ResolveJobs(a.Cmd, c, p.JobIDs)
+		switch n := len(jobs); {
+		case err != nil:
+			return err
+		case n > control.MaxJobIDs:
+			return fault.Usagef("--batch: the batch has %d jobs, but queuectl events accepts at most %d; give some of "+
+				"the job ids instead", n, control.MaxJobIDs)
+		case n == 0:
+			a.PrintNoJobsSelected()
+			if a.JSON && !a.JSONL && !p.Follow {
+				return term.PrintJSONList(&a.Output, jobs)
+			}
+			return nil
 		}
-		return false, nil
-	}
-	for i := range jobs {
-		p.JobIDs = append(p.JobIDs, jobs[i].ID)
-	}
-	return true, nil
+		for _, j := range jobs {
+			p.JobIDs = append(p.JobIDs, j.ID)
+		}
+		batchHasJobs = true
+		return nil
+	})
+	return batchHasJobs, err
 }
 
 // printEvents prints events as they arrive, one per line as text or JSON. With --json but without --follow,

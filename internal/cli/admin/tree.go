@@ -87,9 +87,9 @@ func (a adminCommands) printTree(t *control.DependencyTree) (err error) {
 		d.childEdgesBySeq[e.ParentSeq] = append(d.childEdgesBySeq[e.ParentSeq], e)
 		waits[e.ChildSeq] = true
 	}
-	for i := range t.Nodes {
-		if n := &t.Nodes[i]; !waits[n.Seq] {
-			err = a.printSubtree(&d, n, nil, "", "")
+	for _, n := range t.Nodes {
+		if !waits[n.Seq] {
+			err = a.printSubtree(&d, &n, nil, "", "")
 		}
 	}
 	if t.More {
@@ -129,12 +129,12 @@ func (a adminCommands) printSubtree(drawing *treeDrawing, n *control.TreeNode, p
 	}
 	drawing.drawnSeqs[n.Seq] = true
 	list := drawing.childEdgesBySeq[n.Seq]
-	for i := range list {
+	for i, e := range list {
 		branch, deeper := "├─ ", "│  "
 		if i == len(list)-1 {
 			branch, deeper = "└─ ", "   "
 		}
-		err = a.printSubtree(drawing, drawing.nodesBySeq[list[i].ChildSeq], &list[i], childPrefix+
+		err = a.printSubtree(drawing, drawing.nodesBySeq[e.ChildSeq], &e, childPrefix+
 			termtext.TextForLocale(branch), childPrefix+termtext.TextForLocale(deeper))
 	}
 	return err

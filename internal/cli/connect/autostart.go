@@ -33,9 +33,6 @@ const (
 // not run, ClientWithAutostart starts it in the background.
 func (f *ServiceFinder) ClientWithAutostart(ctx context.Context) (*control.Client, error) {
 	c, t, err := f.Connect(ctx)
-	if c == nil {
-		return nil, err
-	}
 	if !errors.Is(err, control.ErrUnreachable) || !t.IsUserService {
 		return c, t.ExplainConnectError(err)
 	}

@@ -187,9 +187,6 @@ func ambiguousServiceMessage(userPaths, systemPaths config.Paths) string {
 // Client returns a client that is connected to the chosen service.
 func (f *ServiceFinder) Client() (*control.Client, error) {
 	c, t, err := f.Connect(context.Background())
-	if c == nil {
-		return nil, err
-	}
 	return c, t.ExplainConnectError(err)
 }
 

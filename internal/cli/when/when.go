@@ -344,9 +344,9 @@ func parseDayOfMonth(words []string, now time.Time) (d namedDay, ok bool) {
 		case len(words) == 2:
 			return namedDay{year: now.Year(), month: t.Month(), day: t.Day(), repeatIntervalYears: 1}, true
 		}
-		year, err := strconv.Atoi(words[2])
+		year, _ := strconv.Atoi(words[2])
 		d = namedDay{year: year, month: t.Month(), day: t.Day()}
-		return d, err == nil && len(words[2]) == len("2006") && year >= 1970
+		return d, looksLikeYear(words[2])
 	}
 	return d, false
 }
