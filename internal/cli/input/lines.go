@@ -124,12 +124,13 @@ func eachArrayElement(in io.Reader, firstLineNumber int, handleElement func([]by
 		if err := d.Decode(&v); err != nil {
 			return wrong(err)
 		}
+		line := lines.lineNumberAt(d.InputOffset() - 1 - int64(len(v)))
 		if len(v) > control.MaxLineBytes {
 			return fault.WithLineNumber(queue.Errorf(queue.CodeTooLarge,
 				"the definition of this job is larger than %d bytes; put large input in a file that the job reads",
-				control.MaxLineBytes), lines.lineNumberAt(d.InputOffset()-1-int64(len(v))))
+				control.MaxLineBytes), line)
 		}
-		if err := handleElement(v, lines.lineNumberAt(d.InputOffset()-1-int64(len(v)))); err != nil {
+		if err := handleElement(v, line); err != nil {
 			return err
 		}
 	}

@@ -116,14 +116,16 @@ func describeRepeatedFlagChanges(flag string, oldJSON, newJSON json.RawMessage) 
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		old, had := before[name]
 		value, has := now[name]
+		change := "has changed"
 		switch {
-		case had && has && old != value:
-			changes = append(changes, fmt.Sprintf("%s %s has changed", flag, name))
 		case !has:
-			changes = append(changes, fmt.Sprintf("%s %s is missing", flag, name))
+			change = "is missing"
 		case !had:
-			changes = append(changes, fmt.Sprintf("%s %s is new", flag, name))
+			change = "is new"
+		case old == value:
+			continue
 		}
+		changes = append(changes, flag+" "+name+" "+change)
 	}
 	return changes
 }
