@@ -22,7 +22,6 @@ import (
 	"github.com/queuectl/queuectl/internal/cli/input"
 	"github.com/queuectl/queuectl/internal/cli/term"
 	"github.com/queuectl/queuectl/internal/present"
-	"github.com/queuectl/queuectl/internal/termtext"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -148,7 +147,7 @@ func (a *App) warnIfTerminalIsViewOnly(ctx context.Context, c *control.Client, i
 // printViewOnlyReason prints why the program does not send the user's input to the job.
 func (a *App) printViewOnlyReason(err error) {
 	a.PrintMessage("view only (your input is not sent to the job): %s",
-		termtext.OneLine(a.EscapeForFile(a.Stderr, err.Error())))
+		a.MessageLine(err.Error()))
 }
 
 // followedJob is a job whose output this process prints until the job ends.
@@ -343,18 +342,19 @@ func (a *App) printAttemptEnd(ctx context.Context, c *control.Client, id string,
 		return err
 	}
 	h := job.History[len(job.History)-1]
-	text := fmt.Sprintf("attempt %d failed", attempt)
+	outcome := "failed"
 	switch reason := queue.Reason(queue.ValueOr(h.Reason, "")); {
 	case reason == queue.ReasonDeferred:
-		text = fmt.Sprintf("attempt %d postponed the job", attempt)
+		outcome = "postponed the job"
 	case reason == queue.ReasonLost, reason == queue.ReasonInterrupted:
-		text = fmt.Sprintf("attempt %d was lost", attempt)
+		outcome = "was lost"
 	case reason == queue.ReasonStopped && !h.CountsTowardsMaxAttempts:
-		text = fmt.Sprintf("attempt %d was stopped by a user or the service, and does not count", attempt)
-		h.Reason = nil // the text already contains the reason
+		outcome = "was stopped by a user or the service, and does not count"
+		h.Reason = nil // the outcome already contains the reason
 	case !h.CountsTowardsMaxAttempts:
-		text = fmt.Sprintf("attempt %d ended and does not count", attempt)
+		outcome = "ended and does not count"
 	}
+	text := fmt.Sprintf("attempt %d %s", attempt, outcome)
 	switch {
 	case h.Error != nil:
 		text += ": " + *h.Error
@@ -370,8 +370,8 @@ func (a *App) printAttemptEnd(ctx context.Context, c *control.Client, id string,
 	default:
 		text += "; retrying now"
 	}
-	a.PrintMessage("%s", termtext.OneLine(a.EscapeForFile(a.Stderr, fmt.Sprintf("%s (%s left)", text,
-		present.Plural(job.MaxAttempts-job.AttemptCount+job.TotalAttempts-attempt, "attempt")))))
+	a.PrintMessage("%s", a.MessageLine(fmt.Sprintf("%s (%s left)", text,
+		present.Plural(job.MaxAttempts-job.AttemptCount+job.TotalAttempts-attempt, "attempt"))))
 	return nil
 }
 
@@ -386,7 +386,7 @@ func (a *App) printUnsuccessfulEnd(j *control.Job) {
 	case present.EndedByExpiry(j):
 		text += ": " + present.ExpiryExplanation
 	}
-	text = termtext.OneLine(a.EscapeForFile(a.Stderr, text))
+	text = a.MessageLine(text)
 	switch {
 	case a.ExitCode == 0:
 	case j.Reason != nil, j.State == queue.Cancelled.String():

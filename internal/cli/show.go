@@ -123,7 +123,7 @@ func (a *App) showJob(j *control.JobDetail) error {
 	for _, out := range []struct{ name, text string }{{"Result", result}, {"Output", a.ttyToPlainText(j, j.StdoutTail)},
 		{"Error output", a.ttyToPlainText(j, j.StderrTail)}} {
 		if out.text != "" {
-			text := termtext.LastLines(a.EscapeForFile(a.Stdout, strings.TrimRight(out.text, "\n")), maxShownOutputLines)
+			text := termtext.LastLines(a.EscapeForStdout(strings.TrimRight(out.text, "\n")), maxShownOutputLines)
 			err = a.Println("\n" + out.name + ":\n  " + termtext.IndentAfterFirstLine(text, 2))
 		}
 	}
@@ -182,7 +182,7 @@ func whyVerb(a *App) *cobra.Command {
 // reason.
 func (a *App) printWaitingExplanation(w control.WaitingExplanation) (err error) {
 	for _, line := range present.WaitExplanationLines(&w, time.Now()) {
-		err = a.Println(a.EscapeForFile(a.Stdout, line))
+		err = a.Println(a.EscapeForStdout(line))
 	}
 	return err
 }

@@ -71,17 +71,17 @@ func (a *App) printStatus(ctx context.Context, o statusOptions) error {
 				a.PrintMessage("%s: %s; resume a queue with: queuectl queue resume NAME", present.PausedQueuesText(&st),
 					strings.Join(st.PausedQueues, ", "))
 			}
-			return a.Println(a.EscapeForFile(a.Stdout, st.Health))
+			return a.Println(a.EscapeForStdout(st.Health))
 		}
 		rows := a.rowsPerScreenSection()
 		screen, err := c.ReadScreen(ctx, control.ScreenParams{JobsPerSection: rows})
 		if err != nil {
 			return err
 		}
-		p := &screenPrinter{App: a, screenFormatter: present.ScreenFormatter{Screen: &screen, CurrentTime: time.Now()},
+		p := &screenPrinter{App: a, ScreenFormatter: present.ScreenFormatter{Screen: &screen, CurrentTime: time.Now()},
 			printsTime: o.redrawsOnChange}
 		if st := &screen.Status; st.ServiceKind != "" && o.showServiceLine {
-			p.serviceLine = "Service: " + a.EscapeForFile(a.Stdout, present.DescribeService(st.ServiceKind, st.SocketPath))
+			p.serviceLine = "Service: " + a.EscapeForStdout(present.DescribeService(st.ServiceKind, st.SocketPath))
 		}
 		if err := p.print(); err != nil || !o.verbose {
 			return err
@@ -156,7 +156,7 @@ func (a *App) colourStateSign(cell string, wholeCell bool) string {
 // screenPrinter prints the status screen.
 type screenPrinter struct {
 	*App
-	screenFormatter present.ScreenFormatter
+	present.ScreenFormatter
 
 	printsTime  bool   // print a line with the time above the screen; for a screen that is printed repeatedly
 	serviceLine string // line that names the service; "" to omit it
@@ -173,7 +173,7 @@ type screenSection struct {
 }
 
 func (p *screenPrinter) print() error {
-	st := &p.screenFormatter.Screen.Status
+	st := &p.Screen.Status
 	terminal := term.IsTerminal(p.Stdout)
 	if !terminal { // the output has no fixed height and uses one form, because scripts may read it
 		for _, s := range queue.States() {
@@ -191,7 +191,7 @@ func (p *screenPrinter) print() error {
 			"; remove completed jobs with: queuectl rm --state done")
 	}
 	for _, u := range st.UsersNearQuota {
-		above = append(above, "user "+p.EscapeForFile(p.Stdout, u.User)+
+		above = append(above, "user "+p.EscapeForStdout(u.User)+
 			" is close to the storage limit (setting max_bytes_per_user): "+present.SizeText(u.StoredBytes)+" used")
 	}
 	parts, gap := p.sections(), "\n"
@@ -261,20 +261,20 @@ func (p *screenPrinter) printSection(part *screenSection) error {
 		err = p.Println(fmt.Sprintf("  %d more%s", part.hiddenRows, part.hiddenRowsText))
 	}
 	for _, note := range part.footerLines {
-		err = p.Println("  " + p.EscapeForFile(p.Stdout, note))
+		err = p.Println("  " + p.EscapeForStdout(note))
 	}
 	return err
 }
 
 // statusLine returns the status line: the health of the queue and its most important facts.
 func (p *screenPrinter) statusLine() string {
-	level, text := present.HealthText(&p.screenFormatter.Screen.Status)
-	return p.Coloured(level, present.HealthColourCode(level)) + p.EscapeForFile(p.Stdout, text)
+	level, text := present.HealthText(&p.Screen.Status)
+	return p.Coloured(level, present.HealthColourCode(level)) + p.EscapeForStdout(text)
 }
 
 // sections returns the sections of the screen.
 func (p *screenPrinter) sections() []screenSection {
-	s := p.screenFormatter.Screen
+	s := p.Screen
 	count := func(states ...queue.State) (n int64) {
 		for _, state := range states {
 			n += s.Status.Jobs[state.String()]
@@ -286,7 +286,7 @@ func (p *screenPrinter) sections() []screenSection {
 	for _, j := range s.Running {
 		last := cmp.Or(j.LastLine, queue.ValueOr(j.Progress, control.JobProgress{}).Text)
 		running.rows = append(running.rows, []string{present.JobIDWithStateSign(&j.Job), j.Queue, j.Node,
-			p.screenFormatter.RunTimeText(&j.Job), present.TypicalRuntimeOrDash(&j.Job), present.JobTitle(&j.Job), last})
+			p.RunTimeText(&j.Job), present.TypicalRuntimeOrDash(&j.Job), present.JobTitle(&j.Job), last})
 		explained = explained || j.Progress != nil
 	}
 	if explained {
@@ -301,7 +301,7 @@ func (p *screenPrinter) sections() []screenSection {
 	for _, list := range [][]control.Job{s.Ready, s.Delayed, s.HeldOrBlocked} {
 		for _, j := range list {
 			next.rows = append(next.rows, []string{present.JobIDWithStateSign(&j), j.Queue,
-				p.screenFormatter.StartOrWaitText(&j), present.JobTitle(&j)})
+				p.StartOrWaitText(&j), present.JobTitle(&j)})
 		}
 	}
 	for _, q := range s.Paused[:min(len(s.Paused), maxPausedQueueLines)] {
@@ -314,14 +314,14 @@ func (p *screenPrinter) sections() []screenSection {
 	failed := screenSection{headings: []string{"FAILED", "ATTEMPTS", "WHEN", "COMMAND", "WHY"}}
 	for _, j := range s.Dead {
 		failed.rows = append(failed.rows, []string{present.JobIDWithStateSign(&j.Job), present.AttemptsText(&j.Job),
-			p.screenFormatter.AgoText(j.FinishedAt), present.JobTitle(&j.Job), p.screenFormatter.FailureReason(&j)})
+			p.AgoText(j.FinishedAt), present.JobTitle(&j.Job), p.FailureReason(&j)})
 	}
 	failed.hiddenRows, failed.hiddenRowsText = count(queue.Dead)-int64(len(failed.rows)),
 		termtext.TextForLocale(": queuectl list --failed · run again: queuectl retry --failed")
 	done := screenSection{headings: []string{"FINISHED", "RAN", "WHEN", "COMMAND"}}
 	for _, j := range s.Done {
 		done.rows = append(done.rows, []string{present.JobIDWithStateSign(&j),
-			present.DashIfEmpty(present.DurationText(j.RunTimeMS)), p.screenFormatter.AgoText(j.FinishedAt),
+			present.DashIfEmpty(present.DurationText(j.RunTimeMS)), p.AgoText(j.FinishedAt),
 			present.JobTitle(&j)})
 	}
 	running.headings, running.rows = present.DropUninformativeColumns(running.headings, running.rows)
@@ -378,5 +378,5 @@ func (a *App) PrintDoctorFinding(f *control.Finding) error {
 		text += "\n" + f.Advice
 	}
 	return a.Println(fmt.Sprintf("%-7s  %-11s  %s", level, f.CheckName,
-		termtext.IndentAfterFirstLine(a.EscapeForFile(a.Stdout, text), 22)))
+		termtext.IndentAfterFirstLine(a.EscapeForStdout(text), 22)))
 }

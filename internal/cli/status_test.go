@@ -61,7 +61,7 @@ func TestStatusScreenShowsAllSections(t *testing.T) {
 	}
 	s.Status.Jobs["pending"] += 3
 	if err := (&screenPrinter{App: NewApp(Program{}, nil, out, nil),
-		screenFormatter: present.ScreenFormatter{Screen: s, CurrentTime: testScreenTime}}).print(); err != nil {
+		ScreenFormatter: present.ScreenFormatter{Screen: s, CurrentTime: testScreenTime}}).print(); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(out.Name())
@@ -98,9 +98,9 @@ FINISHED  RAN   WHEN    COMMAND
 	if string(got) != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
-	p := &screenPrinter{App: NewApp(Program{}, nil, out, nil), screenFormatter: present.ScreenFormatter{Screen: s,
+	p := &screenPrinter{App: NewApp(Program{}, nil, out, nil), ScreenFormatter: present.ScreenFormatter{Screen: s,
 		CurrentTime: testScreenTime}}
-	if got, want := present.StatusJobCountsText(&p.screenFormatter.Screen.Status),
+	if got, want := present.StatusJobCountsText(&p.Screen.Status),
 		"held 1 · pending 5 · failed 1 · processing 1 · completed 1 · dead 3     412/min"; got != want {
 		t.Errorf("the last line: %q, want %q", got, want)
 	}
@@ -116,7 +116,7 @@ func TestStatusScreenFitsTerminal(t *testing.T) {
 	for _, height := range []int{1, 5, 8, 10, 14, 20, 24, 60, 200} {
 		for _, jobs := range []int{0, 1, 3, 40} {
 			p := &screenPrinter{App: NewApp(Program{}, nil, nil, nil),
-				screenFormatter: present.ScreenFormatter{Screen: newTestScreen(jobs), CurrentTime: testScreenTime}}
+				ScreenFormatter: present.ScreenFormatter{Screen: newTestScreen(jobs), CurrentTime: testScreenTime}}
 			parts := p.sections()
 			// Five lines are for the status line, two empty lines, the counts and the prompt.
 			fitSectionHeights(parts, height-5)

@@ -185,7 +185,7 @@ func TestJobTextInPipeIsEscaped(t *testing.T) {
 		}},
 		"status": {2, func(a *App) error {
 			p := screenPrinter{App: a,
-				screenFormatter: present.ScreenFormatter{Screen: &control.OverviewScreen{Dead: []control.OverviewJob{{Job: j,
+				ScreenFormatter: present.ScreenFormatter{Screen: &control.OverviewScreen{Dead: []control.OverviewJob{{Job: j,
 					LastLine: "last"}}}}}
 			return p.printSection(&p.sections()[2])
 		}},

@@ -309,8 +309,8 @@ const MaxNamedFailures = 100
 
 // PrintJobFailure prints that a job did not complete, and why.
 func (a *App) PrintJobFailure(j *control.Job) {
-	a.PrintMessage("%s (%s)", termtext.OneLine(a.EscapeForFile(a.Stderr, present.JobFailureText(j))),
-		termtext.Truncate(termtext.OneLine(a.EscapeForFile(a.Stderr, present.JobTitle(j))), 60))
+	a.PrintMessage("%s (%s)", a.MessageLine(present.JobFailureText(j)),
+		termtext.Truncate(a.MessageLine(present.JobTitle(j)), 60))
 }
 
 // printJobEnd prints how a job ended. It prints the end of a completed job only on a terminal. For any other
@@ -323,7 +323,7 @@ func (a *App) printJobEnd(j *control.Job, otherFailures int) {
 	case a.Quiet:
 		return
 	}
-	text := termtext.OneLine(a.EscapeForFile(a.Stderr, present.JobFailureText(j)))
+	text := a.MessageLine(present.JobFailureText(j))
 	if j.State != "removed" {
 		text += "; details: queuectl show " + j.ID
 	}

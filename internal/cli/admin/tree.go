@@ -123,7 +123,7 @@ func (a adminCommands) printSubtree(drawing *treeDrawing, n *control.TreeNode, p
 	if again {
 		text += "  (shown above)"
 	}
-	err := a.Println(a.EscapeForFile(a.Stdout, linePrefix+text))
+	err := a.Println(a.EscapeForStdout(linePrefix + text))
 	if again {
 		return err
 	}

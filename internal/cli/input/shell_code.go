@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/queuectl/queuectl/internal/cli/term"
-	"github.com/queuectl/queuectl/internal/termtext"
 )
 
 // This file finds arguments that an interpreter would run as code. In
@@ -47,7 +46,7 @@ func (src *Source) WarnPlaceholderInCode(o *term.Output) {
 	} else {
 		text += "; use only arguments that you trust"
 	}
-	o.PrintMessage("warning: %s", termtext.OneLine(o.EscapeForFile(o.Stderr, text)))
+	o.PrintMessage("warning: %s", o.MessageLine(text))
 }
 
 // findPlaceholderInCode finds the first replacement string inside code for an interpreter, and returns the interpreter

@@ -134,6 +134,12 @@ func (o *Output) EscapeForFile(file *os.File, s string) string {
 	return s
 }
 
+// EscapeForStdout is EscapeForFile for standard output.
+func (o *Output) EscapeForStdout(s string) string { return o.EscapeForFile(o.Stdout, s) }
+
+// MessageLine returns a text as one line for a message on standard error, escaped like EscapeForFile.
+func (o *Output) MessageLine(s string) string { return termtext.OneLine(o.EscapeForFile(o.Stderr, s)) }
+
 // StripColoursOnTerminal removes the colours from a job's text if standard output is a terminal. For any other output
 // it returns the text unchanged, because EscapeForFile then escapes the colours.
 func (o *Output) StripColoursOnTerminal(s string) string {
@@ -147,14 +153,14 @@ func (o *Output) StripColoursOnTerminal(s string) string {
 // like EscapeForFile. On a terminal it also removes the job's colours, because queuectl marks states with
 // colours.
 func (o *Output) EscapeJobText(s string) string {
-	return o.EscapeForFile(o.Stdout, o.StripColoursOnTerminal(s))
+	return o.EscapeForStdout(o.StripColoursOnTerminal(s))
 }
 
 // PrintNameValuePairs prints one "name: value" line for each pair whose value is not empty.
 func (o *Output) PrintNameValuePairs(nameWidth int, rows [][2]string) (err error) {
 	for _, r := range rows {
 		if name, value := r[0], r[1]; value != "" {
-			value = termtext.IndentAfterFirstLine(o.EscapeForFile(o.Stdout, value), nameWidth+1)
+			value = termtext.IndentAfterFirstLine(o.EscapeForStdout(value), nameWidth+1)
 			err = o.Println(fmt.Sprintf("%-*s %s", nameWidth, name+":", value))
 		}
 	}
