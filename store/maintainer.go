@@ -30,6 +30,11 @@ const (
 	LevelFailure FindingLevel = "failure"
 )
 
+// Failure returns a finding with LevelFailure.
+func Failure(checkName, message, advice string) Finding {
+	return Finding{CheckName: checkName, Level: LevelFailure, Message: message, Advice: advice}
+}
+
 // Maintainer is a store that keeps its jobs in local files. All methods are safe for concurrent use.
 type Maintainer interface {
 	Examiner

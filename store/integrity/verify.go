@@ -42,15 +42,12 @@ func ExamineStoppedDatabase(dir string, outputs store.OutputDirs, thorough bool)
 	list := ExamineStateDir(dir)
 	path := filepath.Join(dir, sqlitedb.DatabaseFileName)
 	wrong := func(err error, advice string) []store.Finding {
-		return append(list, store.Finding{CheckName: "database", Level: store.LevelFailure, Message: err.Error(),
-			Advice: advice})
+		return append(list, store.Failure("database", err.Error(), advice))
 	}
 	switch info, err := os.Lstat(path); {
 	case errors.Is(err, fs.ErrNotExist):
-		return append(list, store.Finding{CheckName: "database", Level: store.LevelFailure,
-			Message: fmt.Sprintf("%s is missing", path),
-			Advice: fmt.Sprintf("put the file back, or restore a backup with: queuectl restore FILE; to start with an "+
-				"empty queue, remove %s", filepath.Join(dir, sqlitedb.HighWaterFileName))})
+		return append(list, store.Failure("database", path+" is missing", "put the file back, or restore a backup with: "+
+			"queuectl restore FILE; to start with an empty queue, remove "+filepath.Join(dir, sqlitedb.HighWaterFileName)))
 	case err != nil:
 		return wrong(err, checkDirAdvice)
 	case info.Mode().IsRegular() && info.Size() == 0:
@@ -80,8 +77,7 @@ func ExamineStoppedDatabase(dir string, outputs store.OutputDirs, thorough bool)
 
 // ExaminationFailedFinding returns what "queuectl doctor" reports if a service could not examine its database.
 func ExaminationFailedFinding(err error) store.Finding {
-	f := store.Finding{CheckName: "database", Level: store.LevelFailure, Message: fmt.Sprintf("the database could not be "+
-		"examined: %v", err), Advice: "see the service's log"}
+	f := store.Failure("database", fmt.Sprintf("the database could not be examined: %v", err), "see the service's log")
 	if errors.Is(err, context.DeadlineExceeded) {
 		f.Message = "the database was not examined, because the service was too busy to do so in time"
 		f.Advice = "try again: queuectl doctor"
@@ -94,10 +90,8 @@ func ExaminationFailedFinding(err error) store.Finding {
 func emptyDatabaseFinding(dir, path string) store.Finding {
 	mark := filepath.Join(dir, sqlitedb.HighWaterFileName)
 	if _, err := os.Stat(mark); err == nil {
-		return store.Finding{CheckName: "database", Level: store.LevelFailure,
-			Message: path + " is empty, but contained jobs before",
-			Advice: fmt.Sprintf("restore a backup with: queuectl restore FILE; or, to start over with an "+
-				"empty queue, remove %s", mark)}
+		return store.Failure("database", path+" is empty, but contained jobs before",
+			"restore a backup with: queuectl restore FILE; or, to start over with an empty queue, remove "+mark)
 	}
 	return store.Finding{CheckName: "database", Level: store.LevelWarning, Message: path +
 		" is empty: it has no tables yet",
@@ -175,8 +169,7 @@ func ExamineDatabase(c *sqlitedb.Conn) []store.Finding {
 func examineDatabaseSize(c *sqlitedb.Conn) []store.Finding {
 	pages, err := sqlitedb.CountPages(c)
 	if err != nil {
-		return []store.Finding{{CheckName: "size", Level: store.LevelFailure, Message: err.Error(),
-			Advice: restoreBackupAdvice}}
+		return []store.Finding{store.Failure("size", err.Error(), restoreBackupAdvice)}
 	}
 	return []store.Finding{{CheckName: "size", Level: store.LevelOK,
 		Message: fmt.Sprintf("the database uses %d MiB, of which %d MiB are free for new rows",
@@ -188,12 +181,10 @@ func examineDatabaseSize(c *sqlitedb.Conn) []store.Finding {
 func examineSchema(c *sqlitedb.Conn) (findings []store.Finding) {
 	wrong, err := FindSchemaFaults(c)
 	if err != nil {
-		return []store.Finding{{CheckName: "database", Level: store.LevelFailure, Message: err.Error(),
-			Advice: restoreBackupAdvice}}
+		return []store.Finding{store.Failure("database", err.Error(), restoreBackupAdvice)}
 	}
 	for _, f := range wrong {
-		findings = append(findings, store.Finding{CheckName: "database", Level: store.LevelFailure, Message: f.message,
-			Advice: cmp.Or(f.advice, rebuildDatabaseAdvice)})
+		findings = append(findings, store.Failure("database", f.message, cmp.Or(f.advice, rebuildDatabaseAdvice)))
 	}
 	version, err := c.QueryNumber(`PRAGMA user_version`)
 	if err == nil && len(findings) == 0 {
@@ -204,9 +195,8 @@ func examineSchema(c *sqlitedb.Conn) (findings []store.Finding) {
 		"event": `SELECT at FROM events ORDER BY seq DESC LIMIT 1`} {
 		if at, err := c.QueryNumber(q); err == nil &&
 			queue.UnixMillis(at) > queue.UnixMillisOf(time.Now()).Add(futureDateTolerance) {
-			findings = append(findings, store.Finding{CheckName: "clock", Level: store.LevelFailure,
-				Message: fmt.Sprintf("the newest %s has a date in the future: %s", what, queue.UnixMillis(at)),
-				Advice:  clockAdvice})
+			findings = append(findings, store.Failure("clock",
+				fmt.Sprintf("the newest %s has a date in the future: %s", what, queue.UnixMillis(at)), clockAdvice))
 		}
 	}
 	return findings
@@ -220,15 +210,14 @@ func ExamineBatchFrames(c *sqlitedb.Conn) (findings []store.Finding) {
 		`SELECT sum(count), min(first), max(last) FROM frames INDEXED BY frames_batch WHERE batch < 0`)
 	switch {
 	case err != nil:
-		return []store.Finding{{CheckName: "batches", Level: store.LevelFailure, Message: err.Error(),
-			Advice: restoreBackupAdvice}}
+		return []store.Finding{store.Failure("batches", err.Error(), restoreBackupAdvice)}
 	case n == 0:
 		return nil
 	}
-	return []store.Finding{{CheckName: "batches", Level: store.LevelFailure,
-		Message: fmt.Sprintf("%d jobs of committed batches could not be read and are not in the queue; their numbers "+
+	return []store.Finding{store.Failure("batches",
+		fmt.Sprintf("%d jobs of committed batches could not be read and are not in the queue; their numbers "+
 			"are between %d and %d", n, first, last),
-		Advice: "enqueue again the jobs that queuectl show does not find; to clear this message: " + rebuildDatabaseAdvice}}
+		"enqueue again the jobs that queuectl show does not find; to clear this message: "+rebuildDatabaseAdvice)}
 }
 
 // schemaFault describes a table, index, trigger or view that differs from what the migrations create.
@@ -300,36 +289,33 @@ func VerifyDatabase(c *sqlitedb.Conn, outputFiles map[string]bool, outputs store
 		}
 		for i, f := range foundFaults {
 			if i == maxFaultsPerKind {
-				findings = append(findings, store.Finding{CheckName: name, Level: store.LevelFailure,
-					Message: fmt.Sprintf("%d more problems of this kind", len(foundFaults)-i), Advice: f.advice})
+				findings = append(findings,
+					store.Failure(name, fmt.Sprintf("%d more problems of this kind", len(foundFaults)-i), f.advice))
 				break
 			}
-			findings = append(findings, store.Finding{CheckName: name, Level: store.LevelFailure, Message: f.message,
-				Advice: f.advice})
+			findings = append(findings, store.Failure(name, f.message, f.advice))
 		}
 		if len(foundFaults) == 0 {
 			findings = append(findings, store.Finding{CheckName: name, Level: store.LevelOK, Message: okMessage})
 		}
 	}
-	check := func(name, okMessage, advice string, findFaults func() ([]string, error)) {
-		texts, err := findFaults()
+	check := func(name, okMessage, advice string, texts []string, err error) {
 		var foundFaults []fault
 		for _, text := range texts {
 			foundFaults = append(foundFaults, fault{text, advice})
 		}
 		report(name, okMessage, foundFaults, err)
 	}
-	check("integrity", "SQLite finds no damage", restoreBackupAdvice,
-		func() ([]string, error) { return nil, CheckDatabasePages(c) })
-	check("counters", "the stored counts match the stored jobs", rebuildDatabaseAdvice,
-		func() ([]string, error) { return FindWrongStoredCounts(c) })
-	check("clock", "no date is in the future", clockAdvice, func() ([]string, error) { return FindFutureDates(c, now) })
+	check("integrity", "SQLite finds no damage", restoreBackupAdvice, nil, CheckDatabasePages(c))
+	counts, err := FindWrongStoredCounts(c)
+	check("counters", "the stored counts match the stored jobs", rebuildDatabaseAdvice, counts, err)
+	dates, err := FindFutureDates(c, now)
+	check("clock", "no date is in the future", clockAdvice, dates, err)
+	rows, err := FindContradictingRows(c)
 	check("rows", "all rows are consistent",
-		"this is a bug in queuectl: keep a copy with queuectl backup FILE, and report it",
-		func() ([]string, error) { return FindContradictingRows(c) })
+		"this is a bug in queuectl: keep a copy with queuectl backup FILE, and report it", rows, err)
 	findings = append(findings, ExamineBatchFrames(c)...)
-	check("indexes", "all checked queries use an index", rebuildDatabaseAdvice,
-		func() ([]string, error) { return findQueriesWithoutIndex(c), nil })
+	check("indexes", "all checked queries use an index", rebuildDatabaseAdvice, findQueriesWithoutIndex(c), nil)
 	found, err := findOutputFaults(c, outputFiles, outputs)
 	report("outputs", fmt.Sprintf("all %d output files are present, belong to an attempt and have correct checksums",
 		len(outputFiles)), found, err)

@@ -16,56 +16,53 @@ import (
 // ExamineDatabase makes the checks of "queuectl doctor" for the database at a URL. A service may be using the
 // database.
 func ExamineDatabase(ctx context.Context, url string) []store.Finding {
+	return FindingsOrServerFailure(examineDatabase(ctx, url))
+}
+
+func examineDatabase(ctx context.Context, url string) (findings []store.Finding, err error) {
 	config, err := ParseDatabaseURL(url)
 	if err != nil {
-		return []store.Finding{ServerFailureFinding(err)}
+		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, ConnectTimeout)
 	defer cancel()
 	c, err := Connect(ctx, config)
 	if err != nil {
-		return []store.Finding{ServerFailureFinding(err)}
+		return nil, err
 	}
 	defer c.Close()
 	c.callCtx = ctx
-	foreign, err := findUntrustedObject(c)
-	if err == nil && foreign != nil {
-		return []store.Finding{untrustedObjectFinding(foreign)}
-	}
-	if err != nil {
-		return []store.Finding{ServerFailureFinding(err)}
+	if foreign, err := findUntrustedObject(c); err != nil {
+		return nil, err
+	} else if foreign != nil {
+		return []store.Finding{untrustedObjectFinding(foreign)}, nil
 	}
 	version, err := CheckTables(c)
-	if errors.Is(err, store.ErrNewerSchema) {
+	switch {
+	case errors.Is(err, store.ErrNewerSchema):
 		message := strings.TrimSuffix(err.Error(), "; "+SchemaMismatchAdvice)
-		return []store.Finding{{CheckName: "database", Level: store.LevelFailure, Message: message,
-			Advice: SchemaMismatchAdvice}}
-	}
-	if err == nil && version == 0 {
+		return []store.Finding{store.Failure("database", message, SchemaMismatchAdvice)}, nil
+	case err != nil:
+		return nil, err
+	case version == 0:
 		return []store.Finding{{CheckName: "database", Level: store.LevelOK, Message: "the database " +
-			strconv.Quote(config.Database) + " has no queue yet; the first start of the service creates it"}}
+			strconv.Quote(config.Database) + " has no queue yet; the first start of the service creates it"}}, nil
 	}
-	var findings []store.Finding
-	if err == nil {
-		findings, err = ExamineQueueDatabase(c, config.Database, MinReportedTransactionAge)
-	}
-	if err != nil {
-		return []store.Finding{ServerFailureFinding(err)}
-	}
-	return findings
+	return ExamineQueueDatabase(c, config.Database, MinReportedTransactionAge)
 }
 
-// ServerFailureFinding returns the finding for a server that cannot be used, with the error.
-func ServerFailureFinding(err error) store.Finding {
-	return store.Finding{CheckName: "database", Level: store.LevelFailure, Message: err.Error(),
-		Advice: `check the database server and the setting "store"`}
+// FindingsOrServerFailure returns the findings or, if err is not nil, only a finding that the server cannot be used.
+func FindingsOrServerFailure(findings []store.Finding, err error) []store.Finding {
+	if err != nil {
+		return []store.Finding{store.Failure("database", err.Error(), `check the database server and the setting "store"`)}
+	}
+	return findings
 }
 
 // untrustedObjectFinding returns the finding for an object of the schema whose owner the service does not
 // trust.
 func untrustedObjectFinding(object *untrustedObject) store.Finding {
-	return store.Finding{CheckName: "database", Level: store.LevelFailure, Message: object.message(),
-		Advice: object.advice()}
+	return store.Failure("database", object.message(), object.advice())
 }
 
 // MinReportedTransactionAge is the age from which "queuectl doctor" reports an open transaction.

@@ -405,8 +405,5 @@ func (s *Store) Examine(ctx context.Context) (findings []store.Finding) {
 		findings, err = pgdb.ExamineQueueDatabase(r, s.connConfig.Database, pgdb.MinReportedTransactionAge)
 		return err
 	})
-	if err != nil {
-		return []store.Finding{pgdb.ServerFailureFinding(err)}
-	}
-	return findings
+	return pgdb.FindingsOrServerFailure(findings, err)
 }

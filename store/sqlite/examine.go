@@ -14,7 +14,7 @@ import (
 func (s *Store) Examine(ctx context.Context) []store.Finding {
 	list := integrity.ExamineStateDir(s.stateDir)
 	if err := s.DiskSpaceError(); err != nil {
-		list = append(list, store.Finding{CheckName: "disk", Level: store.LevelFailure, Message: err.Error()})
+		list = append(list, store.Failure("disk", err.Error(), ""))
 	}
 	wait := slowCommitTime // how long to wait for the writer, which may hang in a commit
 	if s.SlowCommitError() != nil {
@@ -28,8 +28,7 @@ func (s *Store) Examine(ctx context.Context) []store.Finding {
 	})
 	switch slow := s.SlowCommitError(); {
 	case slow != nil:
-		list = append(list, store.Finding{CheckName: "disk", Level: store.LevelFailure, Message: slow.Error(),
-			Advice: "check the disk"})
+		list = append(list, store.Failure("disk", slow.Error(), "check the disk"))
 	case err != nil:
 		list = append(list, integrity.ExaminationFailedFinding(err))
 	}
