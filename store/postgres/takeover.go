@@ -14,38 +14,26 @@ import (
 func (s *Store) TakeOverLeases(ctx context.Context) (lostLeases []store.LostLease, err error) {
 	err = s.Do(ctx, engine.UrgentClass, func(t *engine.Tx) error {
 		lostLeases = nil
-		names, expired, gone := map[int64]string{}, map[int64]bool{}, map[int64]bool{}
-		err := database.ForEachRow(t, func(r database.Row) {
-			names[r.Int64(0)] = r.Text(1)
-			if r.Int64(2) != 0 {
-				expired[r.Int64(0)] = true
-			} else if r.Int64(3) != 0 {
-				gone[r.Int64(0)] = true
-			}
-		}, `SELECT id, name, NOT gone AND until < clock_timestamp(), gone FROM nodes`)
+		lostNodes, err := t.ExecCount(`UPDATE nodes SET gone = true WHERE NOT gone AND until < clock_timestamp()`)
 		if err != nil {
 			return err
 		}
-		for id := range expired {
-			remaining, err := t.ExecCount(`UPDATE nodes SET gone = true WHERE id = ? AND NOT gone AND until < clock_timestamp()`,
-				id)
-			if err != nil {
-				return err
-			}
-			if remaining == 0 { // the node has just renewed its lease
-				delete(expired, id)
-				continue
-			}
-			t.WakeServiceAt(t.Now())
+		names, gone := map[int64]string{}, map[int64]bool{}
+		err = database.ForEachRow(t, func(r database.Row) {
+			names[r.Int64(0)], gone[r.Int64(0)] = r.Text(1), r.Int64(2) != 0
+		}, `SELECT id, name, gone FROM nodes`)
+		if err != nil {
+			return err
 		}
 		isGone := func(node int64) bool {
 			_, known := names[node]
-			return node != s.NodeNumber() && (!known || expired[node] || gone[node])
+			return node != s.NodeNumber() && (!known || gone[node])
 		}
 		if err := t.TakeOverBatches(isGone); err != nil {
 			return err
 		}
-		if len(expired) > 0 {
+		if lostNodes > 0 {
+			t.WakeServiceAt(t.Now())
 			t.RecheckClosedLanes()
 		}
 		for seq, l := range t.Leases() {
