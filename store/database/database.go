@@ -6,6 +6,7 @@
 package database
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"reflect"
@@ -205,6 +206,31 @@ func ForEachRow(c Querier, readRow func(r Row), sql string, args ...any) error {
 func ReadRows[T any](c Querier, readRow func(r Row) T, sql string, args ...any) (results []T, err error) {
 	err = ForEachRow(c, func(r Row) { results = append(results, readRow(r)) }, sql, args...)
 	return results, err
+}
+
+// ScanRow stores the columns of a row in variables, in the order of the columns. Each pointer must point to an integer,
+// bool, string or []byte, or to a value of a type that is based on one of these.
+func ScanRow(r Row, pointers ...any) {
+	for i, p := range pointers {
+		switch v := reflect.ValueOf(p).Elem(); {
+		case v.CanInt():
+			v.SetInt(r.Int64(i))
+		case v.CanUint():
+			v.SetUint(uint64(r.Int64(i)))
+		case v.Kind() == reflect.Bool:
+			v.SetBool(r.Int64(i) != 0)
+		case v.Kind() == reflect.String:
+			v.SetString(r.Text(i))
+		default:
+			v.SetBytes(bytes.Clone(r.BytesView(i)))
+		}
+	}
+}
+
+// ScanFirstRow executes a query and stores the columns of its first row in variables; see ScanRow. If the query returns
+// no row, the variables do not change.
+func ScanFirstRow(c Querier, pointers []any, sql string, args ...any) (found bool, err error) {
+	return ReadFirstRow(c, func(r Row) { ScanRow(r, pointers...) }, sql, args...)
 }
 
 // FirstColumnText returns the text in the first column of a row. It is an argument for ReadRows.

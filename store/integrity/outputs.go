@@ -112,7 +112,7 @@ func jobIDOfOutput(c *sqlitedb.Conn, fileName string) string {
 	id, _, _ := strings.Cut(fileName, "-")
 	seq, _ := strconv.ParseInt(id, 10, 64)
 	// If the query fails, id is still the number.
-	database.ReadFirstRow(c, func(r database.Row) { id = r.Text(0) }, `SELECT id FROM jobs WHERE seq = ?`, seq)
+	database.ScanFirstRow(c, []any{&id}, `SELECT id FROM jobs WHERE seq = ?`, seq)
 	return id
 }
 

@@ -212,10 +212,7 @@ func raiseNextNumbers(c *sqlitedb.Conn, oldDatabasePath string) error {
 	}
 	defer old.Close()
 	var epoch, nextSeq, nextEvent int64
-	if _, err = database.ReadFirstRow(old, func(r database.Row) {
-		epoch, nextSeq, nextEvent = r.Int64(0), r.Int64(1),
-			r.Int64(2)
-	},
+	if _, err = database.ScanFirstRow(old, []any{&epoch, &nextSeq, &nextEvent},
 		`SELECT epoch, next_seq, next_event FROM meta`); err != nil {
 		return nil
 	}

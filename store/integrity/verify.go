@@ -205,8 +205,8 @@ func examineSchema(c *sqlitedb.Conn) (findings []store.Finding) {
 // ExamineBatchFrames reports how many jobs of batches were lost because the database is damaged. A frame holds the
 // jobs that one request has added to a batch.
 func ExamineBatchFrames(c *sqlitedb.Conn) (findings []store.Finding) {
-	n, first, last := int64(0), int64(0), int64(0)
-	_, err := database.ReadFirstRow(c, func(r database.Row) { n, first, last = r.Int64(0), r.Int64(1), r.Int64(2) },
+	var n, first, last int64
+	_, err := database.ScanFirstRow(c, []any{&n, &first, &last},
 		`SELECT sum(count), min(first), max(last) FROM frames INDEXED BY frames_batch WHERE batch < 0`)
 	switch {
 	case err != nil:
@@ -400,7 +400,7 @@ func FindContradictingRows(c database.Conn) ([]string, error) {
 func findWrongRows(c database.Conn, queries []wrongRowsQuery, args ...any) (faults []string, err error) {
 	for _, q := range queries {
 		n, example := int64(0), ""
-		_, err := database.ReadFirstRow(c, func(r database.Row) { n, example = r.Int64(0), r.Text(1) }, q.sql, args...)
+		_, err := database.ScanFirstRow(c, []any{&n, &example}, q.sql, args...)
 		if err != nil {
 			return nil, err
 		}

@@ -72,13 +72,12 @@ const MinReportedTransactionAge = 5 * time.Minute
 // least minTransactionAge.
 func ExamineQueueDatabase(c database.Querier, databaseName string,
 	minTransactionAge time.Duration) (findings []store.Finding, err error) {
-	version, fsync, commits, full := "", "", "", ""
-	standbys, async, unseen, refused, size := int64(0), int64(0), int64(0), int64(0), int64(0)
+	var version, fsync, commits, full string
+	var standbys, async, unseen, refused, size int64
 	began := time.Now()
-	_, err = database.ReadFirstRow(c, func(r database.Row) {
-		version, fsync, commits, full, standbys, async, unseen, refused, size = r.Text(0), r.Text(1), r.Text(2), r.Text(3),
-			r.Int64(4), r.Int64(5), r.Int64(6), r.Int64(7), r.Int64(8)
-	}, `SELECT current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit'),
+	_, err = database.ScanFirstRow(c, []any{&version, &fsync, &commits, &full, &standbys, &async, &unseen, &refused,
+		&size},
+		`SELECT current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit'),
 			current_setting('full_page_writes'),
 		(SELECT count(*) FROM pg_stat_replication), (SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'async'),
 		(SELECT count(*) FROM pg_stat_replication WHERE sync_state IS NULL),
@@ -94,7 +93,7 @@ func ExamineQueueDatabase(c database.Querier, databaseName string,
 		findings = append(findings, untrustedObjectFinding(foreign))
 	}
 	holder, pid, held := "", int64(0), int64(0)
-	_, err = database.ReadFirstRow(c, func(r database.Row) { holder, pid, held = r.Text(0), r.Int64(1), r.Int64(2) },
+	_, err = database.ScanFirstRow(c, []any{&holder, &pid, &held},
 		`SELECT usename, pid, extract(epoch FROM clock_timestamp() - xact_start)::bigint FROM pg_stat_activity
 			WHERE datname = current_database() AND pid <> pg_backend_pid()
 				AND xact_start < clock_timestamp() - ? * interval '1 ms' ORDER BY xact_start LIMIT 1`,

@@ -63,7 +63,7 @@ func (s *Store) Submissions(ctx context.Context, limitOfRole func(role string) i
 		submissions = nil
 		for role := ""; ; {
 			anothers := false
-			found, err := database.ReadFirstRow(r, func(r database.Row) { role, anothers = r.Text(0), r.Int64(1) != 0 },
+			found, err := database.ScanFirstRow(r, []any{&role, &anothers},
 				`SELECT role, (SELECT count(*) FROM roles WHERE roles.role = submissions.role AND node <> ?
 					AND NOT EXISTS (SELECT 1 FROM roles AS own WHERE own.role = submissions.role AND own.node = ?))
 				FROM submissions WHERE refused IS NULL AND role > ? ORDER BY role LIMIT 1`, s.NodeNumber(), s.NodeNumber(), role)

@@ -64,15 +64,15 @@ func (s *Store) tryToJoin(ctx context.Context, node NodeConfig) (remainingLeaseT
 		}
 		dir, alive, last := "", false, ""
 		remainingLeaseTime = 0
-		_, err := database.ReadFirstRow(t, func(r database.Row) {
-			dir, alive, last = r.Text(0), r.Int64(1) != 0, r.Text(2)
-			remainingLeaseTime = time.Duration(r.Int64(3)) * time.Millisecond
-		}, `SELECT folder, until > clock_timestamp() AND NOT gone, place, CASE WHEN isfinite(until)
-			THEN ceil(extract(epoch FROM until - clock_timestamp()) * 1000)::bigint ELSE 0 END
+		remainingMillis := int64(0)
+		_, err := database.ScanFirstRow(t, []any{&dir, &alive, &last, &remainingMillis},
+			`SELECT folder, until > clock_timestamp() AND NOT gone, place, CASE WHEN isfinite(until)
+				THEN ceil(extract(epoch FROM until - clock_timestamp()) * 1000)::bigint ELSE 0 END
 			FROM nodes WHERE name = ?`, node.NodeName)
 		if err != nil {
 			return err
 		}
+		remainingLeaseTime = time.Duration(remainingMillis) * time.Millisecond
 		if dir == node.StateDirID && alive && node.ranAtOtherLocation(last) {
 			return nil
 		}
@@ -91,7 +91,7 @@ func (s *Store) tryToJoin(ctx context.Context, node NodeConfig) (remainingLeaseT
 			dir = node.StateDirID
 		}
 		id, incarnation := int64(0), int64(0)
-		_, err = database.ReadFirstRow(t, func(r database.Row) { id, incarnation = r.Int64(0), r.Int64(1) },
+		_, err = database.ScanFirstRow(t, []any{&id, &incarnation},
 			`INSERT INTO nodes (name, folder, place, until, version)
 				VALUES (?, ?, ?, clock_timestamp() + ? * interval '1 ms', ?)
 			ON CONFLICT (name) DO UPDATE SET folder = excluded.folder, place = excluded.place,
@@ -134,9 +134,8 @@ func (c *NodeConfig) ranAtOtherLocation(earlierLocation string) bool {
 // new name, and so keeps the node's leases.
 func renameNode(t *engine.Tx, node NodeConfig) (renamed bool, err error) {
 	id, oldName, alive, location := int64(0), "", false, ""
-	_, err = database.ReadFirstRow(t, func(r database.Row) {
-		id, oldName, alive, location = r.Int64(0), r.Text(1), r.Int64(2) != 0, r.Text(3)
-	}, `SELECT id, name, until > clock_timestamp() AND NOT gone, place FROM nodes WHERE folder = ? AND name <> ?`,
+	_, err = database.ScanFirstRow(t, []any{&id, &oldName, &alive, &location},
+		`SELECT id, name, until > clock_timestamp() AND NOT gone, place FROM nodes WHERE folder = ? AND name <> ?`,
 		node.StateDirID, node.NodeName)
 	if err == nil && alive && node.ranAtOtherLocation(location) {
 		return false, ErrStateDirCopied

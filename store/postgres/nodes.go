@@ -34,7 +34,7 @@ func (s *Store) RenewNodeLease(ctx context.Context, load store.NodeLoad) (renewa
 	}
 	err = s.leaseConn.UseConn(ctx, func(c *pgdb.Conn) error {
 		renewal = store.NodeLeaseRenewal{}
-		found, err := database.ReadFirstRow(c, func(r database.Row) { renewal.IsNodeDrained = r.Int64(0) != 0 },
+		found, err := database.ScanFirstRow(c, []any{&renewal.IsNodeDrained},
 			`UPDATE nodes SET until = clock_timestamp() + ? * interval '1 ms', heard = clock_timestamp(), load = ?
 				WHERE id = ? AND incarnation = ? AND NOT gone RETURNING drained`,
 			s.nodeLeaseDuration.Milliseconds(), string(encoded), s.NodeNumber(), s.serviceStartNumber)
@@ -103,13 +103,13 @@ func (s *Store) Nodes(ctx context.Context, afterName string) (nodes []store.Node
 			return err
 		}
 		return r.Query(func(r database.Row) (bool, error) {
-			n := store.NodeState{Node: store.Node{ID: r.Int64(0), Name: r.Text(1)}, RunningJobs: leased[r.Int64(0)],
-				ServiceVersion: r.Text(2),
-				IsDrained:      r.Int64(4) != 0, JoinedAt: queue.UnixMillis(r.Int64(6)),
-				LastHeartbeat: queue.UnixMillis(r.Int64(7)), IsThisNode: r.Int64(0) == s.NodeNumber()}
-			n.IsNodeLeaseValid, n.ServiceStopped = r.Int64(5) != 0, r.Int64(10) != 0
-			if err := errors.Join(json.Unmarshal(r.BytesView(8), &n.Labels), json.Unmarshal(r.BytesView(9), &n.ResourceUnits),
-				json.Unmarshal(r.BytesView(3), &n.NodeLoad)); err != nil {
+			var n store.NodeState
+			var load, labels, resources []byte
+			database.ScanRow(r, &n.ID, &n.Name, &n.ServiceVersion, &load, &n.IsDrained, &n.IsNodeLeaseValid, &n.JoinedAt,
+				&n.LastHeartbeat, &labels, &resources, &n.ServiceStopped)
+			n.RunningJobs, n.IsThisNode = leased[n.ID], n.ID == s.NodeNumber()
+			if err := errors.Join(json.Unmarshal(labels, &n.Labels), json.Unmarshal(resources, &n.ResourceUnits),
+				json.Unmarshal(load, &n.NodeLoad)); err != nil {
 				return false, database.DamageError(`a row of the table "nodes" is damaged`)
 			}
 			nodes = append(nodes, n)
@@ -177,7 +177,7 @@ func (s *Store) IsThisNodeDrained(ctx context.Context) (isDrained bool, err erro
 func (s *Store) RemoveNode(ctx context.Context, name string) error {
 	return s.Do(ctx, engine.PromptClass, func(t *engine.Tx) error {
 		id, alive := int64(0), false
-		_, err := database.ReadFirstRow(t, func(r database.Row) { id, alive = r.Int64(0), r.Int64(1) != 0 },
+		_, err := database.ScanFirstRow(t, []any{&id, &alive},
 			`SELECT id, NOT gone AND until > clock_timestamp() AND isfinite(until) FROM nodes WHERE name = ?`, name)
 		if err != nil || id == 0 {
 			return cmp.Or(err, checkNodeFound(0, name))
@@ -235,7 +235,7 @@ func (b backend) DeletableOutputsOfThisNode(t *engine.Tx, limit int) (refs []str
 		if refs = append(refs, more...); err != nil || len(refs) == limit {
 			return refs, err
 		}
-		found, err = database.ReadFirstRow(t, func(r database.Row) { name = r.Text(0) },
+		found, err = database.ScanFirstRow(t, []any{&name},
 			`SELECT node FROM garbage WHERE node > ? ORDER BY node LIMIT 1`, name)
 		if err != nil {
 			return nil, err

@@ -78,7 +78,7 @@ type commitID struct {
 }
 
 func readNewestCommit(c database.Querier) (newest commitID, err error) {
-	_, err = database.ReadFirstRow(c, func(r database.Row) { newest = commitID{r.Int64(0), r.Int64(1)} },
+	_, err = database.ScanFirstRow(c, []any{&newest.commitNumber, &newest.randomMark},
 		`SELECT commits, (SELECT coalesce(max(mark), 0) FROM nodes WHERE nodes.commits = meta.commits) FROM meta`)
 	return newest, err
 }

@@ -44,9 +44,9 @@ func (r *ReadSnapshot) checkJobExists(seq int64) error {
 // one with seq.
 func (r *ReadSnapshot) readDependencyLinks(resultColumn, seqColumn string, jobSeq int64,
 	limit int) ([]store.DependencyLink, error) {
-	return database.ReadRows(r, func(r database.Row) store.DependencyLink {
-		return store.DependencyLink{OtherJobSeq: r.Int64(0), OtherJobID: r.Text(1), OtherJobState: queue.State(r.Int64(2)),
-			Condition: queue.DependencyCondition(r.Int64(3)), Status: store.DependencyStatus(r.Int64(4))}
+	return database.ReadRows(r, func(r database.Row) (l store.DependencyLink) {
+		database.ScanRow(r, &l.OtherJobSeq, &l.OtherJobID, &l.OtherJobState, &l.Condition, &l.Status)
+		return l
 	}, `SELECT `+resultColumn+`, coalesce(jobs.id, ''), coalesce(state, 0), how, met FROM edges INDEXED BY edges_`+
 		seqColumn+` LEFT JOIN jobs ON seq = `+resultColumn+` WHERE `+seqColumn+` = ? ORDER BY met, edges.id LIMIT ?`,
 		jobSeq, int64(limit))
@@ -61,13 +61,16 @@ func (s *JobReader) ParentJobs(ctx context.Context, jobSeq int64) (parents []sto
 		// ids of those for which the result of the parent is needed.
 		var edgeIDs, neededResults []int64
 		err := database.ForEachRow(r, func(r database.Row) {
-			p := store.ParentJob{ID: r.Text(1), UID: int(r.Int64(2)), State: queue.State(r.Int64(3)), ExitCode: r.Int64(4)}
-			if size := int(r.Int64(5)); size > 0 && size <= room {
-				room -= size
-				neededResults = append(neededResults, r.Int64(0))
+			var p store.ParentJob
+			var edgeID int64
+			var resultBytes int
+			database.ScanRow(r, &edgeID, &p.ID, &p.UID, &p.State, &p.ExitCode, &resultBytes)
+			if resultBytes > 0 && resultBytes <= room {
+				room -= resultBytes
+				neededResults = append(neededResults, edgeID)
 			}
-			at, _ := slices.BinarySearch(edgeIDs, r.Int64(0))
-			edgeIDs, parents = slices.Insert(edgeIDs, at, r.Int64(0)), slices.Insert(parents, at, p)
+			at, _ := slices.BinarySearch(edgeIDs, edgeID)
+			edgeIDs, parents = slices.Insert(edgeIDs, at, edgeID), slices.Insert(parents, at, p)
 		}, `SELECT edges.id, jobs.id, uid, state, jobs.exit_code, coalesce(octet_length(result), 0)
 			FROM edges INDEXED BY edges_child CROSS JOIN jobs ON jobs.seq = parent
 			LEFT JOIN attempts ON attempts.seq = jobs.seq AND n = runs WHERE child = ?`, jobSeq)

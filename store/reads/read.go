@@ -359,11 +359,8 @@ func (s *JobReader) Events(ctx context.Context, afterSeq int64, limit int) (even
 	last, _ := s.LastEventSeq()
 	err = s.RunRead(ctx, func(r *ReadSnapshot) error {
 		return r.Query(func(r database.Row) (bool, error) {
-			e := queue.Event{
-				Seq: r.Int64(0), Time: queue.UnixMillis(r.Int64(1)), Kind: queue.EventKind(r.Text(2)), JobSeq: r.Int64(3),
-				JobID: r.Text(4),
-				State: queue.State(r.Int64(5)),
-			}
+			var e queue.Event
+			database.ScanRow(r, &e.Seq, &e.Time, &e.Kind, &e.JobSeq, &e.JobID, &e.State)
 			if err := json.Unmarshal(r.BytesView(6), &e.Detail); err != nil {
 				return false, fmt.Errorf("event %d is damaged: %w; see: queuectl doctor --verify", e.Seq, err)
 			}
@@ -380,8 +377,9 @@ func (s *JobReader) Events(ctx context.Context, afterSeq int64, limit int) (even
 
 // unresolvedDependenciesOf returns the unresolved dependencies of a job, at most store.MaxLoadedDependencies of them.
 func (r *ReadSnapshot) unresolvedDependenciesOf(childSeq int64) ([]queue.Dependency, error) {
-	return database.ReadRows(r, func(r database.Row) queue.Dependency {
-		return queue.Dependency{ParentSeq: r.Int64(0), ParentID: r.Text(1), Condition: queue.DependencyCondition(r.Int64(2))}
+	return database.ReadRows(r, func(r database.Row) (d queue.Dependency) {
+		database.ScanRow(r, &d.ParentSeq, &d.ParentID, &d.Condition)
+		return d
 	}, `SELECT parent, coalesce(jobs.id, ''), how FROM edges INDEXED BY edges_child LEFT JOIN jobs ON seq = parent
 		WHERE child = ? AND met = 0 ORDER BY edges.id LIMIT ?`, childSeq, int64(store.MaxLoadedDependencies))
 }

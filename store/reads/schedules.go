@@ -23,11 +23,13 @@ func (s *JobReader) GetSchedule(ctx context.Context, name string) (
 		if !there {
 			return ScheduleNotFoundError(name)
 		}
-		occurrences, err = database.ReadRows(r, func(r database.Row) store.OccurrenceRecord {
-			run := store.OccurrenceRecord{OccurrenceAt: queue.UnixMillis(r.Int64(0)), RecordedAt: queue.UnixMillis(r.Int64(1)),
-				Outcome: store.OccurrenceOutcome(r.Text(2)), JobSeq: r.Int64(3), JobID: r.Text(4), OutcomeNote: r.Text(7)}
-			if r.Int64(5) == 0 {
-				run.RequestedByUID = new(int(r.Int64(6)))
+		occurrences, err = database.ReadRows(r, func(r database.Row) (run store.OccurrenceRecord) {
+			var hasNoRequester bool
+			var requesterUID int
+			database.ScanRow(r, &run.OccurrenceAt, &run.RecordedAt, &run.Outcome, &run.JobSeq, &run.JobID, &hasNoRequester,
+				&requesterUID, &run.OutcomeNote)
+			if !hasNoRequester {
+				run.RequestedByUID = &requesterUID
 			}
 			return run
 		}, `SELECT instant, at, outcome, job, id, asker IS NULL, asker, note FROM schedule_runs

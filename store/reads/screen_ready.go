@@ -110,10 +110,7 @@ func (r *ReadSnapshot) readLanesWithUnclaimedJobs(fencesByReservedSeq map[int64]
 	for last := int64(-1); len(lanes) < MaxScreenLanes && err == nil; { // skips lanes without unclaimed jobs
 		l := &readyLane{}
 		var found bool
-		found, err = database.ReadFirstRow(r, func(r database.Row) {
-			l.laneID, l.Queue, l.UID = r.Int64(0), r.Text(1),
-				int(r.Int64(2))
-		},
+		found, err = database.ScanFirstRow(r, []any{&l.laneID, &l.Queue, &l.UID},
 			`SELECT lane, queue, uid FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane > ?
 				ORDER BY lane, rank, seq LIMIT 1`, last)
 		if err != nil || !found {

@@ -20,10 +20,8 @@ func (s *JobReader) Stats(ctx context.Context, f store.StatsFilter) (stats store
 	g, since, until := f.PeriodRange(s.Now())
 	err = s.RunRead(ctx, func(r *ReadSnapshot) error {
 		var aggregatedUntil [store.PerDay + 1]queue.UnixMillis
-		_, err := database.ReadFirstRow(r, func(r database.Row) {
-			aggregatedUntil[store.PerHour], aggregatedUntil[store.PerDay] = queue.UnixMillis(r.Int64(0)),
-				queue.UnixMillis(r.Int64(1))
-		}, `SELECT hours_upto, days_upto FROM meta`)
+		_, err := database.ScanFirstRow(r, []any{&aggregatedUntil[store.PerHour], &aggregatedUntil[store.PerDay]},
+			`SELECT hours_upto, days_upto FROM meta`)
 		if err != nil {
 			return err
 		}

@@ -252,14 +252,11 @@ const AttemptColumns = `n, fence, worker, node, pid, started_at, ended_at, exit_
 var AttemptColumnCount = strings.Count(AttemptColumns, ",") + 1
 
 // ReadAttempt reads an attempt without its output from a row of AttemptColumns.
-func ReadAttempt(r database.Row) queue.Attempt {
-	n, t := r.Int64, r.Text
-	return queue.Attempt{
-		Number: int(n(0)), Fence: n(1), Worker: t(2), Node: t(3), PID: int(n(4)), StartedAt: queue.UnixMillis(n(5)),
-		EndedAt:  queue.UnixMillis(n(6)),
-		ExitCode: n(7), Signal: int(n(8)), Reason: queue.Reason(t(9)), Error: t(10), CountsTowardMaxAttempts: n(11) != 0,
-		CPUTime: time.Duration(n(12)) * time.Microsecond, PeakRSSBytes: n(13), LeftoverProcesses: int(n(14)),
-		DroppedBytes: n(15),
-		OutputBytes:  n(16), ResultError: t(17), PeakTasks: n(18),
-	}
+func ReadAttempt(r database.Row) (a queue.Attempt) {
+	var cpuMicros int64
+	database.ScanRow(r, &a.Number, &a.Fence, &a.Worker, &a.Node, &a.PID, &a.StartedAt, &a.EndedAt, &a.ExitCode, &a.Signal,
+		&a.Reason, &a.Error, &a.CountsTowardMaxAttempts, &cpuMicros, &a.PeakRSSBytes, &a.LeftoverProcesses, &a.DroppedBytes,
+		&a.OutputBytes, &a.ResultError, &a.PeakTasks)
+	a.CPUTime = time.Duration(cpuMicros) * time.Microsecond
+	return a
 }

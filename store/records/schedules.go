@@ -21,28 +21,26 @@ const (
 
 // ReadSchedule reads a schedule from a row. hasAllColumns is true if the row has AllScheduleColumns. If the texts of
 // the schedule are damaged, IsDamaged is true, and Note contains the reason.
-func ReadSchedule(r database.Row, hasAllColumns bool) store.Schedule {
-	n, t := r.Int64, r.Text
-	s := store.Schedule{
-		Name: t(0), Generation: n(1), OwnerUID: int(n(2)), CronLine: t(3), TimeZone: t(4),
-		MaxJitter: time.Duration(n(5)) * time.Millisecond,
-		CatchUp:   store.CatchUpPolicy(t(6)), Overlap: store.OverlapPolicy(t(7)), RunsAtBoot: n(8) != 0, LastBootID: t(9),
-		CreatedAt: queue.UnixMillis(n(10)), LastOccurrenceAt: queue.UnixMillis(n(11)),
-		NextOccurrenceAt: queue.UnixMillis(n(12)), NextDueAt: queue.UnixMillis(n(13)),
-		PausedAt: queue.UnixMillis(n(14)), PauseOrDamageNote: t(17),
-	}
-	if n(15) == 0 {
-		s.PausedByUID = new(int(n(16)))
+func ReadSchedule(r database.Row, hasAllColumns bool) (s store.Schedule) {
+	var jitterMillis int64
+	var hasNoPauser bool
+	var pausedByUID int
+	database.ScanRow(r, &s.Name, &s.Generation, &s.OwnerUID, &s.CronLine, &s.TimeZone, &jitterMillis, &s.CatchUp,
+		&s.Overlap, &s.RunsAtBoot, &s.LastBootID, &s.CreatedAt, &s.LastOccurrenceAt, &s.NextOccurrenceAt, &s.NextDueAt,
+		&s.PausedAt, &hasNoPauser, &pausedByUID, &s.PauseOrDamageNote)
+	s.MaxJitter = time.Duration(jitterMillis) * time.Millisecond
+	if !hasNoPauser {
+		s.PausedByUID = &pausedByUID
 	}
 	var stored storedDraft
-	err := json.Unmarshal([]byte(t(ScheduleDraftColumnIndex)), &stored)
+	err := json.Unmarshal([]byte(r.Text(ScheduleDraftColumnIndex)), &stored)
 	s.JobDraft = stored.Job
 	for i := range min(len(s.JobDraft.DependsOn), len(stored.ParentIDs)) {
 		s.JobDraft.DependsOn[i].ParentID = stored.ParentIDs[i]
 	}
 	if hasAllColumns && err == nil {
-		s.SpecJSON = t(ScheduleDraftColumnIndex + 2)
-		if input := t(ScheduleDraftColumnIndex + 1); input != "" {
+		s.SpecJSON = r.Text(ScheduleDraftColumnIndex + 2)
+		if input := r.Text(ScheduleDraftColumnIndex + 1); input != "" {
 			err = json.Unmarshal([]byte(input), &s.JobDraft.Execution)
 		}
 	}

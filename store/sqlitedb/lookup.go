@@ -38,8 +38,7 @@ func (c *Conn) CheckMissingJobID(id string, seq int64) error {
 // the job but the job has no row, or if the job has a row but the id index lacks its id.
 func (c *Conn) CheckMissingJobSeq(seq int64) error {
 	id := ""
-	found, err := database.ReadFirstRow(c, func(r database.Row) { id = r.Text(0) }, `SELECT id FROM jobs WHERE seq = ?`,
-		seq)
+	found, err := database.ScanFirstRow(c, []any{&id}, `SELECT id FROM jobs WHERE seq = ?`, seq)
 	if err != nil {
 		return err
 	}
