@@ -55,7 +55,7 @@ func (c *Conn) Exec(sql string, args ...any) error {
 // ExecCount implements database.Statements. It waits for the reply and returns the number of changed rows.
 func (c *Conn) ExecCount(sql string, args ...any) (changedRows int64, err error) {
 	err = c.sendStatementThenCall(func() (err error) {
-		changedRows, err = c.flushAndReadReplies(0)
+		changedRows, err = c.flushAndReadReplies()
 		return err
 	}, sql, args)
 	return changedRows, err
@@ -166,10 +166,9 @@ func (c *Conn) Begin() error {
 	c.hasWrittenSinceBegin = false
 	ctx, cancel := context.WithTimeout(c.callCtx, maxTransactionTime)
 	c.pipeline, c.pipelineErr, c.releaseTxContext = c.pgConn.StartPipeline(ctx), nil, cancel
-	if err := c.sendStatement(beginWritingSQL, nil); err != nil {
-		return err
-	}
-	return c.sendSessionSettings()
+	c.sendWithoutArgs(beginWritingSQL)
+	c.sendSessionSettings()
+	return nil
 }
 
 // Commit implements database.Conn. It waits until the server has confirmed the commit.
@@ -200,19 +199,16 @@ func (c *Conn) Rollback() {
 func (c *Conn) BeginSnapshot() error {
 	c.hasWrittenSinceBegin = false
 	c.pipeline, c.pipelineErr = c.pgConn.StartPipeline(c.callCtx), nil
-	if err := c.sendStatement(`BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`, nil); err != nil {
-		return err
-	}
-	if err := c.sendSessionSettings(); err != nil {
-		return err
-	}
-	_, err := c.flushAndReadReplies(0) // wait for the reply, to detect a lost connection now
+	c.sendWithoutArgs(`BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`)
+	c.sendSessionSettings()
+	_, err := c.flushAndReadReplies() // wait for the reply, to detect a lost connection now
 	return err
 }
 
 // EndSnapshot implements database.ReadConn. It ends the transaction that BeginSnapshot has begun.
 func (c *Conn) EndSnapshot() error {
-	if c.pipeline != nil && c.sendStatement(`ROLLBACK`, nil) == nil {
+	if c.pipeline != nil {
+		c.sendWithoutArgs(`ROLLBACK`)
 		c.endPipeline()
 	}
 	c.Rollback() // necessary if the ROLLBACK above was not executed

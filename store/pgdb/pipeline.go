@@ -51,6 +51,9 @@ func (c *Conn) findOrAddStatement(sql string) *preparedStatement {
 	return s
 }
 
+// sendWithoutArgs adds a statement that has no arguments to the pipeline.
+func (c *Conn) sendWithoutArgs(sql string) { c.sendValues(c.findOrAddStatement(sql), nil, nil) }
+
 // sendStatement adds a statement with its arguments to the pipeline.
 func (c *Conn) sendStatement(sql string, args []any) error {
 	s := c.findOrAddStatement(sql)
@@ -77,7 +80,8 @@ func (c *Conn) sendStatement(sql string, args []any) error {
 		c.unreadArgumentBytes += len(values[i])
 		c.sentArgumentBytes += int64(len(values[i]))
 	}
-	return c.sendValues(s, values, formats)
+	c.sendValues(s, values, formats)
+	return nil
 }
 
 // unsupportedArgumentError returns the error for an argument of a statement whose type is not supported.
@@ -107,7 +111,7 @@ func (c *Conn) sendStatementThenCall(afterSend func() error, sql string, args []
 }
 
 // sendValues adds a statement with encoded arguments to the pipeline.
-func (c *Conn) sendValues(s *preparedStatement, values [][]byte, formats []int16) error {
+func (c *Conn) sendValues(s *preparedStatement, values [][]byte, formats []int16) {
 	if !s.prepareSent && (c.sessionSettingsSQL == "" || s.writesOneRow) {
 		c.sendPrepare(s)
 	}
@@ -121,7 +125,6 @@ func (c *Conn) sendValues(s *preparedStatement, values [][]byte, formats []int16
 	c.unreadMessages = append(c.unreadMessages, unansweredMessage{preparedStatement: s})
 	c.hasWrittenSinceBegin, c.needsSync = c.hasWrittenSinceBegin || s.mayWrite, true
 	c.StatementsSent++
-	return nil
 }
 
 // sendPrepare sends the message that prepares a statement.
@@ -189,12 +192,12 @@ func (c *Conn) dropSkippedMessages() {
 	}
 }
 
-// flushAndReadReplies makes the server send all replies, and calls readReplies.
-func (c *Conn) flushAndReadReplies(maxUnread int) (changedRows int64, err error) {
+// flushAndReadReplies makes the server send all replies, and reads them.
+func (c *Conn) flushAndReadReplies() (changedRows int64, err error) {
 	if err := c.syncAndCountRoundTrip(); err != nil {
 		return 0, err
 	}
-	return c.readReplies(maxUnread)
+	return c.readReplies(0)
 }
 
 // syncAndCountRoundTrip makes the server reply to all statements, as sendSync does, and counts a round trip, because
@@ -214,7 +217,7 @@ func (c *Conn) sendSync() error {
 
 // runInPipeline calls operation in the pipeline of the current transaction, or in a new pipeline if no transaction has
 // begun.
-func (c *Conn) runInPipeline(operation func() error) (err error) {
+func (c *Conn) runInPipeline(operation func() error) error {
 	if c.pipeline != nil {
 		if c.pipelineErr == nil {
 			c.pipelineErr = operation()
@@ -222,23 +225,16 @@ func (c *Conn) runInPipeline(operation func() error) (err error) {
 		return c.pipelineErr
 	}
 	c.pipeline, c.pipelineErr = c.pgConn.StartPipeline(c.callCtx), nil
-	if err = c.sendSessionSettings(); err == nil {
-		err = operation()
-	}
-	if err != nil {
-		c.endPipeline()
-		return err
-	}
-	return c.endPipeline()
+	c.sendSessionSettings()
+	return cmp.Or(operation(), c.endPipeline())
 }
 
 // sendSessionSettings sends the session settings at the start of a transaction, if the connection goes through a
 // pooler.
-func (c *Conn) sendSessionSettings() error {
-	if c.sessionSettingsSQL == "" {
-		return nil
+func (c *Conn) sendSessionSettings() {
+	if c.sessionSettingsSQL != "" {
+		c.sendWithoutArgs(c.sessionSettingsSQL)
 	}
-	return c.sendStatement(c.sessionSettingsSQL, nil)
 }
 
 // endPipeline ends the pipeline and reads the remaining replies.
@@ -246,7 +242,7 @@ func (c *Conn) endPipeline() error {
 	pipe := c.pipeline
 	var err error
 	if c.needsSync {
-		_, err = c.flushAndReadReplies(0)
+		_, err = c.flushAndReadReplies()
 	} else {
 		_, err = c.readReplies(0)
 	}
@@ -256,8 +252,5 @@ func (c *Conn) endPipeline() error {
 		defer c.releaseTxContext()
 		c.releaseTxContext = nil
 	}
-	if closed := pipe.Close(); err == nil {
-		err = wrapError(closed, "")
-	}
-	return err
+	return cmp.Or(err, wrapError(pipe.Close(), ""))
 }

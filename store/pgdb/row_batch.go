@@ -2,7 +2,6 @@ package pgdb
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/binary"
 	"math"
 	"regexp"
@@ -236,7 +235,7 @@ func (c *Conn) WriteRow(sql string, args ...any) error {
 func (c *Conn) prepareStatement(s *preparedStatement) error {
 	return c.runInPipeline(func() error {
 		c.sendPrepare(s)
-		_, err := c.flushAndReadReplies(0)
+		_, err := c.flushAndReadReplies()
 		return err
 	})
 }
@@ -247,9 +246,9 @@ func (c *Conn) sendCollectedTableRows(table string) error {
 	r := s.unsentRows
 	values, formats := r.arrayArguments()
 	c.unreadArgumentBytes += r.valueBytes
-	err := c.sendValues(r.ensureMultiRowStatement(), values, formats)
+	c.sendValues(r.ensureMultiRowStatement(), values, formats)
 	r.removeAllRows()
-	return cmp.Or(err, c.readHalfOfManyReplies())
+	return c.readHalfOfManyReplies()
 }
 
 // sendCollectedRows sends the collected rows of all tables.
