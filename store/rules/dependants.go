@@ -95,12 +95,9 @@ func (r *Rules) ResolveChangedDependencies() (hasMore bool, err error) {
 // updateEdgeStatus decides an edge or, if the parent runs again, makes it undecided. The child then gets the state
 // that the new status of the edge requires.
 func (r *Rules) updateEdgeStatus(e *DependencyEdge, parentState queue.State) {
-	status := store.Satisfied
-	switch {
-	case parentState == ParentRerunState:
-		status = store.Unresolved
-	case !e.Condition.SatisfiedBy(parentState) && e.OnFailure != queue.DependencyFailureRun:
-		status = store.Broken
+	status := store.Unresolved
+	if parentState != ParentRerunState {
+		status = resolvedStatus(e.Condition, e.OnFailure, parentState)
 	}
 	r.recordErr(r.tx.SetEdgeStatus(e, status))
 	j, err := r.tx.Job(e.ChildSeq, ReadJobSummary)
@@ -153,12 +150,13 @@ func (r *Rules) makeChildWaitAgain(j *Job) {
 // applyDependencyFailure cancels or holds a job because one of its dependencies is broken. onFailure is the
 // job's setting for this case.
 func (r *Rules) applyDependencyFailure(j *Job, onFailure queue.OnDependencyFailure) {
-	switch {
-	case onFailure == queue.DependencyFailureCancel:
-		j.Reason = queue.ReasonDependency
+	if onFailure != queue.DependencyFailureCancel && j.State == queue.Held {
+		return
+	}
+	j.Reason = queue.ReasonDependency
+	if onFailure == queue.DependencyFailureCancel {
 		r.MoveToState(j, queue.Cancelled, queue.EventCancelled, dependencyEventDetail)
-	case j.State != queue.Held:
-		j.Reason = queue.ReasonDependency
+	} else {
 		r.MoveToState(j, queue.Held, queue.EventHeld, dependencyEventDetail)
 	}
 }

@@ -29,7 +29,7 @@ func (r *Rules) RunOccurrences(
 	r.recordErr(err)
 	// Ignore jobs of the uid's former owner. Such a job keeps the uid until DisownJob gives it another one.
 	unfinished = slices.DeleteFunc(unfinished, func(j Job) bool { return r.tx.FormerOwnerUID(j.UID, j.Seq) != 0 })
-	b := occurrenceEnqueuer{rules: r, request: request, schedule: &s, unfinishedCount: len(unfinished), enqueue: enqueue}
+	b := occurrenceEnqueuer{Rules: r, request: request, schedule: &s, unfinishedCount: len(unfinished), enqueue: enqueue}
 	if len(unfinished) > 0 {
 		b.newestUnfinishedSeq, b.newestUnfinishedID = unfinished[0].Seq, unfinished[0].ID
 	}
@@ -82,7 +82,7 @@ func (r *Rules) recordMissedOccurrences(request *store.OccurrenceRequest) {
 
 // occurrenceEnqueuer handles the occurrences of one OccurrenceRequest.
 type occurrenceEnqueuer struct {
-	rules               *Rules
+	*Rules
 	request             *store.OccurrenceRequest
 	schedule            *store.Schedule
 	unfinishedCount     int   // number of the schedule's unfinished jobs
@@ -121,11 +121,11 @@ func (e *occurrenceEnqueuer) runOccurrence(plannedAt queue.UnixMillis, failIfOve
 			run.Outcome, run.OutcomeNote = store.OutcomeSkipped, e.newestUnfinishedID
 		}
 	}
-	e.rules.recordErr(e.rules.tx.AddOccurrenceRecord(e.request.ScheduleName, run))
+	e.recordErr(e.tx.AddOccurrenceRecord(e.request.ScheduleName, run))
 	detail := encodeEventDetail(queue.EventDetail{ScheduleName: e.request.ScheduleName, OccurrenceAt: plannedAt,
 		CausedByUID: e.request.RequestedByUID})
-	e.rules.recordErr(e.rules.tx.AddEvent(kind, &j.Job, j.State, detail))
-	return run, e.rules.err
+	e.recordErr(e.tx.AddEvent(kind, &j.Job, j.State, detail))
+	return run, e.err
 }
 
 // enqueueOccurrence enqueues the job of an occurrence, and sets the seq, id and state of j. It returns an
@@ -153,7 +153,7 @@ func (e *occurrenceEnqueuer) enqueueOccurrence(plannedAt queue.UnixMillis, j *Jo
 	}
 	for n := 1; draft.ID == ""; n++ {
 		id := e.request.CandidateJobID(plannedAt, n)
-		taken, err := e.rules.tx.IsJobIDTaken(id)
+		taken, err := e.tx.IsJobIDTaken(id)
 		switch {
 		case err != nil:
 			return err
@@ -190,17 +190,17 @@ func (e *occurrenceEnqueuer) enqueueAndCancelReplaced(draft queue.Job) (seq int6
 	if len(e.jobsToReplace) == 0 {
 		return e.enqueue(draft)
 	}
-	err = e.rules.tx.WithSavepoint(func() error {
-		bytesBefore := e.rules.HookBytesUsed
+	err = e.tx.WithSavepoint(func() error {
+		bytesBefore := e.HookBytesUsed
 		for i := range e.jobsToReplace {
 			// The hooks of the previous job may have changed this job, so read it again.
-			j, err := e.rules.tx.Job(e.jobsToReplace[i].Seq, ReadJobSummary)
+			j, err := e.tx.Job(e.jobsToReplace[i].Seq, ReadJobSummary)
 			if err != nil {
 				return err
 			}
 			j.Reason = queue.ReasonReplaced
-			e.rules.MoveToState(&j, queue.Cancelled, queue.EventCancelled, replacedEventDetail)
-			if err := CheckReplacedHookBytes(i+1, e.rules.HookBytesUsed-bytesBefore); err != nil {
+			e.MoveToState(&j, queue.Cancelled, queue.EventCancelled, replacedEventDetail)
+			if err := CheckReplacedHookBytes(i+1, e.HookBytesUsed-bytesBefore); err != nil {
 				return err
 			}
 		}
@@ -233,7 +233,7 @@ var errUndoDryRun = errors.New("dry run")
 // checkForRejection checks with a dry run whether the new job would be rejected even if the jobs that it replaces had
 // ended. If so, it stores the reason in e.rejectionErr, and the caller need not end these jobs.
 func (e *occurrenceEnqueuer) checkForRejection() error {
-	err := e.rules.tx.WithSavepoint(func() error {
+	err := e.tx.WithSavepoint(func() error {
 		if _, _, err := e.enqueue(e.newDraft()); err != nil {
 			return err
 		}

@@ -51,7 +51,7 @@ func (p *parentChecker) CheckDraftDependencies(drafts []queue.Job, uid int) erro
 			}
 		}
 	}
-	return checkDraftsAcyclic(drafts)
+	return checkDraftsAcyclic(drafts, nil)
 }
 
 // resolveParents finds the jobs on which drafts depend by id: other drafts of the request, or stored jobs.
@@ -102,7 +102,7 @@ func (p *parentChecker) checkEditedJobParents(j *Job) error {
 	if err := p.resolveParents(drafts, j.UID); err != nil {
 		return err
 	}
-	above := ancestorSearch{jobs: p.jobs, dependencies: p.dependencies, childSeq: j.Seq, visitedSeqs: map[int64]bool{}}
+	above := ancestorSearch{parentChecker: p, childSeq: j.Seq, visitedSeqs: map[int64]bool{}}
 	for i := range drafts[0].DependsOn {
 		d := &drafts[0].DependsOn[i]
 		parent, err := p.jobs.Job(d.ParentSeq, ReadJobSummary)
@@ -111,8 +111,8 @@ func (p *parentChecker) checkEditedJobParents(j *Job) error {
 			return queue.InvalidField("depends_on", "job %q is not in the queue yet; try again later", d.ParentID)
 		case err != nil:
 			return err
-		case parent.State.HasEnded() && !d.Condition.SatisfiedBy(parent.State) &&
-			j.OnDependencyFailure != queue.DependencyFailureRun:
+		case parent.State.HasEnded() &&
+			resolvedStatus(d.Condition, j.OnDependencyFailure, parent.State) == store.Broken:
 			return queue.InvalidField("depends_on",
 				"job %q has already ended as %v, but the dependency requires %v", d.ParentID, parent.State, d.Condition)
 		case parent.State.HasEnded():
@@ -132,27 +132,30 @@ func (p *parentChecker) dependencyStatuses(draft *queue.Job) (
 	statuses []store.DependencyStatus, anyUnresolved, anyBroken bool) {
 	for _, d := range draft.DependsOn {
 		parent, err := p.jobs.Job(d.ParentSeq, ReadJobSummary)
+		isMissing := errors.Is(err, queue.ErrNotFound)
 		status := store.Unresolved
 		switch {
-		case d.ParentDraftNumber != 0 && errors.Is(err, queue.ErrNotFound): // a draft of this request, inserted later
-		case errors.Is(err, queue.ErrNotFound) && p.isInCommittedBatch(d.ParentSeq): // a job of a batch, inserted later
-		// In the next two cases, the parent was removed after the batch with this draft was sent.
-		case errors.Is(err, queue.ErrNotFound) && draft.OnDependencyFailure != queue.DependencyFailureRun:
-			status = store.Broken
-		case errors.Is(err, queue.ErrNotFound):
-			status = store.Satisfied
-		case p.hasFailed(err):
-		case parent.State.HasEnded() && !d.Condition.SatisfiedBy(parent.State) &&
-			draft.OnDependencyFailure != queue.DependencyFailureRun:
-			status = store.Broken
-		case parent.State.HasEnded():
-			status = store.Satisfied
+		case isMissing && d.ParentDraftNumber != 0: // a draft of this request, inserted later
+		case isMissing && p.isInCommittedBatch(d.ParentSeq): // a job of a batch, inserted later
+		case !isMissing && p.hasFailed(err):
+		case isMissing || parent.State.HasEnded(): // a missing parent was removed after the batch with this draft was sent
+			status = resolvedStatus(d.Condition, draft.OnDependencyFailure, parent.State)
 		}
 		statuses = append(statuses, status)
 		anyUnresolved = anyUnresolved || status == store.Unresolved
 		anyBroken = anyBroken || status == store.Broken
 	}
 	return statuses, anyUnresolved, anyBroken
+}
+
+// resolvedStatus returns the status of a dependency whose parent has ended in parentState or was removed (parentState
+// 0).
+func resolvedStatus(condition queue.DependencyCondition, onFailure queue.OnDependencyFailure,
+	parentState queue.State) store.DependencyStatus {
+	if condition.SatisfiedBy(parentState) || onFailure == queue.DependencyFailureRun {
+		return store.Satisfied
+	}
+	return store.Broken
 }
 
 // isInCommittedBatch reports whether a job that is not in the queue comes into the queue with a later frame (the jobs
@@ -175,8 +178,7 @@ func (p *parentChecker) replaceDependencyEdges(j *Job) {
 
 // ancestorSearch collects the jobs for which a job would wait, directly or through other jobs, to find a cycle.
 type ancestorSearch struct {
-	jobs              Jobs
-	dependencies      Dependencies
+	*parentChecker
 	childSeq          int64
 	visitedSeqs       map[int64]bool
 	followedEdgeCount int // number of dependencies followed
@@ -236,9 +238,9 @@ func errorAtDraft(e *queue.Error, draftIndex, draftCount int) error {
 	return e
 }
 
-// checkDraftsAcyclic returns an error that names the drafts of a cycle if drafts depend on each other. Stored jobs
-// need no check, because they cannot depend on drafts.
-func checkDraftsAcyclic(drafts []queue.Job) error {
+// checkDraftsAcyclic returns an error that names the drafts of a cycle if drafts depend on each other, after each draft
+// in substitutes is replaced by its substitute. Stored jobs need no check, because they cannot depend on drafts.
+func checkDraftsAcyclic(drafts []queue.Job, substitutes map[int]DraftSubstitute) error {
 	const (
 		unvisited = iota
 		onPath
@@ -250,8 +252,13 @@ func checkDraftsAcyclic(drafts []queue.Job) error {
 	visit = func(i int) error {
 		status[i], path = onPath, append(path, i)
 		for _, d := range drafts[i].DependsOn {
-			switch parent := d.ParentDraftNumber - 1; {
-			case parent < 0 || status[parent] == visited:
+			parent := d.ParentDraftNumber - 1
+			substitute, isSubstituted := substitutes[parent]
+			if isSubstituted {
+				parent = substitute.DraftIndex
+			}
+			switch {
+			case parent < 0 || substitute.ExistingJob != nil || status[parent] == visited:
 			case status[parent] == onPath:
 				names := ""
 				for _, j := range path[slices.Index(path, parent):] {
@@ -269,7 +276,7 @@ func checkDraftsAcyclic(drafts []queue.Job) error {
 		return nil
 	}
 	for i := range drafts {
-		if status[i] == unvisited {
+		if _, isSubstituted := substitutes[i]; !isSubstituted && status[i] == unvisited {
 			if err := visit(i); err != nil {
 				return err
 			}

@@ -3,7 +3,6 @@ package rules
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/queuectl/queuectl/queue"
 )
@@ -62,34 +61,10 @@ func (u *uniqueKeyChecker) CheckUniqueKeys(drafts []queue.Job) (substitutes map[
 		}
 		earlierDrafts[d.Unique] = i
 	}
-	return substitutes, checkAcyclicWithSubstitutes(drafts, substitutes)
-}
-
-// checkAcyclicWithSubstitutes checks dependencies between drafts after each draft in substitutes is replaced by its
-// substitute. It returns an error if drafts would then depend on each other in a cycle.
-func checkAcyclicWithSubstitutes(drafts []queue.Job, substitutes map[int]DraftSubstitute) error {
 	if len(substitutes) == 0 {
-		return nil
+		return nil, nil
 	}
-	list := slices.Clone(drafts)
-	for i := range list {
-		after := list[i].DependsOn
-		list[i].DependsOn = nil
-		if _, substituted := substitutes[i]; substituted {
-			continue
-		}
-		for _, d := range after {
-			other, substituted := substitutes[d.ParentDraftNumber-1]
-			switch {
-			case substituted && other.ExistingJob != nil: // a stored job cannot depend on a draft
-				d.ParentDraftNumber = 0
-			case substituted:
-				d.ParentDraftNumber = other.DraftIndex + 1
-			}
-			list[i].DependsOn = append(list[i].DependsOn, d)
-		}
-	}
-	return checkDraftsAcyclic(list)
+	return substitutes, checkDraftsAcyclic(drafts, substitutes)
 }
 
 // uniqueKeyConflict returns the job that already uses the unique key of a draft, or nil. It returns an error if the
