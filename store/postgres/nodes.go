@@ -215,10 +215,12 @@ func checkNodeFound(nodeCount int64, name string) error {
 
 // endNodeLease ends the node lease, so that other nodes need not wait until it expires. It is called when the
 // service stops without leased jobs.
-func (s *Store) endNodeLease(ctx context.Context) error {
+func (s *Store) endNodeLease() error {
 	if s.NodeNumber() == 0 {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), pgdb.CloseTimeout)
+	defer cancel()
 	return s.leaseConn.UseConn(ctx, func(c *pgdb.Conn) error {
 		return c.Exec(`UPDATE nodes SET until = now(), heard = now() WHERE id = ? AND incarnation = ?`, s.NodeNumber(),
 			s.serviceStartNumber)

@@ -374,15 +374,11 @@ func (s *Store) StopListening() {
 // wait until the node lease expires.
 func (b backend) Close() error {
 	b.StopListening()
-	var endLeaseErr error
 	if !b.HasOwnLeases() && b.Err() == nil {
-		ctx, cancel := context.WithTimeout(context.Background(), pgdb.CloseTimeout)
-		defer cancel()
-		endLeaseErr = b.endNodeLease(ctx)
-	}
-	if endLeaseErr != nil {
-		b.Log().Info("cannot notify the other nodes that this node stops; they wait until the lease of this node ends",
-			"error", endLeaseErr)
+		if err := b.endNodeLease(); err != nil {
+			b.Log().Info("cannot notify the other nodes that this node stops; they wait until the lease of this node ends",
+				"error", err)
+		}
 	}
 	for _, c := range []interface{ Close() error }{b.leaseConn, b.NodeMessenger.Conn, b.writer} {
 		c.Close() // errors are ignored: the server detects closed connections itself

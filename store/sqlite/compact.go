@@ -115,7 +115,7 @@ func (s *Store) runCompactStep() (waitBeforeNextStep time.Duration, err error) {
 	cut, err := s.truncateFreePages(n)
 	switch {
 	case err != nil && database.ErrorKindOf(err) == database.DiskFull:
-		if s.releaseDiskReserve(true) {
+		if (engineBackend{s}).ReleaseDiskReserve(true) {
 			return 0, nil
 		}
 		return s.finishCompaction(missing)

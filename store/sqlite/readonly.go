@@ -116,14 +116,3 @@ func readOnlyURI(path string, states databaseFileStates) (string, error) {
 	}
 	return name.String(), nil
 }
-
-// checkFilesUnchanged returns an error if a service has changed the files since this store opened them in read-only
-// mode.
-func (s *Store) checkFilesUnchanged() error {
-	if s.readOnlyFileStates == (databaseFileStates{}) ||
-		s.readOnlyFileStates == readDatabaseFileStates(filepath.Join(s.stateDir, sqlitedb.DatabaseFileName)) {
-		return nil
-	}
-	return queue.Errorf(queue.CodeUnavailable, "a service started while this command read the files in %s; "+
-		"run the command again", s.stateDir)
-}

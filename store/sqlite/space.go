@@ -125,19 +125,14 @@ func checkFileSizeLimit(path string) error {
 	return nil
 }
 
-// ReleaseDiskReserve implements engine.DiskSpace. It frees disk space by shrinking or removing the reserve file.
+// ReleaseDiskReserve implements engine.DiskSpace. It frees disk space by shrinking or removing the reserve file. If
+// wholeReserve is false, it keeps removalReserveBytes of the file. It reports whether it has freed any space.
 func (b engineBackend) ReleaseDiskReserve(wholeReserve bool) bool {
-	return b.releaseDiskReserve(wholeReserve)
-}
-
-// releaseDiskReserve frees disk space by shrinking or removing the reserve file. If wholeReserve is false, it keeps
-// removalReserveBytes of the file. It reports whether it has freed any space.
-func (s *Store) releaseDiskReserve(wholeReserve bool) bool {
-	s.setReserveError(queue.Errorf(queue.CodeNoSpace,
+	b.setReserveError(queue.Errorf(queue.CodeNoSpace,
 		"the disk of %s was full, and the space reserved for running jobs is used up; new jobs are refused until %s are "+
 			"free; remove finished jobs with: queuectl cleanup",
-		s.stateDir, queue.FormatSize(sqlitedb.ReserveFileBytes+sqlitedb.MinFreeBytesForNewJobs)))
-	path := filepath.Join(s.stateDir, sqlitedb.ReserveFileName)
+		b.stateDir, queue.FormatSize(sqlitedb.ReserveFileBytes+sqlitedb.MinFreeBytesForNewJobs)))
+	path := filepath.Join(b.stateDir, sqlitedb.ReserveFileName)
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:

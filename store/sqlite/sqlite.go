@@ -277,7 +277,14 @@ func (b engineBackend) ConvertReadError(err error) error {
 
 // CheckReadable implements reads.ReadDatabase. For a read-only store, it returns an error if a service has changed the
 // files since they were opened.
-func (b engineBackend) CheckReadable() error { return b.checkFilesUnchanged() }
+func (b engineBackend) CheckReadable() error {
+	if b.readOnlyFileStates == (databaseFileStates{}) ||
+		b.readOnlyFileStates == readDatabaseFileStates(filepath.Join(b.stateDir, sqlitedb.DatabaseFileName)) {
+		return nil
+	}
+	return queue.Errorf(queue.CodeUnavailable, "a service started while this command read the files in %s; "+
+		"run the command again", b.stateDir)
+}
 
 // Close implements engine.Backend. It ends a running backup and closes the files.
 func (b engineBackend) Close() error {
