@@ -113,11 +113,7 @@ func (s fileBackend) MayStemFromEarlierStatement(error) bool { return false }
 
 func (s fileBackend) OnEngineFailure() {}
 
-func (s fileBackend) ReadTimeout() time.Duration { return s.readTimeout }
-
-func (s fileBackend) ReadTimeoutError(timeLimit time.Duration) error {
-	return queue.Errorf(queue.CodeUnavailable, "the read took longer than %v", timeLimit)
-}
+func (s fileBackend) ReadTimeout() (time.Duration, error) { return s.readTimeout, nil }
 
 func (s fileBackend) CheckReadable() error { return nil }
 

@@ -336,12 +336,8 @@ func (b backend) MaintainDiskReserve() {
 func (b backend) DatabaseBytes() int64 { return b.databaseBytes.Load() }
 
 // ReadTimeout implements reads.ReadDatabase. It returns the usual time limit of a read.
-func (b backend) ReadTimeout() time.Duration { return engine.DefaultReadTimeout }
-
-// ReadTimeoutError implements reads.ReadDatabase. It returns the error for a read that took longer than timeLimit.
-func (b backend) ReadTimeoutError(timeLimit time.Duration) error {
-	return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than the limit of %v; request "+
-		"less, or try again later", timeLimit)
+func (b backend) ReadTimeout() (timeLimit time.Duration, problem error) {
+	return engine.DefaultReadTimeout, nil
 }
 
 // CheckReadable implements reads.ReadDatabase. It returns nil, because a database on a server has no files that could

@@ -81,10 +81,9 @@ func (r *readConnPool) close() (err error) {
 type ReadDatabase interface {
 	// OpenReader opens a connection for reading. If it fails, its error is passed to ConvertReadError.
 	OpenReader() (database.ReadConn, error)
-	// ReadTimeout returns how long a read that begins now may take, and ReadTimeoutError the error for a read
-	// that took longer.
-	ReadTimeout() time.Duration
-	ReadTimeoutError(timeLimit time.Duration) error
+	// ReadTimeout returns how long a read that begins now may take. If a problem makes this time shorter than usual,
+	// it also returns that problem.
+	ReadTimeout() (timeLimit time.Duration, problem error)
 	// CheckReadable is called at the end of each read. It returns an error if the read may not have seen the
 	// stored state, for example because a service has changed the files of a read-only store.
 	CheckReadable() error
@@ -133,7 +132,7 @@ func (r *ReadSnapshot) QueryNumber(sql string, args ...any) (int64, error) {
 	return database.QueryNumber(r, sql, args...)
 }
 
-// RunRead calls read with a connection for reading. The call has a time limit, because SQLite cannot restart its
+// RunRead calls read once with a connection for reading. The call has a time limit, because SQLite cannot restart its
 // write-ahead log during a long read. The limit does not include the wait for a free connection, which ends
 // with ctx.
 func (s *JobReader) RunRead(ctx context.Context, read func(*ReadSnapshot) error) (err error) {
@@ -153,8 +152,8 @@ func (s *JobReader) RunRead(ctx context.Context, read func(*ReadSnapshot) error)
 // connection was lost before anything was read, so that the caller can try again with another one.
 func (s *JobReader) runReadOnConn(ctx context.Context, c database.ReadConn, read func(*ReadSnapshot) error) (
 	connLost bool, err error) {
-	budget := s.database.ReadTimeout()
-	within, cancel := context.WithTimeout(ctx, budget)
+	timeLimit, problem := s.database.ReadTimeout()
+	within, cancel := context.WithTimeout(ctx, timeLimit)
 	defer cancel()
 	release := c.InterruptWhenDone(within)
 	if err = c.BeginSnapshot(); err == nil {
@@ -172,7 +171,18 @@ func (s *JobReader) runReadOnConn(ctx context.Context, c database.ReadConn, read
 		err = within.Err()
 	}
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return false, s.database.ReadTimeoutError(budget)
+		return false, readTimeoutError(timeLimit, problem)
 	}
 	return connLost, s.database.ConvertReadError(err)
+}
+
+// readTimeoutError returns the error for a read that took longer than timeLimit. problem is the problem that made this
+// time shorter than usual, or nil.
+func readTimeoutError(timeLimit time.Duration, problem error) error {
+	if problem != nil {
+		return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than %v, the limit while the "+
+			"following problem lasts: %v", timeLimit, problem)
+	}
+	return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than the limit of %v; request "+
+		"less, or try again later", timeLimit)
 }

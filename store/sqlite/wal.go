@@ -127,19 +127,9 @@ func (s *Store) CheckpointError() error {
 
 // ReadTimeout implements reads.ReadDatabase. It returns the time limit of a read, which is shorter while the WAL cannot
 // be emptied.
-func (b engineBackend) ReadTimeout() time.Duration {
-	if b.walStuckReason.Load() != nil {
-		return stuckWALReadTimeout
-	}
-	return engine.DefaultReadTimeout
-}
-
-// ReadTimeoutError implements reads.ReadDatabase. It returns the error for a read that took longer than timeLimit.
-func (b engineBackend) ReadTimeoutError(timeLimit time.Duration) error {
+func (b engineBackend) ReadTimeout() (timeLimit time.Duration, problem error) {
 	if err := b.CheckpointError(); err != nil {
-		return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than %v, the limit while the "+
-			"following problem lasts: %v", timeLimit, err)
+		return stuckWALReadTimeout, err
 	}
-	return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than the limit of %v; request "+
-		"less, or try again later", timeLimit)
+	return engine.DefaultReadTimeout, nil
 }

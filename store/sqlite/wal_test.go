@@ -120,7 +120,7 @@ func TestStoreToleratesEndlessReader(t *testing.T) {
 	if size := walSize(t, s); s.CheckpointError() != nil || size > 2*s.walState.waitForReadersAboveBytes {
 		t.Errorf("after the reader has ended: %d bytes, %v", size, s.CheckpointError())
 	}
-	if (engineBackend{s}).ReadTimeout() != engine.DefaultReadTimeout {
+	if timeLimit, _ := (engineBackend{s}).ReadTimeout(); timeLimit != engine.DefaultReadTimeout {
 		t.Errorf("reads are still kept short")
 	}
 	text := log.String()
