@@ -60,7 +60,6 @@ func createSubmittedUnitsSequence(t *engine.Tx, role string) error {
 func (s *Store) Submissions(ctx context.Context, limitOfRole func(role string) int) (submissions []store.Submission,
 	err error) {
 	err = s.RunRead(ctx, func(r *reads.ReadSnapshot) error {
-		submissions = nil
 		for role := ""; ; {
 			anothers := false
 			found, err := database.ScanFirstRow(r, []any{&role, &anothers},

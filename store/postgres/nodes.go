@@ -95,7 +95,6 @@ const clockToleranceMillis = 50
 // Nodes implements store.Cluster. It lists nodes in the order of their names.
 func (s *Store) Nodes(ctx context.Context, afterName string) (nodes []store.NodeState, err error) {
 	err = s.RunRead(ctx, func(r *reads.ReadSnapshot) error {
-		nodes = nil
 		leased := map[int64]int{}
 		err := database.ForEachRow(r, func(r database.Row) { leased[r.Int64(0)] = int(r.Int64(1)) },
 			`SELECT node, count(*) FROM jobs WHERE place = 3 GROUP BY node LIMIT ?`, int64(maxCountedNodes))

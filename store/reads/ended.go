@@ -30,7 +30,6 @@ func EndedJobsFromClauses(filter *store.EndedJobFilter, state queue.State) (from
 // CountEndedJobs returns how many jobs match the filter.
 func (s *JobReader) CountEndedJobs(ctx context.Context, filter store.EndedJobFilter) (total int64, err error) {
 	err = s.RunRead(ctx, func(r *ReadSnapshot) error {
-		total = 0
 		for _, state := range filter.States {
 			from, args := EndedJobsFromClauses(&filter, state)
 			for i := range from {

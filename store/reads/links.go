@@ -55,7 +55,6 @@ func (r *ReadSnapshot) readDependencyLinks(resultColumn, seqColumn string, jobSe
 // ParentJobs returns the jobs on which a job depends.
 func (s *JobReader) ParentJobs(ctx context.Context, jobSeq int64) (parents []store.ParentJob, err error) {
 	err = s.RunRead(ctx, func(r *ReadSnapshot) error {
-		parents = nil
 		room := queue.MaxDependencyResultBytes
 		// edgeIDs holds the ids of all rows of the table edges for the job, in order. neededResults holds the
 		// ids of those for which the result of the parent is needed.

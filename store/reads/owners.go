@@ -11,7 +11,7 @@ import (
 // former owner.
 func (s *JobReader) Owners(ctx context.Context) (ownerNames map[int]string, disowningUIDs []int, err error) {
 	err = s.RunRead(ctx, func(r *ReadSnapshot) error {
-		ownerNames, disowningUIDs = map[int]string{}, nil
+		ownerNames = map[int]string{}
 		return database.ForEachRow(r, func(r database.Row) {
 			ownerNames[int(r.Int64(0))] = r.Text(1)
 			if r.Int64(3) > 0 {

@@ -49,7 +49,6 @@ func (r *ReadSnapshot) readSchedule(name string, s *store.Schedule) (found bool,
 func (s *JobReader) ListSchedules(ctx context.Context, afterName string, limit int) (schedules []store.Schedule,
 	err error) {
 	err = s.RunRead(ctx, func(r *ReadSnapshot) error {
-		schedules = nil
 		bytes := 0
 		return r.Query(func(r database.Row) (bool, error) {
 			schedules = append(schedules, records.ReadSchedule(r, false))
@@ -72,7 +71,7 @@ func (s *JobReader) DueSchedules(ctx context.Context, bootID string, limit int) 
 ) {
 	err = s.RunRead(ctx, func(r *ReadSnapshot) error {
 		now := s.Now()
-		dueSchedules, untilNext = nil, time.Hour
+		untilNext = time.Hour
 		type named struct {
 			name     string
 			userTurn int // number of earlier schedules of the same user

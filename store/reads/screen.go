@@ -27,10 +27,9 @@ func (s *JobReader) ReadScreen(ctx context.Context, f store.ScreenFilter) (scree
 		if f.DetailsForUID != nil { // leave out the settings of other users' jobs
 			columns, args = records.RestrictedJobColumns, []any{int64(*f.DetailsForUID)}
 		}
-		screen = store.Screen{}
 		for _, part := range []struct {
 			dest *[]queue.Job
-			read func(r *ReadSnapshot, rows int) ([]rules.Position, error)
+			read positionReader
 		}{
 			{&screen.Running, firstJobsOfStates(queue.Processing)},
 			{&screen.Ready, s.readyJobsReader(reserved)},
@@ -61,9 +60,12 @@ func (s *JobReader) ReadScreen(ctx context.Context, f store.ScreenFilter) (scree
 	return screen, err
 }
 
+// positionReader reads the positions of up to maxRows jobs.
+type positionReader func(r *ReadSnapshot, maxRows int) ([]rules.Position, error)
+
 // recentlyEndedJobs returns a function that reads the most recently ended jobs of some states, newest first.
 // Of jobs with the same end time, the one with the highest seq comes first.
-func recentlyEndedJobs(states ...queue.State) func(*ReadSnapshot, int) ([]rules.Position, error) {
+func recentlyEndedJobs(states ...queue.State) positionReader {
 	var argLists [][]any
 	for _, state := range states {
 		argLists = append(argLists, []any{int64(0), int64(state)}, []any{int64(1), int64(state)})
@@ -74,7 +76,7 @@ func recentlyEndedJobs(states ...queue.State) func(*ReadSnapshot, int) ([]rules.
 }
 
 // firstJobsOfStates returns a function that reads those jobs of some states that were enqueued first.
-func firstJobsOfStates(states ...queue.State) func(*ReadSnapshot, int) ([]rules.Position, error) {
+func firstJobsOfStates(states ...queue.State) positionReader {
 	var argLists [][]any
 	for _, state := range states {
 		argLists = append(argLists, []any{int64(state)})
@@ -86,8 +88,7 @@ func firstJobsOfStates(states ...queue.State) func(*ReadSnapshot, int) ([]rules.
 // mergeFirstJobs returns a function that executes a statement once with each list in argLists, and merges the
 // jobs in the order of compare. The statement selects a sort key and the seq of each job. The sort key is
 // returned as the Rank.
-func mergeFirstJobs(sql string, argLists [][]any, compare func(a, b rules.Position) int) func(*ReadSnapshot, int) (
-	[]rules.Position, error) {
+func mergeFirstJobs(sql string, argLists [][]any, compare func(a, b rules.Position) int) positionReader {
 	return func(r *ReadSnapshot, rows int) (list []rules.Position, err error) {
 		for _, args := range argLists {
 			part, err := database.ReadRows(r, func(r database.Row) rules.Position {

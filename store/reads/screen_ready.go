@@ -29,8 +29,7 @@ const readyJobsPerQuery = 20
 
 // readyJobsReader returns a function that reads the ready jobs in the order in which they would start if no limit
 // held them back: first the claimed jobs, then the others. Users take turns; see store/rules/user_turns.go.
-func (s *JobReader) readyJobsReader(fencesByReservedSeq map[int64]int64) func(*ReadSnapshot, int) ([]rules.Position,
-	error) {
+func (s *JobReader) readyJobsReader(fencesByReservedSeq map[int64]int64) positionReader {
 	return func(r *ReadSnapshot, rows int) (list []rules.Position, err error) {
 		lanes, err := r.readClaimedJobsAsLanes(fencesByReservedSeq, rows)
 		if err != nil {
@@ -73,30 +72,22 @@ func (r *ReadSnapshot) listJobsByUserTurns(
 // user. Some claimed jobs have left their lane in the database; of these jobs, it reads at most maxRows.
 func (r *ReadSnapshot) readClaimedJobsAsLanes(fencesByReservedSeq map[int64]int64, maxRows int) (lanes []*readyLane,
 	err error) {
-	const (
-		columns       = `queue, uid, rank, seq, priority, place`
-		lanelessPlace = 3
-		inLanePlace   = 1
-	)
+	const columns = `queue, uid, rank, seq, priority`
 	byName := map[rules.ClosedLaneListKey]*readyLane{}
-	add := func(place int64) func(database.Row) {
-		return func(r database.Row) {
-			if r.Int64(5) != place {
-				return
-			}
-			name := rules.ClosedLaneListKey{Queue: r.Text(0), UID: int(r.Int64(1))}
-			l := byName[name]
-			if l == nil {
-				l = &readyLane{ClosedLaneListKey: name}
-				byName[name], lanes = l, append(lanes, l)
-			}
-			l.nextJobs = append(l.nextJobs, readyJob{rules.Position{Rank: r.Int64(2), Seq: r.Int64(3)}, r.Int64(4)})
+	add := func(r database.Row) {
+		name := rules.ClosedLaneListKey{Queue: r.Text(0), UID: int(r.Int64(1))}
+		l := byName[name]
+		if l == nil {
+			l = &readyLane{ClosedLaneListKey: name}
+			byName[name], lanes = l, append(lanes, l)
 		}
+		l.nextJobs = append(l.nextJobs, readyJob{rules.Position{Rank: r.Int64(2), Seq: r.Int64(3)}, r.Int64(4)})
 	}
-	err = database.ForEachRow(r, add(lanelessPlace), `SELECT `+columns+` FROM jobs INDEXED BY jobs_running
+	err = database.ForEachRow(r, add, `SELECT `+columns+` FROM jobs INDEXED BY jobs_running
 		WHERE place = 3 AND state < 5 ORDER BY seq LIMIT ?`, int64(maxRows))
 	if err == nil && len(fencesByReservedSeq) > 0 {
-		err = database.ForEachRow(r, add(inLanePlace), `SELECT `+columns+` FROM jobs WHERE `+r.ColumnInNumbersSQL("seq"),
+		// The + keeps the database from using an index of waiting jobs.
+		err = database.ForEachRow(r, add, `SELECT `+columns+` FROM jobs WHERE +place = 1 AND `+r.ColumnInNumbersSQL("seq"),
 			database.JoinNumbers(maps.Keys(fencesByReservedSeq)))
 	}
 	for _, l := range lanes {
