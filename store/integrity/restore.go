@@ -157,32 +157,23 @@ func extractOutputFiles(c *sqlitedb.Conn, createOutputFile func(ref string) (io.
 	if err != nil || there == 0 {
 		return result, err
 	}
-	var outputFile io.WriteCloser
-	open := ""
-	finish := func() error {
-		if outputFile == nil {
-			return nil
-		}
-		err := outputFile.Close()
-		outputFile = nil
-		return err
-	}
-	err = c.Query(func(r database.Row) (bool, error) {
-		if ref := r.Text(0); ref != open || outputFile == nil {
-			if err := finish(); err != nil {
-				return false, err
-			}
-			open = ref
-			result.RestoredOutputs++
-			if outputFile, err = createOutputFile(ref); err != nil {
-				return false, err
-			}
-		}
-		_, err := io.WriteString(outputFile, r.Text(2))
-		return true, err
-	}, `SELECT ref, n, bytes FROM outputs ORDER BY ref, n`)
-	if err = errors.Join(err, finish()); err != nil {
+	refs, err := database.ReadRows(c, database.FirstColumnText, `SELECT DISTINCT ref FROM outputs ORDER BY ref`)
+	if err != nil {
 		return result, err
+	}
+	for _, ref := range refs {
+		f, err := createOutputFile(ref)
+		if err != nil {
+			return result, err
+		}
+		err = c.Query(func(r database.Row) (bool, error) {
+			_, err := f.Write(r.BytesView(0))
+			return true, err
+		}, `SELECT bytes FROM outputs WHERE ref = ? ORDER BY n`, ref)
+		if err = errors.Join(err, f.Close()); err != nil {
+			return result, err
+		}
+		result.RestoredOutputs++
 	}
 	if err := c.Exec(`DROP TABLE outputs`); err != nil {
 		return result, err
