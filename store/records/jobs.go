@@ -64,7 +64,6 @@ const (
 	StateColumnIndex    = 4
 	PriorityColumnIndex = 5
 	ExpiresColumnIndex  = 16
-	slotColumnIndex     = 28
 	RankColumnIndex     = 29
 	LaneColumnIndex     = 30
 	HookUIDColumnIndex  = 43
@@ -172,22 +171,17 @@ func readShortJobColumns(r database.Row) queue.Job {
 	n, t := r.Int64, r.Text
 	m := func(i int) queue.UnixMillis { return queue.UnixMillis(n(i)) }
 	return queue.Job{
-		Demands: DecodeDemands(r.BytesView(LaneColumnIndex + 1)), Progress: decodeProgress(r.BytesView(LaneColumnIndex + 2)),
-		Schedule: t(LaneColumnIndex + 3),
-		Seq:      n(0), ID: t(1), Queue: t(2), UID: int(n(3)), State: queue.State(n(4)),
+		Seq: n(0), ID: t(1), Queue: t(2), UID: int(n(3)), State: queue.State(n(4)),
 		Priority: n(5), MaxAttempts: int(n(6)), Attempts: int(n(7)), StartedAttempts: int(n(8)), Fence: n(9),
 		CreatedAt: m(10), UpdatedAt: m(11), RunAt: m(12), DueAt: m(13), AgingSince: m(14), ArrivalNumber: n(15),
 		ExpiresAt: m(16), StartedAt: m(17), EndedAt: m(18),
 		ExitCode: n(19), Signal: int(n(20)), PID: int(n(21)), WorkerID: t(22), Reason: queue.Reason(t(23)),
 		Deferrals: int(n(24)), NeedsIsolation: n(25) != 0, RunnerCrashes: int(n(26)), Shortages: int(n(27)),
-		Unique: t(LaneColumnIndex + 4), UniqueFor: time.Duration(n(LaneColumnIndex+5)) * time.Millisecond,
-		HeldUnits: t(LaneColumnIndex + 6),
-		PausedAt:  m(LaneColumnIndex + 7), PausedBy: int(n(LaneColumnIndex + 8)),
-		HookEvents:  queue.HookEvents(n(LaneColumnIndex + 9)),
-		ParentCount: int(n(LaneColumnIndex + 10)), UsesQueueRetention: n(LaneColumnIndex+11) != 0,
-		OutputBytes:  n(LaneColumnIndex + 12),
-		HookUID:      int(n(HookUIDColumnIndex)),
-		InputRemoved: queue.InputParts(n(LaneColumnIndex + 17)),
+		Demands: DecodeDemands(r.BytesView(31)), Progress: decodeProgress(r.BytesView(32)), Schedule: t(33),
+		Unique: t(34), UniqueFor: time.Duration(n(35)) * time.Millisecond, HeldUnits: t(36),
+		PausedAt: m(37), PausedBy: int(n(38)), HookEvents: queue.HookEvents(n(39)),
+		ParentCount: int(n(40)), UsesQueueRetention: n(41) != 0, OutputBytes: n(42), HookUID: int(n(43)),
+		InputRemoved: queue.InputParts(n(47)),
 	}
 }
 
@@ -237,10 +231,9 @@ func ReadJob(r database.Row, columns string, j *queue.Job) error {
 // begin with ShortJobColumns, and stores it in *j. If the settings are damaged, it sets the field IsDamaged.
 func ReadRulesJob(r database.Row, columns string, j *rules.Job) {
 	err := ReadJob(r, columns, &j.Job)
-	j.Rank = r.Int64(RankColumnIndex)
-	j.Slot, j.LaneID = rules.Slot(r.Int64(slotColumnIndex)), r.Int64(LaneColumnIndex)
-	j.LastLeasingNodeID, j.EncodedLastAttempt = r.Int64(LaneColumnIndex+14), r.Text(LaneColumnIndex+15)
-	j.StoredBytes, j.IsDamaged = r.Int64(LaneColumnIndex+16), err != nil
+	j.Slot, j.Rank, j.LaneID = rules.Slot(r.Int64(28)), r.Int64(29), r.Int64(30)
+	j.LastLeasingNodeID, j.EncodedLastAttempt = r.Int64(44), r.Text(45)
+	j.StoredBytes, j.IsDamaged = r.Int64(46), err != nil
 	j.NewError, j.WriteScope = nil, rules.WriteJobRowOnly
 }
 
