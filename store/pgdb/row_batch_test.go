@@ -5,12 +5,19 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"testing"
 
 	"github.com/queuectl/queuectl/store/database"
 	"github.com/queuectl/queuectl/test/pgserver"
 )
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	pgserver.StopSharedServer()
+	os.Exit(code)
+}
 
 // connectTo returns a connection to a database. It is closed when the test ends.
 func connectTo(t *testing.T, url string) *Conn {

@@ -13,21 +13,22 @@ const minServerVersion = 14_00_00
 
 // CheckServerIsSupported returns an error if the server or the encoding of the database is not supported.
 func CheckServerIsSupported(c *Conn, databaseName string) error {
-	version, err := c.QueryNumber(`SELECT current_setting('server_version_num')`)
-	if err == nil && version < minServerVersion {
-		err = queue.Errorf(queue.CodeInvalid, "the database server is PostgreSQL %d; version 14 or later is required",
-			version/10_000)
-	}
+	version, encoding := 0, ""
+	_, err := database.ScanFirstRow(c, []any{&version, &encoding},
+		`SELECT current_setting('server_version_num'), current_setting('server_encoding')`)
 	if err != nil {
 		return err
 	}
-	encoding, err := database.QueryText(c, `SELECT current_setting('server_encoding')`)
-	if err == nil && encoding != "UTF8" && encoding != "SQL_ASCII" { // SQL_ASCII accepts any text unchanged
-		err = queue.Errorf(queue.CodeInvalid,
+	if version < minServerVersion {
+		return queue.Errorf(queue.CodeInvalid, "the database server is PostgreSQL %d; version 14 or later is required",
+			version/10_000)
+	}
+	if encoding != "UTF8" && encoding != "SQL_ASCII" { // SQL_ASCII accepts any text unchanged
+		return queue.Errorf(queue.CodeInvalid,
 			"the database %s has the encoding %s, but queuectl needs UTF8; create a database with ENCODING 'UTF8'",
 			databaseName, encoding)
 	}
-	return err
+	return nil
 }
 
 // DatabaseID returns an id of the database. Databases of one server have different ids, and so do a database
