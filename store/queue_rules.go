@@ -41,14 +41,12 @@ type QueueRule struct {
 // Retention says how long the completed and cancelled jobs of a queue are kept, and how many. For each field that is 0,
 // the settings of the service apply instead.
 type Retention struct {
-	MaxAge  time.Duration `json:"age,omitempty"`      // longest time since a job's end; 0 means the service's setting
+	// MaxAge is the longest time since a job's end. 0 means the service's setting, and -1 no limit.
+	MaxAge  time.Duration `json:"age,omitempty"`
 	MaxJobs int64         `json:"max_jobs,omitempty"` // number of jobs that are kept; the oldest are removed first
 	// MaxOutputBytes is how many bytes of outputs are kept. The oldest outputs are removed first.
 	MaxOutputBytes int64 `json:"output,omitempty"`
 }
-
-// RetainForever as Retention.MaxAge means that jobs are kept without a time limit.
-const RetainForever = -1
 
 // WithoutPause returns the rule without its pause.
 func (r QueueRule) WithoutPause() QueueRule {

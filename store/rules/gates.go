@@ -122,12 +122,6 @@ func (k *gatekeeper) rateLimitRoom(gateID int64, rule *GateRule) (GateRoom, erro
 // undone.
 func (k *gatekeeper) ClearRateCache() { k.rateRooms = nil }
 
-// recordRateStart records a start, which counts toward the limit of a rate until it is older than the period.
-func (k *gatekeeper) recordRateStart(gateID int64, startedAt queue.UnixMillis) error {
-	delete(k.rateRooms, gateID)
-	return k.gates.RecordRateStart(gateID, min(startedAt, k.clock.Now()))
-}
-
 // applyDeclaredLimits sets the limits of locks and rates to those that a job states. If several jobs of a
 // user name the same key, the newest job decides. For keys that users share, see Gates.SetGateRuleFromJob.
 func (k *laneKeeper) applyDeclaredLimits(j *Job) {
@@ -178,7 +172,8 @@ func checkGateRule(d queue.Demand) error {
 func (k *laneKeeper) recordRateStarts(l *Lease, startedAt queue.UnixMillis) {
 	for _, n := range l.HeldGateUnits {
 		if n.Kind == queue.GateRate {
-			k.recordErr(k.recordRateStart(n.Gate, startedAt))
+			delete(k.rateRooms, n.Gate)
+			k.recordErr(k.gates.RecordRateStart(n.Gate, min(startedAt, k.clock.Now())))
 			k.MarkGateDirty(n.Gate)
 		}
 	}

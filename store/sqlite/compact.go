@@ -220,10 +220,8 @@ func (s *Store) finishCompaction(missingDiskBytes int64) (waitBeforeNextStep tim
 // countWALFrames returns how many frames (changed pages) the write-ahead log has, and how many of them a
 // checkpoint has written to the database.
 func (s *Store) countWALFrames() (totalFrames, checkpointedFrames int64, err error) {
-	_, err = database.ReadFirstRow(s.writerConn, func(r database.Row) {
-		totalFrames, checkpointedFrames = r.Int64(1),
-			r.Int64(2)
-	},
+	var isBusy bool
+	_, err = database.ScanFirstRow(s.writerConn, []any{&isBusy, &totalFrames, &checkpointedFrames},
 		`PRAGMA wal_checkpoint(NOOP)`)
 	return totalFrames, checkpointedFrames, err
 }

@@ -73,10 +73,8 @@ func checkIndexedIDs(c *Conn, query string, args ...any) error {
 		return err
 	}
 	for _, e := range list {
-		same := false
-		_, err := database.ReadFirstRow(c, func(r database.Row) { same = r.Text(0) == e.id },
-			`SELECT id FROM jobs WHERE seq = ?`, e.seq)
-		if err == nil && !same {
+		id, err := database.QueryText(c, `SELECT id FROM jobs WHERE seq = ?`, e.seq)
+		if err == nil && id != e.id {
 			err = lookupDamageErrorf("the database index jobs_id does not match the row of the job with the number (seq) %d",
 				e.seq)
 		}
