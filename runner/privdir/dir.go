@@ -1,5 +1,3 @@
-//go:build linux || windows
-
 // Package privdir creates, reuses and removes the private directories of commands, and reads files that
 // commands leave in them. It does this safely although the commands own the directories: they may have
 // replaced or locked anything in a directory, or mounted a file system there.

@@ -1,3 +1,5 @@
+//go:build !linux
+
 package privdir
 
 import (
@@ -70,7 +72,7 @@ func renameToNewPath(path, newPath string) error {
 	return os.Rename(path, newPath)
 }
 
-// closeDir does nothing: the directory is not kept open on Windows.
+// closeDir does nothing: the directory is kept open only on Linux.
 func (d *Dir) closeDir() {}
 
 // removeProgressFile removes the file for progress notes. If another process has the file open, it stays.
