@@ -222,19 +222,11 @@ func (r *run) mayOwnAnyOrphan(orphanPIDs []int) bool {
 	return slices.ContainsFunc(orphanPIDs, func(pid int) bool { return IsOwnedBy(r.command.uid(), pid) })
 }
 
-// pollFds returns the descriptors of the output pipes, for poll(2).
-func (r *run) pollFds() [2]unix.PollFd {
-	return [2]unix.PollFd{
-		{Fd: int32(r.outputPipes[0]), Events: unix.POLLIN},
-		{Fd: int32(r.outputPipes[1]), Events: unix.POLLIN},
-	}
-}
-
 // readReadyPipes reads once from each pipe that poll(2) has reported as readable or closed. fds is the result of
-// poll(2).
-func (r *run) readReadyPipes(fds [2]unix.PollFd) {
-	for i := range fds {
-		if fds[i].Revents != 0 {
+// poll(2) for the two output pipes.
+func (r *run) readReadyPipes(fds []unix.PollFd) {
+	for i, fd := range fds {
+		if fd.Revents != 0 {
 			r.readPipe(i)
 		}
 	}
@@ -244,8 +236,8 @@ func (r *run) readReadyPipes(fds [2]unix.PollFd) {
 // pipe is still open.
 func (r *run) drainPipes(maxWait time.Duration) bool {
 	deadline := time.Now().Add(maxWait)
-	for r.outputPipes[0] >= 0 || r.outputPipes[1] >= 0 {
-		fds := r.pollFds()
+	for !r.arePipesClosed() {
+		fds := [2]unix.PollFd{pollIn(r.outputPipes[0]), pollIn(r.outputPipes[1])}
 		n, err := unix.Poll(fds[:], int(ceilMilliseconds(max(0, time.Until(deadline)))))
 		if err == unix.EINTR {
 			continue
@@ -253,7 +245,7 @@ func (r *run) drainPipes(maxWait time.Duration) bool {
 		if n == 0 {
 			return true
 		}
-		r.readReadyPipes(fds)
+		r.readReadyPipes(fds[:])
 		// Stop at the deadline even if a process prints endlessly.
 		if now := time.Now(); maxWait > 0 && now.After(deadline) || maxWait == 0 && now.After(r.leftoverGraceEndsAt) {
 			return true
@@ -374,9 +366,8 @@ func (r *run) awaitProcessEnd(p procfs.Process, shouldStop func() bool) {
 	}
 	defer unix.Close(pidfd)
 	for p.IsStillAlive() && !shouldStop() {
-		pipes := r.pollFds()
-		fds := [4]unix.PollFd{pipes[0], pipes[1], {Fd: int32(pidfd), Events: unix.POLLIN},
-			{Fd: int32(r.worker.wakeEventFD), Events: unix.POLLIN}}
+		fds := [4]unix.PollFd{pollIn(r.outputPipes[0]), pollIn(r.outputPipes[1]), pollIn(pidfd),
+			pollIn(r.worker.wakeEventFD)}
 		wait := time.Until(r.leftoverSigkillTime())
 		if wait <= 0 {
 			return
@@ -385,7 +376,7 @@ func (r *run) awaitProcessEnd(p procfs.Process, shouldStop func() bool) {
 		if err != nil || n == 0 {
 			continue
 		}
-		r.readReadyPipes([2]unix.PollFd{fds[0], fds[1]})
+		r.readReadyPipes(fds[:2])
 		if fds[3].Revents != 0 {
 			r.worker.clearWakeEvent()
 			r.executeKillAndPauseRequests(time.Now())

@@ -113,7 +113,7 @@ func (l *limiterProcess) close() {
 
 // isLimiterStarting reports whether the command has a limiter that has not executed the command's program
 // yet.
-func (r *run) isLimiterStarting() bool { return r.limiter != nil && r.limiter.socketFD >= 0 }
+func (r *run) isLimiterStarting() bool { return r.limiterSocketFD() >= 0 }
 
 // killSlowLimiter kills a command whose limiter does not execute the program in time.
 func (r *run) killSlowLimiter() {
@@ -123,11 +123,11 @@ func (r *run) killSlowLimiter() {
 }
 
 // limiterSocketFD returns the descriptor of the limiter's socket; -1 if there is no limiter.
-func (r *run) limiterSocketFD() int32 {
+func (r *run) limiterSocketFD() int {
 	if r.limiter == nil {
 		return -1
 	}
-	return int32(r.limiter.socketFD)
+	return r.limiter.socketFD
 }
 
 // readLimiterReport reads and handles a report of the limiter. If the limiter is ready, readLimiterReport sets the

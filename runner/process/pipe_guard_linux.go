@@ -38,8 +38,7 @@ func (r *run) performActionsWhileBlocked() {
 		return // the blocking call has returned
 	}
 	defer r.runLock.Unlock()
-	fds := [2]unix.PollFd{{Fd: int32(r.pidfd), Events: unix.POLLIN},
-		{Fd: int32(r.worker.wakeEventFD), Events: unix.POLLIN}}
+	fds := [2]unix.PollFd{pollIn(r.pidfd), pollIn(r.worker.wakeEventFD)}
 	unix.Poll(fds[:], 0)
 	if fds[1].Revents != 0 {
 		r.worker.clearWakeEvent()

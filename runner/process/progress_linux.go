@@ -4,11 +4,11 @@ import "time"
 
 // progressFD returns the descriptor of the FIFO for progress notes, for poll(2). It returns -1 if the command has no
 // FIFO. It also returns -1 if the time of the next read is already planned: poll must not return for new notes then.
-func (r *run) progressFD() int32 {
+func (r *run) progressFD() int {
 	if r.command.PrivateDir == nil || !r.nextProgressReadAt.IsZero() {
 		return -1
 	}
-	return int32(r.command.PrivateDir.ProgressFD())
+	return r.command.PrivateDir.ProgressFD()
 }
 
 // untilNextProgressRead returns the time until the next read of the progress notes. It returns a negative

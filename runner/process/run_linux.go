@@ -251,6 +251,10 @@ func closeDescriptors(fds ...*int) {
 // processes of the tree have closed it. See docs/decisions/0039.
 func (r *run) closeWriteEnds() { closeDescriptors(&r.pipeWriteEnds[0], &r.pipeWriteEnds[1]) }
 
+// pollIn returns the entry with which poll(2) waits until a descriptor is readable or closed. poll(2) ignores an
+// entry with the descriptor -1.
+func pollIn(fd int) unix.PollFd { return unix.PollFd{Fd: int32(fd), Events: unix.POLLIN} }
+
 // superviseMainProcess reads the command's output until the main process has ended. It enforces timeouts and
 // carries out kills and pauses.
 func (r *run) superviseMainProcess() {
@@ -258,12 +262,12 @@ func (r *run) superviseMainProcess() {
 		fds := [6]unix.PollFd{
 			// poll(2) checks the descriptors in this order. So if it reports the end of the main process, it
 			// also reports all output and progress notes that the process wrote before.
-			{Fd: int32(r.pidfd), Events: unix.POLLIN},
-			{Fd: int32(r.outputPipes[0]), Events: unix.POLLIN},
-			{Fd: int32(r.outputPipes[1]), Events: unix.POLLIN},
-			{Fd: int32(r.worker.wakeEventFD), Events: unix.POLLIN},
-			{Fd: r.limiterSocketFD(), Events: unix.POLLIN},
-			{Fd: r.progressFD(), Events: unix.POLLIN},
+			pollIn(r.pidfd),
+			pollIn(r.outputPipes[0]),
+			pollIn(r.outputPipes[1]),
+			pollIn(r.worker.wakeEventFD),
+			pollIn(r.limiterSocketFD()),
+			pollIn(r.progressFD()),
 		}
 		if r.command.TTY && r.handleTerminalRequests() {
 			fds[1].Events |= unix.POLLOUT
@@ -275,7 +279,7 @@ func (r *run) superviseMainProcess() {
 		}
 		if n > 0 {
 			r.pipesEmptyAtLastPoll = fds[1].Revents|fds[2].Revents == 0
-			r.readReadyPipes([2]unix.PollFd(fds[1:3]))
+			r.readReadyPipes(fds[1:3])
 			if fds[3].Revents != 0 {
 				r.worker.clearWakeEvent()
 			}
