@@ -48,14 +48,14 @@ const defaultMaxTasks = 4096
 // Delegate=yes). If a controller cannot be enabled, NewCgroups returns an error that names it, and a usable
 // Cgroups without this controller.
 func NewCgroups() (*Cgroups, error) {
-	path, err := ownCgroupPath()
+	path, oomKillCountFile, err := ownCgroupPaths()
 	if err != nil {
 		return nil, err
 	}
 	supervisor := filepath.Join(path, supervisorGroupName)
 	err = os.Mkdir(supervisor, 0o755)
 	if err == nil || errors.Is(err, fs.ErrExist) {
-		err = os.WriteFile(filepath.Join(supervisor, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0)
+		err = writeCgroupFile(supervisor, "cgroup.procs", strconv.Itoa(os.Getpid()))
 	}
 	controllers, readErr := os.ReadFile(filepath.Join(path, "cgroup.controllers"))
 	if err := cmp.Or(err, readErr); err != nil {
@@ -64,49 +64,48 @@ func NewCgroups() (*Cgroups, error) {
 	var controllerErrs error
 	for _, c := range strings.Fields(string(controllers)) {
 		if c == "memory" || c == "pids" || c == "cpu" {
-			if err := os.WriteFile(filepath.Join(path, "cgroup.subtree_control"), []byte("+"+c), 0); err != nil {
+			if err := writeCgroupFile(path, "cgroup.subtree_control", "+"+c); err != nil {
 				controllerErrs = errors.Join(controllerErrs,
 					fmt.Errorf("cannot enable the control group controller %s: %w", c, err))
 			}
 		}
 	}
-	return &Cgroups{parentPath: path, oomKillCountFile: oomCountFilePathV1()}, controllerErrs
+	return &Cgroups{parentPath: path, oomKillCountFile: oomKillCountFile}, controllerErrs
 }
 
-// oomCountFilePathV1 returns the path of a file of the version 1 control group of this process. The file counts the
-// processes that the kernel killed because memory ran out. The result is "" if version 1 does not manage the memory.
-func oomCountFilePathV1() string {
-	raw, _ := os.ReadFile("/proc/self/cgroup")
-	for line := range strings.Lines(string(raw)) {
-		f := strings.SplitN(strings.TrimSpace(line), ":", 3)
-		if len(f) == 3 && slices.Contains(strings.Split(f[1], ","), "memory") {
-			return filepath.Join("/sys/fs/cgroup/memory", f[2], "memory.oom_control")
-		}
-	}
-	return ""
+// writeCgroupFile writes a value to a file of a control group.
+func writeCgroupFile(groupPath, file, value string) error {
+	return os.WriteFile(filepath.Join(groupPath, file), []byte(value), 0)
 }
 
-// ownCgroupPath returns the directory of this process's version 2 group. It also works if both cgroup versions
-// are mounted.
-func ownCgroupPath() (string, error) {
+// ownCgroupPaths returns the directory of this process's version 2 group. It also works if both cgroup versions are
+// mounted. oomKillCountFile is the path of a file of the version 1 group of this process. The file counts the processes
+// that the kernel killed because memory ran out. It is "" if version 1 does not manage the memory.
+func ownCgroupPaths() (groupPath, oomKillCountFile string, err error) {
 	raw, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	for line := range strings.Lines(string(raw)) {
-		path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::")
-		if !ok {
-			continue
-		}
-		for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
-			_, procsErr := os.Stat(filepath.Join(root, path, "cgroup.procs"))
-			_, controllersErr := os.Stat(filepath.Join(root, path, "cgroup.controllers"))
-			if procsErr == nil && controllersErr == nil {
-				return filepath.Join(root, path), nil
+		f := strings.SplitN(strings.TrimSpace(line), ":", 3) // the form is HIERARCHY:CONTROLLERS:PATH
+		switch {
+		case len(f) < 3:
+		case slices.Contains(strings.Split(f[1], ","), "memory"):
+			oomKillCountFile = filepath.Join("/sys/fs/cgroup/memory", f[2], "memory.oom_control")
+		case f[0] == "0": // the hierarchy of version 2
+			for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
+				_, procsErr := os.Stat(filepath.Join(root, f[2], "cgroup.procs"))
+				_, controllersErr := os.Stat(filepath.Join(root, f[2], "cgroup.controllers"))
+				if groupPath == "" && procsErr == nil && controllersErr == nil {
+					groupPath = filepath.Join(root, f[2])
+				}
 			}
 		}
 	}
-	return "", errors.New("control groups (cgroup v2) are not available")
+	if groupPath == "" {
+		err = errors.New("control groups (cgroup v2) are not available")
+	}
+	return groupPath, oomKillCountFile, err
 }
 
 // Chown gives the group to an account, so that the account may create subgroups. Call it before this process
@@ -127,9 +126,8 @@ func (c *Cgroups) Chown(uid, gid int) error {
 // LimitOwnMemory limits the memory of this process to maxBytes. The limit does not include commands, which are in other
 // groups. If LimitOwnMemory returns an error, no limit is set.
 func (c *Cgroups) LimitOwnMemory(maxBytes int64) error {
-	err := os.WriteFile(filepath.Join(c.parentPath, supervisorGroupName, "memory.max"),
-		[]byte(strconv.FormatInt(maxBytes, 10)), 0)
-	if err != nil {
+	if err := writeCgroupFile(c.parentPath, supervisorGroupName+"/memory.max",
+		strconv.FormatInt(maxBytes, 10)); err != nil {
 		return fmt.Errorf("cannot limit the memory of the runner's control group: %w", err)
 	}
 	return nil
@@ -197,8 +195,7 @@ func (c *cgroup) setLimits(l TreeLimits) (unenforcedLimitNames []string, err err
 		return c.unenforcedLimitNames, nil
 	}
 	set := func(name, file, value string) {
-		failed := os.WriteFile(filepath.Join(c.path, file), []byte(value), 0)
-		switch {
+		switch failed := writeCgroupFile(c.path, file, value); {
 		// The group has no controller for this limit.
 		case errors.Is(failed, fs.ErrNotExist), errors.Is(failed, fs.ErrPermission):
 			unenforcedLimitNames = append(unenforcedLimitNames, name)
@@ -275,10 +272,13 @@ func (c *Cgroups) RemoveAbandonedGroups() {
 }
 
 // isEmpty reports whether neither the group nor its subgroups contain a process.
-func (c *cgroup) isEmpty() bool {
+func (c *cgroup) isEmpty() bool { return c.hasEventLine("populated 0") }
+
+// hasEventLine reports whether the file cgroup.events contains a line.
+func (c *cgroup) hasEventLine(line string) bool {
 	var buf [64]byte
 	n, err := unix.Pread(c.eventsFD, buf[:], 0)
-	return err == nil && bytes.Contains(buf[:n], []byte("populated 0"))
+	return err == nil && bytes.Contains(buf[:n], []byte(line))
 }
 
 // listProcesses lists the living processes in the group and its subgroups, without the process exceptPID.
@@ -307,7 +307,7 @@ func (c *cgroup) listProcesses(exceptPID int) (processes []procfs.Process) {
 // does not support cgroup.kill (before Linux 5.14).
 func (c *cgroup) kill() bool {
 	c.wasKilled = true
-	return os.WriteFile(c.path+"/cgroup.kill", []byte("1"), 0) == nil
+	return writeCgroupFile(c.path, "cgroup.kill", "1") == nil
 }
 
 // peakTasks returns the most tasks that existed at one time in the group since it was created. It returns 0 if the

@@ -1,8 +1,6 @@
 package process
 
 import (
-	"bytes"
-	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +13,7 @@ import (
 // the time can only be stopped by signals to whole process groups. A signal to a group also reaches a process that is
 // being forked, because fork(2) starts again if a signal is pending. See docs/decisions/0048.
 const (
+	freezeFileName              = "cgroup.freeze" // file of a control group: 1 freezes its processes, 0 resumes them
 	scansRequiredWithoutRunning = 2
 	// firstScanSignallingGroups is the number of a scan, counted from 0. From this scan on, freezeTree also signals whole
 	// process groups. A process that still runs at that time belongs to a tree that forks faster than signals to single
@@ -24,9 +23,9 @@ const (
 
 // freezeTree freezes the tree. It returns how many processes still run at the deadline.
 func (r *run) freezeTree(deadline time.Time) (runningCount int) {
-	if b := r.worker.cgroup; b != nil && b.setFrozen(true) {
+	if b := r.worker.cgroup; b != nil && writeCgroupFile(b.path, freezeFileName, "1") == nil {
 		r.cgroupFrozen = true
-		for pause := time.Millisecond / 10; !b.isFreezeDone(true); pause = min(2*pause, 10*time.Millisecond) {
+		for pause := time.Millisecond / 10; !b.hasEventLine("frozen 1"); pause = min(2*pause, 10*time.Millisecond) {
 			if r.isKillRequested() || time.Now().After(deadline) {
 				active, _ := runningProcesses(b.listProcesses(0), nil)
 				return max(1, len(active))
@@ -70,8 +69,8 @@ func (r *run) freezeTree(deadline time.Time) (runningCount int) {
 func (r *run) thawTree(deadline time.Time) (stoppedCount int) {
 	if b := r.worker.cgroup; r.cgroupFrozen && b != nil {
 		r.cgroupFrozen = false
-		b.setFrozen(false)
-		for pause := time.Millisecond / 10; !b.isFreezeDone(false) &&
+		writeCgroupFile(b.path, freezeFileName, "0")
+		for pause := time.Millisecond / 10; !b.hasEventLine("frozen 0") &&
 			time.Now().Before(deadline); pause = min(2*pause, 10*time.Millisecond) {
 			time.Sleep(pause)
 		}
@@ -154,21 +153,3 @@ func processGroupsInsideTree(activeProcs, treeProcs, allProcs []procfs.Process) 
 
 // elapsed returns the time since the command was started.
 func (r *run) elapsed() time.Duration { return time.Since(r.startedAt) }
-
-// setFrozen freezes or resumes the group and its subgroups. It reports whether the kernel supports
-// freezing groups (Linux 5.2).
-func (c *cgroup) setFrozen(frozen bool) bool {
-	value := "0"
-	if frozen {
-		value = "1"
-	}
-	return os.WriteFile(c.path+"/cgroup.freeze", []byte(value), 0) == nil
-}
-
-// isFreezeDone reports whether the last setFrozen has taken effect: the whole group is frozen (frozen=true)
-// or resumed (frozen=false).
-func (c *cgroup) isFreezeDone(frozen bool) bool {
-	var buf [64]byte
-	n, err := unix.Pread(c.eventsFD, buf[:], 0)
-	return err == nil && bytes.Contains(buf[:n], []byte("frozen 1")) == frozen
-}
