@@ -40,7 +40,7 @@ func mayBeShellScript(fileHead []byte) bool {
 // cannot be read, needsShell returns true, so that the shell reports the error.
 func (r *run) needsShell() bool {
 	head, err := runas.LookUpAs(r.command.RunAs, func() ([]byte, error) {
-		return readFileHead(r.resolvePath(r.programPath))
+		return readRegularFile(r.resolvePath(r.programPath), programHeadBytes)
 	}, nil)
 	return err != nil || mayBeShellScript(head)
 }
@@ -51,18 +51,6 @@ func (r *run) resolvePath(path string) string {
 		return path
 	}
 	return filepath.Join(r.command.WorkingDir, path)
-}
-
-// readFileHead reads the first bytes of a regular file.
-func readFileHead(path string) ([]byte, error) {
-	fd, err := openRegularFile(path)
-	if err != nil {
-		return nil, err
-	}
-	defer unix.Close(fd)
-	head := make([]byte, programHeadBytes)
-	n, err := unix.Pread(fd, head, 0)
-	return head[:max(n, 0)], err
 }
 
 // interpreterErrors lists the errors that execve can return because of the program's interpreter.
@@ -89,7 +77,7 @@ func (r *run) checkInterpreters() error {
 	path := r.programPath
 	var chain []fs.FileInfo
 	for range maxInterpreterChain {
-		head, err := readFileHead(r.resolvePath(path))
+		head, err := readRegularFile(r.resolvePath(path), programHeadBytes)
 		if err != nil {
 			return nil
 		}

@@ -5,6 +5,9 @@ package process
 import (
 	"bytes"
 	"fmt"
+	"os"
+
+	"github.com/queuectl/queuectl/runner/privdir"
 )
 
 const (
@@ -50,6 +53,17 @@ func (r *run) buildEnv() (env []string, err error) {
 		}
 	}
 	return env, nil
+}
+
+// readRegularFile reads up to maxBytes+1 bytes of a regular file that a command names (see openRegularFile).
+func readRegularFile(path string, maxBytes int64) ([]byte, error) {
+	handle, err := openRegularFile(path)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(handle), path)
+	defer f.Close()
+	return privdir.ReadUpTo(f, maxBytes)
 }
 
 // trimFinalNewline returns the secret in the content of a file: everything except the final newline.

@@ -1,22 +1,11 @@
 package process
 
-import (
-	"os"
-
-	"github.com/queuectl/queuectl/runner/privdir"
-	"github.com/queuectl/queuectl/runner/runas"
-)
+import "github.com/queuectl/queuectl/runner/runas"
 
 // readSecretFile reads the file of a secret with the rights of the command's account.
 func (r *run) readSecretFile(path string) ([]byte, error) {
 	raw, err := runas.LookUpAs(r.command.RunAs, func() ([]byte, error) {
-		fd, err := openRegularFile(path)
-		if err != nil {
-			return nil, err
-		}
-		f := os.NewFile(uintptr(fd), path)
-		defer f.Close()
-		return privdir.ReadUpTo(f, maxSecretBytes)
+		return readRegularFile(path, maxSecretBytes)
 	}, nil)
 	if err != nil && areDescriptorsExhausted(err) {
 		return nil, &runas.ResourceShortageError{Err: err}
