@@ -11,12 +11,6 @@ import (
 
 // handleRecover answers a Recover request: it ends the remaining processes of a dead runner's attempts.
 func (s *server) handleRecover(c *serviceConn, f *wire.Recover) {
-	s.mu.Lock()
-	newest := c.epoch != 0 && c.epoch == s.serviceLink.newestEpoch
-	s.mu.Unlock()
-	if !newest {
-		return
-	}
 	dir, err := "", error(nil)
 	if f.RunnerName != "" {
 		dir, err = s.deadRunnerDir(f.RunnerName)

@@ -33,8 +33,9 @@ const maxConcurrentOutputReads = 1024
 type serviceConn struct {
 	*wire.Outbox
 	netConn           net.Conn
-	closed            chan struct{} // closed when the connection ends
-	activeOutputReads atomic.Int64  // number of ReadOutput requests in progress
+	closed            chan struct{}  // closed when the connection ends
+	goroutines        sync.WaitGroup // goroutines that serve the connection
+	activeOutputReads atomic.Int64   // number of ReadOutput requests in progress
 
 	epoch          int64          // number of the service's start; 0 before its Hello; guarded by the server's mu
 	gatheredFrames gatheredFrames // guarded by the server's mu
@@ -75,10 +76,9 @@ func (s *server) acceptConns() {
 
 // serveConn executes the frames of one connection until the connection ends or a newer service connects.
 func (s *server) serveConn(c *serviceConn) {
-	var loops sync.WaitGroup
-	loops.Go(c.Run)
+	c.goroutines.Go(c.Run)
 	// When the runner ends, send the remaining frames. Stop reading after closingReadTimeout.
-	loops.Go(func() {
+	c.goroutines.Go(func() {
 		select {
 		case <-s.lifetime.ended:
 			c.FlushNonBlocking()
@@ -89,14 +89,7 @@ func (s *server) serveConn(c *serviceConn) {
 	reader := wire.NewFrameReader(c.netConn)
 	f, err := wire.ReadFrame(reader)
 	for ; err == nil; f, err = wire.ReadFrame(reader) {
-		switch f := f.(type) {
-		case *wire.ReadOutput:
-			loops.Go(func() { s.answerReadOutput(c, f) })
-			continue
-		case *wire.Recover:
-			loops.Go(func() { s.handleRecover(c, f) })
-			continue
-		case *wire.Start:
+		if _, ok := f.(*wire.Start); ok {
 			failpoint.Hit("runner-start")
 		}
 		if !s.handleFrame(c, f) {
@@ -116,7 +109,7 @@ func (s *server) serveConn(c *serviceConn) {
 	}
 	s.mu.Unlock()
 	c.close()
-	loops.Wait()
+	c.goroutines.Wait()
 }
 
 // handleFrame executes one frame of a service. It returns false if the connection must end, for example because a later
@@ -138,6 +131,10 @@ func (s *server) handleFrame(c *serviceConn, f wire.Frame) bool {
 		s.applySetupLocked(f)
 	case *wire.Start:
 		s.addWaitingAttemptLocked(f)
+	case *wire.ReadOutput:
+		c.goroutines.Go(func() { s.answerReadOutput(c, f) })
+	case *wire.Recover:
+		c.goroutines.Go(func() { s.handleRecover(c, f) })
 	case *wire.TypeInput:
 		t, ok := s.typeInputLocked(f)
 		c.SendFrames(&wire.TypeInputReply{RequestID: f.RequestID, WrittenBytes: int64(t.WrittenBytes),
