@@ -50,7 +50,7 @@ func newTestServer(t *testing.T) *server {
 		attempts:           map[wire.Lease]*attempt{},
 		tableSlots:         tableSlotUses{reservedSlotCount: 1},
 		workers:            workerGroup{targetWorkerCount: 1, workerCount: 1},
-		leaseExpiry:        leaseExpiry{watchdogNeededSignal: make(chan struct{})},
+		leaseExpiry:        leaseExpiry{watchdogNeededSignal: make(chan struct{}, 1)},
 		runningTable:       newRunningTable(t),
 	}
 	s.workers.wakeUp = sync.NewCond(&s.mu)

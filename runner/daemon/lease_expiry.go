@@ -26,21 +26,13 @@ type leaseExpiry struct {
 	leasesEndAt          time.Time     // zero if the leases are not limited in time
 	leasesEndSinceBoot   time.Duration // leasesEndAt as time since boot; 0 if unknown
 	expiryCheckTimer     *time.Timer   // runs checkLeaseExpiry; nil before its first use
-	watchdogPhase        watchdogPhase
-	watchdogNeededSignal chan struct{} // closed when the leases are limited in time
+	watchdogNeededSignal chan struct{} // receives a value when the leases are limited in time
+	// watchdogStartDone means that the watchdog was started, or could not be started. A runner of root has a watchdog from
+	// the start. Any other runner starts a watchdog when its service first limits the leases in time.
+	watchdogStartDone bool
 	// watchdog kills this process if the process hangs when the leases end. It is nil if no watchdog runs.
 	watchdog *launcher.Watchdog
 }
-
-// watchdogPhase says whether a watchdog for the leases runs. A runner of root has a watchdog from the start.
-// Any other runner starts a watchdog when its service first limits the leases in time.
-type watchdogPhase int
-
-const (
-	watchdogUnneeded  watchdogPhase = iota // the service has never limited the leases in time
-	watchdogStarting                       // the watchdog is being started
-	watchdogStartDone                      // the watchdog was started, or could not be started
-)
 
 // leasesCanExpireLocked reports whether the leases are limited in time. The same information is in the running table,
 // where the watchdog reads it.
@@ -48,7 +40,7 @@ func (l *leaseExpiry) leasesCanExpireLocked() bool { return !l.leasesEndAt.IsZer
 
 // awaitsWatchdogLocked reports whether no attempt may start yet, because the watchdog is still being started.
 func (l *leaseExpiry) awaitsWatchdogLocked() bool {
-	return l.leasesCanExpireLocked() && l.watchdogPhase != watchdogStartDone
+	return l.leasesCanExpireLocked() && !l.watchdogStartDone
 }
 
 // remainingLeaseTimeLocked returns how long the leases still last. It is 0 or negative if they have ended. Call it only
@@ -85,10 +77,7 @@ func (s *server) extendLeasesLocked(f *wire.ExtendLeases) {
 		l.watchdog.SetKillDeadline(launcher.NoKillDeadline)
 		return
 	}
-	if l.watchdogPhase == watchdogUnneeded {
-		l.watchdogPhase = watchdogStarting
-		close(l.watchdogNeededSignal)
-	}
+	wire.SendWakeSignal(l.watchdogNeededSignal)
 	l.leasesEndAt, l.leasesEndSinceBoot = time.Now().Add(f.Duration), time.Duration(f.ExpiryBootMillis)*time.Millisecond
 	l.expiryCheckTimer = time.AfterFunc(l.timeUntilNextCheckLocked(), s.checkLeaseExpiry)
 	l.armWatchdogLocked()
@@ -160,7 +149,7 @@ func (s *server) startLeaseWatchdog() {
 // could not be started. Attempts that were waiting for the watchdog may then start.
 func (s *server) setLeaseWatchdog(w *launcher.Watchdog) {
 	s.mu.Lock()
-	s.leaseExpiry.watchdogPhase, s.leaseExpiry.watchdog = watchdogStartDone, w
+	s.leaseExpiry.watchdogStartDone, s.leaseExpiry.watchdog = true, w
 	s.workers.wakeUp.Broadcast()
 	if s.leaseExpiry.leasesCanExpireLocked() && !s.leaseExpiry.haveLeasesExpiredLocked() {
 		s.leaseExpiry.armWatchdogLocked()

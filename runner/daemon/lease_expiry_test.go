@@ -32,7 +32,7 @@ func TestExpiredLeasesPreventAttemptStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{
 			Options:  Options{Log: slog.New(slog.DiscardHandler)},
-			attempts: map[wire.Lease]*attempt{}, leaseExpiry: leaseExpiry{watchdogNeededSignal: make(chan struct{})},
+			attempts: map[wire.Lease]*attempt{}, leaseExpiry: leaseExpiry{watchdogNeededSignal: make(chan struct{}, 1)},
 			runningTable: newRunningTable(
 				t),
 		}
@@ -110,7 +110,7 @@ func TestAttemptsWaitForLeaseWatchdog(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := &server{
 				Options:  Options{Log: slog.New(slog.DiscardHandler)},
-				attempts: map[wire.Lease]*attempt{}, leaseExpiry: leaseExpiry{watchdogNeededSignal: make(chan struct{})},
+				attempts: map[wire.Lease]*attempt{}, leaseExpiry: leaseExpiry{watchdogNeededSignal: make(chan struct{}, 1)},
 				runningTable: newRunningTable(
 					t),
 				tableSlots: tableSlotUses{reservedSlotCount: 1}, workers: workerGroup{targetWorkerCount: 1, workerCount: 1},

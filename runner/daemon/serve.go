@@ -84,7 +84,7 @@ func Serve(ctx context.Context, o Options) error {
 		lifetime:           runnerLifetime{ended: make(chan struct{})},
 		serviceLink:        serviceLink{runnerLastBusyAt: time.Now()},
 		attempts:           map[wire.Lease]*attempt{},
-		leaseExpiry:        leaseExpiry{watchdogNeededSignal: make(chan struct{})},
+		leaseExpiry:        leaseExpiry{watchdogNeededSignal: make(chan struct{}, 1)},
 	}
 	s.workers.wakeUp = sync.NewCond(&s.mu)
 	if o.PolicyFile != "" {
@@ -103,7 +103,7 @@ func Serve(ctx context.Context, o Options) error {
 			return err
 		}
 		defer s.watchdog.End()
-		s.leaseExpiry.watchdog, s.leaseExpiry.watchdogPhase = s.watchdog, watchdogStartDone
+		s.leaseExpiry.watchdog, s.leaseExpiry.watchdogStartDone = s.watchdog, true
 	}
 	o.OnReady(s.dir.dirPath)
 
