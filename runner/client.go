@@ -82,27 +82,18 @@ func Connect(runnerDir string, epoch int64, serviceVersion string) (*Client, err
 	return c, nil
 }
 
-// listAttemptLeases lists the attempts, running or ended, that a living runner knows. It connects with wire.NoEpoch. So
-// the runner does not treat the connection as a new service, and keeps the connection to its service.
-func listAttemptLeases(runnerDir string) (leases []wire.Lease, err error) {
-	c, err := Connect(runnerDir, wire.NoEpoch, "")
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
+// attemptLeases lists the attempts, running or ended, that the runner reported to Connect.
+func (c *Client) attemptLeases() (leases []wire.Lease) {
 	for _, a := range c.HelloReply.UnendedAttempts {
 		leases = append(leases, a.Lease)
 	}
-	return append(leases, c.HelloReply.UnacknowledgedLeases...), nil
+	return append(leases, c.HelloReply.UnacknowledgedLeases...)
 }
 
 // NewestJobSeq returns the highest job number among the attempts that the runner reported to Connect, or 0 if
 // it reported none.
 func (c *Client) NewestJobSeq() (seq int64) {
-	for _, a := range c.HelloReply.UnendedAttempts {
-		seq = max(seq, a.Seq)
-	}
-	for _, l := range c.HelloReply.UnacknowledgedLeases {
+	for _, l := range c.attemptLeases() {
 		seq = max(seq, l.Seq)
 	}
 	return seq

@@ -73,11 +73,18 @@ func RecoverDeadRunner(ctx context.Context, runnerDir string, leasedAttempts, se
 // service has acknowledged. runnerAlive reports whether the runner is alive. The ended attempts of a dead runner are
 // read from its journal, which may also contain results that were acknowledged.
 func UnacknowledgedLeases(runnerDir string) (leases []wire.Lease, runnerAlive bool, err error) {
-	if runnerAlive, err = IsAlive(runnerDir); err != nil || runnerAlive {
-		if err == nil {
-			leases, err = listAttemptLeases(runnerDir)
+	if runnerAlive, err = IsAlive(runnerDir); err != nil {
+		return nil, runnerAlive, err
+	}
+	if runnerAlive {
+		// Because of wire.NoEpoch, the runner does not treat the connection as a new service, and keeps the connection to its
+		// service.
+		c, err := Connect(runnerDir, wire.NoEpoch, "")
+		if err != nil {
+			return nil, true, err
 		}
-		return leases, runnerAlive, err
+		defer c.Close()
+		return c.attemptLeases(), true, nil
 	}
 	t, err := rundir.ReadRunningTable(runnerDir)
 	if err != nil {
@@ -87,8 +94,8 @@ func UnacknowledgedLeases(runnerDir string) (leases []wire.Lease, runnerAlive bo
 		leases = append(leases, a.Lease)
 	}
 	results, _, err := rundir.ReadJournal(runnerDir, t.JournalSize, func(wire.Lease) bool { return true })
-	for i := range results {
-		leases = append(leases, results[i].Lease)
+	for _, r := range results {
+		leases = append(leases, r.Lease)
 	}
 	return leases, false, err
 }
@@ -138,8 +145,8 @@ func ReadDeadRunnerFiles(runnerDir string, leasedAttempts []wire.Attempt) (recov
 
 // endProcessTrees makes the connected runner call EndProcessTrees for the dead runner in runnerDir. The connected
 // runner has the rights to kill the processes, which this process may lack.
-func (c *Client) endProcessTrees(ctx context.Context, runnerDir string, sentAttempts []wire.Attempt) (wire.RecoverReply,
-	error) {
+func (c *Client) endProcessTrees(ctx context.Context, runnerDir string,
+	sentAttempts []wire.Attempt) (reply wire.RecoverReply, err error) {
 	name := ""
 	if runnerDir != "" {
 		name = filepath.Base(runnerDir)
@@ -147,12 +154,12 @@ func (c *Client) endProcessTrees(ctx context.Context, runnerDir string, sentAtte
 	r, err := sendRequest[*wire.RecoverReply](ctx, c, nil, &wire.Recover{RunnerName: name, Attempts: sentAttempts})
 	switch {
 	case err == ErrNoReply:
-		return wire.RecoverReply{}, errors.New("the service lost its connection to the runner that should end the jobs of " +
+		return reply, errors.New("the service lost its connection to the runner that should end the jobs of " +
 			"this dead runner; the service tries again through another runner")
 	case err != nil:
-		return wire.RecoverReply{}, err
+		return reply, err
 	case r.Error != "":
-		return wire.RecoverReply{}, errors.New(r.Error)
+		return reply, errors.New(r.Error)
 	}
 	return *r, nil
 }
