@@ -15,15 +15,7 @@ const LookUpTimeout = time.Second
 
 // ErrLookUpHung means that an access to a file or directory that a command names has not returned within
 // LookUpTimeout.
-var ErrLookUpHung error = lookUpHungError{}
-
-// lookUpHungError is the type of ErrLookUpHung.
-type lookUpHungError struct{}
-
-// Error returns the message.
-func (lookUpHungError) Error() string {
-	return fmt.Sprintf("the disk of a file or directory did not respond within %v", LookUpTimeout)
-}
+var ErrLookUpHung = fmt.Errorf("the disk of a file or directory did not respond within %v", LookUpTimeout)
 
 // maxAbandonedLookUpsPerUser limits the abandoned look-ups of one account: those that have not returned within
 // LookUpTimeout. Each of them occupies a thread. maxAbandonedLookUpsTotal limits the abandoned look-ups of all
