@@ -161,14 +161,7 @@ func (s *server) setLeaseWatchdog(w *launcher.Watchdog) {
 func (s *server) endExpiredLeasesLocked() {
 	s.leaseExpiry.watchdog.SetKillDeadline(launcher.NoKillDeadline)
 	s.discardWaitingAttemptsLocked()
-	running := 0
-	for _, a := range s.attempts {
-		if a.isExecuting() {
-			a.killLocked(int(queue.EndInterrupted), 0)
-			running++
-		}
-	}
-	if running > 0 {
+	if running := s.killExecutingAttemptsLocked(queue.EndInterrupted, 0); running > 0 {
 		s.Log.Warn("the service has not renewed its leases in time, so its jobs were ended: "+
 			"another node may run them now", "ended", running)
 	}

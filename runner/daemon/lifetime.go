@@ -76,11 +76,19 @@ func (s *server) stopRunner(gracePeriod time.Duration) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.killExecutingAttemptsLocked(queue.EndStopped, gracePeriod)
+}
+
+// killExecutingAttemptsLocked kills all attempts that workers execute, with at most maxGracePeriod between SIGTERM and
+// SIGKILL. It returns the number of these attempts.
+func (s *server) killExecutingAttemptsLocked(endCause queue.EndCause, maxGracePeriod time.Duration) (killedCount int) {
 	for _, a := range s.attempts {
 		if a.isExecuting() {
-			a.killLocked(int(queue.EndStopped), min(a.startFrame.KillAfter, gracePeriod))
+			a.killLocked(int(endCause), min(a.startFrame.KillAfter, maxGracePeriod))
+			killedCount++
 		}
 	}
+	return killedCount
 }
 
 // serviceStopCheckInterval is the time between two calls of Options.IsServiceStopped, which reports whether the

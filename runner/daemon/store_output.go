@@ -8,7 +8,6 @@ import (
 	"github.com/queuectl/queuectl/internal/atomicfile"
 	"github.com/queuectl/queuectl/output"
 	"github.com/queuectl/queuectl/runner"
-	"github.com/queuectl/queuectl/runner/rundir"
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
@@ -25,11 +24,11 @@ func (s *server) storeOutput(a *attempt, f *wire.Result) {
 		f.Output = nil
 	}
 	ref := runner.OutputRef(leaseOf(a))
-	err := writeOutputFile(runner.OutputPath(s.RunnersDir, ref), s.dir.fileMode(0o600), a.outputLog)
+	path, mode := runner.OutputPath(s.RunnersDir, ref), s.dir.fileMode(0o600)
+	err := writeOutputFile(path, mode, a.outputLog)
 	// If the output directory was removed, create it again.
-	dir := filepath.Join(s.RunnersDir, rundir.OutputsDirName)
-	if errors.Is(err, os.ErrNotExist) && os.Mkdir(dir, s.dir.fileMode(0o700)) == nil {
-		err = writeOutputFile(runner.OutputPath(s.RunnersDir, ref), s.dir.fileMode(0o600), a.outputLog)
+	if errors.Is(err, os.ErrNotExist) && os.Mkdir(filepath.Dir(path), s.dir.fileMode(0o700)) == nil {
+		err = writeOutputFile(path, mode, a.outputLog)
 	}
 	if err != nil {
 		s.Log.Error("a job's output was truncated, because its output file could not be written",
