@@ -21,8 +21,6 @@ type systemCalls struct {
 	terminateJob    func(job windows.Handle)
 	setJobInfo      func(job windows.Handle, class uint32, info unsafe.Pointer, size uintptr) error
 	queryJobInfo    func(job windows.Handle, class int32, info unsafe.Pointer, size uintptr) error
-	suspendProcess  func(process windows.Handle) error
-	resumeProcess   func(process windows.Handle) error
 	nextJobMessage  func(port windows.Handle) (message uint32, ok bool)
 	awakeTime       func() time.Duration // time since boot, without the time that the machine slept
 	freeMemoryBytes func() uint64        // memory that the machine can still allocate, in bytes
@@ -43,8 +41,6 @@ var realSystemCalls = systemCalls{
 	queryJobInfo: func(job windows.Handle, class int32, info unsafe.Pointer, size uintptr) error {
 		return windows.QueryInformationJobObject(job, class, uintptr(info), uint32(size), nil)
 	},
-	suspendProcess: func(process windows.Handle) error { return callNTFunction(procNtSuspendProcess, process) },
-	resumeProcess:  func(process windows.Handle) error { return callNTFunction(procNtResumeProcess, process) },
 	nextJobMessage: func(port windows.Handle) (uint32, bool) {
 		var message uint32
 		var key uintptr

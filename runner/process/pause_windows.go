@@ -31,7 +31,7 @@ func (r *run) freezeTree(deadline time.Time) (runningCount int) {
 				}
 				continue
 			}
-			if r.worker.systemCalls.suspendProcess(h) != nil {
+			if callNTFunction(procNtSuspendProcess, h) != nil {
 				windows.CloseHandle(h)
 				runningCount++
 				continue
@@ -55,7 +55,7 @@ func (r *run) freezeTree(deadline time.Time) (runningCount int) {
 // thawTree resumes the processes of the tree that freezeTree has suspended.
 func (r *run) thawTree(time.Time) (stoppedCount int) {
 	for _, h := range r.suspendedProcesses {
-		r.worker.systemCalls.resumeProcess(h) // fails only if the process has ended
+		callNTFunction(procNtResumeProcess, h) // fails only if the process has ended
 		windows.CloseHandle(h)
 	}
 	r.suspendedProcesses = nil
