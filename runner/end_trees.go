@@ -60,7 +60,10 @@ func EndProcessTrees(runnerDir string, leasedAttempts []wire.Attempt) (reply wir
 	}
 	found, stuck := process.EndProcessTrees(d, SigkillTimeout())
 	for _, a := range leasedAttempts {
-		if slices.ContainsFunc(found, func(p process.SurvivingProcess) bool { return belongsToAttempt(p, a) }) {
+		belongsToAttempt := func(p process.SurvivingProcess) bool {
+			return strings.HasSuffix(p.Cookie, AttemptCookie("", a.Lease)) || a.PID != 0 && int64(p.PGID) == a.PID
+		}
+		if slices.ContainsFunc(found, belongsToAttempt) {
 			reply.LeasesWithProcesses = append(reply.LeasesWithProcesses, a.Lease)
 		}
 	}
@@ -69,9 +72,4 @@ func EndProcessTrees(runnerDir string, leasedAttempts []wire.Attempt) (reply wir
 			Cookie: p.Cookie})
 	}
 	return reply, nil
-}
-
-// belongsToAttempt reports whether a process belongs to an attempt, by its cookie or its process group.
-func belongsToAttempt(p process.SurvivingProcess, a wire.Attempt) bool {
-	return strings.HasSuffix(p.Cookie, AttemptCookie("", a.Lease)) || a.PID != 0 && int64(p.PGID) == a.PID
 }

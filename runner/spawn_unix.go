@@ -23,7 +23,10 @@ func (l RunnersLocation) spawnRunner(forIsolatedJob bool) (dirName string, err e
 	if err := l.checkWorkspacesDir(); err != nil {
 		return "", err // report the error here, because a started runner could only log it
 	}
-	args := append(l.runnerArgs(forIsolatedJob), l.logFileArgs()...)
+	args := l.runnerArgs(forIsolatedJob)
+	if l.RunnerLog != nil && l.RunnerLog.Name() != os.Stderr.Name() {
+		args = append(args, "--log", l.RunnerLog.Name()) // the runner needs the path to reopen the file
+	}
 	for _, scope := range systemdScopeCommandPrefixes() {
 		cmd := NewDetachedCommand(append(scope, l.RunnerCommand...), append(args, "--delegated")...)
 		cmd.Stderr, cmd.Env = l.RunnerLog, append(cmd.Env, "XDG_RUNTIME_DIR="+systemdUserSocketDir())
@@ -34,15 +37,6 @@ func (l RunnersLocation) spawnRunner(forIsolatedJob bool) (dirName string, err e
 	cmd := NewDetachedCommand(l.RunnerCommand, args...)
 	cmd.Stderr = l.RunnerLog
 	return startAndAwaitReady(cmd, func() {})
-}
-
-// logFileArgs returns the flag with the path of the runner's log file, which the runner needs to reopen the file.
-// It returns nil if the log has no path, for example if it is standard error.
-func (l RunnersLocation) logFileArgs() []string {
-	if l.RunnerLog == nil || l.RunnerLog.Name() == os.Stderr.Name() {
-		return nil
-	}
-	return []string{"--log", l.RunnerLog.Name()}
 }
 
 // ReopenRunnerLogs makes the living runners of the service's own account reopen their log files. The service calls it

@@ -73,12 +73,6 @@ func (a *attempt) isExecuting() bool { return a.phase == attemptStarting || a.ph
 // hasEnded reports whether the attempt has a result.
 func (a *attempt) hasEnded() bool { return a.phase >= attemptUnjournaled }
 
-// assignWorkerLocked records that the worker w executes the attempt.
-func (a *attempt) assignWorkerLocked(w *process.Worker) {
-	a.enterPhaseLocked(attemptStarting)
-	a.worker = w
-}
-
 // recordForkLocked records the main process of the attempt. If a kill or a pause was requested before the
 // fork, recordForkLocked executes it now.
 func (a *attempt) recordForkLocked(pid int, forkedAt time.Time) {

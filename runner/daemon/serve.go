@@ -64,7 +64,7 @@ type server struct {
 	stuckAttempts []wire.Attempt
 	tableSlots    tableSlotUses
 	workers       workerGroup
-	idleTimer     *time.Timer // runs wakeIdleWorkers; nil before its first use
+	idleTimer     *time.Timer // makes idle workers remove their private directories; nil before its first use
 	leaseExpiry   leaseExpiry
 }
 

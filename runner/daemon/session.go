@@ -163,7 +163,10 @@ func (s *server) handleFrame(c *serviceConn, f wire.Frame) bool {
 	case *wire.AckResults:
 		s.forgetAcknowledgedResultsLocked(f)
 	case *wire.PurgeOutputs:
-		s.diskQueue.addOperation(func() { s.purgeOutputs(c, f) })
+		s.diskQueue.addOperation(func() {
+			runner.RemoveOutputs(s.RunnersDir, f.OutputRefs)
+			c.SendFrames(&wire.PurgeOutputsReply{RequestID: f.RequestID})
+		})
 	case *wire.Shutdown:
 		s.lifetime.shutdownRequested = true
 		s.startClosingLocked()
@@ -224,10 +227,4 @@ func (s *server) answerReadOutput(c *serviceConn, f *wire.ReadOutput) {
 			return
 		}
 	}
-}
-
-// purgeOutputs answers a PurgeOutputs request: it deletes output files.
-func (s *server) purgeOutputs(c *serviceConn, f *wire.PurgeOutputs) {
-	runner.RemoveOutputs(s.RunnersDir, f.OutputRefs)
-	c.SendFrames(&wire.PurgeOutputsReply{RequestID: f.RequestID})
 }

@@ -1,8 +1,6 @@
 package daemon
 
 import (
-	"path/filepath"
-	"strconv"
 	"time"
 
 	"github.com/queuectl/queuectl/runner/privdir"
@@ -24,20 +22,17 @@ const (
 	idleWorkDirRemoveDelay = 50 * time.Millisecond
 )
 
-// newWorkDir returns the private directory of a new worker. It gives the directory a new name, but does not create it
-// yet.
-func (s *server) newWorkDir() *workDir {
-	name := strconv.FormatInt(s.workDirNameCount.Add(1), 10)
-	return &workDir{Dir: privdir.New(filepath.Join(s.dir.workspacesDir, name))}
-}
-
 // removeIdleWorkDirLocked removes the private directory of an idle worker if the worker's last attempt ended at least
 // idleWorkDirRemoveDelay ago. Otherwise it schedules a wake-up of the idle workers. It reports whether it has removed
 // the directory. It releases mu during the removal.
 func (s *server) removeIdleWorkDirLocked(dir *workDir) bool {
 	if time.Since(dir.lastAttemptEndedAt) < idleWorkDirRemoveDelay {
 		if s.idleTimer == nil {
-			s.idleTimer = time.AfterFunc(idleWorkDirRemoveDelay, s.wakeIdleWorkers)
+			s.idleTimer = time.AfterFunc(idleWorkDirRemoveDelay, func() {
+				s.mu.Lock()
+				s.workers.wakeUp.Broadcast()
+				s.mu.Unlock()
+			})
 		}
 		s.idleTimer.Reset(idleWorkDirRemoveDelay)
 		return false
@@ -46,11 +41,4 @@ func (s *server) removeIdleWorkDirLocked(dir *workDir) bool {
 	dir.RemoveIfEmpty()
 	s.mu.Lock()
 	return true
-}
-
-// wakeIdleWorkers makes idle workers remove their private directories.
-func (s *server) wakeIdleWorkers() {
-	s.mu.Lock()
-	s.workers.wakeUp.Broadcast()
-	s.mu.Unlock()
 }

@@ -1,10 +1,13 @@
 package daemon
 
 import (
+	"path/filepath"
 	"runtime"
+	"strconv"
 	"sync"
 	"time"
 
+	"github.com/queuectl/queuectl/runner/privdir"
 	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/runner/wire"
 )
@@ -61,7 +64,8 @@ func createRuntimeThreads(n int) {
 func (s *server) runWorker() {
 	w := process.NewWorker(s.Cgroups)
 	defer w.Close()
-	f := s.newWorkDir()
+	dirName := strconv.FormatInt(s.workDirNameCount.Add(1), 10)
+	f := &workDir{Dir: privdir.New(filepath.Join(s.dir.workspacesDir, dirName))} // creates no directory yet
 	defer f.Close()
 	for {
 		a := s.awaitNextAttempt(w, f)
@@ -91,7 +95,8 @@ func (s *server) awaitNextAttempt(w *process.Worker, dir *workDir) *attempt {
 			continue
 		}
 		if a := s.takeWaitingAttemptLocked(slot); a != nil {
-			a.assignWorkerLocked(w)
+			a.enterPhaseLocked(attemptStarting)
+			a.worker = w
 			s.tableSlots.useCountBySlot[slot]++
 			if s.workers.busyWorkerCount++; s.workers.busyWorkerCount == 1 {
 				s.watchdog.CheckHungStarts()

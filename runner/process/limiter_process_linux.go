@@ -102,9 +102,6 @@ func (l *limiterProcess) procAttr(command *syscall.ProcAttr) *syscall.ProcAttr {
 	return &attr
 }
 
-// closeInheritedFDs closes this process's copies of the descriptors that the limiter has inherited.
-func (l *limiterProcess) closeInheritedFDs() { closeDescriptors(&l.execRequestFD, &l.limiterSocketFD) }
-
 func (l *limiterProcess) close() {
 	if l != nil {
 		closeDescriptors(&l.execRequestFD, &l.limiterSocketFD, &l.socketFD)

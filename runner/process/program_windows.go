@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf16"
-
-	"golang.org/x/sys/windows"
 )
 
 // commandEnvironment returns a command's environment, with the cookie, sorted by name. If a name occurs several times,
@@ -57,12 +55,6 @@ func envVarValue(env []string, name string) string {
 		}
 	}
 	return ""
-}
-
-// cmdExePath returns the path of cmd.exe.
-func cmdExePath() (string, error) {
-	system, err := windows.GetSystemDirectory()
-	return system + `\cmd.exe`, err
 }
 
 // findProgram returns the path of a program. If name contains a path, it is relative to dir, the command's

@@ -144,7 +144,7 @@ func (r *run) startProcess(path string, argv []string, attr *syscall.ProcAttr) (
 		return err
 	}
 	if r.limiter != nil {
-		r.limiter.closeInheritedFDs()
+		closeDescriptors(&r.limiter.execRequestFD, &r.limiter.limiterSocketFD) // the limiter has inherited copies
 	}
 	r.result.UnenforcedLimits = strings.Join(missing, ", ")
 	return nil

@@ -160,9 +160,11 @@ func (r *run) commandLine(env []string) (path, commandLine string, err error) {
 	argv := r.command.Argv
 	if cmdline.IsBatchFile(path) {
 		argv = append([]string{path}, argv[1:]...)
-		if path, err = cmdExePath(); err != nil {
+		systemDir, err := windows.GetSystemDirectory()
+		if err != nil {
 			return "", "", err
 		}
+		path = systemDir + `\cmd.exe`
 	}
 	if isCmdExe(path) && isUNCPath(r.command.WorkingDir) {
 		return "", "",
