@@ -66,10 +66,7 @@ func (g *AcceptedSpawnRequest) handleRequest(cgroupDelegated bool) error {
 		return err
 	}
 	g.ServiceUID, g.ServesOneIsolatedJob, g.JobTmpdir = int(peer.Uid), request.ForIsolatedJob, request.JobTmpdir
-	if g.PolicyFile == "" {
-		return g.prepareOwnAccountRunner(request, cgroupDelegated)
-	}
-	if request.KillRunnerDir != "" {
+	if g.PolicyFile != "" && request.KillRunnerDir != "" {
 		g.KilledOtherRunner = true
 		if err := killNamedRunner(g.RunnersDir, request.KillRunnerDir); err != nil {
 			return err
@@ -77,7 +74,13 @@ func (g *AcceptedSpawnRequest) handleRequest(cgroupDelegated bool) error {
 		g.ReplyReady(request.KillRunnerDir)
 		return nil
 	}
-	return g.prepareRootRunner(request, int(peer.Gid), cgroupDelegated)
+	if cgroupDelegated {
+		g.Cgroups, g.NoCgroupsReason = process.NewCgroups()
+	}
+	if g.PolicyFile == "" {
+		return g.prepareOwnAccountRunner(request)
+	}
+	return g.prepareRootRunner(request, int(peer.Gid))
 }
 
 // readSpawnRequest reads the line with the service's request.
@@ -95,7 +98,7 @@ func readSpawnRequest(r io.Reader) (request runner.SpawnRequest, err error) {
 
 // prepareOwnAccountRunner prepares a runner that keeps the account of this process. It returns an error if
 // the service runs under another account.
-func (g *AcceptedSpawnRequest) prepareOwnAccountRunner(request runner.SpawnRequest, cgroupDelegated bool) error {
+func (g *AcceptedSpawnRequest) prepareOwnAccountRunner(request runner.SpawnRequest) error {
 	switch {
 	case g.ServiceUID != os.Geteuid():
 		return fmt.Errorf("--runner-socket: the service runs as uid %d, but this socket starts runners of uid %d; check "+
@@ -104,29 +107,15 @@ func (g *AcceptedSpawnRequest) prepareOwnAccountRunner(request runner.SpawnReque
 		return fmt.Errorf("--runner-socket: the runners that this socket starts can run jobs only as uid %d, but the "+
 			"service runs jobs as other accounts too; check the path of the socket and the setting \"run_as\"", os.Geteuid())
 	}
-	if err := os.MkdirAll(g.RunnersDir, 0o700); err != nil {
-		return err
-	}
-	g.createJobCgroups(cgroupDelegated)
-	return nil
-}
-
-// createJobCgroups creates control groups for jobs if cgroupDelegated is true. That means that this process may divide
-// its own control group.
-func (g *AcceptedSpawnRequest) createJobCgroups(cgroupDelegated bool) {
-	if cgroupDelegated {
-		g.Cgroups, g.NoCgroupsReason = process.NewCgroups()
-	}
+	return os.MkdirAll(g.RunnersDir, 0o700)
 }
 
 // prepareRootRunner prepares a runner in a process that runs as root. The runner stays root, or switches to the account
 // that the request names. The group readerGID may read the runner's files.
-func (g *AcceptedSpawnRequest) prepareRootRunner(request runner.SpawnRequest, readerGID int,
-	cgroupDelegated bool) error {
+func (g *AcceptedSpawnRequest) prepareRootRunner(request runner.SpawnRequest, readerGID int) error {
 	if err := createSharedDir(g.RunnersDir, 0, readerGID, runnersDirMode); err != nil {
 		return err
 	}
-	g.createJobCgroups(cgroupDelegated)
 	rules, err := readPolicy(g.PolicyFile)
 	if err != nil {
 		return err
@@ -139,7 +128,7 @@ func (g *AcceptedSpawnRequest) prepareRootRunner(request runner.SpawnRequest, re
 	if err := process.PreferOOMKillOfCommands(); err != nil || request.SwitchToAccount == "" {
 		return err
 	}
-	return g.switchAccount(request.SwitchToAccount, g.PolicyFile, readerGID)
+	return g.switchAccount(request.SwitchToAccount, readerGID)
 }
 
 // killNamedRunner kills the runner whose directory is runnersDir/runnerName. It returns an error if
@@ -156,8 +145,8 @@ func killNamedRunner(runnersDir, runnerName string) error {
 
 // switchAccount switches this process to the account with the given name, and makes sure that it cannot
 // switch back.
-func (g *AcceptedSpawnRequest) switchAccount(accountName, policyFile string, readerGID int) error {
-	known := &Accounts{PolicyFile: policyFile, ServiceUID: g.ServiceUID,
+func (g *AcceptedSpawnRequest) switchAccount(accountName string, readerGID int) error {
+	known := &Accounts{PolicyFile: g.PolicyFile, ServiceUID: g.ServiceUID,
 		AccountDirectory: &accounts.Resolver{AlwaysQueryRemote: true}}
 	account, rules, err := known.authorizeAccount(known.AccountDirectory.UserByName(accountName))
 	if err != nil {
