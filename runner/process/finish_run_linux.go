@@ -64,7 +64,8 @@ func (r *run) reapMainProcess() (usage unix.Rusage, ok bool) {
 	notExecuted, executed, limit := false, r.limiter.hasExecutedProgram(r.pid), ""
 	// Most commands end with an exit code. For these commands, the system call in childExitState is enough.
 	if signal, _ := childExitState(r.pid); signal != 0 {
-		notExecuted, limit = endedBeforeExec(r.pid), signalLimitHint(r.pid, signal)
+		p, ok := procfs.Stat(r.pid)
+		notExecuted, limit = ok && p.KernelFlags&procfs.FlagForkNoExec != 0, signalLimitHint(r.pid, signal)
 	}
 	start := time.Now()
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
@@ -93,13 +94,6 @@ func (r *run) reapMainProcess() (usage unix.Rusage, ok bool) {
 		}
 		return usage, true
 	}
-}
-
-// endedBeforeExec reports whether a signal ended a child before the child executed its program. Call it
-// before the child is reaped, because it reads /proc.
-func endedBeforeExec(pid int) bool {
-	p, ok := procfs.Stat(pid)
-	return ok && p.KernelFlags&procfs.FlagForkNoExec != 0
 }
 
 // recordOutOfMemory records in the result whether the kernel killed the main process for lack of memory,

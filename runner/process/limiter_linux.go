@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"runtime"
 	"slices"
@@ -35,9 +34,6 @@ var limiterArgs = []string{"queuectl", "runner", "exec"}
 // executed the command's program: execve replaces the name, and a process keeps its name after its end. The rest of the
 // name is random, so that a program cannot take the name of its limiter. A process name has at most 15 bytes.
 const limiterNamePrefix = "queuectl:"
-
-// newLimiterName returns a random process name for a limiter.
-func newLimiterName() string { return fmt.Sprintf("%s%06x", limiterNamePrefix, rand.Uint32N(1<<24)) }
 
 // Descriptors of a limiter, in addition to those of the command.
 const (

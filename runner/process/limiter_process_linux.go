@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -46,7 +47,8 @@ func (c *Command) needsLimiter(unenforcedLimitNames []string) bool {
 // newLimiter creates the resources for a limiter. The limits of the control group must not apply to the limiter itself,
 // so newLimiter removes them from the group. readLimiterReport sets them again when the limiter is ready.
 func (r *run) newLimiter(programPath string, env, unenforcedLimitNames []string) (l *limiterProcess, err error) {
-	l = &limiterProcess{socketFD: -1, execRequestFD: -1, limiterSocketFD: -1, processName: newLimiterName()}
+	l = &limiterProcess{socketFD: -1, execRequestFD: -1, limiterSocketFD: -1,
+		processName: fmt.Sprintf("%s%06x", limiterNamePrefix, rand.Uint32N(1<<24))}
 	defer func() {
 		if err != nil {
 			l.close()

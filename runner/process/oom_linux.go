@@ -39,8 +39,7 @@ var ownOOMScoreState struct {
 }
 
 // raiseOOMScore raises this process's score to the score of commands while a command is being started. The caller
-// must call the returned function after the start. If several starts overlap, the score stays raised until the
-// last one is over.
+// must call the returned function after the start. The last of several overlapping starts restores the score.
 func raiseOOMScore() (restore func()) {
 	if ownOOMScoreState.ownScore == nil {
 		return func() {}
@@ -51,15 +50,11 @@ func raiseOOMScore() (restore func()) {
 		// if the kernel refuses this, the score does not change
 		unix.Pwrite(ownOOMScoreState.fd, []byte(commandOOMScoreAdj), 0)
 	}
-	return restoreOOMScore
-}
-
-// restoreOOMScore undoes one call of raiseOOMScore. The last of several overlapping starts restores the
-// score.
-func restoreOOMScore() {
-	ownOOMScoreState.mu.Lock()
-	defer ownOOMScoreState.mu.Unlock()
-	if ownOOMScoreState.forks--; ownOOMScoreState.forks == 0 {
-		unix.Pwrite(ownOOMScoreState.fd, ownOOMScoreState.ownScore, 0)
+	return func() {
+		ownOOMScoreState.mu.Lock()
+		defer ownOOMScoreState.mu.Unlock()
+		if ownOOMScoreState.forks--; ownOOMScoreState.forks == 0 {
+			unix.Pwrite(ownOOMScoreState.fd, ownOOMScoreState.ownScore, 0)
+		}
 	}
 }
