@@ -107,7 +107,7 @@ func TestEndAllRunnersSparesOtherAccounts(t *testing.T) {
 
 	// For a process of another account, Kill returns no error. It assumes that the runner has ended and that
 	// another process got its pid.
-	if err := process.Kill(foreign.pid, foreign.startTicks, new(uint32(1))); err != nil {
+	if err := process.SignalProcess(foreign.pid, foreign.startTicks, new(uint32(1)), syscall.SIGKILL); err != nil {
 		t.Errorf("a pid that now belongs to another account's process: %v", err)
 	}
 

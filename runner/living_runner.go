@@ -3,6 +3,7 @@ package runner
 import (
 	"fmt"
 	"slices"
+	"syscall"
 
 	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/runner/rundir"
@@ -52,11 +53,11 @@ func readLivingRunnerTable(runnerDir string) (t rundir.RunningTable, accountUID 
 }
 
 // KillRunnerByDir kills the living runner that uses a directory. If the runner has ended, KillRunnerByDir does nothing.
-func KillRunnerByDir(runnerDir string) error { return signalRunner(runnerDir, process.Kill) }
+func KillRunnerByDir(runnerDir string) error { return signalRunner(runnerDir, syscall.SIGKILL) }
 
-// signalRunner calls sendSignal for the living runner that uses a directory. sendSignal gets the uid of the account
-// that the runner has switched to, or nil if it has not switched.
-func signalRunner(runnerDir string, sendSignal func(pid int, startTicks int64, accountUID *uint32) error) error {
+// signalRunner sends a signal to the living runner that uses a directory. If the runner has switched to an account, the
+// process must belong to this account.
+func signalRunner(runnerDir string, signal syscall.Signal) error {
 	t, owner, err := readLivingRunnerTable(runnerDir)
 	if err != nil {
 		return err
@@ -65,7 +66,7 @@ func signalRunner(runnerDir string, sendSignal func(pid int, startTicks int64, a
 		return fmt.Errorf("cannot end the runner in %s, because the pid in its files is missing or belongs to a process of "+
 			"another account; find the process \"queuectl runner\" with ps, and end it", runnerDir)
 	}
-	if err := sendSignal(t.RunnerPID, t.RunnerStartTicks, owner); err != nil {
+	if err := process.SignalProcess(t.RunnerPID, t.RunnerStartTicks, owner, signal); err != nil {
 		return fmt.Errorf("cannot end the runner in %s; check whether its process %d belongs to another account: %w",
 			runnerDir, t.RunnerPID, err)
 	}

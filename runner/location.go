@@ -6,9 +6,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
-	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
@@ -166,7 +166,7 @@ func (l RunnersLocation) EndAllRunners(timeout time.Duration) (endedCount int, e
 	live, err := l.ListLivingRunnerDirs()
 	signalErrs := map[string]error{}
 	for _, dir := range live {
-		signalErrs[dir] = signalRunner(dir, process.Terminate)
+		signalErrs[dir] = signalRunner(dir, syscall.SIGTERM)
 	}
 	deadline := time.Now().Add(timeout)
 	for _, dir := range live {

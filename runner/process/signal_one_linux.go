@@ -1,25 +1,15 @@
 package process
 
 import (
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
-// Kill sends SIGKILL to the process with this pid and this start time, in clock ticks since boot. A different
-// start time means that the kernel has given the pid to another process; Kill then does nothing. If
-// ownerUID is not nil, the process must also belong to that account.
-func Kill(pid int, startTicks int64, ownerUID *uint32) error {
-	return signalProcess(pid, startTicks, ownerUID, unix.SIGKILL)
-}
-
-// Terminate sends SIGTERM to a process under the same conditions as Kill.
-func Terminate(pid int, startTicks int64, ownerUID *uint32) error {
-	return signalProcess(pid, startTicks, ownerUID, unix.SIGTERM)
-}
-
-// signalProcess implements Kill and Terminate.
-func signalProcess(pid int, startTicks int64, ownerUID *uint32, signal unix.Signal) error {
+// SignalProcess sends a signal to the process with this pid and this start time, in clock ticks since boot. A different
+// start time means that the kernel has given the pid to another process; SignalProcess then does nothing. If ownerUID
+// is not nil, the process must also belong to that account.
+func SignalProcess(pid int, startTicks int64, ownerUID *uint32, signal syscall.Signal) error {
 	return sendSignal(procfs.Process{PID: pid, StartTicks: startTicks}, signal,
 		func() bool { return ownerUID == nil || IsOwnedBy(*ownerUID, pid) })
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/queuectl/queuectl/runner/procfs"
 )
 
@@ -28,7 +30,8 @@ func (r *run) killTracer(tracedPID int) {
 	p, ok := procfs.Stat(tracer)
 	if ok && tracer != os.Getpid() {
 		owner := r.command.uid()
-		Kill(tracer, p.StartTicks, &owner) // ignore an error: nothing more can be done about this tracer
+		// Ignore an error: nothing more can be done about this tracer.
+		SignalProcess(tracer, p.StartTicks, &owner, unix.SIGKILL)
 	}
 }
 

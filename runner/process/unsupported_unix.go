@@ -3,6 +3,7 @@
 package process
 
 import (
+	"syscall"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -49,8 +50,5 @@ func OwnStartTicks() int64 { return 0 }
 // BootID returns ErrUnsupported.
 func BootID() (string, error) { return "", ErrUnsupported }
 
-// Kill returns ErrUnsupported.
-func Kill(int, int64, *uint32) error { return ErrUnsupported }
-
-// Terminate returns ErrUnsupported.
-func Terminate(int, int64, *uint32) error { return ErrUnsupported }
+// SignalProcess returns ErrUnsupported.
+func SignalProcess(int, int64, *uint32, syscall.Signal) error { return ErrUnsupported }
