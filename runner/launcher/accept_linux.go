@@ -188,18 +188,3 @@ func (g *AcceptedSpawnRequest) switchAccount(accountName string, readerGID int) 
 	}
 	return nil
 }
-
-// ReplyReady replies to the service with the name of the runner's directory. Call it when the runner
-// accepts connections.
-func (g *AcceptedSpawnRequest) ReplyReady(runnerDir string) {
-	// An error can only mean that the service has ended, so ignore it.
-	fmt.Fprintln(g.ServiceConn, runner.ReadyReplyPrefix+filepath.Base(runnerDir))
-	g.ServiceConn.Close()
-}
-
-// ReplyError replies to the service with the reason why no runner was started. After ReplyReady it does
-// nothing.
-func (g *AcceptedSpawnRequest) ReplyError(reason error) {
-	fmt.Fprintln(g.ServiceConn, runner.RefusedReplyPrefix+strings.ReplaceAll(reason.Error(), "\n", "; "))
-	g.ServiceConn.Close()
-}

@@ -1,7 +1,6 @@
 package launcher
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -27,15 +26,6 @@ type cachedPolicy struct {
 func (a *Accounts) AllowedAccountByUID(uid uint32) (accounts.Account, error) {
 	account, _, err := a.authorizeAccount(a.AccountDirectory.UserByUID(uid))
 	return account, err
-}
-
-// RefusalReason returns the reason why the policy does not allow jobs of the account with this uid. It returns "" if
-// the policy allows the jobs, or cannot be checked now. In the second case jobs may be accepted, but the runner checks
-// the policy again before it starts them.
-func (a *Accounts) RefusalReason(uid uint32) string {
-	_, err := a.AllowedAccountByUID(uid)
-	reason, _ := errors.AsType[policyRefusalError](err)
-	return string(reason)
 }
 
 // authorizeAccount checks whether the policy allows jobs of an account. account and lookUpErr are the results of

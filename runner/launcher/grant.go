@@ -1,9 +1,13 @@
 package launcher
 
 import (
+	"fmt"
 	"net"
+	"path/filepath"
+	"strings"
 
 	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/runner/process"
 )
 
@@ -37,6 +41,21 @@ type AcceptedSpawnRequest struct {
 	// must then end without running a runner.
 	KilledOtherRunner bool
 	ServiceConn       net.Conn // the connection on which the request came and the reply is sent
+}
+
+// ReplyReady replies to the service with the name of the runner's directory. Call it when the runner
+// accepts connections.
+func (g *AcceptedSpawnRequest) ReplyReady(runnerDir string) {
+	// An error can only mean that the service has ended, so ignore it.
+	fmt.Fprintln(g.ServiceConn, runner.ReadyReplyPrefix+filepath.Base(runnerDir))
+	g.ServiceConn.Close()
+}
+
+// ReplyError replies to the service with the reason why no runner was started. After ReplyReady it does
+// nothing.
+func (g *AcceptedSpawnRequest) ReplyError(reason error) {
+	fmt.Fprintln(g.ServiceConn, runner.RefusedReplyPrefix+strings.ReplaceAll(reason.Error(), "\n", "; "))
+	g.ServiceConn.Close()
 }
 
 // Accounts looks up accounts of the system, and checks whether the policy allows their jobs. Each look-up

@@ -142,6 +142,15 @@ type policyRefusalError string
 // Error returns the reason.
 func (e policyRefusalError) Error() string { return string(e) }
 
+// RefusalReason returns the reason why the policy does not allow jobs of the account with this uid. It returns "" if
+// the policy allows the jobs, or cannot be checked now. In the second case jobs may be accepted, but the runner checks
+// the policy again before it starts them.
+func (a *Accounts) RefusalReason(uid uint32) string {
+	_, err := a.AllowedAccountByUID(uid)
+	reason, _ := errors.AsType[policyRefusalError](err)
+	return string(reason)
+}
+
 // IsPermanentError reports whether later attempts to start the job would fail with the same error. That is the case if
 // the policy does not allow the account's jobs, or if the account does not exist. Other errors may be temporary.
 func IsPermanentError(err error) bool {

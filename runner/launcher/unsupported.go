@@ -21,12 +21,6 @@ func RunLauncher(context.Context, []string, string, string, int, int, *slog.Logg
 	return process.ErrUnsupported
 }
 
-// ReplyReady does nothing.
-func (g *AcceptedSpawnRequest) ReplyReady(string) {}
-
-// ReplyError does nothing.
-func (g *AcceptedSpawnRequest) ReplyError(error) {}
-
 // policyCache is empty, because this system has no policy.
 type policyCache struct{}
 
@@ -34,9 +28,6 @@ type policyCache struct{}
 func (a *Accounts) AllowedAccountByUID(uint32) (accounts.Account, error) {
 	return accounts.Account{}, process.ErrUnsupported
 }
-
-// RefusalReason returns "": this system has no policy.
-func (a *Accounts) RefusalReason(uint32) string { return "" }
 
 // ReadAllowedCredential returns an error: this system has no systemd, which provides credentials.
 func ReadAllowedCredential(*Accounts, map[string][]byte, string, int64) ([]byte, error) {
