@@ -109,7 +109,7 @@ func Serve(ctx context.Context, o Options) error {
 
 	s.run(ctx)
 	s.runningTable.SetLeasesExpire(false) // no jobs are left, so the watchdog must not try to end jobs
-	if err := rundir.RemoveWorkspaces(s.dir.workspacesDir, time.Now().Add(rundir.WorkspacesRemoveTimeout)); err != nil {
+	if err := rundir.RemoveWorkspaces(s.dir.workspacesDir); err != nil {
 		s.Log.Warn("could not remove all private directories of jobs", "error", err)
 	}
 	return s.removeDirAfterShutdown(lock)

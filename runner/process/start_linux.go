@@ -337,16 +337,16 @@ func checkWorkingDir(dir string) error {
 
 // resolveProgram returns the path of the command's program.
 func (r *run) resolveProgram() (path string, err error) {
-	c := r.command
-	if strings.HasPrefix(c.Argv[0], "-") && strings.Contains(c.Argv[0], "/") {
-		return "./" + c.Argv[0], nil // a shell that runs this script would parse a leading "-" as an option
+	c, program := r.command, r.command.Argv[0]
+	if !strings.Contains(program, "/") {
+		return runas.LookUpAs(c.RunAs, func() (string, error) {
+			return findInPath(program, c.Env, c.WorkingDir, time.Now().Add(runas.LookUpTimeout))
+		}, nil)
 	}
-	if strings.Contains(c.Argv[0], "/") {
-		return c.Argv[0], nil // if this path is wrong, execve will return the error
+	if strings.HasPrefix(program, "-") {
+		return "./" + program, nil // a shell that runs this script would parse a leading "-" as an option
 	}
-	return runas.LookUpAs(c.RunAs, func() (string, error) {
-		return findInPath(c.Argv[0], c.Env, c.WorkingDir, time.Now().Add(runas.LookUpTimeout))
-	}, nil)
+	return program, nil // if this path is wrong, execve will return the error
 }
 
 // findInPath finds a program in the command's PATH, as execvp does. It stops at the deadline, because

@@ -37,8 +37,8 @@ func ReadJobTmpdir(runnerDir string) (string, error) {
 	return ReadChecksummedFile(filepath.Join(runnerDir, tmpdirFileName), maxTmpdirFileBytes)
 }
 
-// WorkspacesRemoveTimeout limits the time that is spent on removing all private directories of a runner.
-const WorkspacesRemoveTimeout = 20 * time.Second
+// workspacesRemoveTimeout limits the time that is spent on removing all private directories of a runner.
+const workspacesRemoveTimeout = 20 * time.Second
 
 // CheckJobTmpdir returns an error if the directory path is unsuitable as job_tmpdir. No other account may be able to
 // change it. It must not be inside runnersDir, because one of its subdirectories could then have the same path as a
@@ -107,16 +107,16 @@ func RemoveDeadRunnerDir(runnerDir string) error {
 	tmpdir, err := ReadJobTmpdir(runnerDir)
 	for _, parent := range []string{filepath.Join(filepath.Dir(runnerDir), WorkspacesDirName), tmpdir} {
 		if parent != "" {
-			err = cmp.Or(
-				RemoveWorkspaces(filepath.Join(parent, filepath.Base(runnerDir)), time.Now().Add(WorkspacesRemoveTimeout)), err)
+			err = cmp.Or(RemoveWorkspaces(filepath.Join(parent, filepath.Base(runnerDir))), err)
 		}
 	}
 	return errors.Join(err, os.RemoveAll(runnerDir))
 }
 
 // RemoveWorkspaces removes the directory with the private directories of a runner's jobs. None of the jobs
-// may be running. If it has not finished at the deadline, it stops.
-func RemoveWorkspaces(workspacesDir string, deadline time.Time) error {
+// may be running. If it has not finished after workspacesRemoveTimeout, it stops.
+func RemoveWorkspaces(workspacesDir string) error {
+	deadline := time.Now().Add(workspacesRemoveTimeout)
 	list, err := os.ReadDir(workspacesDir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
