@@ -133,84 +133,67 @@ func (c *queueCollector) addQueueState(q *control.QueueView) {
 
 const healthyMetricHelp = "1 if the service accepts and runs jobs, 0 if it is degraded, failing or stopped."
 
+// Describe implements prometheus.Collector. It sends nothing, because Collect contains the only list of the metrics.
+func (c *queueCollector) Describe(chan<- *prometheus.Desc) {}
+
 func newMetricDesc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("queuectl_"+name, help, labels, nil)
 }
 
-var (
-	buildInfoDesc = newMetricDesc("build_info", "Always 1; the label version holds the version of the service.",
-		"version")
-	startTimeDesc   = newMetricDesc("start_time_seconds", "Start time of the service, in seconds since 1970.")
-	healthyDesc     = newMetricDesc("healthy", healthyMetricHelp)
-	drainingDesc    = newMetricDesc("draining", "1 while the service is draining (it starts no new jobs), otherwise 0.")
-	pausedDesc      = newMetricDesc("paused", "1 while all jobs are paused, otherwise 0.")
-	jobsDesc        = newMetricDesc("jobs", "Number of jobs, by state.", "state")
-	enqueuedDesc    = newMetricDesc("jobs_enqueued_total", "Number of jobs enqueued since the queue was created.")
-	oldestReadyDesc = newMetricDesc("oldest_waiting_timestamp_seconds",
-		"Time since which the oldest waiting job has been ready to run, in seconds since 1970; 0 if no job is waiting.")
-	workersDesc       = newMetricDesc("workers", "Number of busy and idle workers, by state.", "state")
-	databaseBytesDesc = newMetricDesc("database_bytes", "Size of the database in bytes.")
-	outputBytesDesc   = newMetricDesc("output_bytes", "Size of the stored output of all jobs in bytes.")
-	queueRunningDesc  = newMetricDesc("queue_running", "Number of running jobs, by queue.", "queue")
-	queueWaitingDesc  = newMetricDesc("queue_waiting", "Number of waiting jobs, by queue.", "queue")
-	queueLimitDesc    = newMetricDesc("queue_concurrency_limit",
-		"Largest number of jobs that may run at the same time, by queue; 0 means unlimited.", "queue")
-	queuePausedDesc = newMetricDesc("queue_paused", "1 while the queue is paused and starts no jobs, otherwise 0.",
-		"queue")
-	attemptsStartedDesc = newMetricDesc("attempts_started_total", "Number of started attempts, by queue.", "queue")
-	attemptsEndedDesc   = newMetricDesc("attempts_ended_total",
-		"Number of ended attempts, by queue and outcome. \"failed\" means that the job is retried; \"returned\" means that "+
-			"the job is back in the queue and the attempt does not count.", "queue", "outcome")
-	waitTimesDesc = newMetricDesc("attempt_wait_seconds",
-		"Time from when a job is ready to run until its attempt starts, in seconds.", "queue")
-	runTimesDesc = newMetricDesc("attempt_run_seconds", "Run time of attempts, in seconds.", "queue")
-)
-
-// Describe implements prometheus.Collector. It lists the metrics explicitly instead of calling Collect. So the registry
-// reports an error if Collect sends a metric that is missing in the list.
-func (c *queueCollector) Describe(descs chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{buildInfoDesc, startTimeDesc, healthyDesc, drainingDesc, pausedDesc, jobsDesc,
-		enqueuedDesc, oldestReadyDesc, workersDesc, databaseBytesDesc, outputBytesDesc, queueRunningDesc,
-		queueWaitingDesc, queueLimitDesc, queuePausedDesc, attemptsStartedDesc, attemptsEndedDesc, waitTimesDesc,
-		runTimesDesc} {
-		descs <- d
-	}
-}
-
 // Collect implements prometheus.Collector.
 func (c *queueCollector) Collect(metricValues chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
-		metricValues <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
-	}
-	count := func(d *prometheus.Desc, v int64, labels ...string) {
-		metricValues <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	const gauge, counter = prometheus.GaugeValue, prometheus.CounterValue
+	// metric returns a function that sends one value of a metric.
+	metric := func(kind prometheus.ValueType, name, help string, labels ...string) func(v float64, labelValues ...string) {
+		desc := newMetricDesc(name, help, labels...)
+		return func(v float64, labelValues ...string) {
+			metricValues <- prometheus.MustNewConstMetric(desc, kind, v, labelValues...)
+		}
 	}
 	st := &c.serviceStatus
-	gauge(buildInfoDesc, 1, st.Version)
-	gauge(startTimeDesc, unixSeconds(st.StartedAt))
-	gauge(healthyDesc, boolAsNumber(st.Health == "ok"))
-	gauge(drainingDesc, boolAsNumber(st.Draining))
-	gauge(pausedDesc, boolAsNumber(st.PausedAt != 0))
+	metric(gauge, "build_info", "Always 1; the label version holds the version of the service.", "version")(1, st.Version)
+	metric(gauge, "start_time_seconds", "Start time of the service, in seconds since 1970.")(unixSeconds(st.StartedAt))
+	metric(gauge, "healthy", healthyMetricHelp)(boolAsNumber(st.Health == "ok"))
+	metric(gauge, "draining", "1 while the service is draining (it starts no new jobs), otherwise 0.")(
+		boolAsNumber(st.Draining))
+	metric(gauge, "paused", "1 while all jobs are paused, otherwise 0.")(boolAsNumber(st.PausedAt != 0))
+	jobs := metric(gauge, "jobs", "Number of jobs, by state.", "state")
 	for state, n := range st.Jobs {
-		gauge(jobsDesc, float64(n), state)
+		jobs(float64(n), state)
 	}
-	count(enqueuedDesc, st.JobsEverEnqueued)
-	gauge(oldestReadyDesc, unixSeconds(st.OldestReadySince))
-	gauge(workersDesc, float64(st.Workers.Busy), "busy")
-	gauge(workersDesc, float64(st.Workers.Idle), "idle")
-	gauge(databaseBytesDesc, float64(st.DatabaseBytes))
-	gauge(outputBytesDesc, float64(st.OutputBytes))
+	metric(counter, "jobs_enqueued_total", "Number of jobs enqueued since the queue was created.")(
+		float64(st.JobsEverEnqueued))
+	metric(gauge, "oldest_waiting_timestamp_seconds", "Time since which the oldest waiting job has been ready to run, in "+
+		"seconds since 1970; 0 if no job is waiting.")(unixSeconds(st.OldestReadySince))
+	workers := metric(gauge, "workers", "Number of busy and idle workers, by state.", "state")
+	workers(float64(st.Workers.Busy), "busy")
+	workers(float64(st.Workers.Idle), "idle")
+	metric(gauge, "database_bytes", "Size of the database in bytes.")(float64(st.DatabaseBytes))
+	metric(gauge, "output_bytes", "Size of the stored output of all jobs in bytes.")(float64(st.OutputBytes))
+
+	running := metric(gauge, "queue_running", "Number of running jobs, by queue.", "queue")
+	waiting := metric(gauge, "queue_waiting", "Number of waiting jobs, by queue.", "queue")
+	limit := metric(gauge, "queue_concurrency_limit",
+		"Largest number of jobs that may run at the same time, by queue; 0 means unlimited.", "queue")
+	paused := metric(gauge, "queue_paused", "1 while the queue is paused and starts no jobs, otherwise 0.", "queue")
+	started := metric(counter, "attempts_started_total", "Number of started attempts, by queue.", "queue")
+	ended := metric(counter, "attempts_ended_total", "Number of ended attempts, by queue and outcome. \"failed\" means "+
+		"that the job is retried; \"returned\" means that the job is back in the queue and the attempt does not count.",
+		"queue", "outcome")
+	waitTimes := newMetricDesc("attempt_wait_seconds",
+		"Time from when a job is ready to run until its attempt starts, in seconds.", "queue")
+	runTimes := newMetricDesc("attempt_run_seconds", "Run time of attempts, in seconds.", "queue")
 	for name, q := range c.metricsByQueue {
-		gauge(queueRunningDesc, q.runningJobs, name)
-		gauge(queueWaitingDesc, q.waitingJobs, name)
-		gauge(queueLimitDesc, q.concurrencyLimit, name)
-		gauge(queuePausedDesc, q.isPausedValue, name)
-		count(attemptsStartedDesc, q.startedAttempts, name)
+		running(q.runningJobs, name)
+		waiting(q.waitingJobs, name)
+		limit(q.concurrencyLimit, name)
+		paused(q.isPausedValue, name)
+		started(float64(q.startedAttempts), name)
 		for i, n := range q.endedAttempts {
-			count(attemptsEndedDesc, n, name, attemptOutcomes[i])
+			ended(float64(n), name, attemptOutcomes[i])
 		}
-		metricValues <- &nativeHistogram{waitTimesDesc, name, &q.waitTimes}
-		metricValues <- &nativeHistogram{runTimesDesc, name, &q.runTimes}
+		metricValues <- &nativeHistogram{waitTimes, name, &q.waitTimes}
+		metricValues <- &nativeHistogram{runTimes, name, &q.runTimes}
 	}
 }
 
