@@ -13,17 +13,12 @@ type Method struct {
 	Right              Right // right that the caller needs
 	RightForOthersJobs Right // right that the caller needs for other users' jobs, or to run jobs as another user
 	SendsNotifications bool  // the method sends notifications before its answer
-	endpoint           endpoint
-}
 
-// endpoint implements a method. It also contains the types of the method's parameters and results.
-type endpoint struct {
-	decode func(raw json.RawMessage) (params any, err error) // parses parameters
+	readOnly bool // the method changes nothing
 	// call calls the method of api. The method calls notify to send a notification.
-	callMethod                   func(ctx context.Context, api API, params any, notify func(any) error) (any, error)
+	call                         func(ctx context.Context, api API, params any, notify func(any) error) (any, error)
 	paramsType                   reflect.Type
 	notificationType, resultType reflect.Type // notificationType is nil if the method sends none
-	readOnly                     bool         // the method changes nothing
 }
 
 // Methods returns the table of methods. It builds the table at the first call, so that a program that does not
@@ -53,72 +48,72 @@ func findMethod(name string) *Method {
 
 func buildMethods() []Method {
 	return []Method{
-		{"hello", RightRead, RightRead, false, readOnlyEndpoint(API.Hello)},
-		{"whoami", RightNone, RightNone, false, readOnlyEndpoint(API.Whoami)},
-		{"enqueue", RightSubmit, RightAdmin, false, answerEndpoint(API.Enqueue)},
-		{"enqueue.batch", RightSubmit, RightAdmin, false, answerEndpoint(API.EnqueueBatch)},
-		{"show", RightRead, RightRead, false, readOnlyEndpoint(API.ShowJob)},
-		{"list", RightRead, RightRead, false, readOnlyEndpoint(API.ListJobs)},
-		{"status", RightRead, RightRead, false, readOnlyEndpoint(API.Status)},
-		{"screen", RightRead, RightRead, false, readOnlyEndpoint(API.ReadScreen)},
-		{"wait", RightRead, RightRead, true, streamEndpoint(API.WaitForJobs)},
-		{"logs", RightSubmit, RightOperate, true, streamEndpoint(API.StreamOutput)},
-		{"attach", RightSubmit, RightAdmin, false, answerEndpoint(API.AttachTerminal)},
-		{"cancel", RightSubmit, RightOperate, false, answerEndpoint(API.CancelJobs)},
-		{"retry", RightSubmit, RightOperate, false, answerEndpoint(API.RetryJobs)},
-		{"hold", RightSubmit, RightOperate, false, answerEndpoint(API.HoldJobs)},
-		{"release", RightSubmit, RightOperate, false, answerEndpoint(API.ReleaseJobs)},
-		{"pause", RightSubmit, RightOperate, false, answerEndpoint(withPauseSelection(API.PauseJobs))},
-		{"resume", RightSubmit, RightOperate, false, answerEndpoint(withPauseSelection(API.ResumeJobs))},
-		{"requeue", RightSubmit, RightOperate, false, answerEndpoint(API.RequeueJobs)},
-		{"kill", RightSubmit, RightOperate, false, answerEndpoint(API.KillJobs)},
-		{"edit", RightSubmit, RightOperate, false, answerEndpoint(API.EditJobs)},
-		{"rm", RightSubmit, RightOperate, false, answerEndpoint(API.RemoveJobs)},
-		{"dequeue", RightSubmit, RightOperate, false, answerEndpoint(API.RemoveJobs)},
-		{"clear", RightOperate, RightOperate, false, answerEndpoint(API.RemoveNonRunningJobs)},
-		{"dlq.list", RightRead, RightRead, false, readOnlyEndpoint(API.ListDeadJobs)},
-		{"dlq.retry", RightSubmit, RightOperate, false, answerEndpoint(API.RetryDeadJobs)},
-		{"dlq.clear", RightOperate, RightOperate, false, answerEndpoint(API.RemoveDeadJobs)},
-		{"queue.list", RightRead, RightRead, false, readOnlyEndpoint(API.QueueList)},
-		{"queue.set", RightOperate, RightOperate, false, answerEndpoint(API.ConfigureQueue)},
-		{"queue.pause", RightOperate, RightOperate, false, answerEndpoint(API.QueuePause)},
-		{"queue.resume", RightOperate, RightOperate, false, answerEndpoint(API.QueueResume)},
-		{"queue.rm", RightOperate, RightOperate, false, answerEndpoint(API.QueueRemove)},
-		{"tree", RightRead, RightRead, false, readOnlyEndpoint(API.ReadDependencyTree)},
-		{"why", RightRead, RightRead, false, readOnlyEndpoint(API.ExplainWaiting)},
-		{"simulate", RightRead, RightRead, false, readOnlyEndpoint(API.SimulateNextStarts)},
-		{"stats", RightRead, RightRead, false, readOnlyEndpoint(API.Stats)},
-		{"worker.start", RightOperate, RightOperate, false, answerEndpoint(API.WorkerStart)},
-		{"worker.stop", RightOperate, RightOperate, false, answerEndpoint(API.WorkerStop)},
-		{"worker.scale", RightOperate, RightOperate, false, answerEndpoint(API.WorkerScale)},
-		{"worker.list", RightRead, RightRead, false, readOnlyEndpoint(API.WorkerList)},
-		{"schedule.add", RightSubmit, RightAdmin, false, answerEndpoint(API.ScheduleAdd)},
-		{"schedule.list", RightRead, RightRead, false, readOnlyEndpoint(API.ScheduleList)},
-		{"schedule.show", RightRead, RightRead, false, readOnlyEndpoint(API.ScheduleShow)},
-		{"schedule.rm", RightSubmit, RightOperate, false, answerEndpoint(API.ScheduleRemove)},
-		{"schedule.pause", RightSubmit, RightOperate, false, answerEndpoint(API.SchedulePause)},
-		{"schedule.resume", RightSubmit, RightOperate, false, answerEndpoint(API.ScheduleResume)},
-		{"schedule.run", RightSubmit, RightOperate, false, answerEndpoint(API.RunScheduleNow)},
-		{"gate.list", RightRead, RightRead, false, readOnlyEndpoint(API.GateList)},
-		{"gate.set", RightOperate, RightOperate, false, answerEndpoint(API.SetGateRule)},
-		{"node.list", RightRead, RightRead, false, readOnlyEndpoint(API.NodeList)},
-		{"node.drain", RightAdmin, RightAdmin, false, answerEndpoint(API.NodeDrain)},
-		{"node.rm", RightAdmin, RightAdmin, false, answerEndpoint(API.NodeRemove)},
-		{"hook.test", RightOperate, RightOperate, false, answerEndpoint(API.EnqueueHookTest)},
-		{"web.start", RightAdmin, RightAdmin, false, answerEndpoint(API.WebStart)},
-		{"web.stop", RightAdmin, RightAdmin, false, answerEndpoint(API.WebStop)},
-		{"web.open", RightRead, RightRead, false, answerEndpoint(API.CreateWebLink)},
-		{"config.list", RightRead, RightRead, false, readOnlyEndpoint(API.ConfigList)},
-		{"config.get", RightRead, RightRead, false, readOnlyEndpoint(API.ConfigGet)},
-		{"config.set", RightAdmin, RightAdmin, false, answerEndpoint(API.ConfigSet)},
-		{"config.unset", RightAdmin, RightAdmin, false, answerEndpoint(API.ConfigUnset)},
-		{"events", RightRead, RightRead, true, streamEndpoint(API.StreamEvents)},
-		{"cleanup", RightAdmin, RightAdmin, true, streamEndpoint(API.RemoveOldJobs)},
-		{"backup", RightAdmin, RightAdmin, true, streamEndpoint(API.StreamBackup)},
-		{"doctor", RightAdmin, RightAdmin, true, streamEndpoint(API.RunDoctor)},
-		{"drain", RightAdmin, RightAdmin, false, answerEndpoint(API.StartOrEndDrain)},
-		{"reload", RightAdmin, RightAdmin, false, answerEndpoint(API.ReloadSettingsFile)},
-		{"service.stop", RightAdmin, RightAdmin, false, answerEndpoint(API.ServiceStop)},
+		readOnlyMethod("hello", RightRead, API.Hello),
+		readOnlyMethod("whoami", RightNone, API.Whoami),
+		answerMethod("enqueue", RightSubmit, RightAdmin, API.Enqueue),
+		answerMethod("enqueue.batch", RightSubmit, RightAdmin, API.EnqueueBatch),
+		readOnlyMethod("show", RightRead, API.ShowJob),
+		readOnlyMethod("list", RightRead, API.ListJobs),
+		readOnlyMethod("status", RightRead, API.Status),
+		readOnlyMethod("screen", RightRead, API.ReadScreen),
+		streamMethod("wait", RightRead, RightRead, API.WaitForJobs),
+		streamMethod("logs", RightSubmit, RightOperate, API.StreamOutput),
+		answerMethod("attach", RightSubmit, RightAdmin, API.AttachTerminal),
+		answerMethod("cancel", RightSubmit, RightOperate, API.CancelJobs),
+		answerMethod("retry", RightSubmit, RightOperate, API.RetryJobs),
+		answerMethod("hold", RightSubmit, RightOperate, API.HoldJobs),
+		answerMethod("release", RightSubmit, RightOperate, API.ReleaseJobs),
+		answerMethod("pause", RightSubmit, RightOperate, withPauseSelection(API.PauseJobs)),
+		answerMethod("resume", RightSubmit, RightOperate, withPauseSelection(API.ResumeJobs)),
+		answerMethod("requeue", RightSubmit, RightOperate, API.RequeueJobs),
+		answerMethod("kill", RightSubmit, RightOperate, API.KillJobs),
+		answerMethod("edit", RightSubmit, RightOperate, API.EditJobs),
+		answerMethod("rm", RightSubmit, RightOperate, API.RemoveJobs),
+		answerMethod("dequeue", RightSubmit, RightOperate, API.RemoveJobs),
+		answerMethod("clear", RightOperate, RightOperate, API.RemoveNonRunningJobs),
+		readOnlyMethod("dlq.list", RightRead, API.ListDeadJobs),
+		answerMethod("dlq.retry", RightSubmit, RightOperate, API.RetryDeadJobs),
+		answerMethod("dlq.clear", RightOperate, RightOperate, API.RemoveDeadJobs),
+		readOnlyMethod("queue.list", RightRead, API.QueueList),
+		answerMethod("queue.set", RightOperate, RightOperate, API.ConfigureQueue),
+		answerMethod("queue.pause", RightOperate, RightOperate, API.QueuePause),
+		answerMethod("queue.resume", RightOperate, RightOperate, API.QueueResume),
+		answerMethod("queue.rm", RightOperate, RightOperate, API.QueueRemove),
+		readOnlyMethod("tree", RightRead, API.ReadDependencyTree),
+		readOnlyMethod("why", RightRead, API.ExplainWaiting),
+		readOnlyMethod("simulate", RightRead, API.SimulateNextStarts),
+		readOnlyMethod("stats", RightRead, API.Stats),
+		answerMethod("worker.start", RightOperate, RightOperate, API.WorkerStart),
+		answerMethod("worker.stop", RightOperate, RightOperate, API.WorkerStop),
+		answerMethod("worker.scale", RightOperate, RightOperate, API.WorkerScale),
+		readOnlyMethod("worker.list", RightRead, API.WorkerList),
+		answerMethod("schedule.add", RightSubmit, RightAdmin, API.ScheduleAdd),
+		readOnlyMethod("schedule.list", RightRead, API.ScheduleList),
+		readOnlyMethod("schedule.show", RightRead, API.ScheduleShow),
+		answerMethod("schedule.rm", RightSubmit, RightOperate, API.ScheduleRemove),
+		answerMethod("schedule.pause", RightSubmit, RightOperate, API.SchedulePause),
+		answerMethod("schedule.resume", RightSubmit, RightOperate, API.ScheduleResume),
+		answerMethod("schedule.run", RightSubmit, RightOperate, API.RunScheduleNow),
+		readOnlyMethod("gate.list", RightRead, API.GateList),
+		answerMethod("gate.set", RightOperate, RightOperate, API.SetGateRule),
+		readOnlyMethod("node.list", RightRead, API.NodeList),
+		answerMethod("node.drain", RightAdmin, RightAdmin, API.NodeDrain),
+		answerMethod("node.rm", RightAdmin, RightAdmin, API.NodeRemove),
+		answerMethod("hook.test", RightOperate, RightOperate, API.EnqueueHookTest),
+		answerMethod("web.start", RightAdmin, RightAdmin, API.WebStart),
+		answerMethod("web.stop", RightAdmin, RightAdmin, API.WebStop),
+		answerMethod("web.open", RightRead, RightRead, API.CreateWebLink),
+		readOnlyMethod("config.list", RightRead, API.ConfigList),
+		readOnlyMethod("config.get", RightRead, API.ConfigGet),
+		answerMethod("config.set", RightAdmin, RightAdmin, API.ConfigSet),
+		answerMethod("config.unset", RightAdmin, RightAdmin, API.ConfigUnset),
+		streamMethod("events", RightRead, RightRead, API.StreamEvents),
+		streamMethod("cleanup", RightAdmin, RightAdmin, API.RemoveOldJobs),
+		streamMethod("backup", RightAdmin, RightAdmin, API.StreamBackup),
+		streamMethod("doctor", RightAdmin, RightAdmin, API.RunDoctor),
+		answerMethod("drain", RightAdmin, RightAdmin, API.StartOrEndDrain),
+		answerMethod("reload", RightAdmin, RightAdmin, API.ReloadSettingsFile),
+		answerMethod("service.stop", RightAdmin, RightAdmin, API.ServiceStop),
 	}
 }
 
@@ -143,36 +138,38 @@ func withPauseSelection(method selectionMethod[Selection]) selectionMethod[Pause
 	}
 }
 
-// answerEndpoint returns the endpoint of a method that sends a single answer.
-func answerEndpoint[P, R any](method func(API, context.Context, P) (R, error)) endpoint {
+// answerMethod returns the row of a method that sends a single answer.
+func answerMethod[P, R any](name string, right, rightForOthersJobs Right,
+	method func(API, context.Context, P) (R, error)) Method {
 	call := func(ctx context.Context, api API, params any, _ func(any) error) (any, error) {
 		return method(api, ctx, *params.(*P))
 	}
-	return endpoint{decodeParamsOf[P], call, reflect.TypeFor[P](), nil, reflect.TypeFor[R](), false}
+	return Method{Name: name, Right: right, RightForOthersJobs: rightForOthersJobs, call: call,
+		paramsType: reflect.TypeFor[P](), resultType: reflect.TypeFor[R]()}
 }
 
-// readOnlyEndpoint returns the endpoint of a method that sends a single answer and changes nothing.
-func readOnlyEndpoint[P, R any](method func(API, context.Context, P) (R, error)) endpoint {
-	e := answerEndpoint(method)
-	e.readOnly = true
-	return e
+// readOnlyMethod returns the row of a method that sends a single answer and changes nothing. The method needs the same
+// right for the jobs of all users.
+func readOnlyMethod[P, R any](name string, right Right, method func(API, context.Context, P) (R, error)) Method {
+	m := answerMethod(name, right, right, method)
+	m.readOnly = true
+	return m
 }
 
-// streamEndpoint returns the endpoint of a method that sends notifications before its answer.
-func streamEndpoint[P, N, R any](method func(API, context.Context, P, func(N) error) (R, error)) endpoint {
+// streamMethod returns the row of a method that sends notifications before its answer.
+func streamMethod[P, N, R any](name string, right, rightForOthersJobs Right,
+	method func(API, context.Context, P, func(N) error) (R, error)) Method {
 	call := func(ctx context.Context, api API, params any, notify func(any) error) (any, error) {
 		return method(api, ctx, *params.(*P), func(n N) error { return notify(n) })
 	}
-	return endpoint{decodeParamsOf[P], call, reflect.TypeFor[P](), reflect.TypeFor[N](), reflect.TypeFor[R](), false}
+	return Method{Name: name, Right: right, RightForOthersJobs: rightForOthersJobs, SendsNotifications: true, call: call,
+		paramsType: reflect.TypeFor[P](), notificationType: reflect.TypeFor[N](), resultType: reflect.TypeFor[R]()}
 }
 
-// decodeParamsOf parses the parameters of a method. It returns a *P, or nil with an error.
-func decodeParamsOf[P any](paramsJSON json.RawMessage) (any, error) {
-	p := new(P)
-	if err := decodeParams(paramsJSON, p); err != nil {
-		return nil, err
-	}
-	return p, nil
+// decodeParams parses the parameters of the method. It returns a pointer to a value of the type m.paramsType.
+func (m *Method) decodeParams(paramsJSON json.RawMessage) (any, error) {
+	p := reflect.New(m.paramsType).Interface()
+	return p, decodeParams(paramsJSON, p)
 }
 
 // ParseParams parses the parameters of a method as the server does, and rejects unknown names. The caller must

@@ -13,7 +13,7 @@ import (
 // ReadOnlyMethod returns the method with this name if it changes nothing and sends a single answer. Otherwise
 // it returns nil.
 func ReadOnlyMethod(name string) *Method {
-	if m := findMethod(name); m != nil && m.endpoint.readOnly {
+	if m := findMethod(name); m != nil && m.readOnly {
 		return m
 	}
 	return nil
@@ -23,7 +23,7 @@ func ReadOnlyMethod(name string) *Method {
 // list is written as one NAME=VALUE for each entry, and a map as one NAME=KEY=VALUE for each entry. ParamsFromQuery
 // does not check whether the method accepts the values. Errors are *queue.Error with CodeInvalid.
 func ParamsFromQuery(m *Method, query url.Values) (json.RawMessage, error) {
-	properties, _ := paramsSchema(m.endpoint.paramsType)["properties"].(schema)
+	properties, _ := paramsSchema(m.paramsType)["properties"].(schema)
 	params := map[string]any{}
 	for name, values := range query {
 		is, known := properties[name].(schema)

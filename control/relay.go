@@ -28,11 +28,11 @@ func DispatchMethodCall(ctx context.Context, api API, method string, paramsJSON 
 			return nil, err
 		}
 	}
-	params, err := m.endpoint.decode(paramsJSON)
+	params, err := m.decodeParams(paramsJSON)
 	if err != nil {
 		return nil, err
 	}
-	return m.endpoint.callMethod(ctx, api, params, nil)
+	return m.call(ctx, api, params, nil)
 }
 
 // EncodeAnswer encodes a result or an error as the line of an answer that contains null as the id of the request.

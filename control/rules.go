@@ -179,7 +179,7 @@ func buildRulesets() map[reflect.Type]*ruleset {
 	all, docs, rows := map[reflect.Type]*ruleset{}, paramDescriptionsByName(), paramConditionRows()
 	constraints, fields, classes := constraintsByRule(), jobFieldSetsByRule(), valueClassesByRule()
 	for _, m := range Methods() {
-		t, r := m.endpoint.paramsType, &ruleset{}
+		t, r := m.paramsType, &ruleset{}
 		for _, f := range reflect.VisibleFields(t) {
 			name := jsonFieldName(f)
 			if f.Anonymous || name == "-" {

@@ -32,14 +32,13 @@ type MethodSchema struct {
 func Schemas() []MethodSchema {
 	list := make([]MethodSchema, len(Methods()))
 	for i, m := range Methods() {
-		params, result := withSchemaVersion(paramsSchema(m.endpoint.paramsType)),
-			withSchemaVersion(schemaOfType(m.endpoint.resultType))
-		list[i] = MethodSchema{Method: m.Name, Right: m.Right, Params: params, Result: result}
+		list[i] = MethodSchema{Method: m.Name, Right: m.Right, Params: withSchemaVersion(paramsSchema(m.paramsType)),
+			Result: withSchemaVersion(schemaOfType(m.resultType))}
 		if m.RightForOthersJobs != m.Right {
 			list[i].RightForOthersJobs = m.RightForOthersJobs
 		}
-		if m.endpoint.notificationType != nil {
-			list[i].NotificationSchema = withSchemaVersion(schemaOfType(m.endpoint.notificationType))
+		if m.notificationType != nil {
+			list[i].NotificationSchema = withSchemaVersion(schemaOfType(m.notificationType))
 		}
 	}
 	return list

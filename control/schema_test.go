@@ -57,7 +57,7 @@ func checkParams(m *Method, paramsJSON string) error {
 	if err := queue.CheckJSON([]byte(paramsJSON)); err != nil {
 		return err
 	}
-	p, err := m.endpoint.decode(json.RawMessage(paramsJSON))
+	p, err := m.decodeParams(json.RawMessage(paramsJSON))
 	if err != nil {
 		return err
 	}
@@ -118,13 +118,13 @@ func TestRuleTagsNameExistingConstraintsAndTypes(t *testing.T) {
 	constraints, fields, classes, types := constraintsByRule(), jobFieldSetsByRule(), valueClassesByRule(),
 		map[string]bool{}
 	for _, m := range Methods() {
-		types[m.endpoint.paramsType.Name()] = true
-		for _, f := range reflect.VisibleFields(m.endpoint.paramsType) {
+		types[m.paramsType.Name()] = true
+		for _, f := range reflect.VisibleFields(m.paramsType) {
 			tag, given := f.Tag.Lookup("rule")
 			rule := strings.TrimSuffix(tag, ",required")
 			_, known := constraints[rule]
 			if given && !known && fields[rule] == nil && classes[rule] == nil {
-				t.Errorf("%s.%s: there is no rule %q", m.endpoint.paramsType.Name(), f.Name, rule)
+				t.Errorf("%s.%s: there is no rule %q", m.paramsType.Name(), f.Name, rule)
 			}
 		}
 	}
@@ -142,7 +142,7 @@ func TestRuleTagsNameExistingConstraintsAndTypes(t *testing.T) {
 func TestRulesetsHaveExactlyTheMethodsParameters(t *testing.T) {
 	unused := paramDescriptionsByName()
 	for _, s := range Schemas() {
-		kind := findMethod(s.Method).endpoint.paramsType
+		kind := findMethod(s.Method).paramsType
 		rules := rulesetOfType(kind)
 		for name := range s.Params["properties"].(schema) {
 			if rules.param(name) == nil && !slices.Contains(jobFieldNames(), name) {

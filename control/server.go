@@ -357,7 +357,7 @@ func (s *Server) callMethod(ctx context.Context, t *activeRequest) (result any, 
 	if t.id == nil && m.SendsNotifications {
 		return nil, queue.Errorf(queue.CodeInvalidRequest, "method %s sends a stream, so its request must have an id", m.Name)
 	}
-	params, err := m.endpoint.decode(t.params)
+	params, err := m.decodeParams(t.params)
 	if err != nil {
 		return nil, err
 	}
@@ -383,7 +383,7 @@ func (s *Server) callMethod(ctx context.Context, t *activeRequest) (result any, 
 		}
 		t.releaseFuncsAtEnd = append(t.releaseFuncsAtEnd, end)
 	}
-	return m.endpoint.callMethod(ctx, s.api, params, t.sendStreamPiece)
+	return m.call(ctx, s.api, params, t.sendStreamPiece)
 }
 
 type peerKey struct{}
