@@ -220,11 +220,7 @@ func (t *activeRequest) acquireDecodingSlot(ctx context.Context, s *UserLimits, 
 // releases the slot, unless the slot is for decoding and processing the request.
 func (t *activeRequest) finishDecoding(params any) {
 	t.params = nil
-	if p, ok := params.(interface {
-		loggedIDsAndSetting() (ids []string, setting string)
-	}); ok {
-		t.loggedJobIDs, t.loggedSettingName = p.loggedIDsAndSetting()
-	}
+	t.loggedJobIDs, t.loggedSettingName = loggedIDsAndSetting(params)
 	if t.decodingSlotClass == classLongRequestDecoding {
 		t.releaseDecodingSlot()
 	}
@@ -275,9 +271,3 @@ var streamBufferPool = sync.Pool{New: func() any { return new([]byte) }}
 
 // maxPooledBufferBytes is the maximum capacity, in bytes, of a buffer in streamBufferPool.
 const maxPooledBufferBytes = 256 << 10
-
-// requestConcernsManyJobs reports whether a request lists or changes many jobs.
-func requestConcernsManyJobs(params any) bool {
-	p, ok := params.(interface{ concernsManyJobs() bool })
-	return ok && p.concernsManyJobs()
-}

@@ -51,3 +51,6 @@ type DeadJobRetryParams struct {
 	DryRun      bool      `json:"dry_run,omitempty"`                 // count the jobs without changing them
 	Cursor      string    `json:"cursor,omitempty" rule:"jobCursor"`
 }
+
+// AllIDs returns the ids in ID and IDs together.
+func (p DeadJobRetryParams) AllIDs() []string { return Selection{ID: p.ID, IDs: p.IDs}.AllIDs() }

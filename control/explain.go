@@ -75,8 +75,6 @@ type SimulateResult struct {
 // MaxSimulatedJobs is the maximum number of jobs in a SimulateResult.
 const MaxSimulatedJobs = 100
 
-func (p *SimulateParams) concernsManyJobs() bool { return true }
-
 // DependencyTreeParams requests the jobs that a job depends on, and the jobs that depend on it, directly or indirectly.
 type DependencyTreeParams struct {
 	ID JobID `json:"id" rule:"nonEmpty,required"`

@@ -59,6 +59,9 @@ type WaitParams struct {
 	MaxWait          Duration `json:"timeout,omitempty" rule:"duration"` // longest wait; 0 means unlimited
 }
 
+// AllIDs returns the ids in ID and IDs together.
+func (p WaitParams) AllIDs() []string { return Selection{ID: p.ID, IDs: p.IDs}.AllIDs() }
+
 // JobEndNotice is sent once for each job that has ended.
 type JobEndNotice struct {
 	Job Job `json:"job"`

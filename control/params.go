@@ -156,38 +156,40 @@ func (s *Selection) UsesFilters() bool {
 		s.OlderThan != 0 || s.IDGlob != ""
 }
 
-// The methods concernsManyJobs report whether a request lists or changes many jobs.
-
+// concernsManyJobs reports whether a request with this selection counts as a request about many jobs.
 func (s *Selection) concernsManyJobs() bool {
 	return s.UsesFilters() || len(s.IDs) >= manyJobIDsThreshold
 }
-func (p *DeadJobRetryParams) concernsManyJobs() bool {
-	return p.AllDeadJobs || p.Batch != "" || len(p.IDs) >= manyJobIDsThreshold
-}
-func (p *ListParams) concernsManyJobs() bool           { return true }
-func (p *ScreenParams) concernsManyJobs() bool         { return true }
-func (p *DependencyTreeParams) concernsManyJobs() bool { return true }
-func (p *ClearParams) concernsManyJobs() bool          { return true }
 
-// The methods loggedIDsAndSetting return what the log shows of a request's parameters: ids of jobs, or the name of a
-// setting.
-
-func (p *EnqueueParams) loggedIDsAndSetting() (ids []string, setting string) {
-	if p.JobSpec.ID != nil {
-		ids = []string{*p.JobSpec.ID}
+// requestConcernsManyJobs reports whether a request lists or changes many jobs.
+func requestConcernsManyJobs(params any) bool {
+	switch p := params.(type) {
+	case *ListParams, *ScreenParams, *DependencyTreeParams, *ClearParams, *SimulateParams, *StatsParams,
+		*ScheduleListParams:
+		return true
+	case *DeadJobRetryParams:
+		return p.AllDeadJobs || p.Batch != "" || len(p.IDs) >= manyJobIDsThreshold
+	case interface{ concernsManyJobs() bool }: // all parameters that contain a Selection
+		return p.concernsManyJobs()
 	}
-	return ids, ""
+	return false
 }
-func (s *Selection) loggedIDsAndSetting() (ids []string, setting string) { return s.AllIDs(), "" }
-func (p *DeadJobRetryParams) loggedIDsAndSetting() (ids []string, setting string) {
-	return Selection{ID: p.ID, IDs: p.IDs}.AllIDs(), ""
-}
-func (p *LogsParams) loggedIDsAndSetting() (ids []string, setting string) {
-	return []string{string(p.ID)}, ""
-}
-func (p *ConfigSetParams) loggedIDsAndSetting() (ids []string, setting string) {
-	return nil, p.SettingName
-}
-func (p *SettingNameParams) loggedIDsAndSetting() (ids []string, setting string) {
-	return nil, p.SettingName
+
+// loggedIDsAndSetting returns what the log shows of a request's parameters: ids of jobs, or the name of a setting.
+func loggedIDsAndSetting(params any) (ids []string, setting string) {
+	switch p := params.(type) {
+	case *EnqueueParams:
+		if p.JobSpec.ID != nil {
+			ids = []string{*p.JobSpec.ID}
+		}
+	case interface{ AllIDs() []string }:
+		ids = p.AllIDs()
+	case *LogsParams:
+		ids = []string{string(p.ID)}
+	case *ConfigSetParams:
+		setting = p.SettingName
+	case *SettingNameParams:
+		setting = p.SettingName
+	}
+	return ids, setting
 }

@@ -178,5 +178,3 @@ type OccurrenceRecord struct {
 	RequestedBy  *string `json:"by"`             // user who requested the start; null if it was planned
 	OutcomeNote  string  `json:"note,omitempty"` // why the start was refused, or because of which job it was skipped
 }
-
-func (p *ScheduleListParams) concernsManyJobs() bool { return true }

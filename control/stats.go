@@ -92,8 +92,6 @@ type DurationStatistics struct {
 	HistogramBuckets [][]int64 `json:"buckets,omitempty"`
 }
 
-func (p *StatsParams) concernsManyJobs() bool { return true }
-
 func (p *StatsParams) checkGivenParams() error {
 	if p.Until != 0 && p.Since != 0 && p.Until <= p.Since {
 		return queue.InvalidField("until", `must be later than parameter "since"`)

@@ -273,7 +273,7 @@ func (s *toolCall) waitForJobEnds(ctx context.Context, a toolArguments) (any, er
 		p.MaxWait = cmp.Or(p.MaxWait, control.Duration(defaultJobWait))
 		err = checkWaitTime("timeout", time.Duration(p.MaxWait))
 	}
-	ids := control.Selection{ID: p.ID, IDs: p.IDs}.AllIDs()
+	ids := p.AllIDs()
 	if err == nil && len(ids) > maxJobIDsPerCall {
 		err = queue.InvalidField("ids", "too many jobs (%d); the maximum is %d", len(ids), maxJobIDsPerCall)
 	}
@@ -312,7 +312,7 @@ func (s *toolCall) awaitJobs(
 	waiting, giveUp := context.WithCancel(ctx)
 	defer giveUp()
 	defer context.AfterFunc(s.jobWaitContext, giveUp)()
-	open := control.Selection{ID: p.ID, IDs: p.IDs}.AllIDs()
+	open := p.AllIDs()
 	left, err := s.api.WaitForJobs(waiting, p, func(e control.JobEndNotice) error {
 		open = slices.DeleteFunc(open, func(id string) bool { return id == e.Job.ID })
 		return handleNotice(e)

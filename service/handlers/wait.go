@@ -18,7 +18,7 @@ const bytesPerReadSlot = 64 << 10
 // WaitForJobs implements control.API.
 func (h *API) WaitForJobs(ctx context.Context, p control.WaitParams, handleNotice func(control.JobEndNotice) error) (
 	control.WaitResult, error) {
-	ids := control.Selection{ID: p.ID, IDs: p.IDs}.AllIDs()
+	ids := p.AllIDs()
 	if len(ids) > control.MaxWaitOrFollowJobIDs {
 		return control.WaitResult{}, queue.InvalidField("ids", "too many jobs (%d); the maximum is %d", len(ids),
 			control.MaxWaitOrFollowJobIDs)
