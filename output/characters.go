@@ -66,14 +66,17 @@ func (st *stream) endFirstHalf(endPosition int64) {
 // first bytes of a character because the last half is full, it also drops the rest of that character. The caller holds
 // mu.
 func (l *Log) alignTailToCharacter(st *stream) {
-	p := st.tail.pieces.first()
-	if p == nil || p.streamPosition == st.tail.startPosition || p.streamPosition == st.alignedTailStart {
+	if len(st.tail.pieces) == 0 {
+		return
+	}
+	p := &st.tail.pieces[0]
+	if p.streamPosition == st.tail.startPosition || p.streamPosition == st.alignedTailStart {
 		return
 	}
 	n := l.characterContinuationBytes(&st.tail, p, p.streamPosition)
 	st.tail.dropBytesBefore(p.streamPosition + n)
-	if p = st.tail.pieces.first(); p != nil {
-		st.alignedTailStart = p.streamPosition
+	if len(st.tail.pieces) > 0 {
+		st.alignedTailStart = st.tail.pieces[0].streamPosition
 	}
 }
 

@@ -1,12 +1,11 @@
 package output
 
 import (
-	"cmp"
 	"errors"
 	"hash/crc32"
 	"io"
-	"os"
 	"slices"
+	"sort"
 )
 
 // fileExtent is a range of bytes of a region (a ring buffer, see store.go) in the file, with one checksum (CRC-32C). A
@@ -19,6 +18,9 @@ type fileExtent struct {
 	byteCount int64
 	checksum  uint32 // CRC-32C of the bytes of the extent
 }
+
+// endOffset returns the offset after the last byte of the extent.
+func (e *fileExtent) endOffset() int64 { return e.offset + e.byteCount }
 
 // extentBytes is the maximum size of an extent. It is also the number of bytes that are lost if one byte is damaged. It
 // equals maxRecordDataBytes, the number of bytes that are lost in the output file of an ended attempt. Each extent
@@ -36,17 +38,27 @@ type checkedExtent struct {
 // fileCapacity returns the number of bytes for which the file has space: the region's capacity and one extent.
 func (r *ringRegion) fileCapacity() int64 { return r.capacity + extentBytes }
 
-// writeRegionToFile writes bytes at an offset of a region in a file, and stores their checksums in memory. *blockCount
-// is the number of blocks in the file. writeRegionToFile increases it if it adds blocks.
-func writeRegionToFile(f *os.File, fileBlockCount *int64, r *ringRegion, offset int64, p []byte) error {
+// writeRegionToFile writes bytes at an offset of a region to the file, and stores their checksums in memory.
+func (s *blockStore) writeRegionToFile(r *ringRegion, offset int64, p []byte) error {
 	overwritten := offset + int64(len(p)) - r.fileCapacity()
 	r.extents = r.extents[r.firstExtentAfter(overwritten-1):]
-	if err := writeBlocks(f, fileBlockCount, r, offset, p); err != nil {
+	err := visitBlocks(offset, p, fileBlockBytes, r.fileCapacity(), func(blockNumber, blockOffset int64, p []byte) error {
+		for int64(len(r.fileBlockNumbers)) <= blockNumber {
+			r.fileBlockNumbers = append(r.fileBlockNumbers, noFileBlockNumber)
+		}
+		if r.fileBlockNumbers[blockNumber] == noFileBlockNumber {
+			r.fileBlockNumbers[blockNumber] = s.fileBlockCount
+			s.fileBlockCount++
+		}
+		_, err := s.file.WriteAt(p, r.fileBlockNumbers[blockNumber]*fileBlockBytes+blockOffset)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	for len(p) > 0 {
 		i := len(r.extents) - 1
-		if i < 0 || r.extents[i].offset+r.extents[i].byteCount != offset || r.extents[i].byteCount == extentBytes {
+		if i < 0 || r.extents[i].endOffset() != offset || r.extents[i].byteCount == extentBytes {
 			r.extents = append(r.extents, fileExtent{offset: offset})
 			i++
 		}
@@ -61,43 +73,42 @@ func writeRegionToFile(f *os.File, fileBlockCount *int64, r *ringRegion, offset 
 
 // firstExtentAfter returns the index of the first extent that begins after an offset.
 func (r *ringRegion) firstExtentAfter(offset int64) int {
-	i, found := slices.BinarySearchFunc(r.extents, offset, func(e fileExtent,
-		at int64) int {
-		return cmp.Compare(e.offset, at)
-	})
-	if found {
-		i++
+	return sort.Search(len(r.extents), func(i int) bool { return r.extents[i].offset > offset })
+}
+
+// extentAt returns the extent that contains the byte at an offset. It returns nil if no extent contains the byte.
+func (r *ringRegion) extentAt(offset int64) *fileExtent {
+	if i := r.firstExtentAfter(offset) - 1; i >= 0 && offset < r.extents[i].endOffset() {
+		return &r.extents[i]
 	}
-	return i
+	return nil
 }
 
 // readRegionFromFile reads bytes of a region from the file, and returns the number of bytes read. If the extent of
 // the next byte is damaged or missing, it returns ErrOutputDamaged.
 func (s *blockStore) readRegionFromFile(r *ringRegion, offset int64, p []byte) (n int, err error) {
+	checked := &s.lastCheckedExtent
 	for n < len(p) {
-		i := r.firstExtentAfter(offset+int64(n)) - 1
-		if i < 0 || offset+int64(n) >= r.extents[i].offset+r.extents[i].byteCount {
+		e := r.extentAt(offset + int64(n))
+		if e == nil {
 			return n, ErrOutputDamaged
 		}
-		e := r.extents[i]
-		if s.lastCheckedExtent.region != r || s.lastCheckedExtent.extent != e {
-			s.lastCheckedExtent.region, s.lastCheckedExtent.bytes = nil, slices.Grow(s.lastCheckedExtent.bytes[:0],
-				extentBytes)[:e.byteCount]
+		if checked.region != r || checked.extent != *e {
+			checked.region, checked.bytes = nil, slices.Grow(checked.bytes[:0], extentBytes)[:e.byteCount]
 			readBlock := func(blockNumber, blockOffset int64, p []byte) error {
 				_, err := s.file.ReadAt(p, r.fileBlockNumbers[blockNumber]*fileBlockBytes+blockOffset)
 				return err
 			}
-			err := visitBlocks(e.offset, s.lastCheckedExtent.bytes, fileBlockBytes, r.fileCapacity(), readBlock)
-			if errors.Is(err, io.EOF) || err == nil && crc32.Checksum(s.lastCheckedExtent.bytes,
-				castagnoliTable()) != e.checksum {
+			err := visitBlocks(e.offset, checked.bytes, fileBlockBytes, r.fileCapacity(), readBlock)
+			if errors.Is(err, io.EOF) || err == nil && crc32.Checksum(checked.bytes, castagnoliTable()) != e.checksum {
 				err = ErrOutputDamaged
 			}
 			if err != nil {
 				return n, err
 			}
-			s.lastCheckedExtent.region, s.lastCheckedExtent.extent = r, e
+			checked.region, checked.extent = r, *e
 		}
-		n += copy(p[n:], s.lastCheckedExtent.bytes[offset+int64(n)-e.offset:])
+		n += copy(p[n:], checked.bytes[offset+int64(n)-e.offset:])
 	}
 	return n, nil
 }
@@ -105,8 +116,8 @@ func (s *blockStore) readRegionFromFile(r *ringRegion, offset int64, p []byte) (
 // damagedByteCount returns how many of the n bytes at an offset to report as damaged if the first of these bytes is
 // damaged: the bytes in the extent of the first byte or, if that byte is in no extent, all n.
 func (r *ringRegion) damagedByteCount(offset, n int64) int64 {
-	if i := r.firstExtentAfter(offset) - 1; i >= 0 && offset < r.extents[i].offset+r.extents[i].byteCount {
-		return min(n, r.extents[i].offset+r.extents[i].byteCount-offset)
+	if e := r.extentAt(offset); e != nil {
+		return min(n, e.endOffset()-offset)
 	}
 	return n
 }

@@ -92,12 +92,14 @@ type stream struct {
 	head, tail       streamHalf
 }
 
+func (st *stream) halves() [2]*streamHalf { return [2]*streamHalf{&st.head, &st.tail} }
+
 // streamHalf keeps the first or the last bytes of a stream in a region of the store. The region of the last bytes is a
 // ring, in which new bytes overwrite the oldest bytes.
 type streamHalf struct {
 	startPosition int64 // position in the stream of the first byte of the half
 	keptBytes     int64 // number of bytes that the half keeps
-	pieces        pieceQueue
+	pieces        pieceList
 	region        ringRegion
 }
 
@@ -165,11 +167,14 @@ func (l *Log) addPiece(s Stream, h *streamHalf, readTimeMillis int64, p []byte) 
 	st := &l.streams[s]
 	pos, n := st.writtenBytes, int64(len(p))
 	st.writtenBytes += n
-	piecesInUse := l.streams[0].head.pieces.len() + l.streams[1].head.pieces.len()
+	piecesInUse := len(l.streams[0].head.pieces) + len(l.streams[1].head.pieces)
 	if h == &st.tail {
-		piecesInUse = l.streams[0].tail.pieces.len() + l.streams[1].tail.pieces.len()
+		piecesInUse = len(l.streams[0].tail.pieces) + len(l.streams[1].tail.pieces)
 	}
-	last := h.pieces.last()
+	var last *streamPiece // nil if the half has no pieces
+	if len(h.pieces) > 0 {
+		last = &h.pieces[len(h.pieces)-1]
+	}
 	follows := last != nil && last.streamPosition+last.byteCount == pos
 	if last != nil && !follows && piecesInUse >= l.maxPiecesPerHalf {
 		return
@@ -182,7 +187,7 @@ func (l *Log) addPiece(s Stream, h *streamHalf, readTimeMillis int64, p []byte) 
 		last.byteCount += n
 		return
 	}
-	h.pieces.push(streamPiece{arrivalNumber: l.pieceCount, streamPosition: pos, byteCount: n,
+	h.pieces = append(h.pieces, streamPiece{arrivalNumber: l.pieceCount, streamPosition: pos, byteCount: n,
 		readTimeMillis: readTimeMillis})
 	l.pieceCount++
 }
@@ -219,17 +224,13 @@ func (l *Log) shouldExtendLastPiece(lastPiece *streamPiece, readTimeMillis int64
 
 // dropBytesBefore drops the bytes of the half that are before a position in the stream.
 func (h *streamHalf) dropBytesBefore(position int64) {
-	for {
-		p := h.pieces.first()
-		if p == nil || p.streamPosition >= position {
-			return
-		}
+	for len(h.pieces) > 0 && h.pieces[0].streamPosition < position {
+		p := &h.pieces[0]
 		n := min(position-p.streamPosition, p.byteCount)
 		p.streamPosition, p.byteCount, h.keptBytes = p.streamPosition+n, p.byteCount-n, h.keptBytes-n
-		if p.byteCount > 0 {
-			return
+		if p.byteCount == 0 {
+			h.pieces = h.pieces[1:]
 		}
-		h.pieces.dropFirst()
 	}
 }
 
@@ -249,14 +250,15 @@ func (l *Log) Read(c StreamCursor, maxBytes int) (chunks []Chunk, next StreamCur
 	if l.isDiscarded {
 		return nil, next, false, ErrDiscarded
 	}
-	var unreadPieces [2][2][]streamPiece // by stream: the unread pieces of its first half and of its last half
+	var unread []unreadHalf
 	for s := range l.streams {
-		st := &l.streams[s]
-		unreadPieces[s] = [2][]streamPiece{st.head.pieces.piecesAfterPosition(c[s]), st.tail.pieces.piecesAfterPosition(c[s])}
+		for _, h := range l.streams[s].halves() {
+			unread = append(unread, unreadHalf{Stream(s), h, h.pieces.afterPosition(c[s])})
+		}
 	}
 	buffer := make([]byte, min(l.maxUnreadBytes(c), int64(max(maxBytes, 0))))
 	for {
-		s, p, h := l.takeOldestPiece(&unreadPieces)
+		s, h, p := takeOldestPiece(unread)
 		if p == nil {
 			break
 		}
@@ -321,8 +323,8 @@ func (l *Log) resolveCursorPosition(st *stream, cursorPosition int64) int64 {
 		return cursorPosition
 	}
 	cursorPosition = max(0, st.writtenBytes+cursorPosition)
-	for _, h := range []*streamHalf{&st.head, &st.tail} {
-		if list := h.pieces.piecesAfterPosition(cursorPosition); len(list) > 0 && list[0].streamPosition < cursorPosition {
+	for _, h := range st.halves() {
+		if list := h.pieces.afterPosition(cursorPosition); len(list) > 0 && list[0].streamPosition < cursorPosition {
 			cursorPosition += l.characterContinuationBytes(h, &list[0], cursorPosition)
 		}
 	}
@@ -333,28 +335,34 @@ func (l *Log) resolveCursorPosition(st *stream, cursorPosition int64) int64 {
 func (l *Log) maxUnreadBytes(c StreamCursor) (n int64) {
 	for s := range l.streams {
 		st := &l.streams[s]
-		n += max(0, min(st.writtenBytes-c[s], st.head.keptBytes+st.tail.keptBytes))
+		n += max(0, min(st.writtenBytes-c[s], st.keptBytes()))
 	}
 	return n
 }
 
+// unreadHalf holds the pieces of a half that a call of Read has not read yet.
+type unreadHalf struct {
+	stream Stream
+	half   *streamHalf
+	pieces pieceList
+}
+
 // takeOldestPiece finds the piece that arrived first, and removes it from its list. It returns the piece with its
 // stream and half, or a nil piece if all lists are empty.
-func (l *Log) takeOldestPiece(unreadPieces *[2][2][]streamPiece) (s Stream, p *streamPiece, h *streamHalf) {
-	var oldestList *[]streamPiece
-	for i := range unreadPieces {
-		list, source := &unreadPieces[i][0], &l.streams[i].head
-		if len(*list) == 0 {
-			list, source = &unreadPieces[i][1], &l.streams[i].tail
-		}
-		if len(*list) > 0 && (p == nil || (*list)[0].arrivalNumber < p.arrivalNumber) {
-			s, p, h, oldestList = Stream(i), &(*list)[0], source, list
+func takeOldestPiece(unread []unreadHalf) (Stream, *streamHalf, *streamPiece) {
+	var oldest *unreadHalf
+	for i := range unread {
+		u := &unread[i]
+		if len(u.pieces) > 0 && (oldest == nil || u.pieces[0].arrivalNumber < oldest.pieces[0].arrivalNumber) {
+			oldest = u
 		}
 	}
-	if p != nil {
-		*oldestList = (*oldestList)[1:]
+	if oldest == nil {
+		return 0, nil, nil
 	}
-	return s, p, h
+	p := &oldest.pieces[0]
+	oldest.pieces = oldest.pieces[1:]
+	return oldest.stream, oldest.half, p
 }
 
 // ChangeSignal returns a channel that is closed at the next Append, Close or Discard. After Close or
@@ -412,8 +420,8 @@ func (l *Log) Discard() {
 	defer l.mu.Unlock()
 	l.store.discard()
 	for s := range l.streams {
-		for _, h := range []*streamHalf{&l.streams[s].head, &l.streams[s].tail} {
-			h.pieces, h.region = pieceQueue{}, ringRegion{capacity: h.region.capacity}
+		for _, h := range l.streams[s].halves() {
+			h.pieces, h.region = nil, ringRegion{capacity: h.region.capacity}
 		}
 	}
 	l.isDiscarded = true

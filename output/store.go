@@ -54,7 +54,7 @@ func (s *blockStore) writeRegion(r *ringRegion, offset int64, p []byte) error {
 			return err
 		}
 	}
-	return writeRegionToFile(s.file, &s.fileBlockCount, r, offset, p)
+	return s.writeRegionToFile(r, offset, p)
 }
 
 // writeRegionToMemory writes bytes of a region to memory. If memory has no space for them, it writes nothing and
@@ -92,10 +92,10 @@ func (s *blockStore) moveToFile() error {
 	if err != nil {
 		return err
 	}
-	var blockCount int64
+	s.file = f
 	for _, b := range s.memBlocks {
 		if err == nil {
-			err = writeRegionToFile(f, &blockCount, b.region, b.regionOffset, b.bytes)
+			err = s.writeRegionToFile(b.region, b.regionOffset, b.bytes)
 		}
 	}
 	if err != nil {
@@ -103,26 +103,11 @@ func (s *blockStore) moveToFile() error {
 			b.region.fileBlockNumbers, b.region.extents = nil, nil
 		}
 		deleteFile(f)
+		s.file, s.fileBlockCount = nil, 0
 		return err
 	}
-	s.memBlocks, s.memBytes, s.file, s.fileBlockCount = nil, 0, f, blockCount
+	s.memBlocks, s.memBytes = nil, 0
 	return nil
-}
-
-// writeBlocks writes bytes to the blocks of a region in a file. *blockCount is the number of blocks in the file.
-// writeBlocks increases it if it adds blocks.
-func writeBlocks(f *os.File, fileBlockCount *int64, r *ringRegion, offset int64, p []byte) error {
-	return visitBlocks(offset, p, fileBlockBytes, r.fileCapacity(), func(blockNumber, blockOffset int64, p []byte) error {
-		for int64(len(r.fileBlockNumbers)) <= blockNumber {
-			r.fileBlockNumbers = append(r.fileBlockNumbers, noFileBlockNumber)
-		}
-		if r.fileBlockNumbers[blockNumber] == noFileBlockNumber {
-			r.fileBlockNumbers[blockNumber] = *fileBlockCount
-			*fileBlockCount++
-		}
-		_, err := f.WriteAt(p, r.fileBlockNumbers[blockNumber]*fileBlockBytes+blockOffset)
-		return err
-	})
 }
 
 // readRegion reads bytes of a region, from the given offset on, and returns the number of bytes read. If the next byte
