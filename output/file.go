@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"slices"
 )
 
 const (
@@ -98,21 +99,17 @@ func appendFileRecord(b []byte, offset, prevRecordDistance, streamPosition int64
 
 // checksumAt returns a checksum of an offset in the file and of the bytes b at that offset.
 func checksumAt(offset int64, b []byte) uint32 {
-	var encoded [8]byte
-	binary.LittleEndian.PutUint64(encoded[:], uint64(offset))
-	return crc32.Update(crc32.Checksum(encoded[:], castagnoliTable()), castagnoliTable(), b)
+	encodedOffset := binary.LittleEndian.AppendUint64(nil, uint64(offset))
+	return crc32.Update(crc32.Checksum(encodedOffset, castagnoliTable()), castagnoliTable(), b)
 }
 
 // parseHeader parses the header of a record. b contains the bytes of the file from offset on. ok is false
 // if the header is missing or damaged.
 func parseHeader(b []byte, offset int64) (h recordHeader, ok bool) {
-	kind := byte(0)
-	if len(b) > 0 {
-		kind = b[0]
-	}
-	if kind&^(gapRecordBit|1) != fileRecordBit {
+	if len(b) == 0 || b[0]&^(gapRecordBit|1) != fileRecordBit {
 		return h, false
 	}
+	kind := b[0]
 	in := bytes.NewReader(b[1:])
 	distance, err1 := binary.ReadUvarint(in)
 	time, err2 := binary.ReadVarint(in)
@@ -143,8 +140,7 @@ func parseHeader(b []byte, offset int64) (h recordHeader, ok bool) {
 func (t fileTrailer) appendTo(b []byte, offset int64) []byte {
 	begin := len(b)
 	b = append(b, trailerKind)
-	for _, n := range []int64{t.lastRecordOffsets[0], t.lastRecordOffsets[1], t.printedBytes[0], t.printedBytes[1],
-		offset} {
+	for _, n := range slices.Concat(t.lastRecordOffsets[:], t.printedBytes[:], []int64{offset}) {
 		b = binary.LittleEndian.AppendUint64(b, uint64(n))
 	}
 	return append(binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[begin:], castagnoliTable())), trailerMagic...)

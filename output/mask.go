@@ -62,16 +62,12 @@ func newSecretMask(secrets [][]byte) *secretMask {
 			continue
 		}
 		t := secretMatcher{secret: text, kmpFallback: make([]int32, len(text)+1)}
+		// To compute kmpFallback, search for the secret in the secret itself, from the second byte on.
 		for i := 1; i < len(text); i++ {
-			n := int(t.kmpFallback[i])
-			for n > 0 && text[i] != text[n] {
-				n = int(t.kmpFallback[n])
-			}
-			if text[i] == text[n] {
-				n++
-			}
-			t.kmpFallback[i+1] = int32(n)
+			t.matchNext(text[i])
+			t.kmpFallback[i+1] = int32(t.matchedBytes)
 		}
+		t.matchedBytes = 0
 		m.secretMatchers = append(m.secretMatchers, t)
 	}
 	return m
@@ -89,11 +85,11 @@ func (m *secretMask) maskNext(p []byte) []byte {
 			}
 		}
 	}
-	safe := m.heldBackStartPosition + int64(len(m.heldBackBytes))
+	maxMatchedBytes := 0
 	for i := range m.secretMatchers {
-		safe = min(safe, m.heldBackStartPosition+int64(len(m.heldBackBytes)-m.secretMatchers[i].matchedBytes))
+		maxMatchedBytes = max(maxMatchedBytes, m.secretMatchers[i].matchedBytes)
 	}
-	return m.releaseHeldBack(safe)
+	return m.releaseHeldBack(m.heldBackStartPosition + int64(len(m.heldBackBytes)-maxMatchedBytes))
 }
 
 // flushHeldBack returns the bytes that are held back, with *** instead of secrets. Call it when no more bytes follow.

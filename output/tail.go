@@ -134,14 +134,11 @@ func (w *bufferedReader) readUpTo(offset int64, n int) ([]byte, error) {
 	}
 	if offset < w.bufferFileOffset || offset+int64(n) > w.bufferFileOffset+int64(len(w.buffer)) {
 		begin, end := offset, offset+int64(n)
-		switch near := len(w.buffer) > 0 && offset > w.bufferFileOffset-minReadBytes && offset < w.bufferFileOffset+
-			2*minReadBytes; {
-		case w.readAheadBytes > 0:
+		if w.readAheadBytes > 0 {
 			end = min(w.fileBytes, max(end, begin+int64(w.readAheadBytes)))
-		case near && offset < w.bufferFileOffset:
-			begin = max(0, min(begin, end-minReadBytes))
-		case near:
-			end = min(w.fileBytes, max(end, begin+minReadBytes))
+		} else if len(w.buffer) > 0 && offset > w.bufferFileOffset-minReadBytes &&
+			offset < w.bufferFileOffset+2*minReadBytes {
+			begin, end = max(0, min(begin, end-minReadBytes)), min(w.fileBytes, max(end, begin+minReadBytes))
 		}
 		w.bufferFileOffset, w.buffer = begin, slices.Grow(w.buffer[:0], int(end-begin))[:end-begin]
 		got, err := w.file.ReadAt(w.buffer, begin)
