@@ -9,7 +9,7 @@ import (
 
 // fakeOutputQueue is a queue whose method StreamOutput returns the given pieces of output.
 type fakeOutputQueue struct {
-	queueAPI
+	control.API
 	outputPieces []control.OutputPiece
 }
 

@@ -70,7 +70,7 @@ func Serve(ctx context.Context, connect func() *control.Client, options ServerOp
 			Name: t.name, Description: toolDescription(t.name), InputSchema: t.argumentSchema(schemas[t.apiMethod],
 				options.IncludeAllUsers),
 			OutputSchema: t.outputSchema(results),
-			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: !t.makesChanges, DestructiveHint: &t.isDestructive,
+			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: !t.makesChanges, DestructiveHint: &t.makesChanges,
 				IdempotentHint: !t.makesChanges, OpenWorldHint: new(t.runsCommands)},
 		}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			c := connect()
@@ -99,22 +99,9 @@ func Serve(ctx context.Context, connect func() *control.Client, options ServerOp
 	return fmt.Errorf("standard input must contain Model Context Protocol messages from a coding agent: %w", err)
 }
 
-// queueAPI contains the methods of a queue that the tools call.
-type queueAPI interface {
-	control.JobAPI
-	Whoami(ctx context.Context, p control.NoParams) (control.Whoami, error)
-	Status(ctx context.Context, p control.NoParams) (control.Status, error)
-	ExplainWaiting(ctx context.Context, p control.ExplainWaitingParams) (control.WaitingExplanation, error)
-	StreamOutput(ctx context.Context, p control.LogsParams,
-		handlePiece func(control.OutputPiece) error) (control.OutputStreamEnd, error)
-	Enqueue(ctx context.Context, p control.EnqueueParams) (control.EnqueueResult, error)
-	CancelJobs(ctx context.Context, p control.Selection) (control.BulkResult, error)
-	RetryJobs(ctx context.Context, p control.RetryParams) (control.BulkResult, error)
-}
-
 // toolCall executes one call of a tool.
 type toolCall struct {
-	api            queueAPI
+	api            control.API
 	options        ServerOptions
 	newClient      func() *control.Client // returns another client of the queue
 	progress       *progressReporter

@@ -41,8 +41,7 @@ type tool struct {
 	extraParamSchemas map[string]any // schemas of further parameters of the tool
 	// paramBounds contains bounds of parameters that are stricter than the bounds in the method's schema.
 	paramBounds    map[string]any
-	makesChanges   bool // the tool changes something
-	isDestructive  bool // the changes cannot be undone
+	makesChanges   bool // the tool changes something, and the changes cannot be undone
 	runsCommands   bool // the tool can run any command, with effects outside the queue
 	waitsForJobEnd bool // the tool replies only when jobs have ended
 	// extraResultSchemas contains the schemas of members that the tool adds to the result of the method.
@@ -72,37 +71,37 @@ var endedJobMemberSchemas = map[string]any{
 	"timed_out": typeSchema("boolean"), "next": typeSchema("string"),
 }
 
-// fullParamSchema is the schema of the parameter "full".
-var fullParamSchema = map[string]any{"type": "boolean",
-	"description": "return complete objects instead of abbreviated ones"}
+// fullParam contains the schema of the parameter "full".
+var fullParam = map[string]any{fullJobsParamName: map[string]any{"type": "boolean",
+	"description": "return complete objects instead of abbreviated ones"}}
 
 // tools lists the tools that agents can call.
 var tools = []tool{
 	{name: "list", apiMethod: "list", jobListMember: "jobs",
-		extraParamSchemas: map[string]any{fullJobsParamName: fullParamSchema},
+		extraParamSchemas: fullParam,
 		paramBounds:       map[string]any{"limit": map[string]any{"maximum": maxListLimit}}, handler: (*toolCall).listJobs},
-	{name: "show", apiMethod: "show", extraParamSchemas: map[string]any{fullJobsParamName: fullParamSchema},
+	{name: "show", apiMethod: "show", extraParamSchemas: fullParam,
 		extraResultSchemas: map[string]any{"attempts_in_history": typeSchema("integer")}, handler: (*toolCall).showJob},
 	{name: "logs", apiMethod: "logs", omittedParams: []string{"all", "follow", "ends"},
 		extraResultSchemas: outputMemberSchemas, handler: (*toolCall).readJobOutput},
 	{name: "wait", apiMethod: "wait", jobListMember: "ended",
-		extraParamSchemas: map[string]any{fullJobsParamName: fullParamSchema},
+		extraParamSchemas: fullParam,
 		waitsForJobEnd:    true, paramBounds: map[string]any{"ids": idListBounds, "timeout": waitTimeBounds},
 		handler: (*toolCall).waitForJobEnds},
 	{name: "why", apiMethod: "why", handler: (*toolCall).explainWaitingJob},
-	{name: "enqueue", apiMethod: "enqueue", makesChanges: true, isDestructive: true, runsCommands: true,
+	{name: "enqueue", apiMethod: "enqueue", makesChanges: true, runsCommands: true,
 		handler: (*toolCall).enqueueJob},
-	{name: "run_and_wait", apiMethod: "enqueue", makesChanges: true, isDestructive: true, runsCommands: true,
+	{name: "run_and_wait", apiMethod: "enqueue", makesChanges: true, runsCommands: true,
 		waitsForJobEnd:  true,
 		resultAPIMethod: "show", extraResultSchemas: endedJobMemberSchemas,
-		extraParamSchemas: map[string]any{fullJobsParamName: fullParamSchema,
+		extraParamSchemas: map[string]any{fullJobsParamName: fullParam[fullJobsParamName],
 			waitTimeParamName: waitTimeSchema("how long to wait for the job (default 1m, at most 1h); the job " +
 				"continues after that")}, handler: (*toolCall).runAndWait},
-	{name: "cancel", apiMethod: "cancel", makesChanges: true, isDestructive: true,
+	{name: "cancel", apiMethod: "cancel", makesChanges: true,
 		paramBounds: map[string]any{"ids": idListBounds},
-		handler:     selectedJobsHandler(queueAPI.CancelJobs, func(p *control.Selection) *control.Selection { return p })},
-	{name: "retry", apiMethod: "retry", makesChanges: true, isDestructive: true, runsCommands: true,
-		paramBounds: map[string]any{"ids": idListBounds}, handler: selectedJobsHandler(queueAPI.RetryJobs,
+		handler:     selectedJobsHandler(control.API.CancelJobs, func(p *control.Selection) *control.Selection { return p })},
+	{name: "retry", apiMethod: "retry", makesChanges: true, runsCommands: true,
+		paramBounds: map[string]any{"ids": idListBounds}, handler: selectedJobsHandler(control.API.RetryJobs,
 			func(p *control.RetryParams) *control.Selection { return &p.Selection })},
 }
 
@@ -175,18 +174,11 @@ func (s *toolCall) listJobs(ctx context.Context, a toolArguments) (any, error) {
 	return map[string]any{"jobs": jobs, "next": page.NextCursor}, nil
 }
 
-// readOwnJobParams decodes parameters that name one job. It passes them to jobIDOf, which returns the id of the job.
-// readOwnJobParams returns an error if another user has enqueued the job, unless ServerOptions.IncludeAllUsers is set.
-func readOwnJobParams[P any](s *toolCall, ctx context.Context, a toolArguments, jobIDOf func(*P) control.JobID) (p P,
-	err error) {
-	if p, err = control.ParseParams[P](a.methodParams); err == nil {
-		err = s.checkOwnJobs(ctx, string(jobIDOf(&p)))
-	}
-	return p, err
-}
-
 func (s *toolCall) showJob(ctx context.Context, a toolArguments) (any, error) {
-	p, err := readOwnJobParams(s, ctx, a, func(p *control.ShowParams) control.JobID { return p.ID })
+	p, err := control.ParseParams[control.ShowParams](a.methodParams)
+	if err == nil {
+		err = s.checkOwnJobs(ctx, string(p.ID))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -204,7 +196,10 @@ func (s *toolCall) showJob(ctx context.Context, a toolArguments) (any, error) {
 }
 
 func (s *toolCall) explainWaitingJob(ctx context.Context, a toolArguments) (any, error) {
-	p, err := readOwnJobParams(s, ctx, a, func(p *control.ExplainWaitingParams) control.JobID { return p.ID })
+	p, err := control.ParseParams[control.ExplainWaitingParams](a.methodParams)
+	if err == nil {
+		err = s.checkOwnJobs(ctx, string(p.ID))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +207,10 @@ func (s *toolCall) explainWaitingJob(ctx context.Context, a toolArguments) (any,
 }
 
 func (s *toolCall) readJobOutput(ctx context.Context, a toolArguments) (any, error) {
-	p, err := readOwnJobParams(s, ctx, a, func(p *control.LogsParams) control.JobID { return p.ID })
+	p, err := control.ParseParams[control.LogsParams](a.methodParams)
+	if err == nil {
+		err = s.checkOwnJobs(ctx, string(p.ID))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -384,7 +382,7 @@ func (s *toolCall) runAndWait(ctx context.Context, a toolArguments) (any, error)
 
 // selectedJobsHandler returns the handler of a tool that calls a method for several jobs, but only for jobs of the
 // caller. selectionOf returns the field of the method's parameters that selects the jobs.
-func selectedJobsHandler[P any](method func(queueAPI, context.Context, P) (control.BulkResult, error),
+func selectedJobsHandler[P any](method func(control.API, context.Context, P) (control.BulkResult, error),
 	selectionOf func(*P) *control.Selection) func(s *toolCall, ctx context.Context, a toolArguments) (any, error) {
 	return func(s *toolCall, ctx context.Context, a toolArguments) (any, error) {
 		p, err := control.ParseParams[P](a.methodParams)

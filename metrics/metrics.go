@@ -24,16 +24,9 @@ const (
 	OtherQueuesLabel  = "(others)"
 )
 
-// API contains the methods from which the metrics get their values. control.API implements it.
-type API interface {
-	control.StatsAPI
-	Status(ctx context.Context, p control.NoParams) (control.Status, error)
-	QueueList(ctx context.Context, p control.QueueListParams) (control.QueueList, error)
-}
-
 // NewRegistry returns a registry with the current metrics of a queue, limited to the data that the user of api may
 // see.
-func NewRegistry(ctx context.Context, api API) (*prometheus.Registry, error) {
+func NewRegistry(ctx context.Context, api control.API) (*prometheus.Registry, error) {
 	st, err := api.Status(ctx, control.NoParams{})
 	if err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 
 // fakeQueue is a queue whose QueueList returns pages of two queues.
 type fakeQueue struct {
+	control.API
 	queues []control.QueueView
 	err    error // error of every page after the first
 }

@@ -8,10 +8,12 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
+
+	"github.com/queuectl/queuectl/control"
 )
 
 // WriteMetricsText writes the metrics of a queue in the text format of Prometheus.
-func WriteMetricsText(ctx context.Context, api API, w io.Writer) error {
+func WriteMetricsText(ctx context.Context, api control.API, w io.Writer) error {
 	families, err := gatherFamilies(ctx, api)
 	if err != nil {
 		return err
@@ -54,7 +56,7 @@ type Bucket struct {
 }
 
 // ReadMetricFamilies returns the metrics of a queue, sorted by name.
-func ReadMetricFamilies(ctx context.Context, api API) ([]MetricFamily, error) {
+func ReadMetricFamilies(ctx context.Context, api control.API) ([]MetricFamily, error) {
 	families, err := gatherFamilies(ctx, api)
 	if err != nil {
 		return nil, err
@@ -89,7 +91,7 @@ func ReadMetricFamilies(ctx context.Context, api API) ([]MetricFamily, error) {
 }
 
 // gatherFamilies returns the metrics of a queue, sorted by name.
-func gatherFamilies(ctx context.Context, api API) ([]*dto.MetricFamily, error) {
+func gatherFamilies(ctx context.Context, api control.API) ([]*dto.MetricFamily, error) {
 	registry, err := NewRegistry(ctx, api)
 	if err != nil {
 		return nil, err
