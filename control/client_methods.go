@@ -8,11 +8,16 @@ import (
 // Client implements API. Each of its methods calls the API method of the same name.
 var _ API = (*Client)(nil)
 
-// callMethod calls a method that sends a single answer, and returns the answer. If repeatIfConnLost is true and the
-// connection is lost, it sends the request once more.
-func callMethod[R any](ctx context.Context, c *Client, method string, params any, repeatIfConnLost bool) (r R,
-	err error) {
-	err = c.call(ctx, method, params, &r, repeatIfConnLost, nil)
+// callRepeatable calls a method that sends a single answer, and returns the answer. If the connection is lost, it sends
+// the request once more.
+func callRepeatable[R any](ctx context.Context, c *Client, method string, params any) (r R, err error) {
+	err = c.call(ctx, method, params, &r, true, nil)
+	return r, err
+}
+
+// callOnce calls a method that sends a single answer, and returns the answer. It never repeats the request.
+func callOnce[R any](ctx context.Context, c *Client, method string, params any) (r R, err error) {
+	err = c.call(ctx, method, params, &r, false, nil)
 	return r, err
 }
 
@@ -31,11 +36,11 @@ func callStream[N, R any](ctx context.Context, c *Client, method string, params 
 }
 
 func (c *Client) Hello(ctx context.Context, p HelloParams) (Hello, error) {
-	return callMethod[Hello](ctx, c, "hello", p, true)
+	return callRepeatable[Hello](ctx, c, "hello", p)
 }
 
 func (c *Client) Whoami(ctx context.Context, p NoParams) (Whoami, error) {
-	return callMethod[Whoami](ctx, c, "whoami", p, true)
+	return callRepeatable[Whoami](ctx, c, "whoami", p)
 }
 
 // Enqueue implements API. If p has no idempotency key, Enqueue generates one, so that the request can be
@@ -44,7 +49,7 @@ func (c *Client) Enqueue(ctx context.Context, p EnqueueParams) (EnqueueResult, e
 	if p.IdempotencyKey == "" {
 		p.IdempotencyKey = NewIdempotencyKey()
 	}
-	return callMethod[EnqueueResult](ctx, c, "enqueue", p, true)
+	return callRepeatable[EnqueueResult](ctx, c, "enqueue", p)
 }
 
 // EnqueueBatch implements API. If p commits the batch and has no idempotency key, EnqueueBatch generates one.
@@ -52,25 +57,28 @@ func (c *Client) EnqueueBatch(ctx context.Context, p EnqueueBatchParams) (Enqueu
 	if p.IdempotencyKey == "" && p.Commit {
 		p.IdempotencyKey = NewIdempotencyKey()
 	}
+	if p.Commit || p.Abort {
+		return callRepeatable[EnqueueBatchResult](ctx, c, "enqueue.batch", &p)
+	}
 	// The requests before the commit have no key. They are not repeated after a lost connection, because their jobs would
 	// be added twice.
-	return callMethod[EnqueueBatchResult](ctx, c, "enqueue.batch", &p, p.Commit || p.Abort)
+	return callOnce[EnqueueBatchResult](ctx, c, "enqueue.batch", &p)
 }
 
 func (c *Client) ShowJob(ctx context.Context, p ShowParams) (JobDetail, error) {
-	return callMethod[JobDetail](ctx, c, "show", p, true)
+	return callRepeatable[JobDetail](ctx, c, "show", p)
 }
 
 func (c *Client) ListJobs(ctx context.Context, p ListParams) (JobPage, error) {
-	return callMethod[JobPage](ctx, c, "list", p, true)
+	return callRepeatable[JobPage](ctx, c, "list", p)
 }
 
 func (c *Client) ReadScreen(ctx context.Context, p ScreenParams) (OverviewScreen, error) {
-	return callMethod[OverviewScreen](ctx, c, "screen", p, true)
+	return callRepeatable[OverviewScreen](ctx, c, "screen", p)
 }
 
 func (c *Client) Status(ctx context.Context, p NoParams) (Status, error) {
-	return callMethod[Status](ctx, c, "status", p, true)
+	return callRepeatable[Status](ctx, c, "status", p)
 }
 
 func (c *Client) WaitForJobs(ctx context.Context, p WaitParams, handleNotice func(JobEndNotice) error) (WaitResult,
@@ -86,201 +94,201 @@ func (c *Client) StreamOutput(ctx context.Context, p LogsParams, handlePiece fun
 // AttachTerminal implements API. The request is not repeated after a lost connection, because its text would be typed
 // twice.
 func (c *Client) AttachTerminal(ctx context.Context, p AttachParams) (AttachResult, error) {
-	return callMethod[AttachResult](ctx, c, "attach", p, false)
+	return callOnce[AttachResult](ctx, c, "attach", p)
 }
 
 func (c *Client) CancelJobs(ctx context.Context, p Selection) (BulkResult, error) {
-	return callMethod[BulkResult](ctx, c, "cancel", p, true)
+	return callRepeatable[BulkResult](ctx, c, "cancel", p)
 }
 
 func (c *Client) RetryJobs(ctx context.Context, p RetryParams) (BulkResult, error) {
-	return callMethod[BulkResult](ctx, c, "retry", p, false)
+	return callOnce[BulkResult](ctx, c, "retry", p)
 }
 
 func (c *Client) HoldJobs(ctx context.Context, p Selection) (BulkResult, error) {
-	return callMethod[BulkResult](ctx, c, "hold", p, true)
+	return callRepeatable[BulkResult](ctx, c, "hold", p)
 }
 
 func (c *Client) ReleaseJobs(ctx context.Context, p Selection) (BulkResult, error) {
-	return callMethod[BulkResult](ctx, c, "release", p, true)
+	return callRepeatable[BulkResult](ctx, c, "release", p)
 }
 
 func (c *Client) PauseJobs(ctx context.Context, p Selection) (BulkResult, error) {
-	return callMethod[BulkResult](ctx, c, "pause", p, true)
+	return callRepeatable[BulkResult](ctx, c, "pause", p)
 }
 
 func (c *Client) ResumeJobs(ctx context.Context, p Selection) (BulkResult, error) {
-	return callMethod[BulkResult](ctx, c, "resume", p, true)
+	return callRepeatable[BulkResult](ctx, c, "resume", p)
 }
 
 func (c *Client) RequeueJobs(ctx context.Context, p Selection) (BulkResult, error) {
-	return callMethod[BulkResult](ctx, c, "requeue", p, false)
+	return callOnce[BulkResult](ctx, c, "requeue", p)
 }
 
 func (c *Client) KillJobs(ctx context.Context, p KillParams) (BulkResult, error) {
-	return callMethod[BulkResult](ctx, c, "kill", p, false)
+	return callOnce[BulkResult](ctx, c, "kill", p)
 }
 
 func (c *Client) EditJobs(ctx context.Context, p EditParams) (BulkResult, error) {
-	return callMethod[BulkResult](ctx, c, "edit", p, true)
+	return callRepeatable[BulkResult](ctx, c, "edit", p)
 }
 
 func (c *Client) RemoveJobs(ctx context.Context, p RemoveParams) (BulkResult, error) {
-	return callMethod[BulkResult](ctx, c, "rm", p, true)
+	return callRepeatable[BulkResult](ctx, c, "rm", p)
 }
 
 func (c *Client) RemoveNonRunningJobs(ctx context.Context, p ClearParams) (RemovalCount, error) {
-	return callMethod[RemovalCount](ctx, c, "clear", p, false)
+	return callOnce[RemovalCount](ctx, c, "clear", p)
 }
 
 func (c *Client) ListDeadJobs(ctx context.Context, p DeadJobListParams) (JobPage, error) {
-	return callMethod[JobPage](ctx, c, "dlq.list", p, true)
+	return callRepeatable[JobPage](ctx, c, "dlq.list", p)
 }
 
 func (c *Client) RetryDeadJobs(ctx context.Context, p DeadJobRetryParams) (BulkResult, error) {
-	return callMethod[BulkResult](ctx, c, "dlq.retry", p, false)
+	return callOnce[BulkResult](ctx, c, "dlq.retry", p)
 }
 
 func (c *Client) RemoveDeadJobs(ctx context.Context, p ClearParams) (RemovalCount, error) {
-	return callMethod[RemovalCount](ctx, c, "dlq.clear", p, false)
+	return callOnce[RemovalCount](ctx, c, "dlq.clear", p)
 }
 
 func (c *Client) QueueList(ctx context.Context, p QueueListParams) (QueueList, error) {
-	return callMethod[QueueList](ctx, c, "queue.list", p, true)
+	return callRepeatable[QueueList](ctx, c, "queue.list", p)
 }
 
 func (c *Client) ConfigureQueue(ctx context.Context, p QueueSetParams) (QueueView, error) {
-	return callMethod[QueueView](ctx, c, "queue.set", p, true)
+	return callRepeatable[QueueView](ctx, c, "queue.set", p)
 }
 
 func (c *Client) QueuePause(ctx context.Context, p QueuePauseParams) (QueueList, error) {
-	return callMethod[QueueList](ctx, c, "queue.pause", p, false)
+	return callOnce[QueueList](ctx, c, "queue.pause", p)
 }
 
 func (c *Client) QueueResume(ctx context.Context, p QueueResumeParams) (QueueList, error) {
-	return callMethod[QueueList](ctx, c, "queue.resume", p, true)
+	return callRepeatable[QueueList](ctx, c, "queue.resume", p)
 }
 
 func (c *Client) QueueRemove(ctx context.Context, p QueueRemoveParams) (QueueList, error) {
-	return callMethod[QueueList](ctx, c, "queue.rm", p, false)
+	return callOnce[QueueList](ctx, c, "queue.rm", p)
 }
 
 func (c *Client) ReadDependencyTree(ctx context.Context, p DependencyTreeParams) (DependencyTree, error) {
-	return callMethod[DependencyTree](ctx, c, "tree", p, true)
+	return callRepeatable[DependencyTree](ctx, c, "tree", p)
 }
 
 func (c *Client) Stats(ctx context.Context, p StatsParams) (Stats, error) {
-	return callMethod[Stats](ctx, c, "stats", p, true)
+	return callRepeatable[Stats](ctx, c, "stats", p)
 }
 
 func (c *Client) SimulateNextStarts(ctx context.Context, p SimulateParams) (SimulateResult, error) {
-	return callMethod[SimulateResult](ctx, c, "simulate", p, true)
+	return callRepeatable[SimulateResult](ctx, c, "simulate", p)
 }
 
 func (c *Client) ExplainWaiting(ctx context.Context, p ExplainWaitingParams) (WaitingExplanation, error) {
-	return callMethod[WaitingExplanation](ctx, c, "why", p, true)
+	return callRepeatable[WaitingExplanation](ctx, c, "why", p)
 }
 
 func (c *Client) WorkerStart(ctx context.Context, p WorkerStartParams) (WorkerCount, error) {
-	return callMethod[WorkerCount](ctx, c, "worker.start", p, false)
+	return callOnce[WorkerCount](ctx, c, "worker.start", p)
 }
 
 func (c *Client) WorkerStop(ctx context.Context, p WorkerStopParams) (WorkerCount, error) {
-	return callMethod[WorkerCount](ctx, c, "worker.stop", p, false)
+	return callOnce[WorkerCount](ctx, c, "worker.stop", p)
 }
 
 func (c *Client) WorkerScale(ctx context.Context, p WorkerScaleParams) (WorkerCount, error) {
-	return callMethod[WorkerCount](ctx, c, "worker.scale", p, true)
+	return callRepeatable[WorkerCount](ctx, c, "worker.scale", p)
 }
 
 func (c *Client) WorkerList(ctx context.Context, p NoParams) (WorkerList, error) {
-	return callMethod[WorkerList](ctx, c, "worker.list", p, true)
+	return callRepeatable[WorkerList](ctx, c, "worker.list", p)
 }
 
 func (c *Client) ScheduleAdd(ctx context.Context, p ScheduleAddParams) (ScheduleDetail, error) {
-	return callMethod[ScheduleDetail](ctx, c, "schedule.add", p, true)
+	return callRepeatable[ScheduleDetail](ctx, c, "schedule.add", p)
 }
 
 func (c *Client) ScheduleList(ctx context.Context, p ScheduleListParams) (SchedulePage, error) {
-	return callMethod[SchedulePage](ctx, c, "schedule.list", p, true)
+	return callRepeatable[SchedulePage](ctx, c, "schedule.list", p)
 }
 
 func (c *Client) ScheduleShow(ctx context.Context, p ScheduleNameParams) (ScheduleDetail, error) {
-	return callMethod[ScheduleDetail](ctx, c, "schedule.show", p, true)
+	return callRepeatable[ScheduleDetail](ctx, c, "schedule.show", p)
 }
 
 // ScheduleRemove implements API. The request is not repeated. The repetition would fail if the first request
 // has already removed the schedule.
 func (c *Client) ScheduleRemove(ctx context.Context, p ScheduleNameParams) (Schedule, error) {
-	return callMethod[Schedule](ctx, c, "schedule.rm", p, false)
+	return callOnce[Schedule](ctx, c, "schedule.rm", p)
 }
 
 func (c *Client) SchedulePause(ctx context.Context, p ScheduleNameParams) (Schedule, error) {
-	return callMethod[Schedule](ctx, c, "schedule.pause", p, true)
+	return callRepeatable[Schedule](ctx, c, "schedule.pause", p)
 }
 
 func (c *Client) ScheduleResume(ctx context.Context, p ScheduleNameParams) (Schedule, error) {
-	return callMethod[Schedule](ctx, c, "schedule.resume", p, true)
+	return callRepeatable[Schedule](ctx, c, "schedule.resume", p)
 }
 
 // RunScheduleNow implements API. The request is not repeated, because the repetition would enqueue a second job.
 func (c *Client) RunScheduleNow(ctx context.Context, p ScheduleNameParams) (EnqueueResult, error) {
-	return callMethod[EnqueueResult](ctx, c, "schedule.run", p, false)
+	return callOnce[EnqueueResult](ctx, c, "schedule.run", p)
 }
 
 func (c *Client) NodeList(ctx context.Context, p NodeListParams) (NodeList, error) {
-	return callMethod[NodeList](ctx, c, "node.list", p, true)
+	return callRepeatable[NodeList](ctx, c, "node.list", p)
 }
 
 func (c *Client) NodeDrain(ctx context.Context, p NodeDrainParams) (NodeView, error) {
-	return callMethod[NodeView](ctx, c, "node.drain", p, true)
+	return callRepeatable[NodeView](ctx, c, "node.drain", p)
 }
 
 // NodeRemove implements API. The request is not repeated. The repetition would fail if the first request has
 // already removed the node.
 func (c *Client) NodeRemove(ctx context.Context, p NodeRemoveParams) (NodeView, error) {
-	return callMethod[NodeView](ctx, c, "node.rm", p, false)
+	return callOnce[NodeView](ctx, c, "node.rm", p)
 }
 
 func (c *Client) GateList(ctx context.Context, p GateListParams) (GateList, error) {
-	return callMethod[GateList](ctx, c, "gate.list", p, true)
+	return callRepeatable[GateList](ctx, c, "gate.list", p)
 }
 
 func (c *Client) SetGateRule(ctx context.Context, p GateSetParams) (GateView, error) {
-	return callMethod[GateView](ctx, c, "gate.set", p, true)
+	return callRepeatable[GateView](ctx, c, "gate.set", p)
 }
 
 // EnqueueHookTest implements API. The request is not repeated, because the repetition would enqueue a second job.
 func (c *Client) EnqueueHookTest(ctx context.Context, p HookTestParams) (EnqueueResult, error) {
-	return callMethod[EnqueueResult](ctx, c, "hook.test", p, false)
+	return callOnce[EnqueueResult](ctx, c, "hook.test", p)
 }
 
 func (c *Client) WebStart(ctx context.Context, p WebStartParams) (WebState, error) {
-	return callMethod[WebState](ctx, c, "web.start", p, true)
+	return callRepeatable[WebState](ctx, c, "web.start", p)
 }
 
 func (c *Client) WebStop(ctx context.Context, p NoParams) (WebState, error) {
-	return callMethod[WebState](ctx, c, "web.stop", p, true)
+	return callRepeatable[WebState](ctx, c, "web.stop", p)
 }
 
 func (c *Client) CreateWebLink(ctx context.Context, p NoParams) (WebLink, error) {
-	return callMethod[WebLink](ctx, c, "web.open", p, true)
+	return callRepeatable[WebLink](ctx, c, "web.open", p)
 }
 
 func (c *Client) ConfigList(ctx context.Context, p NoParams) (ConfigList, error) {
-	return callMethod[ConfigList](ctx, c, "config.list", p, true)
+	return callRepeatable[ConfigList](ctx, c, "config.list", p)
 }
 
 func (c *Client) ConfigGet(ctx context.Context, p SettingNameParams) (ConfigValue, error) {
-	return callMethod[ConfigValue](ctx, c, "config.get", p, true)
+	return callRepeatable[ConfigValue](ctx, c, "config.get", p)
 }
 
 func (c *Client) ConfigSet(ctx context.Context, p ConfigSetParams) (ConfigValue, error) {
-	return callMethod[ConfigValue](ctx, c, "config.set", p, true)
+	return callRepeatable[ConfigValue](ctx, c, "config.set", p)
 }
 
 func (c *Client) ConfigUnset(ctx context.Context, p SettingNameParams) (ConfigValue, error) {
-	return callMethod[ConfigValue](ctx, c, "config.unset", p, true)
+	return callRepeatable[ConfigValue](ctx, c, "config.unset", p)
 }
 
 func (c *Client) StreamEvents(ctx context.Context, p EventsParams, handleEvent func(Event) error) (EventStreamEnd,
@@ -304,13 +312,13 @@ func (c *Client) RunDoctor(ctx context.Context, p DoctorParams, reportProgress f
 }
 
 func (c *Client) StartOrEndDrain(ctx context.Context, p DrainParams) (DrainResult, error) {
-	return callMethod[DrainResult](ctx, c, "drain", p, true)
+	return callRepeatable[DrainResult](ctx, c, "drain", p)
 }
 
 func (c *Client) ReloadSettingsFile(ctx context.Context, p NoParams) (ReloadResult, error) {
-	return callMethod[ReloadResult](ctx, c, "reload", p, true)
+	return callRepeatable[ReloadResult](ctx, c, "reload", p)
 }
 
 func (c *Client) ServiceStop(ctx context.Context, p ServiceStopParams) (ServiceStopResult, error) {
-	return callMethod[ServiceStopResult](ctx, c, "service.stop", p, false)
+	return callOnce[ServiceStopResult](ctx, c, "service.stop", p)
 }

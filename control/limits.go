@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/queuectl/queuectl/queue"
 )
@@ -14,8 +15,7 @@ type ProtocolLimit struct {
 
 // ProtocolLimits lists the limits of the protocol, for its documentation.
 func ProtocolLimits() []ProtocolLimit {
-	size := queue.DescribeSize
-	count := func(n int) string { return fmt.Sprint(n) }
+	size, count := queue.DescribeSize, strconv.Itoa
 	return []ProtocolLimit{
 		{"length of a line, in each direction", size(MaxLineBytes)},
 		{"length of a line from a user without rights", size(maxLineBytesWithoutAccess)},
