@@ -351,32 +351,6 @@ func encodeJobParams(fields map[string]any, params any) ([]byte, error) {
 	return json.Marshal(fields)
 }
 
-// UnmarshalJSON implements json.Unmarshaler. It uses no reflection, because that would take a large part of the
-// time that a client needs for an enqueue.
-func (e *EnqueueResult) UnmarshalJSON(raw []byte) error {
-	return queue.EachMember(raw, func(name string, value json.RawMessage) (err error) {
-		switch name {
-		case "id":
-			err = json.Unmarshal(value, &e.JobID)
-		case "seq":
-			e.JobSeq, err = strconv.ParseInt(string(value), 10, 64)
-		case "duplicate":
-			e.AlreadyExisted, err = strconv.ParseBool(string(value))
-		case "unenforced":
-			err = json.Unmarshal(value, &e.UnenforcedLimits)
-		case "new_queues":
-			err = json.Unmarshal(value, &e.NewQueues)
-		case "state":
-			e.State, err = queue.DecodeJSONString(value)
-		case "max_attempts":
-			e.MaxAttempts, err = strconv.Atoi(string(value))
-		case "notes":
-			err = json.Unmarshal(value, &e.Notes)
-		}
-		return err
-	})
-}
-
 // UnmarshalJSON implements json.Unmarshaler. It uses no reflection, because a client that prints output spends
 // most of its time here.
 func (p *OutputPiece) UnmarshalJSON(raw []byte) error {
