@@ -44,8 +44,8 @@ type Bound struct {
 type Request struct {
 	UserID       int   // uid, or the number of another object for which amounts are counted, such as a connection
 	BoundIndexes []int // indexes of the bounds that the amount counts towards; nil means all bounds
-	// WaitQueueKind is a number below maxRequestKinds. Each user has one queue of waiting requests for each kind. A
-	// waiting request delays only later requests in the same queue.
+	// Each user has one queue of waiting requests for each WaitQueueKind. A waiting request delays only later requests in
+	// the same queue.
 	WaitQueueKind int
 	Amount        int64     // 0 means 1
 	Deadline      time.Time // when the request stops waiting; zero means never
@@ -57,15 +57,12 @@ type Request struct {
 // ErrWaitDeadline means that a request did not get room before its deadline.
 var ErrWaitDeadline = errors.New("no room before the deadline")
 
-// maxRequestKinds is the number of values that Request.WaitQueueKind can have.
-const maxRequestKinds = 8
-
 // userState holds the amounts that a user has in use, and the user's waiting requests.
 type userState struct {
 	userID        int
-	inUseByBound  []int64     // amount in use, by bound
-	waitingCount  int         // number of requests in queues
-	waitersByKind [][]*waiter // waiting requests, by kind; nil until a request has to wait
+	inUseByBound  []int64           // amount in use, by bound
+	waitingCount  int               // number of requests in queues
+	waitersByKind map[int][]*waiter // waiting requests, by kind; nil until a request has to wait
 }
 
 // waiter is a request that waits for room.
@@ -237,7 +234,7 @@ func (l *Limiter) grantOldestFittingLocked(u *userState) bool {
 // tryAcquireLocked takes the room for a new request. It returns false if the room is not sufficient, or if an
 // earlier request of the same user and kind waits.
 func (l *Limiter) tryAcquireLocked(u *userState, r *Request) bool {
-	if r.WaitQueueKind < len(u.waitersByKind) && len(u.waitersByKind[r.WaitQueueKind]) > 0 || !l.fitsBoundsLocked(u, r) {
+	if len(u.waitersByKind[r.WaitQueueKind]) > 0 || !l.fitsBoundsLocked(u, r) {
 		return false
 	}
 	l.addInUseLocked(u, r)
@@ -279,7 +276,7 @@ func (l *Limiter) enqueueWaiterLocked(u *userState, w *waiter) {
 		l.waitingUsers = append(l.waitingUsers, u)
 	}
 	if u.waitersByKind == nil {
-		u.waitersByKind = make([][]*waiter, maxRequestKinds)
+		u.waitersByKind = map[int][]*waiter{}
 	}
 	u.waitingCount++
 	l.lastArrivalNumber++
@@ -289,15 +286,12 @@ func (l *Limiter) enqueueWaiterLocked(u *userState, w *waiter) {
 
 // removeWaiterLocked removes a request from its queue. It returns false if the request was not in the queue.
 func (l *Limiter) removeWaiterLocked(u *userState, w *waiter) bool {
-	if u.waitersByKind == nil {
-		return false
-	}
-	q := &u.waitersByKind[w.WaitQueueKind]
-	at := slices.Index(*q, w)
+	q := u.waitersByKind[w.WaitQueueKind]
+	at := slices.Index(q, w)
 	if at < 0 {
 		return false
 	}
-	*q = slices.Delete(*q, at, at+1)
+	u.waitersByKind[w.WaitQueueKind] = slices.Delete(q, at, at+1)
 	u.waitingCount--
 	return true
 }
