@@ -209,17 +209,8 @@ func valueClassesByRule() map[string][]valueClass {
 	}
 }
 
-// conditionRow is a row of the table of conditions; see paramCondition. types, paramSetA and paramSetB are lists of
-// names, separated by spaces.
-type conditionRow struct {
-	paramTypeNames       string // names of the Go types to whose fields the condition applies
-	kind                 *conditionKind
-	paramSetA, paramSetB string // names in the sets A and B of the paramCondition
-	message              string
-}
-
 // paramConditionRows returns the conditions on parameters. They are checked in this order.
-func paramConditionRows() []conditionRow {
+func paramConditionRows() []paramCondition {
 	const (
 		selectorParams       = "state failed label queue batch user older_than id_glob"
 		queueSettings        = "concurrency weight max_pending default retention retention_max_jobs retention_output"
@@ -229,7 +220,7 @@ func paramConditionRows() []conditionRow {
 	insteadOf := func(name string) string {
 		return fmt.Sprintf("cannot be combined with parameter %q; use one of them", name)
 	}
-	return []conditionRow{
+	return []paramCondition{
 		{"EnqueueParams", forbidBothSets, "next", "priority", twoPrioritiesMessage},
 		{"EnqueueBatchParams", requireSetA, "commit batch", "",
 			`must be true if the batch is a single request; to send several requests, set parameter "batch"`},

@@ -64,8 +64,9 @@ func (r *ruleset) param(name string) *param {
 // violates the condition, the error names a parameter of set A: the first one that is given or, if none is given, the
 // first one of the set.
 type paramCondition struct {
+	paramTypeNames       string // names of the Go types to whose fields the condition applies, separated by spaces
 	kind                 *conditionKind
-	paramSetA, paramSetB []string
+	paramSetA, paramSetB string // names, separated by spaces
 	message              string // error message, without the parameter's name
 }
 
@@ -101,8 +102,8 @@ func (r *ruleset) checkGivenParams(givenParams map[string]bool) error {
 			return queue.InvalidField(p.name, "required; give the %s", p.doc)
 		}
 	}
-	firstGiven := func(names []string) string { // returns the first given name, or "" if none is given
-		for _, name := range names {
+	firstGiven := func(names string) string { // returns the first given name, or "" if none is given
+		for name := range strings.FieldsSeq(names) {
 			if givenParams[name] {
 				return name
 			}
@@ -115,8 +116,9 @@ func (r *ruleset) checkGivenParams(givenParams map[string]bool) error {
 		case g.kind == requireExactlyOneSet && a != "":
 			return queue.InvalidField(b, `cannot be combined with parameter %q; use one of them`, a)
 		default:
+			field, _, _ := strings.Cut(cmp.Or(a, g.paramSetA), " ")
 			// A value class is named after its parameter, followed by a colon and a word.
-			field, _, _ := strings.Cut(cmp.Or(a, g.paramSetA[0]), ":")
+			field, _, _ = strings.Cut(field, ":")
 			return queue.InvalidField(field, "%s", g.message)
 		}
 	}
@@ -199,8 +201,7 @@ func buildRulesets() map[reflect.Type]*ruleset {
 		}
 		for _, c := range rows {
 			if slices.Contains(strings.Fields(c.paramTypeNames), t.Name()) {
-				a, b := strings.Fields(c.paramSetA), strings.Fields(c.paramSetB)
-				r.conditions = append(r.conditions, paramCondition{c.kind, a, b, c.message})
+				r.conditions = append(r.conditions, c)
 			}
 		}
 		all[t] = r

@@ -365,8 +365,8 @@ func paramsSchema(t reflect.Type) schema {
 	}
 	all, _ := s["allOf"].([]schema)
 	for _, g := range rules.conditions {
-		all = append(all, g.kind.toSchema(rules.anyParamGivenSchema(g.paramSetA, own),
-			rules.anyParamGivenSchema(g.paramSetB, own)))
+		all = append(all, g.kind.toSchema(rules.anyParamGivenSchema(strings.Fields(g.paramSetA), own),
+			rules.anyParamGivenSchema(strings.Fields(g.paramSetB), own)))
 	}
 	copyNonZeroMembers(s, schema{"required": required, "allOf": all})
 	return s
@@ -396,9 +396,9 @@ func jobWithPrioritySchema() schema {
 
 // anyParamGivenSchema returns the schema of a request in which at least one of the names is given. A name is the name
 // of a parameter, of a value class, or of a numeric job field. params contains the parameters of the method by name.
+// anyParamGivenSchema changes the list of names.
 func (r *ruleset) anyParamGivenSchema(names []string, params map[string]reflect.Value) schema {
 	marked := map[string]schema{}
-	names = slices.Clone(names)
 	for i, name := range names {
 		for _, p := range r.params {
 			for _, m := range p.valueClasses {
