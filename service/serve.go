@@ -197,11 +197,9 @@ const maxStoredEvents = 1_000_000
 // upkeepConfig returns the work that package upkeep does for this service.
 func (s *Service) upkeepConfig(f *frontEnd) upkeep.Config {
 	return upkeep.Config{
-		TimerStore:     s.Store,
-		RetentionStore: s.Store, CurrentRetention: s.upkeepRetention,
-		OutputStore: s.Store, PurgeOutputs: s.purgeOutputs,
-		ScheduleStore: s.Store, RecurringJobConfig: f.api.RecurringJobs(),
-		SettingsChanged: f.api.SettingsChangedSignal(), OnIdleCheck: s.options.OnIdleCheck, Log: s.Log,
+		Store: s.Store, CurrentRetention: s.upkeepRetention, PurgeOutputs: s.purgeOutputs,
+		RecurringJobConfig: f.api.RecurringJobs(),
+		SettingsChanged:    f.api.SettingsChangedSignal(), OnIdleCheck: s.options.OnIdleCheck, Log: s.Log,
 	}
 }
 

@@ -24,17 +24,6 @@ type Retention struct {
 	RetentionOfQueue func(queue string) store.Retention
 }
 
-// RetentionStore is the part of the store that removes jobs, events and outputs.
-type RetentionStore interface {
-	store.Clock
-	store.Cleanup
-	// UsersOverStoredBytes returns the users whose jobs hold more bytes than the given number.
-	UsersOverStoredBytes(maxBytes int64) []store.UserStoredBytes
-	// TrimUserData removes outputs, and inputs of ended jobs, of a user whose jobs hold more bytes than the given
-	// number. It returns true if there is more to remove.
-	TrimUserData(ctx context.Context, uid int, maxBytes int64) (more bool, err error)
-}
-
 // maxRemovedJobsPerStep is the number of jobs that are removed in one transaction. It is small, so that a
 // transaction does not delay other operations noticeably.
 const maxRemovedJobsPerStep = 100
@@ -42,7 +31,7 @@ const maxRemovedJobsPerStep = 100
 // applyRetention removes a limited number of jobs, events and outputs that exceed the retention settings. It
 // returns true if there is more to remove. The time that a call takes does not grow with the number of stored
 // objects.
-func applyRetention(ctx context.Context, s RetentionStore, retention Retention) (hasMore bool, err error) {
+func applyRetention(ctx context.Context, s store.Store, retention Retention) (hasMore bool, err error) {
 	for _, step := range []func() (more bool, err error){
 		func() (bool, error) {
 			return applyQueueRetention(ctx, s, jobsUnderGeneralRetention,
@@ -75,7 +64,7 @@ func applyRetention(ctx context.Context, s RetentionStore, retention Retention) 
 
 // trimUsersOverLimit removes data of users whose jobs hold more than maxBytesPerUser bytes. For each of these users, it
 // removes a limited number of outputs and of ended jobs' inputs. It returns true if there is more to remove.
-func trimUsersOverLimit(ctx context.Context, s RetentionStore, maxBytesPerUser int64) (hasMore bool, err error) {
+func trimUsersOverLimit(ctx context.Context, s store.Store, maxBytesPerUser int64) (hasMore bool, err error) {
 	if maxBytesPerUser == 0 {
 		return false, nil
 	}
@@ -94,7 +83,7 @@ var jobsUnderGeneralRetention = store.OwnRetentionQueue{EndedJobs: math.MaxInt64
 
 // applyAllQueueRetentions removes jobs that ended while their queue had retention settings. How long such a job is
 // kept depends on the settings that its queue has now.
-func applyAllQueueRetentions(ctx context.Context, s RetentionStore, r *Retention) (hasMore bool, err error) {
+func applyAllQueueRetentions(ctx context.Context, s store.Store, r *Retention) (hasMore bool, err error) {
 	if r.RetentionOfQueue == nil {
 		return false, nil
 	}
@@ -117,7 +106,7 @@ func applyAllQueueRetentions(ctx context.Context, s RetentionStore, r *Retention
 // applyQueueRetention removes a limited number of the ended jobs and outputs that q selects and that exceed
 // the retention settings. maxAgeByState says for each state how long ended jobs are kept; 0 means forever.
 // applyQueueRetention returns true if there is more to remove.
-func applyQueueRetention(ctx context.Context, s RetentionStore, q store.OwnRetentionQueue, retention store.Retention,
+func applyQueueRetention(ctx context.Context, s store.Store, q store.OwnRetentionQueue, retention store.Retention,
 	maxAgeByState map[queue.State]time.Duration) (hasMore bool, err error) {
 	for state, age := range maxAgeByState {
 		if age == 0 {

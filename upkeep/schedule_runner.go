@@ -21,15 +21,6 @@ const maxOccurrenceLateness = time.Minute
 // because each schedule contains its job, which may be large.
 const maxSchedulesPerStep = 16
 
-// ScheduleStore is the part of the store that upkeep needs for recurring jobs.
-type ScheduleStore interface {
-	store.Clock
-	PauseSchedule(ctx context.Context, p store.SchedulePauseRequest) error
-	DueSchedules(ctx context.Context, bootID string, limit int) (dueSchedules []store.Schedule,
-		untilNext time.Duration, err error)
-	RunOccurrences(ctx context.Context, request store.OccurrenceRequest) (store.OccurrenceResult, error)
-}
-
 // RecurringJobConfig contains what upkeep needs for recurring jobs in addition to the store.
 type RecurringJobConfig struct {
 	BootID string // boot id of the machine; "" if unknown
@@ -98,7 +89,7 @@ func PlanOccurrences(s *store.Schedule, bootID string, now queue.UnixMillis) (st
 
 // scheduleRunner creates the jobs of due schedules.
 type scheduleRunner struct {
-	store                 ScheduleStore
+	store                 store.Store
 	jobConfig             RecurringJobConfig
 	log                   *slog.Logger
 	runningReplacements   sync.WaitGroup // calls of replaceRunningJobs in progress
@@ -113,7 +104,7 @@ type replacementInProgress struct {
 	cancel             context.CancelFunc
 }
 
-func newScheduleRunner(s ScheduleStore, r RecurringJobConfig, log *slog.Logger) *scheduleRunner {
+func newScheduleRunner(s store.Store, r RecurringJobConfig, log *slog.Logger) *scheduleRunner {
 	return &scheduleRunner{store: s, jobConfig: r, log: log, replacementDoneSignal: make(chan struct{}, 1)}
 }
 

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/queuectl/queuectl/store"
 )
 
 const (
@@ -24,17 +26,12 @@ const (
 	maxFoundFilesPerDir = 10_000
 )
 
-// UnownedOutputStore is the part of the store that RunUnownedOutputSearch uses. See docs/decisions/0061.
-type UnownedOutputStore interface {
-	// MarkUnownedOutputs marks those of the given files that belong to no attempt as garbage, and returns them.
-	MarkUnownedOutputs(ctx context.Context, refs []string) ([]string, error)
-}
-
 // RunUnownedOutputSearch searches for output files that belong to no attempt, immediately and then every six hours,
 // until ctx ends. It marks these files as garbage, which Run deletes. It searches the directories that outputDirs
 // returns; some of them may not exist. It ignores files that were last written before ignoreWrittenBefore. Such files
-// may belong to another store, which used the same directories earlier and may use them again.
-func RunUnownedOutputSearch(ctx context.Context, s UnownedOutputStore, outputDirs func() []string,
+// may belong to another store, which used the same directories earlier and may use them again. See
+// docs/decisions/0061.
+func RunUnownedOutputSearch(ctx context.Context, s store.OutputFiles, outputDirs func() []string,
 	ignoreWrittenBefore time.Time, log *slog.Logger) {
 	for {
 		for _, dir := range outputDirs() {
@@ -56,7 +53,7 @@ func RunUnownedOutputSearch(ctx context.Context, s UnownedOutputStore, outputDir
 
 // markUnownedOutputsInDir searches one directory for output files that belong to no attempt. It returns the number of
 // files that it has marked as garbage.
-func markUnownedOutputsInDir(ctx context.Context, s UnownedOutputStore, dir string,
+func markUnownedOutputsInDir(ctx context.Context, s store.OutputFiles, dir string,
 	ignoreWrittenBefore time.Time) (markedCount int, err error) {
 	f, err := os.Open(dir)
 	if errors.Is(err, os.ErrNotExist) {

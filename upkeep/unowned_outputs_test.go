@@ -14,10 +14,12 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
 )
 
 // fakeOutputStore is a store in which a file belongs to an attempt if its name does not begin with 7.
 type fakeOutputStore struct {
+	store.OutputFiles
 	mu sync.Mutex // guards the fields below
 
 	callCount, failingCallCount int      // number of calls until now, and how many of the first calls fail

@@ -32,26 +32,11 @@ const maxPassDelayAfterChange = retentionInterval
 // maxDeletedFilesPerPass is the maximum number of files that are deleted in one pass.
 const maxDeletedFilesPerPass = 100
 
-// TimerStore is the part of the store that makes jobs runnable when they are due.
-type TimerStore interface {
-	store.Timers
-	RerankWaitingJobs(ctx context.Context) (more bool, err error)
-	Counts() store.Counts
-}
-
-// Config contains the values that Run needs for its duties: the parts of the store, and functions of the service.
+// Config contains the values that Run needs for its duties: the store, and functions of the service.
 type Config struct {
-	TimerStore TimerStore
-
-	// RetentionStore removes what exceeds the current retention settings, which the function CurrentRetention returns.
-	RetentionStore   RetentionStore
-	CurrentRetention func() Retention
-
-	// OutputStore lists the output files to delete, and PurgeOutputs deletes them.
-	OutputStore  DeletableOutputStore
-	PurgeOutputs PurgeOutputsFunc
-
-	ScheduleStore      ScheduleStore
+	Store              store.Store
+	CurrentRetention   func() Retention // returns the current retention settings
+	PurgeOutputs       PurgeOutputsFunc // deletes the output files that the store lists for deletion
 	RecurringJobConfig RecurringJobConfig
 
 	SettingsChanged <-chan struct{} // receives a value when settings for retention or rank order have changed
@@ -70,11 +55,11 @@ type Config struct {
 //
 // Run returns an error only if the store cannot be used any more.
 func Run(ctx context.Context, cfg Config) error {
-	l := upkeepLoop{Config: cfg, scheduleRunner: newScheduleRunner(cfg.ScheduleStore, cfg.RecurringJobConfig, cfg.Log)}
+	l := upkeepLoop{Config: cfg, scheduleRunner: newScheduleRunner(cfg.Store, cfg.RecurringJobConfig, cfg.Log)}
 	defer l.scheduleRunner.runningReplacements.Wait()
 	last := time.Now()
 	for {
-		counts := cfg.TimerStore.Counts()
+		counts := cfg.Store.Counts()
 		delay, err := l.runUpkeepPass(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -107,25 +92,25 @@ type upkeepLoop struct {
 
 // runUpkeepPass performs each duty once. It stops at the first error. It returns the time until the next pass is due.
 func (l *upkeepLoop) runUpkeepPass(ctx context.Context) (untilNextPass time.Duration, err error) {
-	untilNextPass, err = l.TimerStore.ApplyDueChanges(ctx)
+	untilNextPass, err = l.Store.ApplyDueChanges(ctx)
 	finish := func(more bool, stepErr error) {
 		if err = cmp.Or(err, stepErr); more {
 			untilNextPass = 0
 		}
 	}
 	if err == nil {
-		finish(l.TimerStore.RerankWaitingJobs(ctx))
+		finish(l.Store.RerankWaitingJobs(ctx))
 	}
 	if since := time.Since(l.retentionCompletedAt); err == nil && since < retentionInterval {
 		untilNextPass = min(untilNextPass, retentionInterval-since)
 	} else if err == nil {
-		more, failed := applyRetention(ctx, l.RetentionStore, l.CurrentRetention())
+		more, failed := applyRetention(ctx, l.Store, l.CurrentRetention())
 		if finish(more, failed); !more && failed == nil {
 			l.retentionCompletedAt = time.Now()
 		}
 	}
 	if err == nil || errors.Is(err, queue.ErrNoSpace) { // also if the disk is full, since deleting frees space
-		finish(purgeDeletableOutputs(ctx, l.OutputStore, l.PurgeOutputs))
+		finish(purgeDeletableOutputs(ctx, l.Store, l.PurgeOutputs))
 	}
 	if err == nil {
 		var untilNext time.Duration
@@ -148,7 +133,7 @@ func (l *upkeepLoop) waitForPass(ctx context.Context, oldCounts store.Counts,
 		select {
 		case <-ctx.Done():
 			return false
-		case <-l.TimerStore.DueChangeHints():
+		case <-l.Store.DueChangeHints():
 			return false
 		case <-l.SettingsChanged:
 			return true
@@ -157,17 +142,11 @@ func (l *upkeepLoop) waitForPass(ctx context.Context, oldCounts store.Counts,
 		case <-timer.C:
 			return false
 		case <-changes.C:
-			if l.TimerStore.Counts() != oldCounts {
+			if l.Store.Counts() != oldCounts {
 				return false
 			}
 		}
 	}
-}
-
-// DeletableOutputStore is the part of the store that lists the output files to delete.
-type DeletableOutputStore interface {
-	DeletableOutputs(ctx context.Context, limit int) ([]string, error)
-	ForgetDeletedOutputs(ctx context.Context, refs []string) error
 }
 
 // PurgeOutputsFunc deletes output files. It returns false if a file could not be deleted; a missing file is no
@@ -176,7 +155,7 @@ type PurgeOutputsFunc func(ctx context.Context, refs []string) bool
 
 // purgeDeletableOutputs deletes a limited number of output files that are no longer needed, and removes their records.
 // It returns true if more such files may exist. Files that could not be deleted are tried again in the next pass.
-func purgeDeletableOutputs(ctx context.Context, s DeletableOutputStore, purge PurgeOutputsFunc) (hasMore bool,
+func purgeDeletableOutputs(ctx context.Context, s store.OutputFiles, purge PurgeOutputsFunc) (hasMore bool,
 	err error) {
 	refs, err := s.DeletableOutputs(ctx, maxDeletedFilesPerPass)
 	if err != nil || len(refs) == 0 || !purge(ctx, refs) {

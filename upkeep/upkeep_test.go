@@ -109,23 +109,15 @@ func (k *fakeStore) TrimUserData(context.Context, int, int64) (bool, error) {
 }
 
 // noSchedules is a store in which no schedule is due.
-type noSchedules struct{ ScheduleStore }
+type noSchedules struct{ store.Store }
 
 func (noSchedules) DueSchedules(context.Context, string, int) ([]store.Schedule, time.Duration, error) {
 	return nil, time.Hour, nil
 }
 
-// newConfig returns the Config for a store that has all parts, with a retention and a function that deletes files.
-func newConfig[S interface {
-	TimerStore
-	RetentionStore
-	DeletableOutputStore
-	ScheduleStore
-}](s S, retention func() Retention, purge PurgeOutputsFunc) Config {
-	return Config{
-		TimerStore: s, RetentionStore: s, CurrentRetention: retention, OutputStore: s, PurgeOutputs: purge, ScheduleStore: s,
-		Log: slog.New(slog.DiscardHandler),
-	}
+// newConfig returns the Config for a store, with a retention and a function that deletes files.
+func newConfig(s store.Store, retention func() Retention, purge PurgeOutputsFunc) Config {
+	return Config{Store: s, CurrentRetention: retention, PurgeOutputs: purge, Log: slog.New(slog.DiscardHandler)}
 }
 
 // runUpkeep calls the given function while Run is active on a store. It returns the number of deleted files
@@ -331,7 +323,7 @@ func TestQueueRetentionAppliesToItsJobs(t *testing.T) {
 
 // quotaStore is a store in which only the bytes of users can exceed a limit.
 type quotaStore struct {
-	RetentionStore
+	store.Store
 	bytesByUID         map[int]int64 // by uid
 	remainingTrimCalls int           // number of TrimUserData calls that report that more can be removed
 }
