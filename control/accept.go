@@ -69,15 +69,24 @@ func (a *unservedConns) startServeGoroutine(ctx context.Context, uid int, serve 
 func (a *unservedConns) closeEvictedConns(evictedConns []*serverConn) {
 	for _, c := range evictedConns {
 		c.cancelRequests() // end its requests: the goroutine that serves the connection may wait for one
-		select {
-		case a.closingSemaphore <- struct{}{}:
-			a.connGoroutines.Go(func() {
-				defer func() { <-a.closingSemaphore }()
-				c.netConn.Close()
-			})
-		default:
+		if !a.tryGo(a.closingSemaphore, func() { c.netConn.Close() }) {
 			c.netConn.Close()
 		}
+	}
+}
+
+// tryGo runs work in a new goroutine, which holds the semaphore until work returns. If the semaphore is full, tryGo
+// returns false.
+func (a *unservedConns) tryGo(semaphore chan struct{}, work func()) bool {
+	select {
+	case semaphore <- struct{}{}:
+		a.connGoroutines.Go(func() {
+			defer func() { <-semaphore }()
+			work()
+		})
+		return true
+	default:
+		return false
 	}
 }
 
@@ -96,13 +105,7 @@ func (s *Server) admitAndStartServing(ctx context.Context, nc net.Conn, unserved
 	case err == nil:
 		unserved.startServeGoroutine(ctx, c.peer.UID, func() { s.serveOrRefuseConn(ctx, c, nil) })
 	case errors.Is(err, errTooManyConnsWithoutAccess): // the error names users, and looking up their names may be slow
-		select {
-		case unserved.refusalSemaphore <- struct{}{}:
-			unserved.connGoroutines.Go(func() {
-				defer func() { <-unserved.refusalSemaphore }()
-				s.serveOrRefuseConn(ctx, c, err)
-			})
-		default:
+		if !unserved.tryGo(unserved.refusalSemaphore, func() { s.serveOrRefuseConn(ctx, c, err) }) {
 			s.serveOrRefuseConn(ctx, c, queue.Errorf(queue.CodeDenied,
 				"you have no rights on this service; ask an admin to grant you a right in [access] of its settings"))
 		}

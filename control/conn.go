@@ -125,9 +125,7 @@ func (c *serverConn) sendLine(line []byte, timeout time.Duration) error {
 	return nil
 }
 
-func (c *serverConn) beginRequest() { c.addActiveRequests(1) }
-func (c *serverConn) endRequest()   { c.addActiveRequests(-1) }
-
+// addActiveRequests changes the number of requests in progress, when a request begins or ends.
 func (c *serverConn) addActiveRequests(delta int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -188,7 +186,7 @@ func (t *activeRequest) releaseResources() {
 	for _, release := range t.releaseFuncsAtEnd {
 		release()
 	}
-	t.conn.endRequest()
+	t.conn.addActiveRequests(-1)
 	t.conn.fairConn.EndRequest(t.countsTowardsLimits, int(t.bytesChargedToUser)+len(t.answerLine)+
 		len(t.unsentStreamPieces))
 }

@@ -30,7 +30,8 @@ var errTooManyConnsWithoutAccess = errors.New("too many connections from users w
 
 // addConn adds a connection to the table. If a limit is reached, addConn removes another connection to make room, or
 // returns an error if it may remove none. It removes only idle connections, except those of users without access; see
-// evictWithoutAccessLocked. The caller must close the removed connections, which addConn returns also with an error.
+// evictableConnWithoutAccessLocked. The caller must close the removed connections, which addConn returns also with an
+// error.
 func (t *connTable) addConn(c *serverConn, limits ConnectionLimits) (evictedConns []*serverConn, err error) {
 	limit, userLimit := limits.MaxConnections()
 	if !c.peer.Right.Covers(RightAdmin) {
@@ -38,14 +39,17 @@ func (t *connTable) addConn(c *serverConn, limits ConnectionLimits) (evictedConn
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	noteEvicted := func(o *serverConn) bool {
-		if o != nil {
-			evictedConns = append(evictedConns, o)
+	evict := func(o *serverConn) bool { // removes a connection from the table; returns false if o is nil
+		if o == nil {
+			return false
 		}
-		return o != nil
+		o.mu.Lock()
+		o.evicted = true
+		o.mu.Unlock()
+		t.removeConnLocked(o)
+		evictedConns = append(evictedConns, o)
+		return true
 	}
-	evict := func(candidates iter.Seq[*serverConn]) bool { return noteEvicted(t.evictIdlestLocked(candidates)) }
-	evictWithoutAccess := func() bool { return noteEvicted(t.evictWithoutAccessLocked(c.peer.UID)) }
 	full := func() bool { return t.openCount.Load() >= int64(limit) }
 	own := t.connsByUID[c.peer.UID]
 	if own == nil {
@@ -54,13 +58,14 @@ func (t *connTable) addConn(c *serverConn, limits ConnectionLimits) (evictedConn
 	switch {
 	case c.lacksAccess() && full():
 		return nil, errTooManyConnsWithoutAccess
-	case len(own) >= userLimit && !evict(maps.Keys(own)):
+	case len(own) >= userLimit && !evict(idlestConn(maps.Keys(own))):
 		return nil, queue.Errorf(queue.CodeUnavailable,
 			"you have %d open connections to the service, all in use; close one, or raise the setting max_connections_per_user",
 			len(own))
-	case c.lacksAccess() && len(t.connsWithoutAccess) >= maxConnsWithoutAccess && !evictWithoutAccess():
+	case c.lacksAccess() && len(t.connsWithoutAccess) >= maxConnsWithoutAccess &&
+		!evict(t.evictableConnWithoutAccessLocked(c.peer.UID)):
 		return evictedConns, errTooManyConnsWithoutAccess
-	case full() && !evict(t.allConnsLocked()):
+	case full() && !evict(idlestConn(t.allConnsLocked())):
 		return evictedConns, queue.Errorf(queue.CodeUnavailable,
 			"the service has %d open connections, all in use; try again later, or raise the setting max_connections",
 			t.openCount.Load())
@@ -80,54 +85,40 @@ func (t *connTable) addConn(c *serverConn, limits ConnectionLimits) (evictedConn
 	return evictedConns, nil
 }
 
-// evictIdlestLocked removes the candidate that has been idle longest from the table and returns it. It returns nil if
-// no candidate is idle. candidates contains all connections in the table, or the connections of one user.
-func (t *connTable) evictIdlestLocked(candidates iter.Seq[*serverConn]) *serverConn {
-	var longestIdle *serverConn
+// idlestConn returns the candidate that has been idle longest, or nil if no candidate is idle.
+func idlestConn(candidates iter.Seq[*serverConn]) (longestIdle *serverConn) {
 	var longestIdleSince time.Time
 	for o := range candidates {
 		if at, idle := o.idleSince(); idle && (longestIdle == nil || at.Before(longestIdleSince)) {
 			longestIdle, longestIdleSince = o, at
 		}
 	}
-	t.evictLocked(longestIdle)
 	return longestIdle
 }
 
-// evictLocked removes a connection from the table, unless it is nil. The caller closes the connection.
-func (t *connTable) evictLocked(c *serverConn) {
-	if c != nil {
-		c.mu.Lock()
-		c.evicted = true
-		c.mu.Unlock()
-		t.removeConnLocked(c)
-	}
-}
-
-// evictWithoutAccessLocked makes room for a connection of a user without access. If another user without access has at
-// least two connections more, evictWithoutAccessLocked removes the oldest connection of the user with the most
-// connections, even if it has a request in progress. Otherwise it returns nil. So no user can keep the others from
+// evictableConnWithoutAccessLocked returns the connection to evict for a connection of a user without access. If
+// another user without access has at least two connections more, it returns the oldest connection of the user with the
+// most connections, even if it has a request in progress. Otherwise it returns nil. So no user can keep the others from
 // sending whoami.
-func (t *connTable) evictWithoutAccessLocked(uid int) (evicted *serverConn) {
+func (t *connTable) evictableConnWithoutAccessLocked(uid int) (evictable *serverConn) {
 	counts := map[int]int{}
 	for c := range t.connsWithoutAccess {
 		counts[c.peer.UID]++
 	}
-	var evictedSince time.Time
+	var evictableSince time.Time
 	for c := range t.connsWithoutAccess {
 		n := counts[c.peer.UID]
-		if n < counts[uid]+2 || evicted != nil && n < counts[evicted.peer.UID] {
+		if n < counts[uid]+2 || evictable != nil && n < counts[evictable.peer.UID] {
 			continue
 		}
 		c.mu.Lock()
 		since := c.activeRequestsChangedAt
 		c.mu.Unlock()
-		if evicted == nil || n > counts[evicted.peer.UID] || since.Before(evictedSince) {
-			evicted, evictedSince = c, since
+		if evictable == nil || n > counts[evictable.peer.UID] || since.Before(evictableSince) {
+			evictable, evictableSince = c, since
 		}
 	}
-	t.evictLocked(evicted)
-	return evicted
+	return evictable
 }
 
 // removeConn removes a connection from the table. It does nothing if the connection was evicted.

@@ -116,24 +116,24 @@ func TestOnlyIdleConnectionsAreEvicted(t *testing.T) {
 	}
 	first, second, third := conn(), conn(), conn()
 	add(first, nil, true)
-	first.beginRequest()
+	first.addActiveRequests(1)
 	add(second, nil, true)
-	second.beginRequest()
-	second.beginRequest()
-	second.endRequest()
+	second.addActiveRequests(1)
+	second.addActiveRequests(1)
+	second.addActiveRequests(-1)
 	add(third, nil, false) // no connection is idle
-	second.endRequest()
+	second.addActiveRequests(-1)
 	add(third, second, true)
-	second.beginRequest() // the table ignores this request, because its connection was evicted
-	third.beginRequest()
+	second.addActiveRequests(1) // the table ignores this request, because its connection was evicted
+	third.addActiveRequests(1)
 	add(conn(), nil, false)
 	table.removeConn(first)
 	fourth := conn()
 	add(fourth, nil, true)
 	fifth := conn()
 	add(fifth, fourth, true)
-	third.endRequest()
-	fifth.beginRequest()
+	third.addActiveRequests(-1)
+	fifth.addActiveRequests(1)
 	add(conn(), third, true)
 }
 

@@ -229,7 +229,7 @@ func (s *Server) setReadTimeout(c *serverConn, d time.Duration) {
 // the call. If beginRequest returns an error, the caller sends it to the client and closes the connection.
 func (s *Server) beginRequest(ctx context.Context, c *serverConn, line []byte, requests *sync.WaitGroup) error {
 	t := &activeRequest{conn: c, bytesChargedToUser: int64(cap(line)), clientReadTimeout: answerReadTimeout}
-	c.beginRequest() // from here on, the connection does not count as idle, even while the request waits for room
+	c.addActiveRequests(1) // from here on, the connection does not count as idle, even while the request waits for room
 	noRoom := c.fairConn.BeginRequest(ctx)
 	t.countsTowardsLimits = noRoom == nil
 	err := t.acquireDecodingSlot(ctx, s.userLimits, len(line))

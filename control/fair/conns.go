@@ -63,9 +63,9 @@ func (s *ConnLimiter) Usage(uid int) (requestCount, byteCount int64) {
 
 // Conn is one connection. It counts how much of the bounds of its user the connection uses.
 type Conn struct {
-	connLimiter *ConnLimiter
-	uid         int
-	connNumber  int // unique number of the connection
+	*ConnLimiter
+	uid        int
+	connNumber int // unique number of the connection
 	// cancelIfHungUp reports whether the client has hung up and, if so, cancels the connection's requests. It
 	// is called every hangUpCheckInterval while the connection waits for room.
 	cancelIfHungUp func() bool
@@ -78,7 +78,7 @@ type Conn struct {
 
 // NewConn returns a new connection of a user.
 func (s *ConnLimiter) NewConn(uid int, cancelIfHungUp func() bool) *Conn {
-	return &Conn{connLimiter: s, uid: uid, connNumber: int(s.lastConnNumber.Add(1)), cancelIfHungUp: cancelIfHungUp}
+	return &Conn{ConnLimiter: s, uid: uid, connNumber: int(s.lastConnNumber.Add(1)), cancelIfHungUp: cancelIfHungUp}
 }
 
 // Close frees the bytes of the connection. Before, the caller must end all requests of the connection.
@@ -94,8 +94,8 @@ func (c *Conn) acquireUnlessHungUp(ctx context.Context, l *Limiter, r Request) b
 	if l.TryAcquire(r) {
 		return true
 	}
-	c.connLimiter.hangUps.add(c)
-	defer c.connLimiter.hangUps.remove(c)
+	c.hangUps.add(c)
+	defer c.hangUps.remove(c)
 	return l.Acquire(ctx, r) == nil
 }
 
@@ -104,16 +104,16 @@ func (c *Conn) acquireUnlessHungUp(ctx context.Context, l *Limiter, r Request) b
 // of bytes that count has changed. The caller must add this result to ConnLimiter.byteLimiter.
 func (c *Conn) addBytesReturningCountedDelta(byteDelta int64) int64 {
 	bytes := c.bytesInProgress.Add(byteDelta)
-	free := c.connLimiter.bounds.UncountedBytesPerConn
+	free := c.bounds.UncountedBytesPerConn
 	return max(0, bytes-free) - max(0, bytes-byteDelta-free)
 }
 
 // ForceAddBytes adds n to the bytes in progress, even if that exceeds the bound. A negative n frees bytes.
 func (c *Conn) ForceAddBytes(byteDelta int) {
 	if more := c.addBytesReturningCountedDelta(int64(byteDelta)); more != 0 {
-		c.connLimiter.byteLimiter.ForceAcquire(Request{UserID: c.uid, Amount: more})
+		c.byteLimiter.ForceAcquire(Request{UserID: c.uid, Amount: more})
 		if more < 0 {
-			c.connLimiter.onBytesFreed()
+			c.onBytesFreed()
 		}
 	}
 }
@@ -126,9 +126,9 @@ func (c *Conn) AcquireLineBytes(ctx context.Context, byteCount int64, lineIsComp
 	if more == 0 {
 		return nil
 	}
-	deadline := time.Now().Add(c.connLimiter.bounds.MaxRequestWait)
+	deadline := time.Now().Add(c.bounds.MaxRequestWait)
 	if !lineIsComplete && !c.holdsIncompleteLineSlot {
-		c.holdsIncompleteLineSlot = c.acquireUnlessHungUp(ctx, c.connLimiter.incompleteLineLimiter,
+		c.holdsIncompleteLineSlot = c.acquireUnlessHungUp(ctx, c.incompleteLineLimiter,
 			Request{UserID: c.uid, Deadline: deadline})
 	}
 	mayGrow, room := lineIsComplete || c.holdsIncompleteLineSlot, Request{UserID: c.uid, Amount: more, Deadline: deadline}
@@ -136,18 +136,18 @@ func (c *Conn) AcquireLineBytes(ctx context.Context, byteCount int64, lineIsComp
 		room.WaitQueueKind = 1 // complete lines do not wait behind incomplete ones
 	}
 	switch {
-	case mayGrow && c.connLimiter.unlimitedBytes.Load():
-		c.connLimiter.byteLimiter.ForceAcquire(room)
+	case mayGrow && c.unlimitedBytes.Load():
+		c.byteLimiter.ForceAcquire(room)
 		return nil
-	case mayGrow && c.acquireUnlessHungUp(ctx, c.connLimiter.byteLimiter, room):
+	case mayGrow && c.acquireUnlessHungUp(ctx, c.byteLimiter, room):
 		return nil
 	}
-	c.connLimiter.byteLimiter.ForceAcquire(room) // these bytes are not counted yet, but ForceAddBytes below subtracts them
+	c.byteLimiter.ForceAcquire(room) // these bytes are not counted yet, but ForceAddBytes below subtracts them
 	c.ForceAddBytes(-int(byteCount))
 	c.EndRequestLine()
 	return queue.Errorf(queue.CodeUnavailable, "your requests and answers in progress take %d bytes, the maximum per "+
 		"user; try again when your other commands have received their answers, or send less at a time",
-		c.connLimiter.bounds.MaxUserBytesInProgress)
+		c.bounds.MaxUserBytesInProgress)
 }
 
 // EndRequestLine ends the line that the connection is reading. If this line was the one incomplete line of the user
@@ -155,30 +155,29 @@ func (c *Conn) AcquireLineBytes(ctx context.Context, byteCount int64, lineIsComp
 func (c *Conn) EndRequestLine() {
 	if c.holdsIncompleteLineSlot {
 		c.holdsIncompleteLineSlot = false
-		c.connLimiter.incompleteLineLimiter.Release(Request{UserID: c.uid})
+		c.incompleteLineLimiter.Release(Request{UserID: c.uid})
 	}
 }
 
 // BeginRequest waits for room for a request. If it returns nil, the caller must free the room with EndRequest.
 func (c *Conn) BeginRequest(ctx context.Context) error {
-	deadline := time.Now().Add(c.connLimiter.bounds.MaxRequestWait)
-	if c.acquireUnlessHungUp(ctx, c.connLimiter.connRequestLimiter, Request{UserID: c.connNumber, Deadline: deadline}) {
-		if c.acquireUnlessHungUp(ctx, c.connLimiter.requestLimiter, Request{UserID: c.uid, Deadline: deadline}) {
+	deadline := time.Now().Add(c.bounds.MaxRequestWait)
+	if c.acquireUnlessHungUp(ctx, c.connRequestLimiter, Request{UserID: c.connNumber, Deadline: deadline}) {
+		if c.acquireUnlessHungUp(ctx, c.requestLimiter, Request{UserID: c.uid, Deadline: deadline}) {
 			return nil
 		}
-		c.connLimiter.connRequestLimiter.Release(Request{UserID: c.connNumber})
+		c.connRequestLimiter.Release(Request{UserID: c.connNumber})
 	}
 	return queue.Errorf(queue.CodeUnavailable, "too many requests are in progress (limits: %d per connection, %d per "+
-		"user); wait for an answer before you send more", c.connLimiter.bounds.MaxConnRequests,
-		c.connLimiter.bounds.MaxUserRequests)
+		"user); wait for an answer before you send more", c.bounds.MaxConnRequests, c.bounds.MaxUserRequests)
 }
 
 // EndRequest frees the bytes of a request. If requestBegun is true, EndRequest also frees the room that BeginRequest
 // has taken.
 func (c *Conn) EndRequest(requestBegun bool, requestBytes int) {
 	if requestBegun {
-		c.connLimiter.connRequestLimiter.Release(Request{UserID: c.connNumber})
-		c.connLimiter.requestLimiter.Release(Request{UserID: c.uid})
+		c.connRequestLimiter.Release(Request{UserID: c.connNumber})
+		c.requestLimiter.Release(Request{UserID: c.uid})
 	}
 	c.ForceAddBytes(-requestBytes)
 }
@@ -187,22 +186,22 @@ func (c *Conn) EndRequest(requestBegun bool, requestBytes int) {
 // returns an error instead of waiting, because streams may last long.
 func (c *Conn) OpenStream() (endStream func(), err error) {
 	r := Request{UserID: c.uid}
-	if !c.connLimiter.streamLimiter.TryAcquire(r) {
+	if !c.streamLimiter.TryAcquire(r) {
 		return nil, queue.Errorf(queue.CodeUnavailable,
 			"you have %d open streams (such as wait, logs and events), the maximum per user; close one",
-			c.connLimiter.bounds.MaxUserStreams)
+			c.bounds.MaxUserStreams)
 	}
-	return func() { c.connLimiter.streamLimiter.Release(r) }, nil
+	return func() { c.streamLimiter.Release(r) }, nil
 }
 
 // BeginListRequest waits for room for a request about many jobs. The returned function frees the room. The server
 // continues to read from the connection while the request waits.
 func (c *Conn) BeginListRequest(ctx context.Context) (endListRequest func(), err error) {
-	r := Request{UserID: c.uid, Deadline: time.Now().Add(c.connLimiter.bounds.MaxRequestWait)}
-	if c.connLimiter.listRequestLimiter.Acquire(ctx, r) != nil {
+	r := Request{UserID: c.uid, Deadline: time.Now().Add(c.bounds.MaxRequestWait)}
+	if c.listRequestLimiter.Acquire(ctx, r) != nil {
 		return nil, queue.Errorf(queue.CodeUnavailable,
 			"%d of your requests that list or change many jobs are in progress, the maximum per user; wait until one "+
-				"of them is answered", c.connLimiter.bounds.MaxUserListRequests)
+				"of them is answered", c.bounds.MaxUserListRequests)
 	}
-	return func() { c.connLimiter.listRequestLimiter.Release(r) }, nil
+	return func() { c.listRequestLimiter.Release(r) }, nil
 }

@@ -27,7 +27,7 @@ func beginMaxUserRequests(t *testing.T, s *ConnLimiter, uid int) (conns []*Conn)
 // endRequestsAndClose ends all requests of the given connections and closes the connections.
 func endRequestsAndClose(conns ...*Conn) {
 	for _, c := range conns {
-		for range c.connLimiter.connRequestLimiter.InUse(c.connNumber, 0) {
+		for range c.connRequestLimiter.InUse(c.connNumber, 0) {
 			c.EndRequest(true, 0)
 		}
 		c.Close()
