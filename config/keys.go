@@ -199,13 +199,25 @@ var settingAliases = []settingAlias{
 // ValueForNameOrAlias converts the value of a setting to the form that belongs to nameOrAlias. nameOrAlias is the name
 // of the setting or an alias. The form of an alias may have another unit.
 func ValueForNameOrAlias(nameOrAlias, settingValue string) string {
-	canonical := strings.ToLower(strings.ReplaceAll(nameOrAlias, "-", "_"))
-	for _, s := range settingAliases {
-		if s.name == canonical {
-			return s.toAliasValue(settingValue)
-		}
+	if s := findAlias(canonicalName(nameOrAlias)); s != nil {
+		return s.toAliasValue(settingValue)
 	}
 	return settingValue
+}
+
+// canonicalName returns the name of a setting or an alias in lower case, with underscores instead of hyphens.
+func canonicalName(nameOrAlias string) string {
+	return strings.ToLower(strings.ReplaceAll(nameOrAlias, "-", "_"))
+}
+
+// findAlias returns the alias with a canonical name, or nil if there is no such alias.
+func findAlias(canonicalName string) *settingAlias {
+	for i := range settingAliases {
+		if settingAliases[i].name == canonicalName {
+			return &settingAliases[i]
+		}
+	}
+	return nil
 }
 
 // Aliases returns the other names of a setting.
@@ -221,24 +233,22 @@ func (k *Setting) Aliases() (names []string) {
 // FindSetting returns the setting with the given name or alias, and its value. If nameOrAlias is an alias, FindSetting
 // converts valueText from the form of the alias, for example from milliseconds. It does not check the value.
 func FindSetting(nameOrAlias, valueText string) (*Setting, string, error) {
-	canonical := strings.ToLower(strings.ReplaceAll(nameOrAlias, "-", "_"))
+	canonical := canonicalName(nameOrAlias)
 	for _, k := range AllSettings() {
 		if k.Name == canonical || envStyleName(k.Name) == canonical {
 			return &k, valueText, nil
 		}
 	}
-	for _, s := range settingAliases {
-		if s.name == canonical {
-			value, err := valueText, error(nil)
-			if valueText != "" {
-				value, err = s.toSettingValue(valueText)
-			}
-			if err != nil {
-				return nil, "", queue.InvalidField(nameOrAlias, "%s", err)
-			}
-			k, _, _ := FindSetting(s.settingName, "")
-			return k, value, nil
+	if s := findAlias(canonical); s != nil {
+		value, err := valueText, error(nil)
+		if valueText != "" {
+			value, err = s.toSettingValue(valueText)
 		}
+		if err != nil {
+			return nil, "", queue.InvalidField(nameOrAlias, "%s", err)
+		}
+		k, _, _ := FindSetting(s.settingName, "")
+		return k, value, nil
 	}
 	if nameOrAlias == "" {
 		return nil, "",

@@ -179,7 +179,7 @@ func ReadEnv(environ []string) (Layer, error) {
 			continue
 		}
 		k, text, err := FindSetting(bare, value)
-		if k == nil && err != nil && !isSettingAlias(bare) {
+		if k == nil && err != nil && findAlias(strings.ToLower(bare)) == nil {
 			continue // other variables, such as QUEUECTL_SOCKET, are not settings
 		}
 		if err == nil {
@@ -192,8 +192,4 @@ func ReadEnv(environ []string) (Layer, error) {
 		l.ValuesBySetting[k.Name] = text
 	}
 	return l, nil
-}
-
-func isSettingAlias(name string) bool {
-	return slices.ContainsFunc(settingAliases, func(s settingAlias) bool { return strings.EqualFold(s.name, name) })
 }

@@ -43,9 +43,6 @@ func (a *Access) StrongestRightOf(p *Peer) Right {
 		}
 	}
 	raise(a.RightsByUID[p.UID])
-	if len(a.RightsByGID) == 0 {
-		return best
-	}
 	raise(a.RightsByGID[p.GID])
 	for _, g := range p.Groups {
 		raise(a.RightsByGID[g])

@@ -82,9 +82,11 @@ func AppendEncodedChunks(b []byte, lastTimeMillis int64, chunks []Chunk) ([]byte
 	return b, lastTimeMillis
 }
 
-// damagedOutputError returns the error for a log in a database row that contains an invalid record.
-func damagedOutputError(cause error) error {
-	return fmt.Errorf("the stored output is damaged (%w); check the database with: queuectl doctor --verify", cause)
+// damagedOutputError returns the error for a log in a database row that contains an invalid record. format and args
+// describe the record.
+func damagedOutputError(format string, args ...any) error {
+	return fmt.Errorf("the stored output is damaged (%w); check the database with: queuectl doctor --verify",
+		fmt.Errorf(format, args...))
 }
 
 // maxRecordBytes limits the size of a record, so that a damaged length cannot use up all memory.
@@ -120,29 +122,25 @@ func Decode(r io.Reader, handleChunk func(Chunk) error) error {
 		c.ReadTimeMillis = at
 		switch {
 		case err != nil:
-			return damagedOutputError(fmt.Errorf("a part of it is cut off or invalid: %w", err))
+			return damagedOutputError("a part of it is cut off or invalid: %w", err)
 		case c.Stream > Stderr:
-			return damagedOutputError(fmt.Errorf("a part of it belongs to neither stdout nor stderr, but to stream %d",
-				c.Stream))
+			return damagedOutputError("a part of it belongs to neither stdout nor stderr, but to stream %d", c.Stream)
 		case damaged:
 			if c.DamagedBytes = int64(n); c.DamagedBytes <= 0 || c.StreamOffset < 0 {
-				return damagedOutputError(fmt.Errorf("a part of it is marked as lost, with the length %d (must be 1 or more) "+
-					"and the "+
-					"position %d (must be 0 or more)", c.DamagedBytes, c.StreamOffset))
+				return damagedOutputError("a part of it is marked as lost, with the length %d (must be 1 or more) and the "+
+					"position %d (must be 0 or more)", c.DamagedBytes, c.StreamOffset)
 			}
 		case kind&gapRecordBit != 0:
 			if c.DroppedBytes = int64(n); c.DroppedBytes <= 0 {
-				return damagedOutputError(fmt.Errorf("a part of it is marked as dropped to save space, with the length %d (must "+
-					"be 1 or "+
-					"more)", c.DroppedBytes))
+				return damagedOutputError("a part of it is marked as dropped to save space, with the length %d (must be 1 or "+
+					"more)", c.DroppedBytes)
 			}
 		case n > maxRecordBytes:
-			return damagedOutputError(fmt.Errorf("a part of it is %d bytes long, more than the maximum of %d", n,
-				maxRecordBytes))
+			return damagedOutputError("a part of it is %d bytes long, more than the maximum of %d", n, maxRecordBytes)
 		default:
 			c.Data = make([]byte, n)
 			if _, err := io.ReadFull(in, c.Data); err != nil {
-				return damagedOutputError(fmt.Errorf("a part of it is cut off: %w", err))
+				return damagedOutputError("a part of it is cut off: %w", err)
 			}
 		}
 		if err := handleChunk(c); err != nil {

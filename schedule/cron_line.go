@@ -279,9 +279,6 @@ func (l *CronLine) NewestOccurrences(afterTime, lastTime, scheduleCreatedAt time
 	}
 }
 
-// FormatTimestamp returns a time in the format that job ids contain.
-func FormatTimestamp(t time.Time) string { return t.UTC().Format("20060102T150405Z") }
-
 // lastNonRandomCandidate is the number of the last id that CandidateJobID returns without a random suffix.
 const lastNonRandomCandidate = 20
 
@@ -289,7 +286,7 @@ const lastNonRandomCandidate = 20
 // until an id is free. The first id has no suffix, the next ones end in a number. The ids after lastNonRandomCandidate
 // end in random characters, so that no user can take all of them in advance.
 func CandidateJobID(scheduleName string, plannedAt time.Time, candidateNumber int) string {
-	id := scheduleName + "@" + FormatTimestamp(plannedAt)
+	id := scheduleName + "@" + plannedAt.UTC().Format("20060102T150405Z")
 	switch {
 	case candidateNumber > lastNonRandomCandidate:
 		id += "-" + strings.ToLower(rand.Text()[:10])

@@ -54,8 +54,7 @@ const (
 	maxGroups            = 1 << 16
 )
 
-// peerGroups returns the supplementary groups that the peer had when the connection was made. Kernels before 4.13 do
-// not record the groups, so there peerGroups returns none.
+// peerGroups returns the supplementary groups that the peer had when the connection was made.
 func peerGroups(fd int) ([]int, error) {
 	list := make([]uint32, initialGroupCapacity)
 	for {
@@ -67,8 +66,6 @@ func peerGroups(fd int) ([]int, error) {
 		case errno == unix.ERANGE && n > len(list) && n <= maxGroups:
 			list = make([]uint32, n)
 			continue
-		case errno == unix.ENOPROTOOPT:
-			return nil, nil
 		case errno != 0:
 			return nil, fmt.Errorf("cannot read the user's groups from the socket: %w", errno)
 		}
