@@ -3,11 +3,10 @@ package control
 import (
 	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/queuectl/queuectl/queue"
 )
@@ -51,15 +50,21 @@ func constraintsByRule() map[string]queue.Constraint {
 		"glob":     {NotEmpty: true, TextFormat: queue.GlobFormat, MaxBytes: queue.MaxGlobBytes},
 		"key":      {MaxBytes: queue.MaxKeyBytes},
 		"batchKey": {NotEmpty: true, MaxBytes: queue.MaxKeyBytes}, // "" counts as given, so it is not allowed
-		"reason":   {TextFormat: reasonFormat, MaxBytes: queue.MaxLabelBytes},
-		"typed":    {MaxBytes: MaxTypedBytes},
+		"reason": {MaxBytes: queue.MaxLabelBytes, TextFormat: patternFormat(`^[^\x00-\x1f\x7f-\x9f]*$`,
+			"one line of text; replace line breaks, tabs and other control characters with spaces")},
+		"typed": {MaxBytes: MaxTypedBytes},
 		"setting": {NotEmpty: true, MaxBytes: MaxSettingValueBytes,
 			ErrorMessageSuffix: "; use config.unset to restore the default"},
-		"signal":         {TextFormat: signalFormat()},
-		"sharedKey":      {TextFormat: sharedKeyFormat},
-		"rate":           {TextFormat: rateFormat},
-		"scheduleName":   {TextFormat: scheduleNameFormat},
-		"jobCursor":      {TextFormat: jobCursorFormat},
+		"signal": {TextFormat: signalFormat()},
+		"sharedKey": {TextFormat: patternFormat(`^@[A-Za-z0-9][A-Za-z0-9._@/-]{0,127}$`,
+			"a shared key; write @, then 1 to 128 characters from A-Z a-z 0-9 . _ @ / -, the first a letter or digit")},
+		"rate": {TextFormat: patternFormat(`^([1-9][0-9]{0,3}|10000)/[smhd]$`,
+			"a rate; write N/PERIOD with N from 1 to 10000 and a period of s, m, h or d, such as 10/m")},
+		"scheduleName": {TextFormat: patternFormat(
+			fmt.Sprintf(`^[A-Za-z0-9][A-Za-z0-9._@/-]{0,%d}$`, MaxScheduleNameBytes-1),
+			"a valid schedule name; use 1 to 100 characters from A-Z a-z 0-9 . _ @ / -, the first a letter or digit")},
+		"jobCursor": {TextFormat: patternFormat(`^[1-9][0-9]{0,17}$`,
+			`a cursor; use field "next" of the previous answer`)},
 		"gateCursor":     {TextFormat: gateCursorFormat, MaxBytes: maxGateCursorBytes},
 		"scheduleCursor": {MaxBytes: maxUserNameBytes},
 
@@ -106,26 +111,14 @@ func CheckParamText(rule, param, text string) error {
 	return c.CheckText(param, text)
 }
 
-// These are text formats of parameters.
-var (
-	jobCursorFormat = &queue.TextFormat{Pattern: `^[1-9][0-9]{0,17}$`, IsValid: isJobCursor,
-		Description: `a cursor; use field "next" of the previous answer`}
-	gateCursorFormat = &queue.TextFormat{Pattern: `^(0|-?[1-9][0-9]{0,9}) ([1-9][0-9]?|100) [\s\S]+$`,
-		IsValid: isGateCursor, Description: `a cursor from gate.list; use field "next" of its answer`}
-	sharedKeyFormat = &queue.TextFormat{Pattern: `^@[A-Za-z0-9][A-Za-z0-9._@/-]{0,127}$`, IsValid: isSharedKey,
-		Description: "a shared key; write @, then 1 to 128 characters from A-Z a-z 0-9 . _ @ / -, the " +
-			"first a letter or digit"}
-	rateFormat = &queue.TextFormat{Pattern: `^([1-9][0-9]{0,3}|10000)/[smhd]$`, IsValid: isRate,
-		Description: "a rate; write N/PERIOD with N from 1 to 10000 and a period of s, m, h or d, such as 10/m"}
-	scheduleNameFormat = &queue.TextFormat{Pattern: `^[A-Za-z0-9][A-Za-z0-9._@/-]{0,99}$`, IsValid: isScheduleName,
-		Description: "a valid schedule name; use 1 to 100 characters from A-Z a-z 0-9 . _ @ / -, the " +
-			"first a letter or digit"}
-)
+// gateCursorFormat is the format of the cursor of a list of gates.
+var gateCursorFormat = &queue.TextFormat{Pattern: `^(0|-?[1-9][0-9]{0,9}) ([1-9][0-9]?|100) [\s\S]+$`,
+	IsValid: isGateCursor, Description: `a cursor from gate.list; use field "next" of its answer`}
 
-// reasonFormat is the format of the reason of a pause, which is printed within a line.
-var reasonFormat = &queue.TextFormat{Pattern: `^[^\x00-\x1f\x7f-\x9f]*$`,
-	IsValid:     func(text string) bool { return !strings.ContainsFunc(text, unicode.IsControl) },
-	Description: "one line of text; replace line breaks, tabs and other control characters with spaces"}
+// patternFormat returns the format of the texts that match a regular expression.
+func patternFormat(pattern, description string) *queue.TextFormat {
+	return &queue.TextFormat{Pattern: pattern, IsValid: regexp.MustCompile(pattern).MatchString, Description: description}
+}
 
 func signalFormat() *queue.TextFormat {
 	return &queue.TextFormat{Pattern: queue.SignalPattern(), CheckText: func(text string) error {
@@ -134,24 +127,10 @@ func signalFormat() *queue.TextFormat {
 	}}
 }
 
-func isJobCursor(s string) bool {
-	n, err := strconv.ParseInt(s, 10, 64)
-	return err == nil && n > 0 && n < 1e18 && s[0] >= '1' && s[0] <= '9'
-}
-
 func isGateCursor(s string) bool {
 	at, err := (&GateListParams{Cursor: s}).DecodeCursor()
 	return err == nil && s == EncodeGateCursor(at)
 }
-
-func isSharedKey(s string) bool { return strings.HasPrefix(s, "@") && queue.ValidID(s[1:]) }
-
-func isRate(s string) bool {
-	_, err := queue.ParseRateDemand("key=" + s)
-	return err == nil && s[0] >= '1' && s[0] <= '9'
-}
-
-func isScheduleName(s string) bool { return queue.ValidID(s) && len(s) <= MaxScheduleNameBytes }
 
 // fieldsWithoutQueueDefault lists the job fields for which a queue cannot have a default. Such a field says what
 // is executed or as which account, or makes sense only for a single job.
@@ -199,10 +178,12 @@ func valueClassesByRule() map[string][]valueClass {
 	}
 	audit := func(v reflect.Value) bool { return slices.Contains(v.Interface().(TextList), string(queue.EventAudit)) }
 	auditSchema := schema{"const": string(queue.EventAudit)}
+	jobWithPriority := schema{"required": []string{"priority"},
+		"properties": schema{"priority": schemaOfJSONTypes("integer")}}
 	return map[string][]valueClass{
 		"jobs": {
 			{classAbovePartialBatchLimit, many, schema{"minItems": MaxJobsPerPartialBatch + 1}},
-			{classJobsWithPriority, withPriority, schema{"contains": jobWithPrioritySchema()}},
+			{classJobsWithPriority, withPriority, schema{"contains": jobWithPriority}},
 		},
 		"eventKinds": {{classAuditEvents, audit,
 			schema{"anyOf": []schema{auditSchema, {"type": "array", "contains": auditSchema}}}}},

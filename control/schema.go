@@ -389,11 +389,6 @@ func (p *param) schema(t reflect.Type) schema {
 	return s
 }
 
-// jobWithPrioritySchema returns the schema of a job that sets a priority.
-func jobWithPrioritySchema() schema {
-	return schema{"required": []string{"priority"}, "properties": schema{"priority": schemaOfJSONTypes("integer")}}
-}
-
 // anyParamGivenSchema returns the schema of a request in which at least one of the names is given. A name is the name
 // of a parameter, of a value class, or of a numeric job field. params contains the parameters of the method by name.
 // anyParamGivenSchema changes the list of names.
