@@ -29,7 +29,7 @@ type serviceRegistration interface {
 // requests the rights to change, start and stop the service.
 func (s *Service) openRegistration() (serviceRegistration, error) {
 	rights := uint32(windows.SERVICE_QUERY_STATUS | windows.SERVICE_QUERY_CONFIG)
-	if s.callerIsElevated {
+	if s.callerIsAdmin {
 		// The right to start the service is needed to set a restart as a recovery action.
 		rights |= windows.SERVICE_CHANGE_CONFIG | windows.SERVICE_START | windows.SERVICE_STOP
 	}

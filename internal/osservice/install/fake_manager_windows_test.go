@@ -62,7 +62,7 @@ func newFakeServiceManager(userService bool) *fakeServiceManager {
 		},
 		IsAnswering: func() bool { return m.serviceState == svc.Running },
 	}
-	m.service = &Service{Options: o, kardianosService: m, callerIsElevated: true,
+	m.service = &Service{Options: o, kardianosService: m, callerIsAdmin: true,
 		openService: func() (serviceRegistration, error) {
 			if !m.registered {
 				return nil, windows.ERROR_SERVICE_DOES_NOT_EXIST

@@ -50,21 +50,20 @@ func (o Options) NotRegisteredError() error {
 }
 
 // checkControlAllowed returns an error if the caller may not control the service. Every user may control their own
-// service. Only root, or on Windows an elevated administrator, may control the system's service. isRoot says whether
-// the caller is such a user.
-func (o Options) checkControlAllowed(verb string, isRoot bool) error {
-	if o.IsUserService || isRoot {
+// service. Only root, or on Windows an elevated administrator, may control the system's service.
+func (s *Service) checkControlAllowed(verb string) error {
+	if s.IsUserService || s.callerIsAdmin {
 		return nil
 	}
 	return queue.Errorf(queue.CodeDenied, adminOnlyMessage, verb)
 }
 
-// runIfControlAllowed calls action if the service is registered and the caller may control it.
-func (o Options) runIfControlAllowed(verb string, isRoot, isRegistered bool, action func() error) error {
-	if !isRegistered {
-		return o.NotRegisteredError()
+// controlIfAllowed calls action if the service is registered and the caller may control it.
+func (s *Service) controlIfAllowed(verb string, action func() error) error {
+	if !s.IsRegistered() {
+		return s.NotRegisteredError()
 	}
-	if err := o.checkControlAllowed(verb, isRoot); err != nil {
+	if err := s.checkControlAllowed(verb); err != nil {
 		return err
 	}
 	return action()

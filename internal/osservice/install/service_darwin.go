@@ -13,7 +13,7 @@ import (
 // Service is queuectl as a service of launchd.
 type Service struct {
 	Options
-	uid            int // uid of the caller
+	callerIsAdmin  bool // the caller is root
 	launchdService kardianos.Service
 }
 
@@ -31,7 +31,7 @@ func New(o Options) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Service{Options: o, uid: os.Geteuid(), launchdService: unit}, nil
+	return &Service{Options: o, callerIsAdmin: os.Geteuid() == 0, launchdService: unit}, nil
 }
 
 // plistPath returns the path of the property list file with which launchd runs the service.
@@ -51,7 +51,7 @@ func (s *Service) IsRegistered() bool {
 // Install registers and starts the service. If the service is already registered with other settings,
 // Install updates the registration and restarts the service.
 func (s *Service) Install() error {
-	if err := s.checkControlAllowed("install", s.uid == 0); err != nil {
+	if err := s.checkControlAllowed("install"); err != nil {
 		return err
 	}
 	if have, err := os.ReadFile(s.plistPath()); err == nil {
@@ -71,7 +71,7 @@ func (s *Service) Install() error {
 // Uninstall stops the service and removes the registration. wasRegistered reports whether the service was
 // registered. Uninstall keeps the queue and the settings.
 func (s *Service) Uninstall() (wasRegistered bool, err error) {
-	if err := s.checkControlAllowed("uninstall", s.uid == 0); err != nil {
+	if err := s.checkControlAllowed("uninstall"); err != nil {
 		return true, err
 	}
 	err = s.launchdService.Uninstall()

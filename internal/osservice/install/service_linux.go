@@ -37,9 +37,9 @@ var (
 // Service is queuectl as a service of systemd.
 type Service struct {
 	Options
-	rootDir    string // directory that contains all paths; "" except in tests
-	uid        int    // uid of the caller
-	runCommand func(name string, args ...string) error
+	rootDir       string // directory that contains all paths; "" except in tests
+	callerIsAdmin bool   // the caller is root
+	runCommand    func(name string, args ...string) error
 }
 
 // New returns the service that the options select. It returns an error if systemd does not run, or if
@@ -56,16 +56,7 @@ func New(o Options) (*Service, error) {
 			return nil, err
 		}
 	}
-	return &Service{Options: o, uid: os.Geteuid(), runCommand: runCommand}, nil
-}
-
-// unitFileNameInPackage returns the name that the file of a unit has in the packages. Install creates the unit from the
-// same file.
-func (o Options) unitFileNameInPackage(unitName string) string {
-	if o.IsUserService {
-		return "user/" + unitName
-	}
-	return unitName
+	return &Service{Options: o, callerIsAdmin: os.Geteuid() == 0, runCommand: runCommand}, nil
 }
 
 // noSystemdError returns the error for a machine without systemd, with the command for its init system.
@@ -166,7 +157,7 @@ func (s *Service) Install() error {
 		}
 		return queue.Errorf(queue.CodeWrongState, "a package has already installed the systemd units (%s); %s", path, remedy)
 	}
-	if err := s.checkControlAllowed("install", s.uid == 0); err != nil {
+	if err := s.checkControlAllowed("install"); err != nil {
 		return err
 	}
 	if !s.IsUserService {
@@ -209,27 +200,34 @@ type installedFile struct {
 	keepExisting                 bool   // keep an existing file, because users edit it
 }
 
+// systemOnlyFiles lists the files of the registration that only the system's service has.
+var systemOnlyFiles = []installedFile{
+	{"/etc/systemd/system/" + webSocketUnit, webSocketUnit, false},
+	{"/etc/queuectl/queuectl.toml", "queuectl.toml", true},
+	{"/etc/queuectl/runner.conf", "runner.conf", true},
+	{"/etc/sysusers.d/queuectl.conf", "queuectl.sysusers", false},
+	{tmpfilesPath, "queuectl.tmpfiles", false},
+}
+
 // registrationFiles returns the files of the registration, in the order in which Install writes them and Uninstall
 // removes them.
 func (s *Service) registrationFiles() (installedFiles []installedFile) {
+	packageDir := ""
+	if s.IsUserService {
+		packageDir = "user"
+	}
 	for _, name := range commonUnits {
-		installedFiles = append(installedFiles, installedFile{installPath: filepath.Join(s.unitDir(), name),
-			packageFileName: s.unitFileNameInPackage(name)})
+		installedFiles = append(installedFiles,
+			installedFile{filepath.Join(s.unitDir(), name), filepath.Join(packageDir, name), false})
 	}
 	if s.IsUserService {
 		return installedFiles
 	}
-	return append(installedFiles,
-		installedFile{installPath: filepath.Join(s.unitDir(), webSocketUnit),
-			packageFileName: s.unitFileNameInPackage(webSocketUnit)},
-		installedFile{installPath: filepath.Join(s.rootDir, "/etc/queuectl/queuectl.toml"), packageFileName: "queuectl.toml",
-			keepExisting: true},
-		installedFile{installPath: filepath.Join(s.rootDir, "/etc/queuectl/runner.conf"), packageFileName: "runner.conf",
-			keepExisting: true},
-		installedFile{installPath: filepath.Join(s.rootDir, "/etc/sysusers.d/queuectl.conf"),
-			packageFileName: "queuectl.sysusers"},
-		installedFile{installPath: filepath.Join(s.rootDir, tmpfilesPath), packageFileName: "queuectl.tmpfiles"},
-	)
+	for _, f := range systemOnlyFiles {
+		f.installPath = filepath.Join(s.rootDir, f.installPath)
+		installedFiles = append(installedFiles, f)
+	}
+	return installedFiles
 }
 
 // writeRegistrationFiles writes the files that are missing or out of date. changed reports whether it replaced an
@@ -261,7 +259,7 @@ func (s *Service) Uninstall() (wasRegistered bool, err error) {
 		return true, queue.Errorf(queue.CodeWrongState,
 			"a package has installed the systemd units (%s); to remove the service, remove the package", path)
 	}
-	if err := s.checkControlAllowed("uninstall", s.uid == 0); err != nil {
+	if err := s.checkControlAllowed("uninstall"); err != nil {
 		return true, err
 	}
 	if shadows {

@@ -25,10 +25,11 @@ func newFakeMachine(t *testing.T, o Options) *fakeMachine {
 	m := &fakeMachine{rootDir: t.TempDir()}
 	t.Setenv("HOME", filepath.Join(m.rootDir, "home"))
 	o.DaemonPath, o.ClientPath = "/bin/true", "/bin/true" // root owns /bin/true, and every user can see it
-	m.service = &Service{Options: o, rootDir: m.rootDir, runCommand: func(name string, args ...string) error {
+	m.service = &Service{Options: o, rootDir: m.rootDir, callerIsAdmin: true}
+	m.service.runCommand = func(name string, args ...string) error {
 		m.recordedCommands = append(m.recordedCommands, name+" "+strings.Join(args, " "))
 		return nil
-	}}
+	}
 	return m
 }
 
@@ -200,11 +201,11 @@ func TestUninstallSwitchesToPackagedUnits(t *testing.T) {
 		t.Errorf("Install: got %v", err)
 	}
 	wantEqualLists(t, "asked to install", m.takeRecordedCommands(), nil)
-	m.service.uid = 1000
+	m.service.callerIsAdmin = false
 	if _, err := m.service.Uninstall(); !errors.Is(err, queue.ErrDenied) {
 		t.Errorf("Uninstall of another than root: got %v", err)
 	}
-	m.service.uid = 0
+	m.service.callerIsAdmin = true
 	if was, err := m.service.Uninstall(); err != nil || !was {
 		t.Fatal(was, err)
 	}
@@ -254,7 +255,7 @@ func TestUnregisteredOrUnprivilegedControlFails(t *testing.T) {
 	if err := m.service.Install(); err != nil {
 		t.Fatal(err)
 	}
-	m.service.uid = 1000
+	m.service.callerIsAdmin = false
 	m.takeRecordedCommands()
 	for _, do := range []func() error{m.service.Install, m.service.Start, stop, m.service.Restart,
 		func() error { _, err := m.service.Uninstall(); return err }} {
@@ -263,7 +264,7 @@ func TestUnregisteredOrUnprivilegedControlFails(t *testing.T) {
 		}
 	}
 	wantEqualLists(t, "asked", m.takeRecordedCommands(), nil)
-	m.service.uid = 0
+	m.service.callerIsAdmin = true
 	if err := errors.Join(m.service.Start(), m.service.Restart(), stop()); err != nil {
 		t.Error(err)
 	}

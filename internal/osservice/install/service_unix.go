@@ -1,11 +1,11 @@
-//go:build linux || darwin
+//go:build unix
 
 package install
 
 import "github.com/queuectl/queuectl/queue"
 
 // Start starts the service.
-func (s *Service) Start() error { return s.controlIfAllowed("start") }
+func (s *Service) Start() error { return s.controlUnit("start") }
 
 // Stop stops the service. Its jobs finish or return to the queue. With systemd, the next client that connects
 // to the socket starts the service again.
@@ -14,14 +14,14 @@ func (s *Service) Stop(keepJobs bool) error {
 		return queue.Errorf(queue.CodeInvalid, "--keep-jobs: cannot be used with a registered service, because the system "+
 			"would start it again immediately; use: queuectl service restart")
 	}
-	return s.controlIfAllowed("stop")
+	return s.controlUnit("stop")
 }
 
 // Restart restarts the service. Jobs continue to run.
-func (s *Service) Restart() error { return s.controlIfAllowed("restart") }
+func (s *Service) Restart() error { return s.controlUnit("restart") }
 
-// controlIfAllowed executes a verb of systemctl, such as restart, for the service. It returns an error if the
-// service is not registered or the caller may not control it.
-func (s *Service) controlIfAllowed(verb string) error {
-	return s.runIfControlAllowed(verb, s.uid == 0, s.IsRegistered(), func() error { return s.controlService(verb) })
+// controlUnit executes a verb of systemctl, such as restart, for the service. It returns an error if the service is not
+// registered or the caller may not control it.
+func (s *Service) controlUnit(verb string) error {
+	return s.controlIfAllowed(verb, func() error { return s.controlService(verb) })
 }

@@ -37,7 +37,7 @@ type Service struct {
 	secureStateDir    func(dir, file string) error        // creates the state directory, or restricts the access to it
 	checkProgramTrust func(program string) error          // returns an error if other accounts could replace a program
 	removeProfile     func(sid string) error              // removes an account's profile
-	callerIsElevated  bool                                // the caller has the rights of an administrator
+	callerIsAdmin     bool                                // the caller has the rights of an administrator
 
 	addEventSource, removeEventSource func(name string) error // add and remove an event log source
 
@@ -58,8 +58,8 @@ type Service struct {
 func New(o Options) (*Service, error) {
 	s := &Service{
 		Options: o, secureStateDir: secureStateDir, checkProgramTrust: checkProgramTrust, removeProfile: removeProfile,
-		callerIsElevated: windows.GetCurrentProcessToken().IsElevated(),
-		addEventSource:   addEventLogSource, removeEventSource: eventlog.Remove,
+		callerIsAdmin:  windows.GetCurrentProcessToken().IsElevated(),
+		addEventSource: addEventLogSource, removeEventSource: eventlog.Remove,
 		installRunnerCopy: installRunnerCopy, removeUnusedRunnerCopies: removeUnusedRunnerCopies,
 		removeRunnerCopies: removeRunnerCopies,
 		logonCommand:       osservice.UserServiceCommand, setLogonCommand: setLogonCommand,
@@ -104,7 +104,7 @@ func (s *Service) Install() error {
 	if s.IsUserService {
 		return s.installUserService()
 	}
-	if err := s.checkControlAllowed("install", s.callerIsElevated); err != nil {
+	if err := s.checkControlAllowed("install"); err != nil {
 		return err
 	}
 	for _, program := range []string{s.DaemonPath, s.ClientPath} {
@@ -166,7 +166,7 @@ func (s *Service) updateRegistration() (changed bool, err error) {
 // the time limit at a shutdown, and a SID for access lists. It also removes most privileges of the service. Configure
 // may be called again.
 func (s *Service) Configure() error {
-	if err := s.checkControlAllowed("prepare", s.callerIsElevated); err != nil {
+	if err := s.checkControlAllowed("prepare"); err != nil {
 		return err
 	}
 	e, err := s.openService()
@@ -241,7 +241,7 @@ func ignoreUnsupportedError(err error) error {
 // undone, because an undone upgrade needs the old runner program. A runner program that is still running is kept, and
 // the next upgrade removes it.
 func (s *Service) RemoveOldRunnerCopies() error {
-	if err := s.checkControlAllowed("prepare --tidy", s.callerIsElevated); err != nil {
+	if err := s.checkControlAllowed("prepare --tidy"); err != nil {
 		return err
 	}
 	s.removeUnusedRunnerCopies(s.ClientPath)
@@ -251,7 +251,7 @@ func (s *Service) RemoveOldRunnerCopies() error {
 // UndoConfiguration removes what Configure has created outside the service's directory and the service manager. It
 // also removes what Windows has created for the service's account.
 func (s *Service) UndoConfiguration() error {
-	if err := s.checkControlAllowed("prepare --undo", s.callerIsElevated); err != nil {
+	if err := s.checkControlAllowed("prepare --undo"); err != nil {
 		return err
 	}
 	programs := s.removeRunnerCopies(s.ClientPath)
@@ -271,7 +271,7 @@ func (s *Service) Uninstall() (wasRegistered bool, err error) {
 	if s.IsUserService {
 		return s.uninstallUserService()
 	}
-	if err := s.checkControlAllowed("uninstall", s.callerIsElevated); err != nil {
+	if err := s.checkControlAllowed("uninstall"); err != nil {
 		return true, err
 	}
 	if wasRegistered = s.IsRegistered(); wasRegistered {
@@ -355,11 +355,6 @@ func (s *Service) stopAndWait() error {
 		return err
 	}
 	return s.waitForState(svc.Stopped)
-}
-
-// controlIfAllowed calls action if the service is registered and the caller may control it.
-func (s *Service) controlIfAllowed(verb string, action func() error) error {
-	return s.Options.runIfControlAllowed(verb, s.callerIsElevated, s.IsRegistered(), action)
 }
 
 // serviceStatePollInterval is how often waitForState queries a starting or stopping service. stateChangeStallTimeout is

@@ -165,7 +165,7 @@ func TestRestartKeepsJobsRunning(t *testing.T) {
 // If the caller is not elevated, a command changes nothing. The error says how to run the command elevated.
 func TestUnelevatedCallerChangesNothing(t *testing.T) {
 	m := newFakeServiceManager(false)
-	m.registered, m.service.callerIsElevated = true, false
+	m.registered, m.service.callerIsAdmin = true, false
 	for _, do := range []func() error{m.service.Install, m.service.Configure, m.service.RemoveOldRunnerCopies,
 		m.service.UndoConfiguration, m.service.Start, m.service.Restart,
 		func() error { return m.service.Stop(true) }, func() error { _, err := m.service.Uninstall(); return err }} {
@@ -179,7 +179,7 @@ func TestUnelevatedCallerChangesNothing(t *testing.T) {
 // The commands that control the system's service also control a user's own service, which starts at logon.
 func TestUserServiceStartsAtLogon(t *testing.T) {
 	m := newFakeServiceManager(true)
-	m.service.callerIsElevated = false
+	m.service.callerIsAdmin = false
 	if err := m.service.Start(); !errors.Is(err, queue.ErrNotFound) ||
 		!strings.Contains(err.Error(), "service install --user") {
 		t.Errorf("not registered: %v", err)
@@ -316,7 +316,7 @@ func TestInstallWorksWithRealServiceManager(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !s.callerIsElevated || s.IsRegistered() {
+	if !s.callerIsAdmin || s.IsRegistered() {
 		skip.MissingRequirement(t, "administrator", "needs an elevated prompt, and no service of that name; "+
 			".ci/run runs it under Wine as an administrator")
 	}
