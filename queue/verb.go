@@ -18,35 +18,29 @@ const (
 
 // verbRule is one row of the table of verbs.
 type verbRule struct {
-	actsInStates     []State           // states in which the verb changes a job
-	noEffectInStates []State           // states in which the verb is accepted but changes nothing
-	makesJobRunnable bool              // the verb lets the job run
-	nextState        func(State) State // returns the job's state after the verb
-	eventKind        EventKind         // event to record
-	acceptedJobsText string            // text for error messages: which jobs the verb accepts
+	actsInStates     []State   // states in which the verb changes a job
+	noEffectInStates []State   // states in which the verb is accepted but changes nothing
+	makesJobRunnable bool      // the verb lets the job run
+	nextState        State     // the job's state after the verb; 0 for VerbRemove, and for VerbEdit, which keeps the state
+	eventKind        EventKind // event to record
+	acceptedJobsText string    // text for error messages: which jobs the verb accepts
 }
 
-// alwaysState returns a value for verbRule.nextState that makes every job enter the given state.
-func alwaysState(next State) func(State) State { return func(State) State { return next } }
-
-// keepState is a value for verbRule.nextState that does not change the state.
-func keepState(s State) State { return s }
-
 var verbRules = map[Verb]verbRule{
-	VerbCancel: {[]State{Blocked, Held, Pending, Failed}, []State{Cancelled}, false, alwaysState(Cancelled),
+	VerbCancel: {[]State{Blocked, Held, Pending, Failed}, []State{Cancelled}, false, Cancelled,
 		EventCancelled,
 		"only unfinished jobs can be cancelled"},
-	VerbRetry: {[]State{Failed, Completed, Dead, Cancelled}, []State{Pending}, true, alwaysState(Pending), EventRetried,
+	VerbRetry: {[]State{Failed, Completed, Dead, Cancelled}, []State{Pending}, true, Pending, EventRetried,
 		"only failed, completed, dead and cancelled jobs can be retried"},
-	VerbRetryDead: {[]State{Dead}, nil, true, alwaysState(Pending), EventRetried,
+	VerbRetryDead: {[]State{Dead}, nil, true, Pending, EventRetried,
 		"only dead jobs are in the dead-letter queue"},
-	VerbHold: {[]State{Blocked, Pending, Failed}, []State{Held}, false, alwaysState(Held), EventHeld,
+	VerbHold: {[]State{Blocked, Pending, Failed}, []State{Held}, false, Held, EventHeld,
 		"only waiting jobs can be held"},
-	VerbRelease: {[]State{Held}, []State{Blocked, Pending, Failed}, true, alwaysState(Pending), EventReleased,
+	VerbRelease: {[]State{Held}, []State{Blocked, Pending, Failed}, true, Pending, EventReleased,
 		"only held jobs can be released"},
-	VerbEdit: {[]State{Blocked, Held, Pending, Failed}, nil, false, keepState, EventEdited,
+	VerbEdit: {[]State{Blocked, Held, Pending, Failed}, nil, false, 0, EventEdited,
 		"only waiting jobs can be changed"},
-	VerbRemove: {[]State{Blocked, Held, Pending, Failed, Completed, Dead, Cancelled}, nil, false, alwaysState(0),
+	VerbRemove: {[]State{Blocked, Held, Pending, Failed, Completed, Dead, Cancelled}, nil, false, 0,
 		EventRemoved,
 		"only jobs that are not running can be removed"},
 }
@@ -63,8 +57,10 @@ func (v Verb) EffectOn(j *Job) (nextState State, event EventKind, hasEffect bool
 			j.ID, j.ID)
 	case slices.Contains(r.noEffectInStates, j.State):
 		return j.State, "", false, nil
+	case slices.Contains(r.actsInStates, j.State) && v == VerbEdit:
+		return j.State, r.eventKind, true, nil
 	case slices.Contains(r.actsInStates, j.State):
-		return r.nextState(j.State), r.eventKind, true, nil
+		return r.nextState, r.eventKind, true, nil
 	}
 	return 0, "", false, Errorf(CodeWrongState, "job %s is %s; %s%s", j.ID, j.State, r.acceptedJobsText,
 		v.suggestCommand(j))
