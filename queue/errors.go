@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -38,9 +39,10 @@ type Error struct {
 	Message    string // text for users, with a next step if possible
 }
 
-// Error returns the message, preceded by the number of the job and the field, if set.
+// Error returns the message, preceded by the number of the job and the field, if set. For an error without a message,
+// it uses the code.
 func (e *Error) Error() string {
-	s := e.Message
+	s := cmp.Or(e.Message, string(e.Code))
 	if e.Field != "" {
 		s = e.Field + ": " + s
 	}
@@ -65,20 +67,20 @@ func (e *Error) Is(target error) bool {
 
 // These are targets for errors.Is, one for each code.
 var (
-	ErrInvalid        = &Error{Code: CodeInvalid, Message: "invalid"}
-	ErrInvalidRequest = &Error{Code: CodeInvalidRequest, Message: "invalid request"}
-	ErrParse          = &Error{Code: CodeParse, Message: "invalid JSON"}
-	ErrTooLarge       = &Error{Code: CodeTooLarge, Message: "too large"}
-	ErrUnsupported    = &Error{Code: CodeUnsupported, Message: "unsupported"}
-	ErrNotFound       = &Error{Code: CodeNotFound, Message: "not found"}
-	ErrExists         = &Error{Code: CodeExists, Message: "already exists"}
-	ErrWrongState     = &Error{Code: CodeWrongState, Message: "wrong state"}
-	ErrDenied         = &Error{Code: CodeDenied, Message: "denied"}
-	ErrQueueFull      = &Error{Code: CodeQueueFull, Message: "the queue is full"}
-	ErrNoSpace        = &Error{Code: CodeNoSpace, Message: "no space left on the disk"}
-	ErrUnavailable    = &Error{Code: CodeUnavailable, Message: "unavailable"}
-	ErrOutcomeUnknown = &Error{Code: CodeOutcomeUnknown, Message: "the outcome of the request is unknown"}
-	ErrInternal       = &Error{Code: CodeInternal, Message: "internal error"}
+	ErrInvalid        = &Error{Code: CodeInvalid}
+	ErrInvalidRequest = &Error{Code: CodeInvalidRequest}
+	ErrParse          = &Error{Code: CodeParse}
+	ErrTooLarge       = &Error{Code: CodeTooLarge}
+	ErrUnsupported    = &Error{Code: CodeUnsupported}
+	ErrNotFound       = &Error{Code: CodeNotFound}
+	ErrExists         = &Error{Code: CodeExists}
+	ErrWrongState     = &Error{Code: CodeWrongState}
+	ErrDenied         = &Error{Code: CodeDenied}
+	ErrQueueFull      = &Error{Code: CodeQueueFull}
+	ErrNoSpace        = &Error{Code: CodeNoSpace}
+	ErrUnavailable    = &Error{Code: CodeUnavailable}
+	ErrOutcomeUnknown = &Error{Code: CodeOutcomeUnknown}
+	ErrInternal       = &Error{Code: CodeInternal}
 )
 
 // Errorf returns an Error with the code.
