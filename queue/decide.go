@@ -167,10 +167,8 @@ func decideWithoutMemoryNote(j *Job, outcome AttemptOutcome, policy RetryPolicy)
 		d.NextState, d.RecordsAttempt = Pending, false
 	case EndAccountChanged:
 		d.NextState, d.Reason, d.RecordsAttempt = Held, ReasonDisowned, false
-	case EndRunnerLost, EndInterrupted:
+	case EndRunnerLost, EndInterrupted, EndPerhapsRunnerLost, EndPerhapsInterrupted:
 		return d.decideAfterLoss(j, outcome)
-	case EndPerhapsRunnerLost, EndPerhapsInterrupted:
-		return d.decideAfterPossibleLoss(j, outcome)
 	case EndUnkillable:
 		d.NextState, d.Reason, d.CountsTowardMaxAttempts = Dead, ReasonUnkillable, true
 	default:
@@ -253,47 +251,35 @@ func (o *AttemptOutcome) lossCause() (Reason, string) {
 	return ReasonLost, "the runner died"
 }
 
-// decideAfterLoss completes the decision for an attempt that had started. It is unknown how the attempt ended, because
-// its runner or machine went down.
+// decideAfterLoss completes the decision for an attempt whose outcome is unknown, because its runner or machine went
+// down. If the command may not have started, the attempt counts only if the job must not run twice, that is, if on_lost
+// is hold or dead.
 func (d AttemptDecision) decideAfterLoss(j *Job, o AttemptOutcome) AttemptDecision {
-	d.CountsTowardMaxAttempts = true
 	reason, cause := o.lossCause()
-	d.Reason, d.Error = reason, cmp.Or(d.Error, "outcome unknown, because "+cause)
+	hadStarted := o.EndCause == EndRunnerLost || o.EndCause == EndInterrupted
+	d.Reason, d.CountsTowardMaxAttempts = reason, true
+	d.Error = "it is unknown whether the job started, because " + cause
+	if hadStarted {
+		d.Error = cmp.Or(o.Error, "outcome unknown, because "+cause)
+	}
 	if o.EndCause == EndRunnerLost {
 		d.NeedsIsolation, d.CountsAsRunnerCrash = true, o.RanIsolated
 	}
-	if d.CountsAsRunnerCrash && j.RunnerCrashes+1 >= FatalRunnerCrashCount {
+	switch {
+	case d.CountsAsRunnerCrash && j.RunnerCrashes+1 >= FatalRunnerCrashCount:
 		d.NextState, d.Reason = Dead, ReasonPoison
 		d.Error = fmt.Sprintf("not retried, because %d runners (the processes that supervise jobs) died while this was "+
 			"their only job", FatalRunnerCrashCount)
-		return d
-	}
-	switch j.OnLost {
-	case OnLostHold:
+	case j.OnLost == OnLostHold:
 		d.NextState = Held
-	case OnLostDead:
+	case j.OnLost == OnLostDead:
 		d.NextState = Dead
+	case !hadStarted:
+		d.NextState, d.CountsTowardMaxAttempts = Pending, false
+	case j.Attempts+1 < j.MaxAttempts:
+		d.NextState = Failed // without a delay
 	default:
 		d.NextState = Dead
-		if j.Attempts+1 < j.MaxAttempts {
-			d.NextState = Failed // without a delay
-		}
-	}
-	return d
-}
-
-// decideAfterPossibleLoss completes the decision for an attempt whose runner or machine went down, perhaps before the
-// command started. The attempt counts only if the job must not run twice, that is, if on_lost is hold or dead.
-func (d AttemptDecision) decideAfterPossibleLoss(j *Job, o AttemptOutcome) AttemptDecision {
-	reason, cause := o.lossCause()
-	d.Reason, d.Error = reason, "it is unknown whether the job started, because "+cause
-	switch j.OnLost {
-	case OnLostHold:
-		d.NextState, d.CountsTowardMaxAttempts = Held, true
-	case OnLostDead:
-		d.NextState, d.CountsTowardMaxAttempts = Dead, true
-	default:
-		d.NextState = Pending
 	}
 	return d
 }
@@ -301,19 +287,10 @@ func (d AttemptDecision) decideAfterPossibleLoss(j *Job, o AttemptOutcome) Attem
 // retryDelay returns the delay before the next attempt of j. failedAttempts is the number of attempts that have
 // failed. The delay is never negative and never longer than the maximum.
 func (p RetryPolicy) retryDelay(j *Job, failedAttempts int) time.Duration {
-	settings := j.Backoff
-	if settings.BaseSeconds != 0 {
-		p.BaseSeconds = settings.BaseSeconds
-	}
-	if settings.Strategy != "" {
-		p.Strategy = settings.Strategy
-	}
-	if settings.MaxDelay != 0 {
-		p.MaxDelay = settings.MaxDelay
-	}
-	if settings.Jitter != nil {
-		p.Jitter = *settings.Jitter
-	}
+	p.BaseSeconds = cmp.Or(j.Backoff.BaseSeconds, p.BaseSeconds)
+	p.Strategy = cmp.Or(j.Backoff.Strategy, p.Strategy)
+	p.MaxDelay = cmp.Or(j.Backoff.MaxDelay, p.MaxDelay)
+	p.Jitter = ValueOr(j.Backoff.Jitter, p.Jitter)
 	var seconds float64
 	switch p.Strategy {
 	case BackoffLinear:
