@@ -330,14 +330,10 @@ func (l *poolLoop) recordAttemptStartLocked(h *lease, a wire.Attempt) {
 // receiveFrames passes the frames of a runner to Run until the connection ends. It then reports the end of the
 // connection to Run.
 func (l *poolLoop) receiveFrames(conn *runnerConn) {
-	deliver := func(d frameDelivery) {
-		select {
-		case l.frameDeliveries <- d:
-		case <-l.ctx.Done():
-		}
-	}
 	l.Go(func() {
-		err := conn.ReceiveFrames(l.ctx, func(frames []wire.Frame) { deliver(frameDelivery{conn, frames}) })
+		err := conn.ReceiveFrames(l.ctx, func(frames []wire.Frame) {
+			l.runInLoop(func() error { l.handleFrames(conn, frames); return nil })
+		})
 		close(conn.closedSignal)
 		l.mu.Lock()
 		endExpected := l.stopRequested || conn.shutdownSent
@@ -347,7 +343,7 @@ func (l *poolLoop) receiveFrames(conn *runnerConn) {
 				"runner has died", "runner", conn.HelloReply.RunnerPID, "error", err)
 			l.Go(func() { l.endOrphanProcesses(l.ctx, conn.RunnerDir) })
 		}
-		deliver(frameDelivery{conn: conn})
+		l.runInLoop(func() error { l.handleConnectionEnd(conn); return nil })
 	})
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // poolLoop is the state of Run. Other goroutines use only its embedded Pool and backgroundTasks. These goroutines pass
-// their results to Run through the channels of backgroundTasks.
+// their results to Run through the channel of backgroundTasks.
 type poolLoop struct {
 	*Pool
 	backgroundTasks
@@ -26,20 +26,13 @@ type poolLoop struct {
 	progress     progressBatch
 }
 
-// backgroundTasks contains the goroutines that run concurrently with Run until ctx ends, and the channels through which
+// backgroundTasks contains the goroutines that run concurrently with Run until ctx ends, and the channel through which
 // these goroutines send their results to Run.
 type backgroundTasks struct {
 	ctx context.Context
 	sync.WaitGroup
-	frameDeliveries     chan frameDelivery // frames (messages) from runners
-	pendingCalls        chan func() error  // functions for Run to execute
-	dependencyReadSlots chan struct{}      // semaphore that limits concurrent reads of dependencies
-}
-
-// frameDelivery contains frames (messages) that arrived together from one runner.
-type frameDelivery struct {
-	conn   *runnerConn
-	frames []wire.Frame // nil means that the connection has ended
+	pendingCalls        chan func() error // functions for Run to execute
+	dependencyReadSlots chan struct{}     // semaphore that limits concurrent reads of dependencies
 }
 
 // runInLoop makes Run's goroutine execute a function. If Run ends first, the function is not executed.
@@ -69,7 +62,7 @@ func (p *Pool) Run(ctx context.Context, onReady func()) error {
 	l := &poolLoop{
 		Pool: p,
 		backgroundTasks: backgroundTasks{
-			ctx: ctx, frameDeliveries: make(chan frameDelivery, 64), pendingCalls: make(chan func() error, 64),
+			ctx: ctx, pendingCalls: make(chan func() error, 64),
 			dependencyReadSlots: make(chan struct{}, maxConcurrentDependencyReads),
 		},
 		storeSession: storeSession{store: p.store, log: p.cfg.Log, pendingAcks: map[*runnerConn][]wire.Lease{},
@@ -104,9 +97,9 @@ func (p *Pool) Run(ctx context.Context, onReady func()) error {
 // awaitJobAdoption handles events until the pool has taken over all jobs of earlier services, at most for
 // jobAdoptionTimeout.
 func (l *poolLoop) awaitJobAdoption() error {
-	timeout := time.After(jobAdoptionTimeout)
-	for l.isAdoptingJobs() {
-		if expired, err := l.handleNextEvent(timeout); expired || err != nil {
+	end := time.Now().Add(jobAdoptionTimeout)
+	for l.isAdoptingJobs() && time.Now().Before(end) {
+		if err := l.handleNextEvent(time.Until(end)); err != nil {
 			return err
 		}
 		l.ensureRunnerForNewJobs()
@@ -123,29 +116,23 @@ func (l *poolLoop) isAdoptingJobs() bool {
 		l.runners.currentRunnerLocked() == nil && !l.stopRequested && l.runners.lastSpawnErr == nil
 }
 
-// handleNextEvent waits for one event and handles it. timerFired is true if the timer fired first.
-func (l *poolLoop) handleNextEvent(timer <-chan time.Time) (timerFired bool, err error) {
+// handleNextEvent waits for one event, at most for maxWait, and handles it.
+func (l *poolLoop) handleNextEvent(maxWait time.Duration) error {
 	select {
 	case <-l.ctx.Done():
-		return false, l.ctx.Err()
-	case d := <-l.frameDeliveries:
-		l.handleFrameDelivery(d)
+		return l.ctx.Err()
 	case call := <-l.pendingCalls:
-		return false, call()
+		return call()
 	case <-l.wakeUpSignal:
-	case <-timer:
-		return true, nil
+	case <-time.After(maxWait):
 	}
-	return false, nil
+	return nil
 }
 
 // handleEvents waits for an event, and handles it and all other events that have arrived in the meantime. It records
 // all these events in the store with one call.
 func (l *poolLoop) handleEvents() error {
-	_, err := l.handleNextEvent(time.After(l.maxEventWait()))
-	for err == nil && len(l.frameDeliveries) > 0 {
-		l.handleFrameDelivery(<-l.frameDeliveries)
-	}
+	err := l.handleNextEvent(l.maxEventWait())
 	for err == nil && len(l.pendingCalls) > 0 {
 		err = (<-l.pendingCalls)()
 	}
@@ -318,31 +305,27 @@ func (l *poolLoop) exchangeWithStore() error {
 	return nil
 }
 
-// handleFrameDelivery handles frames (messages) from a runner, or the end of its connection.
-func (l *poolLoop) handleFrameDelivery(d frameDelivery) {
-	if d.frames == nil {
-		l.handleConnectionEnd(d.conn)
-		return
-	}
+// handleFrames handles frames (messages) that arrived together from one runner.
+func (l *poolLoop) handleFrames(conn *runnerConn, frames []wire.Frame) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.runners.markAliveLocked(d.conn)
-	for _, f := range d.frames {
+	l.runners.markAliveLocked(conn)
+	for _, f := range frames {
 		switch f := f.(type) {
 		case *wire.StartReport:
-			if h := l.leases.byID[queue.Lease(f.Lease)]; h != nil && h.runnerConn == d.conn {
+			if h := l.leases.byID[queue.Lease(f.Lease)]; h != nil && h.runnerConn == conn {
 				l.recordAttemptStartLocked(h, f.Attempt)
 			}
 		case *wire.ProgressReport:
-			if h := l.leases.byID[queue.Lease(f.Lease)]; h != nil && h.runnerConn == d.conn {
+			if h := l.leases.byID[queue.Lease(f.Lease)]; h != nil && h.runnerConn == conn {
 				l.progress.addProgressLocked(h, f.Progress)
 			}
 		case *wire.Result:
-			l.handleResultLocked(d.conn, f)
+			l.handleResultLocked(conn, f)
 		case *wire.DropStartReply:
-			l.handleDropReplyLocked(d.conn, f)
+			l.handleDropReplyLocked(conn, f)
 		case *wire.StuckAttemptsReport:
-			l.runners.setStuckAttemptsLocked(d.conn, f.Attempts)
+			l.runners.setStuckAttemptsLocked(conn, f.Attempts)
 		}
 	}
 }
