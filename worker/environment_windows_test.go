@@ -17,7 +17,8 @@ func TestWindowsJobGetsOnlyMachineAndAccountVariables(t *testing.T) {
 	t.Setenv("TEMP", `C:\elsewhere`)
 	t.Setenv("Path", `C:\elsewhere`)
 	account := Account{UserName: `NT SERVICE\queuectl`, HomeDir: `C:\Windows\ServiceProfiles\queuectl`}
-	p := &Pool{cfg: Config{Account: account, SocketPath: `\\.\pipe\queuectl`}}
+	p := &Pool{cfg: Config{Account: account, SocketPath: `\\.\pipe\queuectl`,
+		AttemptTraceparent: func(*queue.Job) string { return "" }}}
 	env := p.jobEnvironment(&queue.Job{
 		ID: "a", Queue: "default", Execution: queue.Execution{Env: []string{"pathext=.EXE", "x=y"}},
 	})

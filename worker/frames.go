@@ -50,8 +50,8 @@ func (p *Pool) appendStartFramesLocked(frames []wire.Frame, j *queue.Job) []wire
 // localExpiryMillis returns when a job expires, in milliseconds on this machine's clock. The field j.ExpiresAt contains
 // this time on the store's clock. 0 means never.
 func (p *Pool) localExpiryMillis(j *queue.Job) int64 {
-	if j.ExpiresAt == 0 || p.cfg.StoreTime == nil {
-		return int64(j.ExpiresAt)
+	if j.ExpiresAt == 0 {
+		return 0
 	}
 	offset := queue.UnixMillisOf(time.Now()) - p.cfg.StoreTime()
 	if offset > -storeClockTolerance && offset < storeClockTolerance { // treat both clocks as equal
@@ -76,20 +76,17 @@ func (p *Pool) jobEnvironment(j *queue.Job) []string {
 		}
 		return false
 	}
-	p.addDefaultJobEnv(isSet, func(name, value string) {
+	add := func(name, value string) {
 		if value != "" && !isSet(name) {
 			env = append(env, name+"="+value)
 		}
-	})
-	if j.TTY && !isSet("TERM") {
-		env = append(env, "TERM=xterm-256color") // most current terminals support this type
+	}
+	p.addDefaultJobEnv(isSet, add)
+	if j.TTY {
+		add("TERM", "xterm-256color") // most current terminals support this type
 	}
 	env = append(env, j.Env...)
-	parent := ""
-	if p.cfg.AttemptTraceparent != nil {
-		parent = p.cfg.AttemptTraceparent(j)
-	}
-	if parent != "" {
+	if parent := p.cfg.AttemptTraceparent(j); parent != "" {
 		env = slices.DeleteFunc(env, func(e string) bool {
 			name, _, _ := strings.Cut(e, "=")
 			return queue.SameVariableName(name, queue.TraceparentVariable)

@@ -277,9 +277,7 @@ func (l *poolLoop) exchangeWithStore() error {
 	// If there is nothing to record, do not call the store here: claimInBackground below claims the jobs.
 	if len(report.AttemptStarts)+len(report.ProgressReports)+len(report.Settlements)+len(report.ReleasedLeases)+
 		len(report.LeasedJobChanges) > 0 {
-		if l.cfg.UserQuotaBytes != nil {
-			report.MaxBytesPerUser = l.cfg.UserQuotaBytes()
-		}
+		report.MaxBytesPerUser = l.cfg.UserQuotaBytes()
 		// Record these events even if ctx has ended, because they have already happened.
 		reply, err := s.store.ReportAndClaim(context.WithoutCancel(l.ctx), report)
 		if err != nil {

@@ -218,6 +218,5 @@ func (p *Pool) resendPauseStateLocked(h *lease) {
 // job need not be held, because the queue starts no jobs.
 func (p *Pool) mustHoldReturnedJobLocked(h *lease) bool {
 	isRequeued := h.endRequest != nil && h.endRequest.auditVerb == "requeue"
-	return h.pause.isRecordedAsPaused && !isRequeued && !(p.cfg.AreRunningJobsPaused != nil &&
-		p.cfg.AreRunningJobsPaused(h.job.Queue))
+	return h.pause.isRecordedAsPaused && !isRequeued && !p.cfg.AreRunningJobsPaused(h.job.Queue)
 }

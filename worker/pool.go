@@ -71,12 +71,11 @@ type Config struct {
 	Log            *slog.Logger
 
 	RetryPolicy func() queue.RetryPolicy // returns the retry policy in the settings
-	StoreTime   func() queue.UnixMillis  // returns the time on the store's clock; nil means this machine's clock
+	StoreTime   func() queue.UnixMillis  // returns the time on the store's clock
 	StopTimeout func() time.Duration     // returns how long jobs may continue when the operating system ends a runner
 	OutputGrace func() time.Duration     // returns how long processes of a job may outlive its main process
 	SettleDelay func() time.Duration     // returns how long a runner gathers results before it sends them
-	// UserQuotaBytes returns how many bytes the stored jobs of one user may occupy. 0 means unlimited, as does a
-	// nil function.
+	// UserQuotaBytes returns how many bytes the stored jobs of one user may occupy. 0 means unlimited.
 	UserQuotaBytes func() int64
 	// CheckJobMayStart returns an error if a job may not start on this node. ErrJobNeedsOtherNode means that another node
 	// may start the job. Any other error means that a uid of the job now belongs to another account.
@@ -86,12 +85,11 @@ type Config struct {
 	// its GPUs.
 	ResourceUnitEnv func(*queue.Job) []string
 	// AttemptTraceparent returns the trace parent (W3C Trace Context) of an attempt that is about to start. If it
-	// returns "" or is nil, the attempt gets the trace parent in the job's environment.
+	// returns "", the attempt gets the trace parent in the job's environment.
 	AttemptTraceparent func(*queue.Job) string
-	// OnAttemptEnded is called after the end of an attempt was recorded. It must not block. It may be nil.
+	// OnAttemptEnded is called after the end of an attempt was recorded. It must not block.
 	OnAttemptEnded func(*queue.Job, *store.Settlement)
-	// AreRunningJobsPaused reports whether a whole queue is paused, including its running jobs. A nil function means that
-	// no queue is paused.
+	// AreRunningJobsPaused reports whether a whole queue is paused, including its running jobs.
 	AreRunningJobsPaused func(queue string) bool
 	// HungRunnerAdvice returns a text for users: what to do about a runner that hangs.
 	HungRunnerAdvice func(pid int64) string

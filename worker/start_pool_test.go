@@ -109,17 +109,22 @@ func countLines(path string) int {
 func poolConfig(location runner.RunnersLocation) worker.Config {
 	return worker.Config{
 		ServiceVersion: testVersion, NodeName: "here",
-		RunnerLocation:    location,
-		Account:           worker.Account{UserName: "u", HomeDir: "/", ShellPath: "/bin/sh"},
-		Log:               slog.New(slog.DiscardHandler),
-		CheckJobMayStart:  checkMayStart,
-		HungRunnerAdvice:  func(int64) string { return "end it" },
-		RetryPolicy:       func() queue.RetryPolicy { return queue.RetryPolicy{BaseSeconds: 2, MaxDelay: time.Hour} },
-		StopTimeout:       func() time.Duration { return 0 },
-		OutputGrace:       func() time.Duration { return time.Second },
-		SettleDelay:       func() time.Duration { return 0 },
-		HeartbeatInterval: func() time.Duration { return time.Hour },
-		WorkerStaleAfter:  func() time.Duration { return time.Hour },
+		RunnerLocation:       location,
+		Account:              worker.Account{UserName: "u", HomeDir: "/", ShellPath: "/bin/sh"},
+		Log:                  slog.New(slog.DiscardHandler),
+		CheckJobMayStart:     checkMayStart,
+		HungRunnerAdvice:     func(int64) string { return "end it" },
+		UserQuotaBytes:       func() int64 { return 0 },
+		StoreTime:            func() queue.UnixMillis { return queue.UnixMillisOf(time.Now()) },
+		AttemptTraceparent:   func(*queue.Job) string { return "" },
+		OnAttemptEnded:       func(*queue.Job, *store.Settlement) {},
+		AreRunningJobsPaused: func(string) bool { return false },
+		RetryPolicy:          func() queue.RetryPolicy { return queue.RetryPolicy{BaseSeconds: 2, MaxDelay: time.Hour} },
+		StopTimeout:          func() time.Duration { return 0 },
+		OutputGrace:          func() time.Duration { return time.Second },
+		SettleDelay:          func() time.Duration { return 0 },
+		HeartbeatInterval:    func() time.Duration { return time.Hour },
+		WorkerStaleAfter:     func() time.Duration { return time.Hour },
 	}
 }
 

@@ -124,9 +124,7 @@ func (l *poolLoop) handleStoredReport(report store.LeaseReport, refusalErrs map[
 			queueName := "" // not known for a lease of another node
 			if h := l.leases.byID[lease]; h != nil {
 				queueName = h.job.Queue
-				if l.cfg.OnAttemptEnded != nil {
-					l.cfg.OnAttemptEnded(&h.job, &report.Settlements[i])
-				}
+				l.cfg.OnAttemptEnded(&h.job, &report.Settlements[i])
 			}
 			l.endedAttempts.countEndedAttempt(queueName, now)
 		}
