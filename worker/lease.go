@@ -90,7 +90,7 @@ func (l *lease) advancePhaseLocked(event leaseEvent) bool {
 	next, ok := l.phase.phaseAfter(event)
 	if !ok {
 		l.log.Error("an event does not fit the phase of a job, so the service ignores the event, and the job keeps its "+
-			"phase; please report this as a bug", "job", l.job.ID, "phase", l.phase.String(), "event", event.String())
+			"phase; please report this as a bug", "job", l.job.ID, "phase", l.phase.String(), "event", string(event))
 		return false
 	}
 	l.phase = next

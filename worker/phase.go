@@ -85,26 +85,23 @@ func (p leasePhase) isEndDecided() bool { return p >= phaseSettling }
 
 func (p leasePhase) String() string { return phaseNames[p] }
 
-// leaseEvent is something that may change the phase of a lease.
-type leaseEvent uint8
+// leaseEvent is something that may change the phase of a lease. Its value is the name of the event in messages.
+type leaseEvent string
 
 const (
-	eventDependenciesRead leaseEvent = iota // the results of the dependencies were read, and a new lease replaces this one
-	eventWithdrawn                          // a job that no runner has is taken back, by a recall or for a caller
-	eventSent                               // the job was sent to the separate runner that was started for it
-	eventDropSent                           // a DropStart frame was sent because a caller takes the job back
-	eventRecallSent                         // a DropStart frame was sent because of a recall
-	eventDisconnected                       // the connection to the runner has ended
-	eventAccepted                           // the runner has recorded the attempt
-	eventFoundStarted                       // the runner's files show that the attempt has started
-	eventStarted                            // the runner or the store has reported that the attempt has started
-	eventEndDecided                         // the pool has decided how the lease ends
-	eventReturnDecided                      // the pool has decided that the job returns to the queue
-	eventStored                             // the store has recorded the end or the return
-	eventCount
+	eventDependenciesRead leaseEvent = "dependencies read" // the dependencies were read; a new lease replaces this one
+	eventWithdrawn        leaseEvent = "withdrawn"         // a recall or a caller takes back a job that no runner has
+	eventSent             leaseEvent = "sent"              // the job was sent to its new separate runner
+	eventDropSent         leaseEvent = "drop sent"         // a DropStart frame was sent for a caller
+	eventRecallSent       leaseEvent = "recall sent"       // a DropStart frame was sent for a recall
+	eventDisconnected     leaseEvent = "disconnected"      // the connection to the runner has ended
+	eventAccepted         leaseEvent = "begun"             // the runner has recorded the attempt
+	eventFoundStarted     leaseEvent = "found"             // the runner's files show that the attempt has started
+	eventStarted          leaseEvent = "started"           // the runner or the store has reported the start
+	eventEndDecided       leaseEvent = "ended"             // the pool has decided how the lease ends
+	eventReturnDecided    leaseEvent = "returned"          // the pool has decided that the job returns to the queue
+	eventStored           leaseEvent = "recorded"          // the store has recorded the end or the return
 )
-
-func (e leaseEvent) String() string { return eventNames[e] }
 
 // phaseTransition says to which phase an event moves a lease that is in one of fromPhases.
 type phaseTransition struct {
@@ -162,12 +159,4 @@ var phaseNames = [phaseCount]string{
 	phaseSent: "sent", phaseDropping: "dropping", phaseRecalling: "recalling",
 	phaseAccepted: "begun", phaseFoundStarted: "found", phaseRunning: "running",
 	phaseSettling: "settling", phaseReturning: "returning", phaseSettled: "settled", phaseReturned: "returned",
-}
-
-// eventNames contains the name of each event, for messages.
-var eventNames = [eventCount]string{
-	eventDependenciesRead: "dependencies read", eventWithdrawn: "withdrawn", eventSent: "sent",
-	eventDropSent: "drop sent", eventRecallSent: "recall sent", eventDisconnected: "disconnected",
-	eventAccepted: "begun", eventFoundStarted: "found", eventStarted: "started",
-	eventEndDecided: "ended", eventReturnDecided: "returned", eventStored: "recorded",
 }

@@ -52,16 +52,18 @@ func allPhases() (list []leasePhase) {
 	return list
 }
 
-// allEvents returns all events.
+// allEvents returns all events that fit some phase.
 func allEvents() (list []leaseEvent) {
-	for e := range eventCount {
-		list = append(list, e)
+	for _, transition := range phaseTransitions {
+		if !slices.Contains(list, transition.event) {
+			list = append(list, transition.event)
+		}
 	}
 	return list
 }
 
 // hyphenatedName returns the name of a phase or an event in the form that phaseTable uses.
-func hyphenatedName(name fmt.Stringer) string { return strings.ReplaceAll(name.String(), " ", "-") }
+func hyphenatedName(name any) string { return strings.ReplaceAll(fmt.Sprint(name), " ", "-") }
 
 // readPhaseTable returns the cells of phaseTable by phase and event. It checks that no phase and no event
 // is missing.
