@@ -95,7 +95,10 @@ func (l *poolLoop) updateCapacityFromResultLocked(h *lease, r *wire.Result) {
 		l.recordHungStart(&h.job)
 	default:
 		l.shortage = shortageTracker{nextPauseDuration: minShortagePause}
-		l.updateMeanRunTime(r)
+		// The attempt counts for a quarter of the new mean run time.
+		run := max(time.Duration(r.EndedAtMillis-r.StartedAtMillis)*time.Millisecond, time.Millisecond/2)
+		l.meanRunTime = cmp.Or(l.meanRunTime, run)
+		l.meanRunTime += (run - l.meanRunTime) / 4
 	}
 }
 
@@ -133,15 +136,6 @@ func (l *poolLoop) pauseClaimsLocked(startErr string) {
 		l.claimsPausedUntil = now.Add(l.shortage.nextPauseDuration)
 		l.shortage.nextPauseDuration = min(2*l.shortage.nextPauseDuration, maxShortagePause)
 	}
-}
-
-// updateMeanRunTime adds the run time of an attempt to the mean of recent run times. The attempt counts for
-// a quarter of the new mean.
-func (l *poolLoop) updateMeanRunTime(r *wire.Result) {
-	run := time.Duration(r.EndedAtMillis-r.StartedAtMillis) * time.Millisecond
-	run = max(run, time.Millisecond/2)
-	l.meanRunTime = cmp.Or(l.meanRunTime, run)
-	l.meanRunTime += (run - l.meanRunTime) / 4
 }
 
 // ThroughputPerMinute returns the number of attempts whose end was recorded in the last minute.

@@ -102,9 +102,7 @@ type pendingChange struct {
 // not leased.
 func (p *Pool) endLeasedAttempt(ctx context.Context, jobSeq int64, cause queue.EndCause, requesterUID int,
 	auditVerb string) (*lease, error) {
-	p.mu.Lock()
-	h := p.leases.byJobSeq[jobSeq]
-	p.mu.Unlock()
+	h := p.leaseOfJob(jobSeq)
 	if h == nil {
 		return nil, nil
 	}
@@ -138,7 +136,8 @@ func (p *Pool) requestAttemptEnd(h *lease, cause queue.EndCause, endedByUID *int
 	switch {
 	// resendLeaseRequestsLocked will send the request when the runner is connected
 	case h.runnerConn == nil && !h.phase.wasNeverSent():
-	case h.mayHaveStartedLocked():
+	// The runner has recorded the attempt, and refuses to give the job back.
+	case h.phase.mayHaveStarted() || h.hasStarted():
 		h.runnerConn.Send(&wire.EndAttempt{Lease: h.wireLease(), EndCause: int64(cause), GracePeriod: h.endRequest.killGrace})
 	default:
 		p.sendDropStartLocked(h)
@@ -227,9 +226,7 @@ func (p *Pool) ReadOutput(ctx context.Context, jobSeq int64, attemptNumber int, 
 	waitForOutput bool) (
 	chunk *wire.ReadOutputReply, ok bool, err error,
 ) {
-	p.mu.Lock()
-	h := p.leases.byJobSeq[jobSeq]
-	p.mu.Unlock()
+	h := p.leaseOfJob(jobSeq)
 	if h == nil || attemptNumber != 0 && attemptNumber != h.job.StartedAttempts+1 {
 		return nil, false, nil
 	}
@@ -287,10 +284,15 @@ func (p *Pool) leaseConn(ctx context.Context, h *lease, mayBeMissing bool) (*run
 // LeasedAttemptNumber returns the number of a job's current attempt, or 0 if this pool has not claimed the
 // job.
 func (p *Pool) LeasedAttemptNumber(jobSeq int64) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if h := p.leases.byJobSeq[jobSeq]; h != nil {
+	if h := p.leaseOfJob(jobSeq); h != nil {
 		return h.job.StartedAttempts + 1
 	}
 	return 0
+}
+
+// leaseOfJob returns the lease of a job, or nil if this pool has not claimed the job.
+func (p *Pool) leaseOfJob(jobSeq int64) *lease {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.leases.byJobSeq[jobSeq]
 }

@@ -274,7 +274,6 @@ func (l *poolLoop) adoptRunner(c *runner.Client, state connState) *runnerConn {
 			l.recordAttemptStartLocked(h, a)
 		}
 		l.resendLeaseRequestsLocked(h)
-		l.resendPauseStateLocked(h)
 	}
 	for _, lease := range c.HelloReply.UnacknowledgedLeases {
 		if h := l.leases.byID[queue.Lease(lease)]; h != nil && h.runnerConn == nil && !h.phase.wasNeverSent() {
@@ -293,8 +292,8 @@ func (l *poolLoop) adoptRunner(c *runner.Client, state connState) *runnerConn {
 	return conn
 }
 
-// resendLeaseRequestsLocked sends requests about a lease, such as the request to end the attempt, to the runner
-// again. The runner may not have received them over an earlier connection.
+// resendLeaseRequestsLocked sends requests about a lease, such as the request to end or to pause the attempt, to the
+// runner again. The runner may not have received them over an earlier connection.
 func (l *poolLoop) resendLeaseRequestsLocked(h *lease) {
 	if l.leases.endWatcherCountsByJobSeq[h.job.Seq] > 0 {
 		h.runnerConn.Send(&wire.ReportAttemptImmediately{Lease: h.wireLease()})
@@ -305,6 +304,9 @@ func (l *poolLoop) resendLeaseRequestsLocked(h *lease) {
 			GracePeriod: h.endRequest.killGrace})
 	case h.endRequest != nil, len(h.pendingChanges) > 0:
 		l.sendDropStartLocked(h)
+	}
+	if h.endRequest == nil {
+		h.runnerConn.Send(&wire.PauseAttempt{Lease: h.wireLease(), Paused: l.isJobPausedLocked(h)})
 	}
 }
 
@@ -321,7 +323,8 @@ func (l *poolLoop) recordAttemptStartLocked(h *lease, a wire.Attempt) {
 		if l.draining {
 			l.leases.notifyChangeLocked()
 		}
-		l.storeSession.pendingReport.AttemptStarts = append(l.storeSession.pendingReport.AttemptStarts, store.AttemptStart{
+		report := &l.storeSession.pendingReport
+		report.AttemptStarts = append(report.AttemptStarts, store.AttemptStart{
 			Lease: queue.Lease(a.Lease), StartedAt: h.attempt.startedAt, WorkerID: h.attempt.workerID, PID: h.attempt.pid,
 		})
 	}

@@ -110,10 +110,6 @@ func isChannelClosed(c <-chan struct{}) bool {
 	}
 }
 
-// mayHaveStartedLocked reports whether the runner has recorded the attempt, so that it may have started. The
-// runner then refuses to give the job back.
-func (l *lease) mayHaveStartedLocked() bool { return l.phase.mayHaveStarted() || l.hasStarted() }
-
 // isOrphanLocked reports whether the lease is an orphan: its runner is disconnected or unknown, and its end
 // is not decided.
 func (l *lease) isOrphanLocked() bool {

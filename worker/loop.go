@@ -184,7 +184,7 @@ func (l *poolLoop) nextRecallCheckLocked(h *lease, now time.Time) deadline {
 	switch {
 	case h.phase == phaseSent && h.runnerConn != nil:
 		return h.recallDeadlineLocked()
-	case h.phase == phaseSent, h.phase == phaseDropping, h.phase == phaseRecalling, l.needsRunnerFileCheckLocked(h):
+	case l.mustTakeBackJobLocked(h):
 		if due := h.takeBackDeadlineLocked(); due.time.After(now.Add(time.Second)) {
 			return due
 		}
@@ -410,12 +410,13 @@ func (l *poolLoop) returnJobToQueueLocked(h *lease) {
 	if !h.advancePhaseLocked(last) {
 		return
 	}
+	report := &l.storeSession.pendingReport
 	if len(h.pendingChanges) > 0 {
 		h.changeInReport = h.pendingChanges[0]
-		l.storeSession.pendingReport.LeasedJobChanges = append(l.storeSession.pendingReport.LeasedJobChanges,
+		report.LeasedJobChanges = append(report.LeasedJobChanges,
 			store.LeasedJobChange{Lease: h.job.Lease(), JobChange: h.changeInReport.JobChange})
 	} else {
-		l.storeSession.pendingReport.ReleasedLeases = append(l.storeSession.pendingReport.ReleasedLeases, h.job.Lease())
+		report.ReleasedLeases = append(report.ReleasedLeases, h.job.Lease())
 	}
 	l.wakeLoop()
 }

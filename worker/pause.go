@@ -8,7 +8,6 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
-	"github.com/queuectl/queuectl/runner/wire"
 	"github.com/queuectl/queuectl/store"
 )
 
@@ -188,7 +187,7 @@ func (p *Pool) applyPauseState(ctx context.Context, h *lease) error {
 		case errors.Is(err, runner.ErrAttemptEnding) && paused:
 			return errJobEnding
 		case errors.Is(err, runner.ErrAttemptEnding), errors.Is(err, runner.ErrNoReply):
-			return nil // there is nothing to resume, or resendPauseStateLocked will send the pause when the runner connects
+			return nil // there is nothing to resume, or resendLeaseRequestsLocked will send the pause when the runner connects
 		case err != nil && ctx.Err() == nil:
 			return addUnresponsiveConsequence(p.unresponsiveError(conn.HelloReply.RunnerPID, h), consequence)
 		case err != nil:
@@ -205,13 +204,6 @@ func (p *Pool) applyPauseState(ctx context.Context, h *lease) error {
 
 // errJobEnding means that a job cannot be paused, because its attempt has ended or is being ended.
 var errJobEnding = queue.Errorf(queue.CodeWrongState, "the job is ending, so it cannot be paused")
-
-// resendPauseStateLocked informs a runner that has just connected whether the job of a lease is paused.
-func (p *Pool) resendPauseStateLocked(h *lease) {
-	if h.endRequest == nil {
-		h.runnerConn.Send(&wire.PauseAttempt{Lease: h.wireLease(), Paused: p.isJobPausedLocked(h)})
-	}
-}
 
 // mustHoldReturnedJobLocked reports whether a job that returns to the queue must be held, because it must not start.
 // This is the case if a user has paused the job and has not requeued it. If the whole queue of the job is paused, the

@@ -82,8 +82,9 @@ func (s *leases) isRecallInProgressLocked() bool {
 
 // returnClaimedJobs returns claimed jobs to the queue. The jobs must not have been sent to a runner.
 func (l *poolLoop) returnClaimedJobs(jobs []queue.Job) {
+	report := &l.storeSession.pendingReport
 	for i := range jobs {
-		l.storeSession.pendingReport.ReleasedLeases = append(l.storeSession.pendingReport.ReleasedLeases, jobs[i].Lease())
+		report.ReleasedLeases = append(report.ReleasedLeases, jobs[i].Lease())
 	}
 	l.wakeLoop()
 }

@@ -86,8 +86,8 @@ func (s *storeSession) sendAcks() {
 // and maxJobs without unlocking mu in between, so that both describe the same moment.
 func (l *poolLoop) claimInBackground(maxJobs, workerCount, recallCount int) {
 	ctx, cancel := context.WithCancel(l.ctx)
-	l.storeSession.cancelClaim, l.storeSession.workerCountAtClaim, l.storeSession.recallCountAtClaim = cancel, workerCount,
-		recallCount
+	s := &l.storeSession
+	s.cancelClaim, s.workerCountAtClaim, s.recallCountAtClaim = cancel, workerCount, recallCount
 	l.Go(func() {
 		jobs, err := l.store.AwaitJobs(ctx, maxJobs)
 		l.runInLoop(func() error { return l.handleBackgroundClaim(jobs, err) })

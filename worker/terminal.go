@@ -12,9 +12,7 @@ import (
 // AwaitJobStart waits until the current attempt of a job is known to run, and returns the job. ok is false if
 // this pool has not claimed the job, or if the attempt or ctx ends first.
 func (p *Pool) AwaitJobStart(ctx context.Context, jobSeq int64) (j queue.Job, ok bool) {
-	p.mu.Lock()
-	h := p.leases.byJobSeq[jobSeq]
-	p.mu.Unlock()
+	h := p.leaseOfJob(jobSeq)
 	if h == nil || !p.awaitLeaseStart(ctx, h) {
 		return j, false
 	}
