@@ -151,14 +151,11 @@ func (j *journalHandler) Handle(ctx context.Context, r slog.Record) error {
 // _, which the journal allows.
 func addField(fields map[string]string, prefix string, a slog.Attr) {
 	name := prefix + strings.Map(func(c rune) rune {
-		if c >= 'a' && c <= 'z' {
-			return c - 'a' + 'A'
-		}
 		if c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' {
 			return c
 		}
 		return '_'
-	}, a.Key)
+	}, strings.ToUpper(a.Key))
 	value := a.Value.Resolve()
 	if value.Kind() == slog.KindGroup {
 		for _, inner := range value.Group() {
