@@ -47,14 +47,6 @@ type TextFormat struct {
 	IsSecret  bool // messages must not repeat the text, which may be secret
 }
 
-// Accepts reports whether a text has the format.
-func (f *TextFormat) Accepts(text string) bool {
-	if f.CheckText != nil {
-		return f.CheckText(text) == nil
-	}
-	return f.IsValid(text)
-}
-
 // nameCharsText is the last part of the field Description of a format for names.
 const nameCharsText = " characters from A-Z a-z 0-9 . _ @ / -, starting with a letter or digit"
 
@@ -319,10 +311,12 @@ func checkTextFormat(field, text string, format *TextFormat, maxBytes int) error
 	switch {
 	case maxBytes > 0 && len(text) > maxBytes:
 		return InvalidField(field, "too long (%d bytes); the maximum is %d bytes", len(text), maxBytes)
-	case format == nil || format.Accepts(text):
+	case format == nil:
 		return nil
 	case format.CheckText != nil:
 		return format.CheckText(text)
+	case format.IsValid(text):
+		return nil
 	case !hasNoNUL(text):
 		return InvalidField(field, "must not contain a NUL byte")
 	case format == nonBlankFormat:
