@@ -289,10 +289,10 @@ func (s *Service) Uninstall() (wasRegistered bool, err error) {
 
 // Start starts the service. It returns when the service accepts connections.
 func (s *Service) Start() error {
-	if s.IsUserService {
-		return s.controlIfAllowed("start", s.DirectControl.Start)
-	}
 	return s.controlIfAllowed("start", func() error {
+		if s.IsUserService {
+			return s.DirectControl.Start()
+		}
 		err := s.kardianosService.Start()
 		switch {
 		case errors.Is(err, windows.ERROR_SERVICE_LOGON_FAILED):
@@ -308,10 +308,10 @@ func (s *Service) Start() error {
 // Stop stops the service. Its jobs finish or return to the queue. With keepJobs the jobs continue, and the
 // next service adopts them. Windows does not restart a service that exits normally.
 func (s *Service) Stop(keepJobs bool) error {
-	if s.IsUserService {
-		return s.controlIfAllowed("stop", func() error { return s.stopUserService(keepJobs) })
-	}
 	return s.controlIfAllowed("stop", func() error {
+		if s.IsUserService {
+			return s.stopUserService(keepJobs)
+		}
 		if keepJobs && s.IsRunning() {
 			if err := s.DirectControl.Stop(true); err != nil {
 				return err
@@ -324,12 +324,10 @@ func (s *Service) Stop(keepJobs bool) error {
 
 // Restart restarts the service. If the service answers requests, its jobs continue to run.
 func (s *Service) Restart() error {
-	if s.IsUserService {
-		return s.controlIfAllowed("restart", func() error {
-			return errors.Join(s.stopUserService(true), s.DirectControl.Start())
-		})
-	}
 	return s.controlIfAllowed("restart", func() error {
+		if s.IsUserService {
+			return errors.Join(s.stopUserService(true), s.DirectControl.Start())
+		}
 		if s.IsRunning() && s.DirectControl.Stop(true) != nil {
 			if err := s.stopAndWait(); err != nil {
 				return err
