@@ -56,11 +56,11 @@ func markdownManual(cmd *cobra.Command) string {
 		}
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n    %s\n", cmd.CommandPath(), joinLines(paragraphs[0]), cmd.UseLine())
 		for _, text := range paragraphs[1:] {
+			format := joinLines
 			if strings.HasPrefix(text, "  ") {
-				b.WriteString("\n" + indentCode(text) + "\n")
-			} else {
-				b.WriteString("\n" + joinLines(text) + "\n")
+				format = indentCode
 			}
+			b.WriteString("\n" + format(text) + "\n")
 		}
 		if text := help.Example(cmd); text != "" {
 			b.WriteString("\n" + indentCode(text) + "\n")
@@ -184,8 +184,7 @@ func renderManPage(cmd *cobra.Command, pageName, date string) string {
 	if !cmd.HasParent() {
 		b.WriteString(groupsAndFilesSection)
 		seeAlso = append(seeAlso, "systemctl", "journalctl")
-	}
-	if cmd.HasParent() {
+	} else {
 		seeAlso = append([]string{strings.ReplaceAll(cmd.Parent().CommandPath(), " ", "-")}, seeAlso...)
 	}
 	for i, other := range seeAlso {
