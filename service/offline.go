@@ -54,20 +54,19 @@ func OpenOffline(ctx context.Context, o Options) (*control.Client, error) {
 func ExamineStoppedService(p config.Paths, startCommand, createCommand string, thorough bool) (control.Diagnosis,
 	error) {
 	if _, err := os.Stat(p.StateDir); errors.Is(err, fs.ErrNotExist) {
-		return doctor.SummarizeFindings([]store.Finding{{CheckName: "service", Level: store.LevelWarning,
-			Message: "there is no queue in " + p.StateDir + " yet", Advice: "create it with: " + createCommand}}), nil
+		return doctor.SummarizeFindings([]store.Finding{doctor.Warning("service",
+			"there is no queue in "+p.StateDir+" yet", "create it with: "+createCommand)}), nil
 	}
 	lock, err := lockStateDirForReading(p.StateDir)
 	if err != nil {
 		return control.Diagnosis{}, err
 	}
 	defer lock.Close()
-	list := []store.Finding{{CheckName: "service", Level: store.LevelWarning,
-		Message: "the service is not running, so only its files were checked", Advice: "start it with: " + startCommand}}
+	list := []store.Finding{doctor.Warning("service",
+		"the service is not running, so only its files were checked", "start it with: "+startCommand)}
 	switch location, err := locationFromSettings(p); {
 	case err != nil:
-		list = append(list, store.Finding{CheckName: "settings", Level: store.LevelFailure, Message: err.Error(),
-			Advice: "queuectl config validate"})
+		list = append(list, doctor.Failure("settings", err.Error(), "queuectl config validate"))
 	case location.URL == "":
 		list = append(list, examineStoppedStore(p.StateDir, outputDirsOf(p), thorough)...)
 	case thorough:

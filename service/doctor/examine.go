@@ -1,7 +1,7 @@
 // Package doctor finds problems that keep a queue from working well, and suggests how to solve them.
 //
-// Start with Examiner, which implements the method RunDoctor of control.API, and with HealthCheck, which finds
-// the problems that "queuectl status" shows.
+// Start with Examiner. It implements the method RunDoctor of control.API, and finds the problems that "queuectl
+// status" shows.
 package doctor
 
 import (
@@ -22,9 +22,9 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// Examiner checks the queue and its environment for "queuectl doctor".
+// Examiner checks the queue and its environment.
 type Examiner struct {
-	*HealthCheck
+	*parts.Dependencies
 	IsSocketInherited func() bool // reports whether another process created the socket
 }
 
@@ -52,12 +52,11 @@ func (x *Examiner) RunDoctor(ctx context.Context, p control.DoctorParams,
 		x.examineRunners(), x.examineLauncher(), x.examineLimitEnforcement(ctx),
 		examineResourceLimits(x.Settings.CurrentConfig()), x.examineInheritedRestrictions(), x.ExamineStartAtBoot())
 	if problems, failing := x.FindQueueProblems(ctx); len(problems) > 0 {
-		level := store.LevelWarning
+		newFinding := Warning
 		if failing {
-			level = store.LevelFailure
+			newFinding = Failure
 		}
-		findings = append(findings, store.Finding{CheckName: "work", Level: level, Message: strings.Join(problems, "; "),
-			Advice: "see: queuectl status"})
+		findings = append(findings, newFinding("work", strings.Join(problems, "; "), "see: queuectl status"))
 	}
 	if p.VerifyDatabase && x.StoreMaintainer == nil {
 		return control.Diagnosis{}, ErrStoreHasNoFiles
@@ -74,9 +73,8 @@ func (x *Examiner) RunDoctor(ctx context.Context, p control.DoctorParams,
 		})
 		var e *queue.Error
 		if errors.As(err, &e) && (e.Code == queue.CodeNoSpace || e.Code == queue.CodeUnavailable) {
-			found, err = []store.Finding{{CheckName: "integrity", Level: store.LevelWarning,
-				Message: "the queue was not checked: " +
-					strings.TrimSuffix(e.Message, "; try again later"), Advice: "check it later: queuectl doctor --verify"}}, nil
+			found, err = []store.Finding{Warning("integrity", "the queue was not checked: "+
+				strings.TrimSuffix(e.Message, "; try again later"), "check it later: queuectl doctor --verify")}, nil
 		}
 		if err != nil {
 			return control.Diagnosis{}, err
@@ -84,6 +82,21 @@ func (x *Examiner) RunDoctor(ctx context.Context, p control.DoctorParams,
 		findings = append(findings, found...)
 	}
 	return SummarizeFindings(findings), nil
+}
+
+// Warning returns a finding about a problem that asks for attention.
+func Warning(checkName, message, advice string) store.Finding {
+	return store.Finding{CheckName: checkName, Level: store.LevelWarning, Message: message, Advice: advice}
+}
+
+// Failure returns a finding about a problem that must be fixed.
+func Failure(checkName, message, advice string) store.Finding {
+	return store.Finding{CheckName: checkName, Level: store.LevelFailure, Message: message, Advice: advice}
+}
+
+// passed returns the finding of a check that has found no problem.
+func passed(checkName, message string) store.Finding {
+	return store.Finding{CheckName: checkName, Level: store.LevelOK, Message: message}
 }
 
 // SummarizeFindings summarizes findings. A finding that several checks have returned is listed once.
@@ -105,8 +118,8 @@ func SummarizeFindings(findings []store.Finding) control.Diagnosis {
 // ExamineAccessSettings returns a finding if the settings section [access] contains names of unknown users or groups.
 func (x *Examiner) ExamineAccessSettings() []store.Finding {
 	if unknown := x.Rights.UnknownAccessNamesMessage(); unknown != "" {
-		return []store.Finding{{CheckName: "access", Level: store.LevelWarning, Message: unknown,
-			Advice: "create them (" + createAccountCommands + ") or remove them from [access], then run: queuectl reload"}}
+		return []store.Finding{Warning("access", unknown,
+			"create them ("+createAccountCommands+") or remove them from [access], then run: queuectl reload")}
 	}
 	return nil
 }
@@ -115,12 +128,10 @@ func (x *Examiner) ExamineAccessSettings() []store.Finding {
 // process that started it.
 func (x *Examiner) examineInheritedRestrictions() (findings []store.Finding) {
 	for _, attribute := range x.InheritedRestrictions {
-		findings = append(findings, store.Finding{
-			CheckName: "start", Level: store.LevelWarning,
-			Message: attribute + "; the service inherited this from the process that started it",
-			Advice: "restart the service and its runners from a login session (queuectl service stop; queuectl service stop " +
-				"--runners; queuectl service start), which ends running jobs, or install the service: queuectl service install",
-		})
+		findings = append(findings, Warning("start",
+			attribute+"; the service inherited this from the process that started it",
+			"restart the service and its runners from a login session (queuectl service stop; queuectl service stop "+
+				"--runners; queuectl service start), which ends running jobs, or install the service: queuectl service install"))
 	}
 	return findings
 }
@@ -133,8 +144,8 @@ func ExamineDatabaseURLFile(path string) []store.Finding {
 		// On Windows, only the directory's access rights protect the file.
 		return nil
 	}
-	return []store.Finding{{CheckName: "store", Level: store.LevelWarning,
-		Message: path + " contains the database URL and can be read by all users", Advice: "chmod o-r " + path}}
+	return []store.Finding{Warning("store", path+" contains the database URL and can be read by all users",
+		"chmod o-r "+path)}
 }
 
 // examineChangedPrograms reports program files that have changed since the service started.
@@ -143,18 +154,17 @@ func (x *Examiner) examineChangedPrograms() (findings []store.Finding) {
 		now, err := os.Stat(p.Path)
 		switch {
 		case err != nil:
-			findings = append(findings, store.Finding{CheckName: "program", Level: store.LevelFailure,
-				Message: fmt.Sprintf("the file of a running program is missing: %v", err),
-				Advice:  "install queuectl again; this file is needed to start the service and its runners"})
+			findings = append(findings, Failure("program", fmt.Sprintf("the file of a running program is missing: %v", err),
+				"install queuectl again; this file is needed to start the service and its runners"))
 		case !os.SameFile(now, p.FileInfoAtStart) || !now.ModTime().Equal(p.FileInfoAtStart.ModTime()):
-			findings = append(findings, store.Finding{CheckName: "program", Level: store.LevelFailure,
-				Message: fmt.Sprintf("the file %s has changed since the service (version %s) started", p.Path, x.Version),
-				Advice:  "restart the service (jobs keep running): queuectl service stop --keep-jobs, then queuectl service start"})
+			findings = append(findings, Failure("program",
+				fmt.Sprintf("the file %s has changed since the service (version %s) started", p.Path, x.Version),
+				"restart the service (jobs keep running): queuectl service stop --keep-jobs, then queuectl service start"))
 		}
 	}
 	if len(findings) == 0 {
-		findings = append(findings, store.Finding{CheckName: "program", Level: store.LevelOK,
-			Message: fmt.Sprintf("the running version and the installed version are both %s", x.Version)})
+		findings = append(findings, passed("program",
+			fmt.Sprintf("the running version and the installed version are both %s", x.Version)))
 	}
 	return findings
 }
@@ -182,17 +192,15 @@ func HungRunnerAdvice(pid int64) string {
 }
 
 // examineRunners returns findings about the runners that do not reply within runnerReplyTimeout.
-func (x *Examiner) examineRunners() []store.Finding {
+func (x *Examiner) examineRunners() (findings []store.Finding) {
 	live, unresponsive := x.Pool.CheckRunnersAlive(runnerReplyTimeout)
-	var findings []store.Finding
 	for _, pid := range unresponsive {
-		findings = append(findings, store.Finding{CheckName: "runner", Level: store.LevelFailure,
-			Message: worker.RunnerDescription(pid) + " does not answer, so the state of its jobs is unknown",
-			Advice:  HungRunnerAdvice(pid)})
+		findings = append(findings, Failure("runner",
+			worker.RunnerDescription(pid)+" does not answer, so the state of its jobs is unknown", HungRunnerAdvice(pid)))
 	}
 	if len(findings) == 0 {
-		findings = append(findings, store.Finding{CheckName: "runner", Level: store.LevelOK,
-			Message: fmt.Sprintf("runners that answer: %d; running jobs: %d", len(live), x.Pool.BusyWorkerCount())})
+		findings = append(findings, passed("runner",
+			fmt.Sprintf("runners that answer: %d; running jobs: %d", len(live), x.Pool.BusyWorkerCount())))
 	}
 	return findings
 }
@@ -232,8 +240,8 @@ func (x *Examiner) ExamineFormerOwners(ctx context.Context) []store.Finding {
 		})
 		if err != nil {
 			reason, _, _ := strings.Cut(err.Error(), ";")
-			return []store.Finding{{CheckName: "owners", Level: store.LevelWarning,
-				Message: "jobs of former accounts were not checked: " + reason, Advice: "check them later: queuectl doctor"}}
+			return []store.Finding{Warning("owners", "jobs of former accounts were not checked: "+reason,
+				"check them later: queuectl doctor")}
 		}
 		for _, ref := range page.Refs {
 			if name, isFormer := former[ref.UID]; isFormer {
@@ -250,13 +258,11 @@ func (x *Examiner) ExamineFormerOwners(ctx context.Context) []store.Finding {
 	if more := len(list) - maxListedFormerOwners; more > 0 {
 		list = append(list[:maxListedFormerOwners], fmt.Sprintf("and %d more", more))
 	}
-	return []store.Finding{{
-		CheckName: "owners", Level: store.LevelWarning,
-		Message: "these accounts were deleted or have another uid now, so only admins can see and change the jobs " +
-			"that they enqueued: " + strings.Join(list, ", "),
-		Advice: "these jobs are held; to list them: queuectl list --user NAME; to let another user run one: queuectl edit " +
-			"ID '{\"user\":\"ANOTHER\"}', then queuectl release ID; to remove one: queuectl rm ID",
-	}}
+	return []store.Finding{Warning("owners",
+		"these accounts were deleted or have another uid now, so only admins can see and change the jobs "+
+			"that they enqueued: "+strings.Join(list, ", "),
+		"these jobs are held; to list them: queuectl list --user NAME; to let another user run one: queuectl edit "+
+			"ID '{\"user\":\"ANOTHER\"}', then queuectl release ID; to remove one: queuectl rm ID")}
 }
 
 // examinePausedQueues returns a finding if queues are paused.
@@ -269,19 +275,18 @@ func (x *Examiner) examinePausedQueues() []store.Finding {
 	if more := len(names) - control.MaxListedPausedQueues; more > 0 {
 		listed += fmt.Sprintf(" (and %d more)", more)
 	}
-	return []store.Finding{{CheckName: "queues", Level: store.LevelWarning,
-		Message: "no jobs of these queues start, because the queues are paused: " + listed,
-		Advice:  "resume a queue with: queuectl queue resume NAME"}}
+	return []store.Finding{Warning("queues", "no jobs of these queues start, because the queues are paused: "+listed,
+		"resume a queue with: queuectl queue resume NAME")}
 }
 
 // examineUserQuotas returns a finding for each user whose jobs have almost used up the user's quota of bytes.
 func (x *Examiner) examineUserQuotas() (findings []store.Finding) {
 	most := x.UserQuota.MaxBytesPerUser()
 	for _, u := range x.UserQuota.UsersNearQuota() {
-		findings = append(findings, store.Finding{CheckName: "users", Level: store.LevelWarning,
-			Message: fmt.Sprintf("the jobs of %s use %d of %d bytes; once all bytes are used, new jobs are refused",
+		findings = append(findings, Warning("users",
+			fmt.Sprintf("the jobs of %s use %d of %d bytes; once all bytes are used, new jobs are refused",
 				x.Owners.UserName(u.UID), u.StoredBytes, most),
-			Advice: "remove ended jobs (queuectl cleanup), or raise the setting max_bytes_per_user"})
+			"remove ended jobs (queuectl cleanup), or raise the setting max_bytes_per_user"))
 	}
 	return findings
 }

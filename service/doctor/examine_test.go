@@ -67,7 +67,7 @@ func newExaminer(t *testing.T, s *fakeStore) *Examiner {
 	drains := &cluster.DrainState{}
 	return &Examiner{
 		IsSocketInherited: func() bool { return false },
-		HealthCheck: &HealthCheck{&parts.Dependencies{
+		Dependencies: &parts.Dependencies{
 			ServiceInfo: parts.ServiceInfo{Version: "1", Paths: config.Paths{StateDir: t.TempDir()}},
 			CoreParts: parts.CoreParts{
 				UserLimits: control.NewUserLimits(), StoreMaintainer: s, RunnerLocation: home, Pool: pool, Store: s,
@@ -83,7 +83,7 @@ func newExaminer(t *testing.T, s *fakeStore) *Examiner {
 				NodeLeaseKeeper: cluster.NewNodeLeaseKeeper(log, &cluster.Drainer{Pool: pool, DrainState: drains}, nodes),
 			},
 			ExamineStateDir: func(string) []store.Finding { return nil },
-		}},
+		},
 	}
 }
 

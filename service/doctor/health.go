@@ -9,83 +9,75 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
-	"github.com/queuectl/queuectl/service/parts"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/worker"
 )
 
-// HealthCheck finds the problems that keep the queue from running jobs. Its results appear in the status.
-type HealthCheck struct{ *parts.Dependencies }
-
-// FindQueueProblems returns the problems that keep the queue from running jobs. queueCannotWork is true if the queue
-// cannot work at all. FindQueueProblems sends requests to the runners.
-func (h *HealthCheck) FindQueueProblems(ctx context.Context) (problems []string, queueCannotWork bool) {
-	if h.StoreMaintainer != nil {
-		if err := h.StoreMaintainer.DiskSpaceError(); err != nil {
-			problems, queueCannotWork = append(problems, err.Error()), true
+// FindQueueProblems returns the problems that keep the queue from running jobs, for the status. queueCannotWork is true
+// if the queue cannot work at all. FindQueueProblems sends requests to the runners.
+func (x *Examiner) FindQueueProblems(ctx context.Context) (problems []string, queueCannotWork bool) {
+	add := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	if x.StoreMaintainer != nil {
+		if err := x.StoreMaintainer.DiskSpaceError(); err != nil {
+			add("%v", err)
+			queueCannotWork = true
 		}
-		if err := h.StoreMaintainer.CheckpointError(); err != nil {
-			problems = append(problems, err.Error())
+		if err := x.StoreMaintainer.CheckpointError(); err != nil {
+			add("%v", err)
 		}
-		if err := h.StoreMaintainer.SlowCommitError(); err != nil {
-			problems, queueCannotWork = append(problems, err.Error()+"; check the disk"), true
+		if err := x.StoreMaintainer.SlowCommitError(); err != nil {
+			add("%v; check the disk", err)
+			queueCannotWork = true
 		}
 	}
-	if trouble := h.NodeLeaseKeeper.NodeLeaseRenewalFailure(); trouble != nil {
-		problems, queueCannotWork = append(problems, trouble.UserMessage), queueCannotWork ||
-			!time.Now().Before(trouble.NodeLeaseDeadline)
+	if trouble := x.NodeLeaseKeeper.NodeLeaseRenewalFailure(); trouble != nil {
+		add("%s", trouble.UserMessage)
+		queueCannotWork = queueCannotWork || !time.Now().Before(trouble.NodeLeaseDeadline)
 	}
-	for _, w := range h.Pool.ListWorkers(ctx) {
+	for _, w := range x.Pool.ListWorkers(ctx) {
 		if w.Stuck {
-			problems = append(problems, fmt.Sprintf("worker %s is blocked by process %d, which does not end after SIGKILL; "+
-				"see what this process waits for: cat /proc/%d/stack", w.ID, w.PID, w.PID))
+			add("worker %s is blocked by process %d, which does not end after SIGKILL; see what this process waits for: "+
+				"cat /proc/%d/stack", w.ID, w.PID, w.PID)
 		}
 		if w.Stale {
-			problems = append(problems,
-				fmt.Sprintf("worker %s with job %s has sent no heartbeat for %s (setting worker_timeout); "+
-					"check the runners: queuectl doctor", w.ID, w.JobID,
-					queue.FormatDuration(h.Settings.CurrentConfig().WorkerTimeout)))
+			add("worker %s with job %s has sent no heartbeat for %s (setting worker_timeout); check the runners: "+
+				"queuectl doctor", w.ID, w.JobID, queue.FormatDuration(x.Settings.CurrentConfig().WorkerTimeout))
 		}
 	}
-	unresponsive := h.Pool.UnresponsiveRunnerPIDs()
-	counts := h.Store.Counts()
+	unresponsive := x.Pool.UnresponsiveRunnerPIDs()
+	counts := x.Store.Counts()
 	waiting := counts.JobsByState[queue.Pending] + counts.JobsByState[queue.Failed]
-	switch workers := h.Pool.WantedWorkerCount(); {
-	case h.Pool.IsStopping():
-		problems = append(problems, "the service is stopping, so no jobs start")
-	case waiting == 0 || h.Pool.IsDraining() || h.Pool.AreAllJobsPaused():
+	switch workers := x.Pool.WantedWorkerCount(); {
+	case x.Pool.IsStopping():
+		add("the service is stopping, so no jobs start")
+	case waiting == 0 || x.Pool.IsDraining() || x.Pool.AreAllJobsPaused():
 	case workers == 0:
-		problems = append(problems, fmt.Sprintf("%s, but there are no workers; add some with: queuectl worker start",
-			waitingJobsText(waiting)))
-	case len(unresponsive) > 0 && h.Pool.BusyWorkerCount() >= workers:
-		problems = append(problems,
-			fmt.Sprintf("%s, but no worker is free while a runner does not answer; end that runner, or "+
-				"add workers with: queuectl worker start", waitingJobsText(waiting)))
+		add("%s, but there are no workers; add some with: queuectl worker start", waitingJobsText(waiting))
+	case len(unresponsive) > 0 && x.Pool.BusyWorkerCount() >= workers:
+		add("%s, but no worker is free while a runner does not answer; end that runner, or add workers with: "+
+			"queuectl worker start", waitingJobsText(waiting))
 	}
 	for _, pid := range unresponsive {
-		problems = append(problems, fmt.Sprintf("%s does not answer; %s", worker.RunnerDescription(pid),
-			HungRunnerAdvice(pid)))
+		add("%s does not answer; %s", worker.RunnerDescription(pid), HungRunnerAdvice(pid))
 	}
-	if problem := h.launcherProblem(); problem != "" {
-		problems = append(problems, problem)
+	if problem := x.launcherProblem(); problem != "" {
+		add("%s", problem)
 	}
-	for _, f := range examineResourceLimits(h.Settings.CurrentConfig()) {
+	for _, f := range examineResourceLimits(x.Settings.CurrentConfig()) {
 		if f.Level != store.LevelOK {
-			problems = append(problems, f.Message+"; "+f.Advice)
+			add("%s; %s", f.Message, f.Advice)
 		}
 	}
-	if pause := h.Pool.ClaimPauseReason(); pause != "" {
-		problems = append(problems, pause)
+	if pause := x.Pool.ClaimPauseReason(); pause != "" {
+		add("%s", pause)
 	}
-	if all := h.PauseOfAllJobs.Load(); all != nil {
-		problems = append(problems,
-			fmt.Sprintf("all jobs are paused, by %s since %s; resume them with: queuectl resume --all",
-				h.Owners.UserName(all.SetByUID), all.SetAt))
+	if all := x.PauseOfAllJobs.Load(); all != nil {
+		add("all jobs are paused, by %s since %s; resume them with: queuectl resume --all",
+			x.Owners.UserName(all.SetByUID), all.SetAt)
 	}
-	problems = append(problems, h.AllNodes.LostNodeProblems(ctx)...)
-	if h.Pool.IsDraining() {
-		problems = append(problems, "the service is draining, so no jobs start; end the drain with: "+
-			h.DrainState.EndDrainCommand(h.NodeName))
+	problems = append(problems, x.AllNodes.LostNodeProblems(ctx)...)
+	if x.Pool.IsDraining() {
+		add("the service is draining, so no jobs start; end the drain with: %s", x.DrainState.EndDrainCommand(x.NodeName))
 	}
 	return problems, queueCannotWork
 }
@@ -117,8 +109,8 @@ func HealthText(problems []string, queueCannotWork bool) string {
 
 // ExplainMissingRunner explains why no job can start if no runner could be started. It returns the cause and the next
 // step for the user. Both are "" if there is a runner, or if the first try to start one is still in progress.
-func (h *HealthCheck) ExplainMissingRunner() (cause, nextStep string) {
-	err := h.Pool.RunnerSpawnError()
+func (x *Examiner) ExplainMissingRunner() (cause, nextStep string) {
+	err := x.Pool.RunnerSpawnError()
 	var launcherErr *runner.LauncherError
 	switch {
 	case err == nil:
@@ -132,12 +124,12 @@ func (h *HealthCheck) ExplainMissingRunner() (cause, nextStep string) {
 // launcherProblem returns a line for the status that says why no job can start for lack of a runner. It also reports a
 // launcher (the process that starts runners as root) that cannot start runners, even if the existing runners still
 // work. It returns "" if it finds no problem.
-func (h *HealthCheck) launcherProblem() string {
-	if text, next := h.ExplainMissingRunner(); text != "" {
+func (x *Examiner) launcherProblem() string {
+	if text, next := x.ExplainMissingRunner(); text != "" {
 		return text + "; " + next
 	}
 	var launcherErr *runner.LauncherError
-	if errors.As(h.RunnerLocation.CheckLauncher(), &launcherErr) {
+	if errors.As(x.RunnerLocation.CheckLauncher(), &launcherErr) {
 		return launcherErr.Error() + "; " + launcherErr.Advice
 	}
 	return ""
@@ -149,6 +141,5 @@ func (x *Examiner) examineLauncher() []store.Finding {
 	if !errors.As(x.RunnerLocation.CheckLauncher(), &launcherErr) && !errors.As(x.Pool.RunnerSpawnError(), &launcherErr) {
 		return nil
 	}
-	return []store.Finding{{CheckName: "launcher", Level: store.LevelFailure, Message: launcherErr.Error(),
-		Advice: launcherErr.Advice}}
+	return []store.Finding{Failure("launcher", launcherErr.Error(), launcherErr.Advice)}
 }

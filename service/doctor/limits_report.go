@@ -16,7 +16,7 @@ const runnerLimitReportTimeout = 5 * time.Second
 // UnenforcedLimits returns the names of those limits of the jobs that this machine does not fully enforce. If no runner
 // has reported yet what it enforces, it returns the names of all limits of the jobs. If requireAll is true, it returns
 // an error if a limit is not enforced or no runner has reported.
-func (h *HealthCheck) UnenforcedLimits(ctx context.Context, jobs []queue.Job, requireAll bool) (limitNames []string,
+func (x *Examiner) UnenforcedLimits(ctx context.Context, jobs []queue.Job, requireAll bool) (limitNames []string,
 	err error) {
 	if !queue.AnyJobHasLimit(jobs) {
 		return nil, nil
@@ -24,11 +24,11 @@ func (h *HealthCheck) UnenforcedLimits(ctx context.Context, jobs []queue.Job, re
 	wait := runnerLimitReportTimeout
 	if !requireAll {
 		// Without requireAll, do not wait longer than runnerLimitReportTimeout after the start of the service.
-		wait -= h.Store.Now().Time().Sub(h.AllNodes.ServiceStartedAt.Time())
+		wait -= x.Store.Now().Time().Sub(x.AllNodes.ServiceStartedAt.Time())
 	}
 	timeoutCtx, cancel := context.WithTimeout(ctx, max(0, wait))
 	defer cancel()
-	known, ok := h.Pool.ResourceLimitEnforcements(timeoutCtx)
+	known, ok := x.Pool.ResourceLimitEnforcements(timeoutCtx)
 	if !ok && requireAll {
 		return nil, queue.Errorf(queue.CodeUnavailable,
 			"no runner has reported yet which limits it can enforce; try again, or see: queuectl status")
@@ -80,14 +80,13 @@ func (x *Examiner) examineLimitEnforcement(ctx context.Context) (findings []stor
 	defer cancel()
 	known, ok := x.Pool.ResourceLimitEnforcements(timeoutCtx)
 	if !ok {
-		return []store.Finding{{CheckName: "enforcement", Level: store.LevelWarning,
-			Message: "no runner has reported which limits it can enforce", Advice: "see: queuectl status"}}
+		return []store.Finding{Warning("enforcement", "no runner has reported which limits it can enforce",
+			"see: queuectl status")}
 	}
 	grouped := slices.ContainsFunc(known, func(e queue.Enforcement) bool {
 		return e.Extent == queue.Enforced && slices.Contains([]string{"memory", "cpus", "tasks"}, e.LimitField)
 	})
-	findings = append(findings, store.Finding{CheckName: "enforcement", Level: store.LevelOK,
-		Message: x.describeLimitEnforcement(grouped)})
+	findings = append(findings, passed("enforcement", x.describeLimitEnforcement(grouped)))
 	for _, e := range queue.EnforcementsOfAllLimits(known) {
 		findings = append(findings, limitEnforcementFinding(e))
 	}
@@ -96,17 +95,14 @@ func (x *Examiner) examineLimitEnforcement(ctx context.Context) (findings []stor
 
 // limitEnforcementFinding returns the finding about one limit.
 func limitEnforcementFinding(e queue.Enforcement) store.Finding {
-	limit := "the limit " + e.LimitField
-	f := store.Finding{CheckName: "enforcement", Level: store.LevelWarning,
-		Advice: "docs/limits.md says what enforcement needs; with --require-limits, enqueue rejects a job whose limits " +
-			"cannot be enforced"}
+	limit, extent := "the limit "+e.LimitField, " is not enforced ("
 	switch e.Extent {
 	case queue.Enforced:
-		return store.Finding{CheckName: f.CheckName, Level: store.LevelOK, Message: limit + " is enforced by " + e.Mechanism}
+		return passed("enforcement", limit+" is enforced by "+e.Mechanism)
 	case queue.EnforcedPerProcess:
-		f.Message = limit + " is enforced for each process of a job, not for the whole job (" + e.Mechanism + ")"
-	default:
-		f.Message = limit + " is not enforced (" + e.Mechanism + ")"
+		extent = " is enforced for each process of a job, not for the whole job ("
 	}
-	return f
+	return Warning("enforcement", limit+extent+e.Mechanism+")",
+		"docs/limits.md says what enforcement needs; with --require-limits, enqueue rejects a job whose limits "+
+			"cannot be enforced")
 }

@@ -65,8 +65,7 @@ func MaxConnections(c *config.Config) (total, perUser int) {
 // examineResourceLimits reports resource limits of this process that are too low for the settings.
 func examineResourceLimits(c *config.Config) (findings []store.Finding) {
 	warn := func(advice, format string, args ...any) {
-		findings = append(findings, store.Finding{CheckName: "limits", Level: store.LevelWarning,
-			Message: fmt.Sprintf(format, args...), Advice: advice})
+		findings = append(findings, Warning("limits", fmt.Sprintf(format, args...), advice))
 	}
 	n, ok := softResourceLimit(unix.RLIMIT_NOFILE)
 	if need := uint64(serviceFileDescriptors + c.WorkerCount()*fileDescriptorsPerJob); ok && n < need {
@@ -85,9 +84,9 @@ func examineResourceLimits(c *config.Config) (findings []store.Finding) {
 			queue.DescribeSize(int64(n)))
 	}
 	if len(findings) == 0 {
-		findings = append(findings, store.Finding{CheckName: "limits", Level: store.LevelOK,
-			Message: fmt.Sprintf("the limit of open files suffices for %d workers and %d connections", c.WorkerCount(),
-				c.MaxConnections)})
+		findings = append(findings, passed("limits",
+			fmt.Sprintf("the limit of open files suffices for %d workers and %d connections", c.WorkerCount(),
+				c.MaxConnections)))
 	}
 	return findings
 }

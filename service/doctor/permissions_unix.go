@@ -27,9 +27,9 @@ func ExaminePathPermissions(p config.Paths, socketMode fs.FileMode) []store.Find
 		{filepath.Dir(runner.OutputPath(cluster.RunnersDir(p), "1")), 0o700}} {
 		info, err := os.Lstat(c.path)
 		if err == nil && info.Mode().Perm()&0o077&^c.mode != 0 {
-			findings = append(findings, store.Finding{CheckName: "permissions", Level: store.LevelFailure,
-				Message: fmt.Sprintf("%s can be accessed by other users (mode %03o)", c.path, info.Mode().Perm()),
-				Advice:  fmt.Sprintf("run: chmod %03o %s", c.mode, queue.QuoteShellWord(c.path))})
+			findings = append(findings, Failure("permissions",
+				fmt.Sprintf("%s can be accessed by other users (mode %03o)", c.path, info.Mode().Perm()),
+				fmt.Sprintf("run: chmod %03o %s", c.mode, queue.QuoteShellWord(c.path))))
 		}
 	}
 	return append(findings, examineStateDirPermissions(p)...)
@@ -48,7 +48,7 @@ func examineStateDirPermissions(p config.Paths) []store.Finding {
 		socket.Mode().Perm()&0o066 != 0 {
 		mode |= info.Mode().Perm() & 0o011
 	}
-	return []store.Finding{{CheckName: "permissions", Level: store.LevelWarning,
-		Message: fmt.Sprintf("other users can list %s (mode %03o)", p.StateDir, info.Mode().Perm()),
-		Advice:  fmt.Sprintf("run: chmod %03o %s", mode, queue.QuoteShellWord(p.StateDir))}}
+	return []store.Finding{Warning("permissions",
+		fmt.Sprintf("other users can list %s (mode %03o)", p.StateDir, info.Mode().Perm()),
+		fmt.Sprintf("run: chmod %03o %s", mode, queue.QuoteShellWord(p.StateDir)))}
 }

@@ -24,12 +24,12 @@ func ExaminePathPermissions(p config.Paths, _ fs.FileMode) []store.Finding {
 	}
 	switch {
 	case err != nil:
-		return []store.Finding{{CheckName: "permissions", Level: store.LevelWarning, Message: err.Error()}}
+		return []store.Finding{Warning("permissions", err.Error(), "")}
 	case len(otherAccounts) > 0:
-		return []store.Finding{{CheckName: "permissions", Level: store.LevelFailure,
-			Message: fmt.Sprintf("%s can be accessed by other users (%s)", dir, strings.Join(otherAccounts, ", ")),
-			Advice: fmt.Sprintf(
-				`remove their access: icacls "%s" /remove NAME; or, if the service is installed for all users, run: queuectl service install`, dir)}}
+		return []store.Finding{Failure("permissions",
+			fmt.Sprintf("%s can be accessed by other users (%s)", dir, strings.Join(otherAccounts, ", ")),
+			fmt.Sprintf(`remove their access: icacls "%s" /remove NAME; or, if the service is installed for all users, run: `+
+				"queuectl service install", dir))}
 	}
 	return nil
 }

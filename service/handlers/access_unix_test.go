@@ -64,7 +64,7 @@ func TestAccessSettingNamesAreResolved(t *testing.T) {
 			t.Errorf("%s is not reported: %s", name, s.Rights.UnknownAccessNamesMessage())
 		}
 	}
-	if finding := s.examiner.ExamineAccessSettings(); len(finding) != 1 {
+	if finding := s.ExamineAccessSettings(); len(finding) != 1 {
 		t.Errorf("doctor finds %+v", finding)
 	}
 	if got := newTestAPIWithSettings(t, "access.read", "61300").Rights.UnknownAccessNamesMessage(); got != "" {

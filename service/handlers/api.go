@@ -6,7 +6,6 @@
 package handlers
 
 import (
-	"context"
 	"net"
 
 	"github.com/queuectl/queuectl/config"
@@ -46,11 +45,11 @@ type ControlSocket interface {
 }
 
 // API implements control.API. The methods about a subject, such as queues or schedules, are in the file of that
-// subject.
+// subject. Examiner implements RunDoctor.
 type API struct {
 	*parts.Dependencies
 	FrontEndParts
-	examiner            *doctor.Examiner
+	*doctor.Examiner
 	reasonFinder        *reasons.Finder // finds the reasons why jobs wait
 	dashboardServer     *dashboard.Server
 	terminalClients     terminalClients
@@ -68,7 +67,6 @@ var _ control.API = (*API)(nil)
 
 // New returns the implementation of control.API.
 func New(d *parts.Dependencies, f FrontEndParts) *API {
-	health := &doctor.HealthCheck{Dependencies: d}
 	h := &API{
 		Dependencies: d, FrontEndParts: f, settingsChanged: make(chan struct{}, 1),
 		lastLineReadLimiter: fair.NewLimiter(fair.Bound{MaxAmount: 1}),
@@ -77,16 +75,8 @@ func New(d *parts.Dependencies, f FrontEndParts) *API {
 			MetricsScraperPeer: control.Peer{UID: access.MetricsScraperUID, GID: access.AnonymousUID},
 			Listeners:          f.InheritedWebListeners, Log: d.Log,
 		}),
-		examiner: &doctor.Examiner{HealthCheck: health, IsSocketInherited: f.ControlSocket.IsSocketInherited},
+		Examiner: &doctor.Examiner{Dependencies: d, IsSocketInherited: f.ControlSocket.IsSocketInherited},
 	}
-	h.reasonFinder = &reasons.Finder{HealthCheck: health, ReadQueueRule: h.storedQueueRule}
+	h.reasonFinder = &reasons.Finder{Examiner: h.Examiner, ReadQueueRule: h.storedQueueRule}
 	return h
-}
-
-// RunDoctor implements control.API.
-func (h *API) RunDoctor(ctx context.Context, p control.DoctorParams,
-	reportProgress func(control.DoctorProgress) error) (
-	control.Diagnosis,
-	error) {
-	return h.examiner.RunDoctor(ctx, p, reportProgress)
 }

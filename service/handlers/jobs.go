@@ -177,7 +177,7 @@ func (h *API) buildStoreRequest(ctx context.Context, request enqueueRequest) (r 
 	}
 	h.addDraftNotes(&notes, r.Drafts)
 	notes.otherNotes = append(notes.otherNotes, priorityNotes...)
-	if notes.unenforcedLimits, err = h.examiner.UnenforcedLimits(ctx, r.Drafts, request.requireLimits); err != nil ||
+	if notes.unenforcedLimits, err = h.UnenforcedLimits(ctx, r.Drafts, request.requireLimits); err != nil ||
 		request.idempotencyKey == "" {
 		return r, notes, err
 	}
@@ -358,6 +358,6 @@ func (h *API) addDraftNotes(m *replyNotes, drafts []queue.Job) {
 		delayed = delayed || j.Delay > minRebootNoteDelay || j.RunAt > now.Add(minRebootNoteDelay)
 	}
 	if delayed {
-		m.otherNotes = h.examiner.StartAtBootNotes()
+		m.otherNotes = h.StartAtBootNotes()
 	}
 }

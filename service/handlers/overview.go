@@ -52,7 +52,7 @@ func (h *API) Status(ctx context.Context, _ control.NoParams) (control.Status, e
 	if err == nil {
 		ended, _ := h.AllNodes.OtherNodesThroughput(ctx)
 		st.ThroughputPerMinute += ended
-		st.Health = doctor.HealthText(h.examiner.FindQueueProblems(ctx))
+		st.Health = doctor.HealthText(h.FindQueueProblems(ctx))
 	} else {
 		st.StoreError = err.Error()
 		st.Health = doctor.HealthText([]string{st.StoreError + "; the job counts may be outdated"}, true)

@@ -177,7 +177,7 @@ func TestReusedUIDGetsNoFormerOwnersJobs(t *testing.T) {
 			t.Errorf("list of alice's: %+v, %v", f, err)
 		}
 	}
-	found := s.examiner.ExamineFormerOwners(t.Context())
+	found := s.ExamineFormerOwners(t.Context())
 	if len(found) != 1 || !strings.Contains(found[0].Message, ": alice") || found[0].Level != store.LevelWarning {
 		t.Errorf("doctor finds %+v", found)
 	}
@@ -187,7 +187,7 @@ func TestReusedUIDGetsNoFormerOwnersJobs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if found := s.examiner.ExamineFormerOwners(t.Context()); len(found) != 0 {
+	if found := s.ExamineFormerOwners(t.Context()); len(found) != 0 {
 		t.Errorf("without jobs of the former account, doctor finds %+v", found)
 	}
 }
@@ -234,7 +234,7 @@ func TestDoctorFindsJobsOfFormerAccount(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.enqueueJobs(t, draftsWithPrefix("newer", 20_001)...)
-	if found := s.examiner.ExamineFormerOwners(t.Context()); len(found) != 1 ||
+	if found := s.ExamineFormerOwners(t.Context()); len(found) != 1 ||
 		!strings.Contains(found[0].Message, ": alice") {
 		t.Errorf("doctor finds %+v", found)
 	}

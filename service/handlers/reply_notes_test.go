@@ -142,16 +142,16 @@ func TestEnqueueReplyContainsStateOfNewJob(t *testing.T) {
 // Doctor warns if the service does not start at boot, and says what to do.
 func TestDoctorWarnsThatServiceDoesNotStartAtBoot(t *testing.T) {
 	s := newSQLiteTestAPI(t)
-	if list := s.examiner.ExamineStartAtBoot(); len(list) > 0 {
+	if list := s.ExamineStartAtBoot(); len(list) > 0 {
 		t.Errorf("if it is not known: %+v", list)
 	}
-	s.examiner.StartAtBootAdvice = func() string { return "do" }
-	if list := s.examiner.ExamineStartAtBoot(); len(list) != 1 || list[0].CheckName != "boot" ||
+	s.StartAtBootAdvice = func() string { return "do" }
+	if list := s.ExamineStartAtBoot(); len(list) != 1 || list[0].CheckName != "boot" ||
 		list[0].Level != "warning" ||
 		list[0].Advice != "do" {
 		t.Errorf("got %+v, want a warning", list)
 	}
-	if !slices.ContainsFunc(doctor.SummarizeFindings(s.examiner.ExamineStartAtBoot()).Findings,
+	if !slices.ContainsFunc(doctor.SummarizeFindings(s.ExamineStartAtBoot()).Findings,
 		func(f control.Finding) bool { return f.Advice == "do" }) {
 		t.Error("the diagnosis leaves it out")
 	}

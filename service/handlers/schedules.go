@@ -74,7 +74,7 @@ func (h *API) ScheduleAdd(ctx context.Context, p control.ScheduleAddParams) (con
 		return control.ScheduleDetail{}, err
 	}
 	return h.showSchedule(ctx, p.Name, func(d *control.ScheduleDetail) {
-		d.AlreadyExisted, d.UnenforcedLimits, d.Notes = existed, want.unenforcedLimits, h.examiner.StartAtBootNotes()
+		d.AlreadyExisted, d.UnenforcedLimits, d.Notes = existed, want.unenforcedLimits, h.StartAtBootNotes()
 	})
 }
 

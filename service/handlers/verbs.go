@@ -182,7 +182,7 @@ func (h *API) EditJobs(ctx context.Context, p control.EditParams) (control.BulkR
 		var notes replyNotes
 		h.addDraftNotes(&notes, []queue.Job{sample})
 		v.Notes = notes.otherNotes
-		v.UnenforcedLimits, err = h.examiner.UnenforcedLimits(ctx, []queue.Job{sample}, false)
+		v.UnenforcedLimits, err = h.UnenforcedLimits(ctx, []queue.Job{sample}, false)
 	}
 	return v, err
 }

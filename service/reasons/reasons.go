@@ -17,7 +17,7 @@ import (
 
 // Finder finds out what jobs wait for.
 type Finder struct {
-	*doctor.HealthCheck
+	*doctor.Examiner
 	// ReadQueueRule returns the settings of the named queue.
 	ReadQueueRule func(ctx context.Context, queue string) (store.QueueRule, error)
 }
