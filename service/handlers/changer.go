@@ -101,7 +101,7 @@ func (h *API) reloadAllSettings(ctx context.Context) (pendingMessage string, err
 	if err != nil {
 		return "", err
 	}
-	if err := h.checkServiceCanStart(h.Settings.LayersWithFile(file)); err != nil {
+	if err := h.checkServiceCanStart(h.Settings.PreviewFile(file)); err != nil {
 		return "", err
 	}
 	if err := h.Settings.ReplaceFileLayer(file); err != nil {
@@ -318,11 +318,10 @@ func (h *API) checkSettingStorable(k *config.Setting, newValue string) error {
 	if !k.NeedsRestart() && !isWebListen {
 		return nil
 	}
-	layers := h.Settings.LayersWithStoredValue(k.Name, newValue)
+	c, needsRestart, err := h.Settings.PreviewStoredValue(k.Name, newValue)
 	if !isWebListen {
-		return h.checkServiceCanStart(layers)
+		return h.checkServiceCanStart(c, needsRestart, err)
 	}
-	c, err := config.Merge(layers...)
 	if err != nil {
 		return err
 	}
@@ -330,11 +329,10 @@ func (h *API) checkSettingStorable(k *config.Setting, newValue string) error {
 	return page.Check()
 }
 
-// checkServiceCanStart returns an error if the service would not start with these layers of settings. It checks only
-// the values that are not yet in effect.
-func (h *API) checkServiceCanStart(layers []config.Layer) error {
-	c, waiting, err := h.Settings.MergeLayers(layers)
-	if err != nil || !waiting {
+// checkServiceCanStart returns an error if the service would not start with the settings c. It checks only the values
+// that are not yet in effect. Its parameters are the results of settings.Keeper.PreviewFile.
+func (h *API) checkServiceCanStart(c config.Config, needsRestart bool, err error) error {
+	if err != nil || !needsRestart {
 		return err
 	}
 	if _, err = h.JobAccountFor(&c.Settings); err != nil || h.ControlSocket.IsSocketInherited() {

@@ -127,29 +127,25 @@ func (k *Keeper) ReadFileLayer() (config.Layer, error) {
 	return tomlfile.Read(k.filePath, k.requiresFile)
 }
 
-// LayersWithFile returns a copy of the layers in which file replaces the content of the settings file.
-func (k *Keeper) LayersWithFile(file config.Layer) []config.Layer {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.changedLayersLocked(func(layers []config.Layer) { layers[layerFile] = file })
+// PreviewFile returns the settings as they would be with this content of the settings file. needsRestart reports
+// whether settings that take effect only at a start would differ from the values in use.
+func (k *Keeper) PreviewFile(file config.Layer) (c config.Config, needsRestart bool, err error) {
+	return k.preview(func(layers []config.Layer) { layers[layerFile] = file })
 }
 
-// LayersWithStoredValue returns a copy of the layers as they would be after a setting is stored.
-func (k *Keeper) LayersWithStoredValue(name, value string) []config.Layer {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.changedLayersLocked(func(layers []config.Layer) {
+// PreviewStoredValue returns the settings as they would be after a setting is stored. See PreviewFile.
+func (k *Keeper) PreviewStoredValue(name, value string) (c config.Config, needsRestart bool, err error) {
+	return k.preview(func(layers []config.Layer) {
 		layers[layerStored].ValuesBySetting[name] = value
 		delete(layers[layerRunning].ValuesBySetting, name) // ReplaceSettingValue also removes this value
 	})
 }
 
-// MergeLayers returns the settings that the layers define. needsRestart reports whether settings that take
-// effect only at a start differ from the values in use.
-func (k *Keeper) MergeLayers(layers []config.Layer) (c config.Config, needsRestart bool, err error) {
-	c, err = config.Merge(layers...)
+// preview returns the settings as they would be after a change of the layers. See PreviewFile.
+func (k *Keeper) preview(change func(layers []config.Layer)) (c config.Config, needsRestart bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	c, err = config.Merge(k.changedLayersLocked(change)...)
 	if err != nil || k.configAtStart == nil {
 		return c, false, err
 	}

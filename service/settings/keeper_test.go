@@ -52,16 +52,15 @@ func TestRunningValueOverridesFlags(t *testing.T) {
 	}
 }
 
-// LayersWithStoredValue and LayersWithFile return the layers as they would be after a change, but do not make the
-// change.
-func TestLayersWithMethodsChangeNothing(t *testing.T) {
+// PreviewStoredValue and PreviewFile return the settings as they would be after a change, but do not make the change.
+func TestPreviewsChangeNothing(t *testing.T) {
 	k := newKeeper(t, map[string]string{"priority": "1"})
 	k.RecordConfigAtStart()
-	if c, waiting, err := k.MergeLayers(k.LayersWithStoredValue("priority", "2")); err != nil || waiting ||
+	if c, waiting, err := k.PreviewStoredValue("priority", "2"); err != nil || waiting ||
 		c.DefaultPriority != 2 {
 		t.Errorf("with a stored priority: %d, waiting %v, %v", c.DefaultPriority, waiting, err)
 	}
-	if _, waiting, err := k.MergeLayers(k.LayersWithStoredValue("run_as", "submitter")); err != nil || !waiting {
+	if _, waiting, err := k.PreviewStoredValue("run_as", "submitter"); err != nil || !waiting {
 		t.Errorf("with another run_as: waiting %v, %v; want that it waits for a restart", waiting, err)
 	}
 	if got := k.CurrentConfig().DefaultPriority; got != 1 {
