@@ -26,7 +26,7 @@ func (st *startup) bootstrapRoot() error {
 	if err != nil {
 		return err
 	}
-	state, r := st.options.Paths.StateDir, &st.options.ExternalRunners
+	state, r := st.Paths.StateDir, &st.options.ExternalRunners
 	err = os.Mkdir(state, 0o700)
 	if err == nil {
 		err = os.Chown(state, uid, gid)
@@ -34,8 +34,8 @@ func (st *startup) bootstrapRoot() error {
 	if err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("cannot create the state directory: %w; choose another one with --dir", err)
 	}
-	if filepath.Dir(st.options.Paths.SocketPath) != state {
-		if st.socketOpenedAsRoot, err = openSocketForGroup(st.options.Paths.SocketPath); err != nil {
+	if filepath.Dir(st.Paths.SocketPath) != state {
+		if st.socketOpenedAsRoot, err = openSocketForGroup(st.Paths.SocketPath); err != nil {
 			return err
 		}
 	}

@@ -16,7 +16,7 @@ func (st *startup) openControlSocket(perms socket.Perms) error {
 	}
 	listener = cmp.Or(listener, st.socketOpenedAsRoot)
 	if st.isSocketInherited = listener != nil; !st.isSocketInherited {
-		listener, err = socket.Listen(st.options.Paths.SocketPath, perms)
+		listener, err = socket.Listen(st.Paths.SocketPath, perms)
 	}
 	st.socket = listener
 	return err

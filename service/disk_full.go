@@ -21,7 +21,7 @@ func (st *startup) retryWhileDiskFull(ctx context.Context, action func() error) 
 		}
 		doubted = !full
 		if !logged {
-			st.log.Error("the disk is full; the service starts once there is space", "error", err)
+			st.Log.Error("the disk is full; the service starts once there is space", "error", err)
 			if st.options.OnDiskFull != nil {
 				st.options.OnDiskFull(err)
 			}

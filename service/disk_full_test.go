@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service/parts"
 )
 
 // A start that fails because the disk is full is repeated until there is space, and the log contains one line about it.
@@ -37,7 +38,8 @@ func TestStartWaitsForDiskSpace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var said strings.Builder
-				w := &startup{log: slog.New(slog.NewTextHandler(&said, nil))}
+				w := &startup{Dependencies: &parts.Dependencies{}}
+				w.Log = slog.New(slog.NewTextHandler(&said, nil))
 				ctx, cancel := context.WithTimeout(t.Context(), c.within)
 				defer cancel()
 				tries := 0

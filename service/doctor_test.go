@@ -39,8 +39,8 @@ func TestAdviceNamesUnknownRunnerDir(t *testing.T) {
 		if got := rootRunnersDir(p); got != c.found {
 			t.Errorf("root's runners of %s are in %q, want %q", c.state, got, c.found)
 		}
-		s := &Service{startup: &startup{options: Options{Paths: p}}, Dependencies: &parts.Dependencies{
-			CoreParts: parts.CoreParts{RunnerLocation: runner.RunnersLocation{RunnersDir: cluster.RunnersDir(p)}}}}
+		s := &Service{startup: &startup{Dependencies: &parts.Dependencies{ServiceInfo: parts.ServiceInfo{Paths: p},
+			CoreParts: parts.CoreParts{RunnerLocation: runner.RunnersLocation{RunnersDir: cluster.RunnersDir(p)}}}}}
 		if c.roots != "" {
 			s.RunnerLocation = runner.RunnersLocation{RunnersDir: c.roots, SpawnSocketPath: "spawn.sock"}
 		}

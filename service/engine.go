@@ -67,14 +67,6 @@ func postgresOpener(url string, identity nodeIdentity) storeOpener {
 	}
 }
 
-// rejectReadOnlyStore is the storeOpener of read-only mode for a queue in a database server. It always returns an
-// error: without a service, such a queue can be read with the tools of the database.
-func rejectReadOnlyStore(context.Context, string, *slog.Logger, loadRankOrderFunc) (store.Store, error) {
-	return nil, queue.Errorf(queue.CodeWrongState,
-		"the service is not running, and a queue in PostgreSQL can be read only through it; start it with: "+
-			"queuectl service start")
-}
-
 // openStoreReadOnly opens the store in a directory read-only. No service may be using the directory.
 func openStoreReadOnly(_ context.Context, dir string, log *slog.Logger, loadRankOrder loadRankOrderFunc) (store.Store,
 	error) {

@@ -47,9 +47,9 @@ func MigrateQueue(
 // parseStoreLocation returns the location of a store. storeText has the format of the setting "store"; "" means the
 // store in the settings. paramName is the name of the parameter, for error messages.
 func (st *startup) parseStoreLocation(storeText, paramName string) (location storeLocation, err error) {
-	location.Dir = st.options.Paths.StateDir
+	location.Dir = st.Paths.StateDir
 	if storeText == "" {
-		location.URL, err = st.settings.CurrentConfig().StoreURL()
+		location.URL, err = st.Settings.CurrentConfig().StoreURL()
 	} else if storeText != config.StoreSQLite {
 		k, _, _ := config.FindSetting("store", "")
 		if err = k.CheckValue(storeText); err != nil {

@@ -25,21 +25,18 @@ func OpenOffline(ctx context.Context, o Options) (*control.Client, error) {
 	if err := statedir.CheckUnwritableByOthers(o.Paths.StateDir); err != nil {
 		return nil, queue.Errorf(queue.CodeDenied, "%v", err)
 	}
-	o.openLocalStore, o.remoteStoreOpener = openStoreReadOnly,
-		func(string, nodeIdentity) storeOpener { return rejectReadOnlyStore }
 	b, err := readStartupSettings(o)
 	if err != nil {
 		return nil, &ExitError{ExitCodeConfig, err}
 	}
-	b.readOnly = true
-	q, err := b.openStore(ctx)
-	if err != nil {
+	b.ReadOnly = true
+	if err := b.openStore(ctx); err != nil {
 		return nil, err
 	}
 	// The location of the runners is needed to find output files. The worker pool runs no jobs in read-only mode, but some
 	// methods read its state.
 	runners := runner.RunnersLocation{RunnersDir: cluster.RunnersDir(o.Paths)}
-	s := newService(b, q, runners, b.accountDirectory.AccountByUID(accounts.CurrentUserID()), nil)
+	s := newService(b, runners, b.UserDirectory.AccountByUID(accounts.CurrentUserID()), nil)
 	if err := errors.Join(s.Owners.LoadOwnerNames(ctx), s.QueueRules.LoadQueueRules(ctx)); err != nil {
 		return nil, err
 	}

@@ -22,16 +22,16 @@ func (st *startup) runnerAccountPolicy() *launcher.Accounts {
 		return nil
 	}
 	return &launcher.Accounts{PolicyFile: r.PolicyFile, ServiceUID: accounts.CurrentUserID(),
-		AccountDirectory: &st.accountDirectory.Resolver}
+		AccountDirectory: &st.UserDirectory.Resolver}
 }
 
 // chooseRunnerLocation returns where the runners of the service are. The setting job_tmpdir applies only to runners
 // that the service starts itself. If the service uses runners that run as root, the setting causes an error, because
 // the policy file of these runners determines their directory.
 func (st *startup) chooseRunnerLocation() (runner.RunnersLocation, error) {
-	r, set := &st.options.ExternalRunners, st.settings.CurrentConfig()
+	r, set := &st.options.ExternalRunners, st.Settings.CurrentConfig()
 	runners := runner.RunnersLocation{
-		RunnersDir: cluster.RunnersDir(st.options.Paths), SpawnSocketPath: r.SpawnSocketPath,
+		RunnersDir: cluster.RunnersDir(st.Paths), SpawnSocketPath: r.SpawnSocketPath,
 		SpawnsAsServiceAccount: r.SpawnsAsServiceAccount,
 		LauncherPID:            st.launcher.PID, RunnerCommand: st.options.RunnerCommand, RunnerLog: st.options.LogFile,
 	}
@@ -48,7 +48,7 @@ func (st *startup) chooseRunnerLocation() (runner.RunnersLocation, error) {
 	}
 	runners.JobTmpdir = filepath.Clean(set.JobTmpdir)
 	if err := runners.CheckJobTmpdir(); err != nil { // only warn, since the directory may be mounted later
-		st.log.Error("no jobs can start until the setting job_tmpdir is correct", "error", err)
+		st.Log.Error("no jobs can start until the setting job_tmpdir is correct", "error", err)
 	}
 	return runners, nil
 }
@@ -61,14 +61,14 @@ func (r *ExternalRunners) runnersRunAsRoot() bool {
 // jobAccount returns the account that jobs run as with the given settings. It returns an error if the
 // runners cannot run jobs as that account.
 func (st *startup) jobAccount(settings *config.Settings) (worker.Account, error) {
-	a := st.accountDirectory.AccountByUID(accounts.CurrentUserID())
+	a := st.UserDirectory.AccountByUID(accounts.CurrentUserID())
 	if !st.options.ExternalRunners.runnersRunAsRoot() {
 		if err := checkRunAsSupported(settings, &a); err != nil || accounts.CurrentUserID() != 0 {
 			return a, err
 		}
 	}
 	if name := settings.FixedJobUser(); name != "" {
-		known, err := st.accountDirectory.AccountByName(name)
+		known, err := st.UserDirectory.AccountByName(name)
 		if err != nil {
 			return a, queue.InvalidField("run_as", "%s: %v", settings.RunAs, err)
 		}
@@ -81,7 +81,7 @@ func (st *startup) jobAccount(settings *config.Settings) (worker.Account, error)
 // settingStartError returns the error for a setting with which the service cannot start. If the value came
 // from the store, the error says how to remove it.
 func (st *startup) settingStartError(settingKey string, err error) *ExitError {
-	if st.settings.CurrentConfig().OriginInEffect(settingKey) == config.FromQueueStore {
+	if st.Settings.CurrentConfig().OriginInEffect(settingKey) == config.FromQueueStore {
 		k, _, _ := config.FindSetting(settingKey, "") // ignore the error, since settingKey is a known setting
 		err = fmt.Errorf("%w; this value was stored by config set, and only a running service can remove it: start the "+
 			"service with QUEUECTL_%s=%s in its environment, then run: queuectl config unset %s",

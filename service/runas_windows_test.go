@@ -31,12 +31,12 @@ func TestWindowsRejectsOtherRunAsAccounts(t *testing.T) {
 			if err != nil {
 				t.Fatal(runAs, err)
 			}
-			set := &s.settings.CurrentConfig().Settings
+			set := &s.Settings.CurrentConfig().Settings
 			want := config.RunAsService
 			if m != nil {
 				want = "fixed:" + me.Username
 			}
-			if runAs == "" && (set.RunAs != want || s.settings.CurrentConfig().OriginInEffect("run_as") != config.FromDefault) {
+			if runAs == "" && (set.RunAs != want || s.Settings.CurrentConfig().OriginInEffect("run_as") != config.FromDefault) {
 				t.Errorf("the default is %s, want %s", set.RunAs, want)
 			}
 			a, err := s.jobAccount(set)

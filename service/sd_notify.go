@@ -93,7 +93,7 @@ func (s *Service) selfCheck(ctx context.Context) error {
 	if _, err := s.Store.NextEpoch(ctx); err != nil && !errors.Is(err, queue.ErrNoSpace) {
 		return fmt.Errorf("cannot commit a change to the database: %w", err)
 	}
-	c, err := socket.Dial(ctx, s.options.Paths.SocketPath)
+	c, err := socket.Dial(ctx, s.Paths.SocketPath)
 	if s.isSocketInherited && errors.Is(err, fs.ErrNotExist) {
 		// Ignore this error: a restarted service would get the same socket from its parent, so a restart
 		// would not help.

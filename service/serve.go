@@ -145,7 +145,7 @@ func (s *Service) startParts(r *servicePartGroup, f *frontEnd) {
 	r.startPartWithoutError(f.api.PauseJobsOfFrozenQueues)
 	r.startPartWithoutError(func(ctx context.Context) {
 		upkeep.RunUnownedOutputSearch(ctx, s.Store, s.RunnerLocation.OutputDirs,
-			cluster.StateDirFirstUsedAt(s.options.Paths.StateDir),
+			cluster.StateDirFirstUsedAt(s.Paths.StateDir),
 			s.Log)
 	})
 	r.startPartWithoutError(s.notifySystemd)
@@ -167,8 +167,8 @@ func (s *Service) adoptionError(err error) error {
 		return err
 	}
 	return &ExitError{ExitCodeConfig, fmt.Errorf("the database in %s is outdated: %w; restore a newer backup: "+
-		"queuectl --dir %s restore FILE; or, to keep this database, end the runner and its jobs%s", s.options.Paths.StateDir,
-		err, queue.QuoteShellWord(s.options.Paths.StateDir), s.endRunnersHint())}
+		"queuectl --dir %s restore FILE; or, to keep this database, end the runner and its jobs%s", s.Paths.StateDir,
+		err, queue.QuoteShellWord(s.Paths.StateDir), s.endRunnersHint())}
 }
 
 // endRunnersHint returns the last part of an error message. It says how a user can end all runners.
@@ -176,18 +176,18 @@ func (s *Service) endRunnersHint() string {
 	who, where := "", ""
 	if s.RunnerLocation.HasExternalRunnersDir() {
 		who = ", as root"
-		if s.RunnerLocation.RunnersDir != rootRunnersDir(s.options.Paths) {
+		if s.RunnerLocation.RunnersDir != rootRunnersDir(s.Paths) {
 			where = " --runner-dir " + s.RunnerLocation.RunnersDir
 		}
 	}
 	return fmt.Sprintf("%s: queuectl --dir %s service stop --runners%s", who,
-		queue.QuoteShellWord(s.options.Paths.StateDir), where)
+		queue.QuoteShellWord(s.Paths.StateDir), where)
 }
 
 // purgeOutputs deletes output files. If only root can delete some of the files, it asks the runners that run as root.
 // It reports whether all files were deleted.
 func (s *Service) purgeOutputs(ctx context.Context, outputRefs []string) bool {
-	runner.RemoveOutputs(cluster.RunnersDir(s.options.Paths), outputRefs)
+	runner.RemoveOutputs(cluster.RunnersDir(s.Paths), outputRefs)
 	return !s.RunnerLocation.HasExternalRunnersDir() || s.Pool.PurgeOutputs(ctx, outputRefs)
 }
 

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/config"
-	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/statedir"
 	"github.com/queuectl/queuectl/internal/systemd"
 	"github.com/queuectl/queuectl/queue"
@@ -21,7 +20,6 @@ import (
 	"github.com/queuectl/queuectl/service/cluster"
 	"github.com/queuectl/queuectl/service/doctor"
 	"github.com/queuectl/queuectl/service/hooks"
-	"github.com/queuectl/queuectl/service/parts"
 	"github.com/queuectl/queuectl/service/settings"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/traces"
@@ -84,8 +82,6 @@ type Options struct {
 
 	// openLocalStore opens the store in the state directory; nil means the SQLite engine.
 	openLocalStore storeOpener
-	// remoteStoreOpener returns an opener for the store in the database server that the settings name.
-	remoteStoreOpener func(url string, node nodeIdentity) storeOpener
 }
 
 // ServiceManager holds functions that notify a service manager, such as that of Windows. It is not used for systemd,
@@ -109,9 +105,6 @@ type ExternalRunners struct {
 // Run runs a service until ctx ends or the service receives a stop request. For each signal from reloadSignals, the
 // service reads its settings again.
 func Run(ctx context.Context, o Options, reloadSignals <-chan os.Signal) error {
-	if o.openLocalStore == nil {
-		o.openLocalStore, o.remoteStoreOpener = openSQLiteStore, postgresOpener
-	}
 	b, err := newStartup(o)
 	if err != nil {
 		return err
@@ -159,80 +152,52 @@ func nilIfCancelled(ctx context.Context, err error) error {
 // requests are in frontEnd.
 type Service struct {
 	*startup
-	*parts.Dependencies
 	admission *access.Admission
 	traces    *traces.Exporter // nil exports no traces
 }
 
-// openedStore is the open store of the queue, with its location and this node's name.
-type openedStore struct {
-	store    store.Store
-	location storeLocation // where the store is
-	nodeName string        // name of this node in the store
-}
-
-// newService returns the parts that work on an open queue. runners says where the runners are. account is the
+// newService returns the parts that work on the open store of st. runners says where the runners are. account is the
 // account that jobs run as by default. A nil exporter exports no traces.
-func newService(st *startup, q openedStore, runners runner.RunnersLocation, account worker.Account,
+func newService(st *startup, runners runner.RunnersLocation, account worker.Account,
 	exporter *traces.Exporter) *Service {
-	files, _ := q.store.(store.Maintainer)
-	shared, _ := q.store.(store.Cluster)
-	requests, _ := q.store.(store.NodeRequests)
-	d := &parts.Dependencies{
-		ServiceInfo: parts.ServiceInfo{
-			Version: st.options.Version, Paths: st.options.Paths, NodeName: q.nodeName, StoreLocation: q.location,
-			StartedAt: q.store.Now(),
-			ReadOnly:  st.readOnly, StartedOnDemand: st.options.StartedOnDemand,
-			InheritedRestrictions: st.options.InheritedRestrictions,
-			StartAtBootAdvice:     st.options.StartAtBootAdvice, SystemdUnit: st.options.SystemdUnit,
-			ProgramFiles: st.programFiles,
-		},
-		CoreParts: parts.CoreParts{
-			Store: q.store, StoreMaintainer: files, Cluster: shared, RunnerLocation: runners, JobAccount: account, Log: st.log,
-			OutputFiles: &cluster.OutputFiles{RunnerLocation: runners, Paths: st.options.Paths},
-			UserLimits:  control.NewUserLimits(),
-		},
-		SettingsParts: parts.SettingsParts{
-			Settings: st.settings, SettingsLock: settings.NewLock(), PauseOfAllJobs: st.globalPause,
-			QueueRules: &settings.QueueRules{Store: q.store, Settings: st.settings},
-			GateRules:  &settings.GateRules{Store: q.store},
-			UserQuota:  &settings.UserQuota{Maintainer: files, Store: q.store, Settings: st.settings},
-		},
-		JobAccountFor: st.jobAccount, ExamineStateDir: examineStoreDir,
-	}
-	if st.options.StartedOnDemand || st.options.ServiceManager != nil {
+	s, d := &Service{startup: st, traces: exporter}, st.Dependencies
+	d.StartedAt, d.RunnerLocation, d.JobAccount = d.Store.Now(), runners, account
+	d.StoreMaintainer, _ = d.Store.(store.Maintainer)
+	d.Cluster, _ = d.Store.(store.Cluster)
+	requests, _ := d.Store.(store.NodeRequests)
+	d.OutputFiles = &cluster.OutputFiles{RunnerLocation: runners, Paths: d.Paths}
+	if d.StartedOnDemand || st.options.ServiceManager != nil {
 		d.LogFile = st.options.LogFile
 	}
-	s := &Service{startup: st, Dependencies: d, traces: exporter}
-	d.ApplyTraceSettings = s.configureTraceExport
-	d.UserDirectory, d.Rights, d.Owners = st.accountDirectory, st.accessRights,
-		access.NewOwners(q.store, shared, st.accountDirectory, account)
+	d.QueueRules = &settings.QueueRules{Store: d.Store, Settings: d.Settings}
+	d.GateRules = &settings.GateRules{Store: d.Store}
+	d.UserQuota = &settings.UserQuota{Maintainer: d.StoreMaintainer, Store: d.Store, Settings: d.Settings}
+	d.JobAccountFor, d.ApplyTraceSettings = st.jobAccount, s.configureTraceExport
+	d.Owners = access.NewOwners(d.Store, d.Cluster, d.UserDirectory, account)
 	d.Guard = &access.Guard{
-		Owners: d.Owners, Rights: st.accessRights, RunnerLocation: runners, RunnerAccountPolicy: st.runnerAccountPolicy(),
+		Owners: d.Owners, Rights: d.Rights, RunnerLocation: runners, RunnerAccountPolicy: st.runnerAccountPolicy(),
 	}
 	d.Hooks = &hooks.Hooks{
-		JobAccount: account, Log: st.log, Store: q.store, WebhookCommand: st.options.WebhookCommand,
-		UserDirectory: st.accountDirectory,
-		Owners:        d.Owners, UserQuota: d.UserQuota, Settings: st.settings,
+		JobAccount: account, Log: d.Log, Store: d.Store, WebhookCommand: st.options.WebhookCommand,
+		UserDirectory: d.UserDirectory, Owners: d.Owners, UserQuota: d.UserQuota, Settings: d.Settings,
 	}
 	workers := 0 // the pool never runs in read-only mode
-	if !st.readOnly {
-		workers = st.settings.CurrentConfig().WorkerCount()
+	if !d.ReadOnly {
+		workers = d.Settings.CurrentConfig().WorkerCount()
 	}
-	d.Pool = worker.New(q.store, s.poolConfig(), workers)
+	d.Pool = worker.New(d.Store, s.poolConfig(), workers)
 	d.AllNodes = &cluster.NodeList{
-		NodeName: q.nodeName, Store: q.store, Owners: d.Owners, Settings: st.settings, Cluster: shared, Pool: d.Pool,
-		ServiceStartedAt: d.StartedAt, ServiceVersion: st.options.Version,
+		NodeName: d.NodeName, Store: d.Store, Owners: d.Owners, Settings: d.Settings, Cluster: d.Cluster, Pool: d.Pool,
+		ServiceStartedAt: d.StartedAt, ServiceVersion: d.Version,
 	}
 	d.JobRouter = &cluster.JobRouter{
 		NodeList: d.AllNodes, NodeRequests: requests, OutputFiles: d.OutputFiles,
 		RemoteWaitLimiter: cluster.NewRemoteWaitLimiter(),
 	}
-	d.DrainState = st.drainState
-	d.Drainer = &cluster.Drainer{Cluster: shared, Pool: d.Pool, DrainState: st.drainState}
-	d.NodeLeaseKeeper = cluster.NewNodeLeaseKeeper(st.log, d.Drainer, d.AllNodes)
+	d.Drainer = &cluster.Drainer{Cluster: d.Cluster, Pool: d.Pool, DrainState: d.DrainState}
+	d.NodeLeaseKeeper = cluster.NewNodeLeaseKeeper(d.Log, d.Drainer, d.AllNodes)
 	s.admission = &access.Admission{
-		Log: st.log, SettingsLock: d.SettingsLock, Owners: d.Owners, Rights: st.accessRights,
+		Log: d.Log, SettingsLock: d.SettingsLock, Owners: d.Owners, Rights: d.Rights,
 		StoreNodeRecord: d.AllNodes.StoreNodeRecord,
 	}
 	return s
@@ -240,16 +205,16 @@ func newService(st *startup, q openedStore, runners runner.RunnersLocation, acco
 
 // openService opens the store, and returns the parts that work on it.
 func (st *startup) openService(ctx context.Context) (*Service, error) {
-	q, err := st.openStore(ctx)
+	err := st.openStore(ctx)
 	switch {
 	case errors.Is(err, store.ErrNewerSchema), errors.Is(err, queue.ErrInvalid):
 		return nil, &ExitError{ExitCodeConfig, err}
 	case err != nil:
 		return nil, &ExitError{ExitCodeDatabase, err}
 	}
-	s, failed := st.prepareService(ctx, q)
+	s, failed := st.prepareService(ctx)
 	if failed != nil {
-		failed.Err = errors.Join(failed.Err, q.store.Close())
+		failed.Err = errors.Join(failed.Err, st.Store.Close())
 		return nil, failed
 	}
 	return s, nil
@@ -257,11 +222,11 @@ func (st *startup) openService(ctx context.Context) (*Service, error) {
 
 // prepareService returns the parts that work on a store that was just opened. From the store, it reads all settings
 // that must be in effect before the first job is claimed.
-func (st *startup) prepareService(ctx context.Context, q openedStore) (*Service, *ExitError) {
+func (st *startup) prepareService(ctx context.Context) (*Service, *ExitError) {
 	// Remove what a killed restore may have left here. Ignore errors, since files that remain are harmless.
-	os.RemoveAll(restoreTempDir(st.options.Paths))
-	st.settings.RecordConfigAtStart()
-	account, err := st.jobAccount(&st.settings.CurrentConfig().Settings)
+	os.RemoveAll(restoreTempDir(st.Paths))
+	st.Settings.RecordConfigAtStart()
+	account, err := st.jobAccount(&st.Settings.CurrentConfig().Settings)
 	if err != nil {
 		return nil, st.settingStartError("run_as", err)
 	}
@@ -269,7 +234,7 @@ func (st *startup) prepareService(ctx context.Context, q openedStore) (*Service,
 	if err != nil {
 		return nil, &ExitError{ExitCodeConfig, err}
 	}
-	s := newService(st, q, runners, account, traces.New(st.options.Version, q.nodeName, st.log))
+	s := newService(st, runners, account, traces.New(st.Version, st.NodeName, st.Log))
 	err = errors.Join(s.Store.SetMaxRunningPerUser(ctx, s.Settings.CurrentConfig().MaxRunningPerUser),
 		s.AllNodes.StoreNodeRecord(ctx), s.QueueRules.LoadQueueRules(ctx), s.GateRules.LoadGateRules(ctx),
 		s.Owners.LoadOwnerNames(ctx))
@@ -287,9 +252,9 @@ func (s *Service) poolConfig() worker.Config {
 	now := func() *config.Config { return s.Settings.CurrentConfig() }
 	return worker.Config{
 		RunnerLocation:     s.RunnerLocation,
-		ServiceVersion:     s.options.Version,
+		ServiceVersion:     s.Version,
 		NodeName:           s.NodeName,
-		SocketPath:         s.options.Paths.SocketPath,
+		SocketPath:         s.Paths.SocketPath,
 		Account:            s.JobAccount,
 		Log:                s.Log,
 		RetryPolicy:        func() queue.RetryPolicy { return now().RetryPolicy() },

@@ -12,14 +12,14 @@ func TestSocketGroupMayBeInNetworkDirectory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.accountDirectory.GetentFunc = func(database, key string) (string, error) {
+	b.UserDirectory.GetentFunc = func(database, key string) (string, error) {
 		return map[string]string{"group dirgroup": "dirgroup:*:61411:dora"}[database+" "+key], nil
 	}
-	if err := b.settings.ReplaceFileLayer(config.Layer{Origin: config.FromFile,
+	if err := b.Settings.ReplaceFileLayer(config.Layer{Origin: config.FromFile,
 		ValuesBySetting: map[string]string{"socket_group": "dirgroup"}}); err != nil {
 		t.Fatal(err)
 	}
-	if perms, err := b.socketPerms(&b.settings.CurrentConfig().Settings); err != nil || perms.GID != 61411 {
+	if perms, err := b.socketPerms(&b.Settings.CurrentConfig().Settings); err != nil || perms.GID != 61411 {
 		t.Errorf("the socket's group: %+v, %v", perms, err)
 	}
 }

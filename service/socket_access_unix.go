@@ -19,7 +19,7 @@ func (st *startup) inheritedSockets() (*socket.Listener, error) {
 	st.webListeners = passed.DashboardSockets
 	// The queue works without the sockets that are not usable, so only log a warning.
 	for _, unusable := range passed.SocketErrors {
-		st.log.Warn("ignoring a socket that systemd passed to the service, because it is not usable; check the "+
+		st.Log.Warn("ignoring a socket that systemd passed to the service, because it is not usable; check the "+
 			"socket units", "error", unusable)
 	}
 	if passed.ControlSocket == nil || err != nil {
@@ -35,7 +35,7 @@ func (st *startup) socketPerms(settings *config.Settings) (socket.Perms, error) 
 	if group == "" {
 		return perms, nil
 	}
-	gid, ok := st.accountDirectory.GroupID(group)
+	gid, ok := st.UserDirectory.GroupID(group)
 	if !ok {
 		return perms, queue.InvalidField("socket_group", "there is no group %q on this machine", group)
 	}

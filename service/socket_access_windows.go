@@ -19,13 +19,13 @@ func (*startup) inheritedSockets() (*socket.Listener, error) { return nil, nil }
 // socketPerms returns the permissions of the control pipe. Every account that has a right in the settings access.* may
 // connect. ResolveAccessSettings has already looked up the ids of these accounts.
 func (st *startup) socketPerms(*config.Settings) (socket.Perms, error) {
-	who := st.accessRights.CurrentAccess()
+	who := st.Rights.CurrentAccess()
 	var clients []*windows.SID
 	for _, ids := range []map[int]control.Right{who.RightsByUID, who.RightsByGID} {
 		for _, id := range slices.Sorted(maps.Keys(ids)) {
 			sid, known := accounts.SIDOfID(id)
 			if !known {
-				st.log.Warn("[access] contains an account number that this machine does not know; write the name "+
+				st.Log.Warn("[access] contains an account number that this machine does not know; write the name "+
 					"or SID of the account", "number", id)
 				continue
 			}
@@ -40,12 +40,12 @@ func (st *startup) CheckSocketSettings(*config.Settings) error { return nil }
 
 // UpdateSocketAccess applies changed settings access.* to the control pipe.
 func (st *startup) UpdateSocketAccess() {
-	perms, err := st.socketPerms(&st.settings.CurrentConfig().Settings)
+	perms, err := st.socketPerms(&st.Settings.CurrentConfig().Settings)
 	if err == nil {
 		err = st.socket.SetPermissions(perms)
 	}
 	if err != nil {
-		st.log.Error("cannot change the access list of the pipe; the new [access] settings take effect after a "+
+		st.Log.Error("cannot change the access list of the pipe; the new [access] settings take effect after a "+
 			"restart of the service", "error", err)
 	}
 }

@@ -39,13 +39,13 @@ func newStartupWithAccess(t *testing.T, accessSettings map[string]string) (*star
 	b, err := readStartupSettings(Options{Paths: config.Paths{SettingsFile: `C:\q.toml`,
 		SocketPath: fmt.Sprintf(`\\.\pipe\queuectl-test-%d-%s`, os.Getpid(), t.Name())}})
 	if err == nil {
-		err = b.settings.ReplaceFileLayer(config.Layer{Origin: config.FromFile, ValuesBySetting: accessSettings})
+		err = b.Settings.ReplaceFileLayer(config.Layer{Origin: config.FromFile, ValuesBySetting: accessSettings})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.log = slog.New(slog.NewTextHandler(&log, nil))
-	b.accessRights.ResolveAccessSettings()
+	b.Log = slog.New(slog.NewTextHandler(&log, nil))
+	b.Rights.ResolveAccessSettings()
 	return b, &log
 }
 
@@ -69,16 +69,16 @@ func TestPipeAdmitsAccountsWithARight(t *testing.T) {
 		t.Errorf("clients are %s, want %s", rest, want)
 	}
 	for _, name := range []string{"no.such.user", "@no.such.group"} {
-		if !strings.Contains(s.accessRights.UnknownAccessNamesMessage(), name) {
-			t.Errorf("%s is not reported: %s", name, s.accessRights.UnknownAccessNamesMessage())
+		if !strings.Contains(s.Rights.UnknownAccessNamesMessage(), name) {
+			t.Errorf("%s is not reported: %s", name, s.Rights.UnknownAccessNamesMessage())
 		}
 	}
 	if !strings.Contains(log.String(), "9007199254740991") {
 		t.Errorf("an unknown number is not reported: %s", log.String())
 	}
 	if s, _ := newStartupWithAccess(t,
-		nil); len(s.accessRights.CurrentAccess().RightsByUID)+len(s.accessRights.CurrentAccess().RightsByGID) != 0 {
-		t.Errorf("a user's own service admits others: %+v", s.accessRights.CurrentAccess())
+		nil); len(s.Rights.CurrentAccess().RightsByUID)+len(s.Rights.CurrentAccess().RightsByGID) != 0 {
+		t.Errorf("a user's own service admits others: %+v", s.Rights.CurrentAccess())
 	}
 }
 
@@ -96,12 +96,12 @@ func TestPipeRightsDependOnAccount(t *testing.T) {
 		{control.Peer{UID: 1 << 52, GID: -1, Groups: []int{545}}, control.RightSubmit},
 		{control.Peer{UID: 1 << 52, GID: -1}, control.RightNone},
 	} {
-		if got := s.accessRights.CurrentRight(&c.peer); got != c.want {
+		if got := s.Rights.CurrentRight(&c.peer); got != c.want {
 			t.Errorf("%+v: got %s, want %s", c.peer, got, c.want)
 		}
 	}
 	var e *queue.Error
-	if err := s.accessRights.MissingRightError(&control.Peer{UID: 1 << 52, Right: control.RightNone}, "list",
+	if err := s.Rights.MissingRightError(&control.Peer{UID: 1 << 52, Right: control.RightNone}, "list",
 		control.RightRead); !errors.As(err,
 		&e) || !strings.Contains(e.Message, `net localgroup S-1-5-32-545 "4503599627370496" /add`) {
 		t.Errorf("got %v", err)
@@ -119,15 +119,15 @@ func TestAccessSettingChangeAppliesToPipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.socket.Close()
-	if err := s.settings.ReplaceFileLayer(config.Layer{Origin: config.FromFile,
+	if err := s.Settings.ReplaceFileLayer(config.Layer{Origin: config.FromFile,
 		ValuesBySetting: map[string]string{"access.submit": "@S-1-5-32-546"}}); err != nil {
 		t.Fatal(err)
 	}
-	s.accessRights.ResolveAccessSettings()
+	s.Rights.ResolveAccessSettings()
 	s.UpdateSocketAccess()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	c, err := socket.Dial(ctx, s.options.Paths.SocketPath)
+	c, err := socket.Dial(ctx, s.Paths.SocketPath)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/control/socket"
 	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/internal/logs"
@@ -26,17 +27,11 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// startup holds the parts of the service that exist before the store is open.
+// startup is a service that is being started. Before the store is open, its Dependencies contain only the parts that do
+// not need the store. newService adds the other parts.
 type startup struct {
-	options          Options
-	readOnly         bool // read-only mode: no service runs, and only the queue's files are read; see OpenOffline
-	log              *slog.Logger
-	settings         *settings.Keeper
-	accountDirectory *access.UserDirectory
-	accessRights     *access.Rights
-	drainState       *cluster.DrainState
-	globalPause      *settings.PauseOfAllJobs
-	programFiles     []parts.ProgramFile // files of the service and runner programs at the start; nil in read-only mode
+	*parts.Dependencies
+	options Options
 	// launcher is the process that starts runners as root. Its PID is zero if this service has started no launcher. A
 	// service can start a launcher only while it is root.
 	launcher           runner.Launcher
@@ -57,82 +52,103 @@ func newStartup(o Options) (*startup, error) {
 	if o.StartedOnDemand || o.ServiceManager != nil {
 		w = logs.RotatingFile{File: o.LogFile}
 	}
-	b.log = newLogger(&o, b.settings, w)
+	b.Log = newLogger(&o, b.Settings, w)
 	if err := doctor.CheckOpenFileLimit(); err != nil {
 		return nil, &ExitError{ExitCodeConfig, err}
 	}
 	if len(o.InheritedRestrictions) > 0 {
-		b.log.Warn("the service inherited restrictions from the process that started it", "inherited",
+		b.Log.Warn("the service inherited restrictions from the process that started it", "inherited",
 			strings.Join(o.InheritedRestrictions, "; "))
 	}
 	if err := socket.CheckPath(o.Paths.SocketPath); err != nil {
 		return nil, &ExitError{ExitCodeConfig, err}
 	}
-	if runAs := b.settings.CurrentConfig().RunAs; o.ExternalRunners.SpawnSocketPath == "" &&
+	if runAs := b.Settings.CurrentConfig().RunAs; o.ExternalRunners.SpawnSocketPath == "" &&
 		accounts.CurrentUserID() == 0 &&
 		runAs != config.RunAsService {
 		if err := b.bootstrapRoot(); err != nil {
 			return nil, &ExitError{ExitCodeConfig, fmt.Errorf("cannot prepare the service for run_as = %q: %w", runAs, err)}
 		}
 	}
-	b.programFiles = doctor.ProgramFiles(o.RunnerCommand[0])
+	b.ProgramFiles = doctor.ProgramFiles(o.RunnerCommand[0])
 	return b, nil
 }
 
 // readStartupSettings reads the settings that do not need the store. The returned startup writes no log.
 func readStartupSettings(o Options) (*startup, error) {
-	b := &startup{options: o, log: slog.New(slog.DiscardHandler), accountDirectory: &access.UserDirectory{},
-		drainState: &cluster.DrainState{}, globalPause: &settings.PauseOfAllJobs{}}
-	var err error
-	if b.settings, err = settings.New(settings.Options{SettingsFile: o.Paths.SettingsFile,
+	users := &access.UserDirectory{}
+	keeper, err := settings.New(settings.Options{SettingsFile: o.Paths.SettingsFile,
 		RequireSettingsFile: o.RequireSettingsFile,
-		DefaultValues:       defaultSettingsForManager(&o, b.accountDirectory), FlagValues: o.FlagSettings}); err != nil {
+		DefaultValues:       defaultSettingsForManager(&o, users), FlagValues: o.FlagSettings})
+	if err != nil {
 		return nil, err
 	}
-	b.accessRights = &access.Rights{Paths: o.Paths, UserDirectory: b.accountDirectory, Settings: b.settings}
-	return b, nil
+	return &startup{options: o, Dependencies: &parts.Dependencies{
+		ServiceInfo: parts.ServiceInfo{
+			Version: o.Version, Paths: o.Paths, StartedOnDemand: o.StartedOnDemand,
+			InheritedRestrictions: o.InheritedRestrictions, StartAtBootAdvice: o.StartAtBootAdvice, SystemdUnit: o.SystemdUnit,
+		},
+		CoreParts: parts.CoreParts{Log: slog.New(slog.DiscardHandler), UserLimits: control.NewUserLimits()},
+		SettingsParts: parts.SettingsParts{Settings: keeper, SettingsLock: settings.NewLock(),
+			PauseOfAllJobs: &settings.PauseOfAllJobs{}},
+		AccessParts: parts.AccessParts{UserDirectory: users,
+			Rights: &access.Rights{Paths: o.Paths, UserDirectory: users, Settings: keeper}},
+		NodeParts:       parts.NodeParts{DrainState: &cluster.DrainState{}},
+		ExamineStateDir: examineStoreDir,
+	}}, nil
 }
 
 // openStore opens the store and applies the settings in it. If the state directory is a copy of the state directory of
 // another running node, openStore gives this node a new identity and opens the store again.
-func (st *startup) openStore(ctx context.Context) (q openedStore, err error) {
-	q, err = st.tryOpenStore(ctx)
+func (st *startup) openStore(ctx context.Context) error {
+	err := st.tryOpenStore(ctx)
 	if errors.Is(err, errDirCopied) {
 		if err = st.replaceNodeID(); err == nil {
-			q, err = st.tryOpenStore(ctx)
+			err = st.tryOpenStore(ctx)
 		}
 	}
-	return q, err
+	return err
 }
 
 // tryOpenStore opens the store once. It returns errDirCopied if the state directory is a copy of the state directory of
 // another running node.
-func (st *startup) tryOpenStore(ctx context.Context) (q openedStore, err error) {
-	open := st.options.openLocalStore
-	url, err := st.settings.CurrentConfig().StoreURL()
+func (st *startup) tryOpenStore(ctx context.Context) error {
+	url, err := st.Settings.CurrentConfig().StoreURL()
 	if err != nil {
-		return q, err
+		return err
 	}
-	q.nodeName = st.nodeName()
-	q.location = storeLocation{Dir: st.options.Paths.StateDir, URL: url}
-	if url != "" {
-		var node nodeIdentity
-		if !st.readOnly {
-			if node, err = st.loadNodeIdentity(); err != nil {
-				return q, err
-			}
-		}
-		open = st.options.remoteStoreOpener(url, node)
+	st.NodeName, st.StoreLocation = st.nodeName(), storeLocation{Dir: st.Paths.StateDir, URL: url}
+	open, err := st.storeOpener(url)
+	if err != nil {
+		return err
 	}
-	q.store, err = open(ctx, st.options.Paths.StateDir, st.log,
+	st.Store, err = open(ctx, st.Paths.StateDir, st.Log,
 		func(storedSettings []store.Setting) (queue.RankOrder, error) {
-			if err := handlers.ApplyStoredSettings(storedSettings, st.drainState, st.globalPause, st.settings); err != nil {
+			if err := handlers.ApplyStoredSettings(storedSettings, st.DrainState, st.PauseOfAllJobs, st.Settings); err != nil {
 				return queue.RankOrder{}, err
 			}
-			st.accessRights.ResolveAccessSettings()
-			return st.settings.CurrentConfig().JobOrder(), nil
+			st.Rights.ResolveAccessSettings()
+			return st.Settings.CurrentConfig().JobOrder(), nil
 		})
-	return q, err
+	return err
+}
+
+// storeOpener returns the opener of the store at url; "" means the store in the state directory.
+func (st *startup) storeOpener(url string) (storeOpener, error) {
+	switch {
+	case url != "" && st.ReadOnly: // without a service, such a queue can be read with the tools of the database
+		return nil, queue.Errorf(queue.CodeWrongState,
+			"the service is not running, and a queue in PostgreSQL can be read only through it; start it with: "+
+				"queuectl service start")
+	case url != "":
+		node, err := st.loadNodeIdentity()
+		return postgresOpener(url, node), err
+	case st.ReadOnly:
+		return openStoreReadOnly, nil
+	case st.options.openLocalStore != nil:
+		return st.options.openLocalStore, nil
+	}
+	return openSQLiteStore, nil
 }
 
 // defaultSettingsForManager returns default settings that depend on how the service was started. If a ServiceManager
@@ -147,5 +163,5 @@ func defaultSettingsForManager(o *Options, d *access.UserDirectory) map[string]s
 // nodeName returns the name under which other nodes that share the queue see this node.
 func (st *startup) nodeName() string {
 	host, _ := os.Hostname() // without a host name, nodeName uses localhost
-	return cmp.Or(st.settings.CurrentConfig().NodeName, host, "localhost")
+	return cmp.Or(st.Settings.CurrentConfig().NodeName, host, "localhost")
 }

@@ -27,9 +27,9 @@ const nodeIDFileName = "node.id"
 // loadNodeIdentity returns the identity with which this service joins a queue that several nodes share. It
 // creates the file with the node's id if the file does not exist.
 func (st *startup) loadNodeIdentity() (nodeIdentity, error) {
-	m := nodeIdentity{NodeName: st.nodeName(), ProgramVersion: st.options.Version,
-		LeaseDuration: st.settings.CurrentConfig().NodeLease}
-	path := filepath.Join(st.options.Paths.StateDir, nodeIDFileName)
+	m := nodeIdentity{NodeName: st.nodeName(), ProgramVersion: st.Version,
+		LeaseDuration: st.Settings.CurrentConfig().NodeLease}
+	path := filepath.Join(st.Paths.StateDir, nodeIDFileName)
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		raw, err = createNodeIDFile(path)
@@ -56,8 +56,8 @@ func createNodeIDFile(path string) (content []byte, err error) {
 // replaceNodeID gives this node a new identity. This is needed if the state directory was copied from another
 // node, for example with a machine image.
 func (st *startup) replaceNodeID() error {
-	path := filepath.Join(st.options.Paths.StateDir, nodeIDFileName)
-	st.log.Warn("this state directory is a copy of the state directory of another node whose service is running; this "+
+	path := filepath.Join(st.Paths.StateDir, nodeIDFileName)
+	st.Log.Warn("this state directory is a copy of the state directory of another node whose service is running; this "+
 		"service continues as a separate node", "file", path)
 	_, err := createNodeIDFile(path)
 	return err
@@ -82,7 +82,7 @@ func checkStoreMatchesFile(dir string) error {
 // because this service must neither end these jobs nor start them again. (After "queuectl migrate", the new store knows
 // all jobs.)
 func (s *Service) prepareStoreChange(ctx context.Context) error {
-	path := filepath.Join(s.options.Paths.StateDir, cluster.StoreIDFileName)
+	path := filepath.Join(s.Paths.StateDir, cluster.StoreIDFileName)
 	raw, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -144,7 +144,7 @@ func (s *Service) writeStoreIDFile(databaseIdentifier string) error {
 	if databaseIdentifier != "" {
 		databaseIdentifier += "\n"
 	}
-	return atomicfile.Write(filepath.Join(s.options.Paths.StateDir, cluster.StoreIDFileName), []byte(databaseIdentifier),
+	return atomicfile.Write(filepath.Join(s.Paths.StateDir, cluster.StoreIDFileName), []byte(databaseIdentifier),
 		0o600)
 }
 
@@ -168,13 +168,13 @@ func (s *Service) ignoreOlderOutputs(databaseIdentifier string) error {
 // nodes may take over these jobs and start them again. So the service calls endOrphanProcesses before it
 // opens the store, and after a failed start.
 func (st *startup) endOrphanProcesses() {
-	settings := st.settings.CurrentConfig()
+	settings := st.Settings.CurrentConfig()
 	if url, err := settings.StoreURL(); err != nil || url == "" || settings.OnPartition != "stop" {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), endOrphansTimeout)
 	defer cancel()
-	dirs, err := runner.RunnersLocation{RunnersDir: cluster.RunnersDir(st.options.Paths)}.ListRunnerDirs()
+	dirs, err := runner.RunnersLocation{RunnersDir: cluster.RunnersDir(st.Paths)}.ListRunnerDirs()
 	for _, dir := range dirs {
 		if alive, unknown := runner.IsAlive(dir); alive || unknown != nil {
 			continue
@@ -184,7 +184,7 @@ func (st *startup) endOrphanProcesses() {
 		}
 	}
 	if err != nil {
-		st.log.Warn("the service could not end all processes of jobs whose runners have died, so some may still run; the "+
+		st.Log.Warn("the service could not end all processes of jobs whose runners have died, so some may still run; the "+
 			"environment of such a process contains QUEUECTL_JOB_ID", "error", err)
 	}
 }

@@ -30,8 +30,8 @@ func (s *Service) waitAndStop(ctx context.Context, reloadSignals <-chan os.Signa
 			keep = keep || s.options.KeepJobsOnStop
 		case <-ctx.Done():
 			// If ctx ended because a console window was closed, keep the jobs, because jobs do not use that console.
-			keep = session.ConsoleClosed(ctx) || keep && (s.options.SystemdUnit == "" ||
-				!s.options.SystemdUnit.IsStopping(systemdStoppingQueryTimeout))
+			keep = session.ConsoleClosed(ctx) || keep && (s.SystemdUnit == "" ||
+				!s.SystemdUnit.IsStopping(systemdStoppingQueryTimeout))
 		}
 		systemd.Notify("STOPPING=1")
 		s.reportStopProgress()
