@@ -15,13 +15,9 @@ func (st *startup) openControlSocket(perms socket.Perms) error {
 		return fmt.Errorf("cannot use the sockets that the system passed: %w", err)
 	}
 	listener = cmp.Or(listener, st.socketOpenedAsRoot)
-	if st.isSocketInherited = listener != nil; !st.isSocketInherited {
+	if st.SocketInherited = listener != nil; !st.SocketInherited {
 		listener, err = socket.Listen(st.Paths.SocketPath, perms)
 	}
 	st.socket = listener
 	return err
 }
-
-// IsSocketInherited reports whether another process, such as systemd, created the socket and passed it to the
-// service.
-func (st *startup) IsSocketInherited() bool { return st.isSocketInherited }

@@ -20,7 +20,8 @@ func newFrontEnd(s *Service) *frontEnd {
 	// Calling clientAs before f.server is set below is safe, because only an open web page calls it.
 	clientAs := func(p control.Peer) *control.Client { return f.server.InProcessClientAs(p) }
 	f.api = handlers.New(s.Dependencies, handlers.FrontEndParts{
-		ControlSocket: s, NewClientForPeer: clientAs, InheritedWebListeners: s.webListeners, StopServiceRequests: stop,
+		CheckSocketSettings: s.checkSocketSettings, UpdateSocketAccess: s.updateSocketAccess, NewClientForPeer: clientAs,
+		InheritedWebListeners: s.webListeners, StopServiceRequests: stop,
 		BeforeSettingsReload: s.notifyReloading, AfterSettingsReload: s.notifyReloaded,
 	})
 	if unknown := s.Rights.UnknownAccessNamesMessage(); unknown != "" {

@@ -40,7 +40,7 @@ func OpenOffline(ctx context.Context, o Options) (*control.Client, error) {
 	if err := errors.Join(s.Owners.LoadOwnerNames(ctx), s.QueueRules.LoadQueueRules(ctx)); err != nil {
 		return nil, err
 	}
-	api := handlers.New(s.Dependencies, handlers.FrontEndParts{ControlSocket: s})
+	api := handlers.New(s.Dependencies, handlers.FrontEndParts{})
 	return s.newControlServer(api).InProcessClientAs(control.Peer{UID: accounts.CurrentUserID(), GID: -1,
 		PID: os.Getpid()}), nil
 }

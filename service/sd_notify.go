@@ -94,7 +94,7 @@ func (s *Service) selfCheck(ctx context.Context) error {
 		return fmt.Errorf("cannot commit a change to the database: %w", err)
 	}
 	c, err := socket.Dial(ctx, s.Paths.SocketPath)
-	if s.isSocketInherited && errors.Is(err, fs.ErrNotExist) {
+	if s.SocketInherited && errors.Is(err, fs.ErrNotExist) {
 		// Ignore this error: a restarted service would get the same socket from its parent, so a restart
 		// would not help.
 		return nil

@@ -43,8 +43,8 @@ func (st *startup) socketPerms(settings *config.Settings) (socket.Perms, error) 
 	return perms, nil
 }
 
-// CheckSocketSettings returns an error for socket settings with which the service would not start.
-func (st *startup) CheckSocketSettings(settings *config.Settings) error {
+// checkSocketSettings returns an error for socket settings with which the service would not start.
+func (st *startup) checkSocketSettings(settings *config.Settings) error {
 	perms, err := st.socketPerms(settings)
 	if groups, failed := os.Getgroups(); err == nil && failed == nil && os.Geteuid() != 0 && perms.GID >= 0 &&
 		perms.GID != os.Getegid() && !slices.Contains(groups, perms.GID) {
@@ -55,6 +55,6 @@ func (st *startup) CheckSocketSettings(settings *config.Settings) error {
 	return err
 }
 
-// UpdateSocketAccess does nothing on Unix. The socket does not depend on the settings access.*, since each request
+// updateSocketAccess does nothing on Unix. The socket does not depend on the settings access.*, since each request
 // is checked against them.
-func (st *startup) UpdateSocketAccess() {}
+func (st *startup) updateSocketAccess() {}

@@ -35,11 +35,11 @@ func (st *startup) socketPerms(*config.Settings) (socket.Perms, error) {
 	return socket.Perms{SDDL: pipe.PipeSecurityDescriptor(clients...)}, nil
 }
 
-// CheckSocketSettings returns nil, because on Windows no setting of the pipe can keep the service from starting.
-func (st *startup) CheckSocketSettings(*config.Settings) error { return nil }
+// checkSocketSettings returns nil, because on Windows no setting of the pipe can keep the service from starting.
+func (st *startup) checkSocketSettings(*config.Settings) error { return nil }
 
-// UpdateSocketAccess applies changed settings access.* to the control pipe.
-func (st *startup) UpdateSocketAccess() {
+// updateSocketAccess applies changed settings access.* to the control pipe.
+func (st *startup) updateSocketAccess() {
 	perms, err := st.socketPerms(&st.Settings.CurrentConfig().Settings)
 	if err == nil {
 		err = st.socket.SetPermissions(perms)

@@ -124,7 +124,7 @@ func TestAccessSettingChangeAppliesToPipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.Rights.ResolveAccessSettings()
-	s.UpdateSocketAccess()
+	s.updateSocketAccess()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	c, err := socket.Dial(ctx, s.Paths.SocketPath)

@@ -37,7 +37,6 @@ type startup struct {
 	launcher           runner.Launcher
 	socketOpenedAsRoot *socket.Listener // the control socket, if it was opened while the process was root
 	socket             *socket.Listener // the control socket; nil until it is open
-	isSocketInherited  bool             // another process created the socket, so the settings do not determine its mode
 	webListeners       []net.Listener   // listeners for the web page that the system passed to the service
 }
 

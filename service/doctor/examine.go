@@ -23,10 +23,7 @@ import (
 )
 
 // Examiner checks the queue and its environment.
-type Examiner struct {
-	*parts.Dependencies
-	IsSocketInherited func() bool // reports whether another process created the socket
-}
+type Examiner struct{ *parts.Dependencies }
 
 // runnerReplyTimeout limits how long Examiner waits for a reply of a runner.
 const runnerReplyTimeout = 2 * time.Second
@@ -43,7 +40,7 @@ func (x *Examiner) RunDoctor(ctx context.Context, p control.DoctorParams,
 		findings = append(findings, x.ExamineStateDir(x.Paths.StateDir)...)
 	}
 	mode, _ := x.Settings.CurrentConfig().SocketPermissions()
-	if x.IsSocketInherited() {
+	if x.SocketInherited {
 		mode = 0o777 // the systemd socket unit determines the mode, so accept any mode
 	}
 	findings = slices.Concat(findings, ExaminePathPermissions(x.Paths, mode), x.ExamineAccessSettings(),

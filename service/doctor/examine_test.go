@@ -66,7 +66,6 @@ func newExaminer(t *testing.T, s *fakeStore) *Examiner {
 	nodes := &cluster.NodeList{Store: s.Store, Settings: k, Pool: pool}
 	drains := &cluster.DrainState{}
 	return &Examiner{
-		IsSocketInherited: func() bool { return false },
 		Dependencies: &parts.Dependencies{
 			ServiceInfo: parts.ServiceInfo{Version: "1", Paths: config.Paths{StateDir: t.TempDir()}},
 			CoreParts: parts.CoreParts{

@@ -20,9 +20,12 @@ import (
 )
 
 // FrontEndParts are the parts of the service that exist once its socket is open. Only package handlers uses them. In
-// read-only mode, all fields except ControlSocket are nil.
+// read-only mode, all fields are nil.
 type FrontEndParts struct {
-	ControlSocket ControlSocket
+	// returns an error for socket settings with which the service would not start
+	CheckSocketSettings func(*config.Settings) error
+	// applies changed rights to the socket
+	UpdateSocketAccess func()
 	// returns a client with the identity of a peer
 	NewClientForPeer func(control.Peer) *control.Client
 	// listeners for the web page that the system passed to the service
@@ -31,17 +34,6 @@ type FrontEndParts struct {
 	StopServiceRequests chan<- bool
 	// called before and after the settings are read again
 	BeforeSettingsReload, AfterSettingsReload func()
-}
-
-// ControlSocket is the control socket of the service.
-type ControlSocket interface {
-	// IsSocketInherited reports whether another process created the socket, so that the settings do not determine its
-	// mode.
-	IsSocketInherited() bool
-	// CheckSocketSettings returns an error for socket settings with which the service would not start.
-	CheckSocketSettings(*config.Settings) error
-	// UpdateSocketAccess applies changed rights to the socket.
-	UpdateSocketAccess()
 }
 
 // API implements control.API. The methods about a subject, such as queues or schedules, are in the file of that
@@ -75,7 +67,7 @@ func New(d *parts.Dependencies, f FrontEndParts) *API {
 			MetricsScraperPeer: control.Peer{UID: access.MetricsScraperUID, GID: access.AnonymousUID},
 			Listeners:          f.InheritedWebListeners, Log: d.Log,
 		}),
-		Examiner: &doctor.Examiner{Dependencies: d, IsSocketInherited: f.ControlSocket.IsSocketInherited},
+		Examiner: &doctor.Examiner{Dependencies: d},
 	}
 	h.reasonFinder = &reasons.Finder{Examiner: h.Examiner, ReadQueueRule: h.storedQueueRule}
 	return h

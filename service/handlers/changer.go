@@ -37,7 +37,7 @@ func (h *API) applySettings(ctx context.Context) (pendingMessage string) {
 // applySettingsLocally applies the settings to all parts of the service except the store. pendingMessage says which
 // changes are not in effect yet.
 func (h *API) applySettingsLocally() (pendingMessage string) {
-	h.ControlSocket.UpdateSocketAccess()
+	h.UpdateSocketAccess()
 	pendingMessage = cmp.Or(h.ApplyWebSettings(), h.ApplyTraceSettings())
 	queue.TrySend(h.settingsChanged, struct{}{})
 	if n := h.Settings.CurrentConfig().WorkerCount(); n != h.Pool.WantedWorkerCount() {
@@ -335,8 +335,8 @@ func (h *API) checkServiceCanStart(c config.Config, needsRestart bool, err error
 	if err != nil || !needsRestart {
 		return err
 	}
-	if _, err = h.JobAccountFor(&c.Settings); err != nil || h.ControlSocket.IsSocketInherited() {
+	if _, err = h.JobAccountFor(&c.Settings); err != nil || h.SocketInherited {
 		return err
 	}
-	return h.ControlSocket.CheckSocketSettings(&c.Settings)
+	return h.CheckSocketSettings(&c.Settings)
 }

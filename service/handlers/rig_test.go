@@ -110,7 +110,8 @@ func newTestAPI(t testing.TB, o testAPIOptions) *testAPI {
 	d.Drainer = &cluster.Drainer{Cluster: d.Cluster, Pool: d.Pool, DrainState: d.DrainState}
 	d.NodeLeaseKeeper = cluster.NewNodeLeaseKeeper(d.Log, d.Drainer, d.AllNodes)
 	api := New(d, FrontEndParts{
-		ControlSocket: noControlSocket{}, StopServiceRequests: make(chan bool, 1),
+		CheckSocketSettings: func(*config.Settings) error { return nil }, UpdateSocketAccess: func() {},
+		StopServiceRequests:  make(chan bool, 1),
 		BeforeSettingsReload: func() {}, AfterSettingsReload: func() {},
 	})
 	return &testAPI{
@@ -151,18 +152,6 @@ func newSettingsKeeper(t testing.TB, values map[string]string, workerCount strin
 	}
 	return k
 }
-
-// noControlSocket is a ControlSocket without a socket.
-type noControlSocket struct{}
-
-// IsSocketInherited implements ControlSocket.
-func (noControlSocket) IsSocketInherited() bool { return false }
-
-// CheckSocketSettings implements ControlSocket.
-func (noControlSocket) CheckSocketSettings(*config.Settings) error { return nil }
-
-// UpdateSocketAccess implements ControlSocket.
-func (noControlSocket) UpdateSocketAccess() {}
 
 // setUserQuota sets the quota of bytes of each user; a negative number means "auto".
 func (s *testAPI) setUserQuota(t testing.TB, quotaBytes int64) {

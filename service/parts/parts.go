@@ -47,6 +47,7 @@ type ServiceInfo struct {
 	// ReadOnly means read-only mode: no service runs, and only the queue's files are read. See
 	// service.OpenOffline.
 	ReadOnly              bool
+	SocketInherited       bool          // another process created the socket, so the settings do not determine its mode
 	StartedOnDemand       bool          // a client started the service on demand
 	InheritedRestrictions []string      // see service.Options.InheritedRestrictions
 	StartAtBootAdvice     func() string // see service.Options.StartAtBootAdvice; may be nil
