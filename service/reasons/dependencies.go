@@ -19,10 +19,10 @@ const MaxDependencyLinks = 1000
 // caused the cancellation or the hold.
 func (f *Finder) EndedJobReasons(ctx context.Context, j *queue.Job) (reasons []control.WaitReason, err error) {
 	if fields := j.InputRemoved.FieldNames(); len(fields) > 0 {
-		reasons = append(reasons, control.WaitReason{Kind: "input", CauseKey: strings.Join(fields, ","),
-			Text: "the job cannot run again, because its input (" + strings.Join(fields, ", ") +
-				") was removed to make room for newer jobs (setting max_bytes_per_user)",
-			Advice: "enqueue it again with its input"})
+		r := newReason("input", "the job cannot run again, because its input ("+strings.Join(fields, ", ")+
+			") was removed to make room for newer jobs (setting max_bytes_per_user)", "enqueue it again with its input")
+		r.CauseKey = strings.Join(fields, ",")
+		reasons = append(reasons, r)
 	}
 	if j.Reason != queue.ReasonDependency {
 		return reasons, nil
@@ -31,18 +31,19 @@ func (f *Finder) EndedJobReasons(ctx context.Context, j *queue.Job) (reasons []c
 		parents, _, err := f.Store.DependencyLinks(ctx, j.Seq, MaxDependencyLinks)
 		failed := false
 		for _, l := range parents {
-			if l.Status != store.Broken {
-				continue
+			if l.Status == store.Broken {
+				failed = true
+				reasons = append(reasons, brokenDependencyReason(j, &l))
 			}
-			failed = true
-			reasons = append(reasons, brokenDependencyReason(j, &l))
 		}
 		if err == nil && !failed && len(parents) < MaxDependencyLinks && j.State == queue.Cancelled && j.InputRemoved == 0 {
 			// The job was cancelled because of its dependencies, but none of them has failed now. So the dependencies were
 			// retried together with their dependants, and this job was left out because another job had the same unique key.
-			reasons = append(reasons, control.WaitReason{Kind: "unique", CauseKey: j.Unique,
-				Text:   "the job was not retried together with its dependencies, because another job had the same unique key",
-				Advice: "queuectl retry " + j.ID})
+			r := newReason("unique",
+				"the job was not retried together with its dependencies, because another job had the same unique key",
+				"queuectl retry "+j.ID)
+			r.CauseKey = j.Unique
+			reasons = append(reasons, r)
 		}
 		return err
 	})
@@ -89,8 +90,9 @@ func (f *Finder) UnresolvedDependencyReasons(ctx context.Context, j *queue.Job) 
 			id := parentIDOrNumber(l.OtherJobSeq, l.OtherJobID)
 			text := fmt.Sprintf("job %s %s, but is %s", id, requiredParentEndText(l.Condition),
 				cmp.Or(l.OtherJobState.String(), "not in the queue yet")) // a job of a committed batch may not be in the queue yet
-			reasons = append(reasons, control.WaitReason{Kind: "dependency", CauseKey: id, Text: text, Advice: "queuectl why " +
-				id})
+			r := newReason("dependency", text, "queuectl why "+id)
+			r.CauseKey = id
+			reasons = append(reasons, r)
 		}
 		return err
 	})

@@ -44,12 +44,11 @@ func MergeNodeReasons(thisNode string, localReasons []control.WaitReason,
 		reasons := o.Result.Reasons
 		switch {
 		case o.Err != nil && o.Answered:
-			reasons = []control.WaitReason{{Kind: "node", Text: "it is unknown why the job does not start there: " +
-				o.Err.Error(),
-				Advice: "queuectl node list"}}
+			reasons = []control.WaitReason{newReason("node",
+				"it is unknown why the job does not start there: "+o.Err.Error(), "queuectl node list")}
 		case o.Err != nil:
-			reasons = []control.WaitReason{{Kind: "node", Text: "the node does not answer, so it is unknown why the job " +
-				"does not start there", Advice: "queuectl node list"}}
+			reasons = []control.WaitReason{newReason("node",
+				"the node does not answer, so it is unknown why the job does not start there", "queuectl node list")}
 		case len(reasons) == 0:
 			return nil
 		}

@@ -108,31 +108,35 @@ type gateGroupKey struct {
 // ReasonFoundInJob returns why a job does not run, if the reason is in the job itself, such as its start time. found is
 // false for a job that is due, running or ended.
 func (f *Finder) ReasonFoundInJob(j *queue.Job, now queue.UnixMillis) (r control.WaitReason, found bool) {
-	due := control.Time(j.DueAt)
 	switch {
 	case j.State == queue.Held:
 		next := "queuectl release " + j.ID
 		if j.IsDisowned() { // the job can be released only after it was given to another account
 			next = "queuectl edit " + j.ID + ` '{"user":"NAME"}'`
 		}
-		return control.WaitReason{Kind: "held", Text: "the job is held" + parenthesizedStateReason(j), Advice: next}, true
+		return newReason("held", "the job is held"+parenthesizedStateReason(j), next), true
 	case j.State == queue.Blocked && len(j.DependsOn) > 0:
 		id := parentIDOrNumber(j.DependsOn[0].ParentSeq, j.DependsOn[0].ParentID)
-		return control.WaitReason{Kind: "dependency", CauseKey: id, Text: "job " + id + " " +
-			requiredParentEndText(j.DependsOn[0].Condition),
-			Advice: "queuectl why " + id}, true
+		r = newReason("dependency", "job "+id+" "+requiredParentEndText(j.DependsOn[0].Condition), "queuectl why "+id)
+		r.CauseKey = id
+		return r, true
 	case j.State == queue.Processing:
 		return f.pauseReason(j)
 	case !j.State.IsRunnable() || j.DueAt <= now:
 		return r, false
 	case j.State == queue.Failed:
-		return control.WaitReason{Kind: "retry", EndsAt: due,
-			Text:   fmt.Sprintf("attempt %d failed, and the automatic retry is not due yet", j.Attempts),
-			Advice: "queuectl retry " + j.ID}, true
+		r = newReason("retry", fmt.Sprintf("attempt %d failed, and the automatic retry is not due yet", j.Attempts),
+			"queuectl retry "+j.ID)
+	default:
+		r = newReason("time", "not due yet", "queuectl edit "+j.ID+" --run-at now")
 	}
-	return control.WaitReason{Kind: "time", EndsAt: due, Text: "not due yet",
-			Advice: "queuectl edit " + j.ID + " --run-at now"},
-		true
+	r.EndsAt = control.Time(j.DueAt)
+	return r, true
+}
+
+// newReason returns a reason of a kind, with its text and the advice for the user.
+func newReason(kind, text, advice string) control.WaitReason {
+	return control.WaitReason{Kind: kind, Text: text, Advice: advice}
 }
 
 // requiredParentEndText returns how the parent job must end to meet a dependency. The result is the end of a sentence
@@ -146,39 +150,37 @@ func requiredParentEndText(condition queue.DependencyCondition) string {
 
 // pauseReason returns the reason why a running job makes no progress: who paused the job. It returns false if the job
 // is not paused.
-func (f *Finder) pauseReason(j *queue.Job) (control.WaitReason, bool) {
+func (f *Finder) pauseReason(j *queue.Job) (r control.WaitReason, found bool) {
 	since, uid := f.PauseOfAllJobs.PauseOfJob(j)
 	if since == 0 {
-		return control.WaitReason{}, false
+		return r, false
 	}
 	next := "queuectl resume " + j.ID
 	if j.PausedAt == 0 {
 		next = "queuectl resume --all"
 	}
-	return control.WaitReason{Kind: "paused", Text: fmt.Sprintf("the job is paused, by %s since %s",
-		f.Owners.UserName(uid),
-		since), Advice: next}, true
+	return newReason("paused", fmt.Sprintf("the job is paused, by %s since %s", f.Owners.UserName(uid), since), next), true
 }
 
 // noJobStartsReasons returns the reasons why this node starts no jobs at all.
 func (f *Finder) noJobStartsReasons() (reasons []control.WaitReason) {
 	if f.ReadOnly {
-		return []control.WaitReason{{Kind: "workers", Text: "the service is not running", Advice: "queuectl service start"}}
+		return []control.WaitReason{newReason("workers", "the service is not running", "queuectl service start")}
 	}
 	switch all := f.PauseOfAllJobs.Load(); {
 	case all != nil:
-		text := "all jobs are paused, by " + f.Owners.UserName(all.SetByUID)
-		reasons = append(reasons, control.WaitReason{Kind: "paused", Text: text, Advice: "queuectl resume --all"})
+		reasons = append(reasons, newReason("paused", "all jobs are paused, by "+f.Owners.UserName(all.SetByUID),
+			"queuectl resume --all"))
 	case f.Pool.IsDraining():
-		reasons = append(reasons, control.WaitReason{Kind: "draining", Text: "the service is draining and starts no jobs",
-			Advice: f.DrainState.EndDrainCommand(f.NodeName)})
+		reasons = append(reasons, newReason("draining", "the service is draining and starts no jobs",
+			f.DrainState.EndDrainCommand(f.NodeName)))
 	case f.Pool.WantedWorkerCount() == 0:
 		reasons = append(reasons, control.WaitReason{Kind: "workers", LimitUsage: new(0), Limit: new(0),
 			Text:   "there are no workers",
 			Advice: "queuectl worker start"})
 	}
 	if text, next := f.ExplainMissingRunner(); text != "" {
-		reasons = append(reasons, control.WaitReason{Kind: "runner", Text: text, Advice: next})
+		reasons = append(reasons, newReason("runner", text, next))
 	}
 	return reasons
 }
@@ -227,22 +229,19 @@ func (f *Finder) LocalWaitReasons(ctx context.Context, j *queue.Job) ([]control.
 		return nil, err
 	}
 	list := f.WaitReasonsFromObstacles(j, all[j.Seq])
-	for i, o := range all[j.Seq] {
-		if !o.QueuePaused {
-			continue
+	for _, o := range all[j.Seq] {
+		if o.QueuePaused {
+			f.addQueuePauseDetails(ctx, &list[slices.IndexFunc(list, func(r control.WaitReason) bool {
+				return r.Kind == "queue" && r.CauseKey == o.GateKeyOrQueueName
+			})])
 		}
-		pos := slices.IndexFunc(list, func(r control.WaitReason) bool {
-			return r.Kind == "queue" &&
-				r.CauseKey == o.GateKeyOrQueueName
-		})
-		f.addQueuePauseDetails(ctx, &list[pos], &all[j.Seq][i])
 	}
 	return list, nil
 }
 
 // addQueuePauseDetails adds to the reason "the queue is paused" who paused the queue, why, and until when.
-func (f *Finder) addQueuePauseDetails(ctx context.Context, r *control.WaitReason, obstacle *store.WaitReason) {
-	rule, err := f.ReadQueueRule(ctx, obstacle.GateKeyOrQueueName)
+func (f *Finder) addQueuePauseDetails(ctx context.Context, r *control.WaitReason) {
+	rule, err := f.ReadQueueRule(ctx, r.CauseKey)
 	if err != nil || !rule.Paused {
 		return // add nothing: the queue is no longer paused, or its details are unavailable
 	}
