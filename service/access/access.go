@@ -212,15 +212,9 @@ func (r *Rights) AdviceForMissingRight(neededRight control.Right, userName strin
 	return grant
 }
 
-// CheckMayActOnJob returns an error if the peer may not call a method for a job, for example because the job
-// belongs to another user.
-func (g *Guard) CheckMayActOnJob(p *control.Peer, method string, j *queue.Job) error {
-	return g.CheckMayActOnObject(p, method, "job", j)
-}
-
-// CheckMayActOnObject returns an error if the peer may not call a method for a job or a schedule. objectKind is "job"
-// or "schedule", and occurs in the error message. For a schedule, j is a job with the same owner as the schedule's
-// jobs.
+// CheckMayActOnObject returns an error if the peer may not call a method for a job or a schedule, for example because
+// it belongs to another user. objectKind is "job" or "schedule", and occurs in the error message. For a schedule, j is a
+// job with the same owner as the schedule's jobs.
 func (g *Guard) CheckMayActOnObject(p *control.Peer, method, objectKind string, j *queue.Job) error {
 	notOwner := g.checkPeerOwnsJob(p, j)
 	needs := control.RequiredRight(method, notOwner == nil)

@@ -76,9 +76,9 @@ func TestJobActionsDependOnRightAndOwner(t *testing.T) {
 			what := string(right) + " of uid: " + c.method
 			switch {
 			case c.weakest != "" && right.Covers(c.weakest):
-				checkAccessError(t, what, g.CheckMayActOnJob(p, c.method, j), true)
+				checkAccessError(t, what, g.CheckMayActOnObject(p, c.method, "job", j), true)
 			case c.tooWeak.Covers(right):
-				checkAccessError(t, what, g.CheckMayActOnJob(p, c.method, j), false)
+				checkAccessError(t, what, g.CheckMayActOnObject(p, c.method, "job", j), false)
 			default:
 				t.Errorf("%s: the table has no row for %s", c.method, right)
 			}

@@ -137,7 +137,7 @@ func (b *bulkOperation) startChange(jobIndex int, j *queue.Job, readErr error) {
 		return // awaitResults returns the error of ctx
 	}
 	if readErr == nil {
-		readErr = b.api.Guard.CheckMayActOnJob(&b.peer, b.verb.method, j)
+		readErr = b.api.Guard.CheckMayActOnObject(&b.peer, b.verb.method, "job", j)
 	}
 	if b.jobErrors[jobIndex] = readErr; readErr != nil {
 		return

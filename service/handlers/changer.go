@@ -211,10 +211,10 @@ func (h *API) storeSetting(ctx context.Context, setting store.Setting) error {
 	return h.Store.SetSetting(ctx, setting)
 }
 
-// changeWorkerCount sets the number of workers. The callback newCount computes the new number from the current one. The
-// new number lasts until the service ends, and overrides every other value of the setting "workers".
-func (h *API) changeWorkerCount(ctx context.Context, newCount func(current int) int) error {
-	return h.applyOnAllNodes(ctx, func() error {
+// changeWorkerCount sets the number of workers and returns it. The callback newCount computes the new number from the
+// current one. The new number lasts until the service ends, and overrides every other value of the setting "workers".
+func (h *API) changeWorkerCount(ctx context.Context, newCount func(current int) int) (control.WorkerCount, error) {
+	err := h.applyOnAllNodes(ctx, func() error {
 		if h.Pool.IsStopping() { // the pool has already removed all workers because it stops
 			return queue.Errorf(queue.CodeUnavailable,
 				"the service is stopping; change the number of workers after its next start")
@@ -228,6 +228,7 @@ func (h *API) changeWorkerCount(ctx context.Context, newCount func(current int) 
 		_, err := h.storeAndApplySetting(ctx, store.Setting{Key: "workers", Value: text}, text)
 		return err
 	})
+	return control.WorkerCount{Workers: h.Pool.WantedWorkerCount()}, err
 }
 
 // applyOnAllNodes calls applyLocally while it holds the settings lock, then asks the other nodes to apply the changed

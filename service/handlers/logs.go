@@ -151,6 +151,9 @@ func (l *logSender) sendLastLines() error {
 	return nil
 }
 
+// chunkHandler is a function that gets each chunk of an output.
+type chunkHandler = func(output.Chunk) error
+
 // selectsChunk reports whether the request selects a chunk of output. A chunk may represent lost bytes of an unknown
 // stream. The bytes may belong to any stream, and were printed at the chunk's time or later. So such a chunk is
 // selected unless it is later than the requested period.
@@ -220,7 +223,7 @@ func newOutputPiece(c *output.Chunk) control.OutputPiece {
 // attempt, it reads all of them in one request. Otherwise the runner, which keeps only the newest output.MaxMemoryBytes
 // bytes in memory, could discard some of them between two requests.
 func (h *API) readOutputTail(ctx context.Context, j *queue.Job, attemptNumber, tailBytes int,
-	handleChunk func(output.Chunk) error) error {
+	handleChunk chunkHandler) error {
 	if h.isAttemptRunning(ctx, j, attemptNumber) {
 		cursor := &output.StreamCursor{-int64(tailBytes), -int64(tailBytes)}
 		_, err := h.readLiveOutput(ctx, j.Seq, attemptNumber, cursor, false, handleChunk)
@@ -252,7 +255,7 @@ func (h *API) liveOutputEnd(ctx context.Context, jobSeq int64, attemptNumber int
 // handleChunk. It stops at end, because the attempt may print faster than the caller reads.
 func (h *API) readLiveOutputUpTo(ctx context.Context, jobSeq int64, attemptNumber int, startCursor,
 	endCursor output.StreamCursor,
-	handleChunk func(output.Chunk) error) error {
+	handleChunk chunkHandler) error {
 	start := startCursor
 	within := func(chunk output.Chunk) error {
 		length := chunk.ByteLength()
@@ -284,7 +287,7 @@ func (h *API) readLiveOutputUpTo(ctx context.Context, jobSeq int64, attemptNumbe
 // for new output. more is false if the attempt no longer runs or all output was read.
 func (h *API) readLiveOutput(ctx context.Context, jobSeq int64, attemptNumber int, cursor *output.StreamCursor,
 	waitForOutput bool,
-	handleChunk func(output.Chunk) error) (more bool, err error) {
+	handleChunk chunkHandler) (more bool, err error) {
 	chunk, ok, err := h.JobRouter.ReadOutput(ctx, jobSeq, attemptNumber, *cursor, waitForOutput)
 	if err != nil || !ok {
 		return false, err
@@ -303,7 +306,7 @@ func (h *API) readLiveOutput(ctx context.Context, jobSeq int64, attemptNumber in
 // passes a chunk that says so.
 func (h *API) readStoredOutput(ctx context.Context, jobSeq int64, attemptNumber, tailBytes int,
 	cursor output.StreamCursor,
-	handleChunk func(output.Chunk) error) error {
+	handleChunk chunkHandler) error {
 	a, err := withReadSlot(ctx, h.UserLimits, control.ClassOneJobRead,
 		func() (queue.Attempt, error) { return h.Store.Attempt(ctx, jobSeq, attemptNumber) })
 	if err != nil {
@@ -345,7 +348,7 @@ func (h *API) readStoredOutput(ctx context.Context, jobSeq int64, attemptNumber,
 		if tailBytes <= maxShownTailBytes {
 			class = control.ClassOneJobRead
 		}
-		last := chunksFromDecoder(func(each func(output.Chunk) error) error {
+		last := chunksFromDecoder(func(each chunkHandler) error {
 			return output.DecodeTail(f, size, tailBytes, each)
 		})
 		err = h.forEachChunkSharingSlots(ctx, class, last, sendRest)
@@ -353,7 +356,7 @@ func (h *API) readStoredOutput(ctx context.Context, jobSeq int64, attemptNumber,
 			return err
 		}
 	}
-	all := chunksFromDecoder(func(each func(output.Chunk) error) error { return output.DecodeFile(f, size, each) })
+	all := chunksFromDecoder(func(each chunkHandler) error { return output.DecodeFile(f, size, each) })
 	return h.forEachChunkSharingSlots(ctx, control.ClassManyJobsRead, all, sendRest)
 }
 
@@ -369,14 +372,14 @@ func chunkAfterCursor(chunk output.Chunk, cursor *output.StreamCursor) (rest out
 
 // decodedChunks returns the chunks of an output that is encoded in memory.
 func decodedChunks(encoded []byte) iter.Seq2[output.Chunk, error] {
-	return chunksFromDecoder(func(handleChunk func(output.Chunk) error) error {
+	return chunksFromDecoder(func(handleChunk chunkHandler) error {
 		return output.Decode(bytes.NewReader(encoded), handleChunk)
 	})
 }
 
 // chunksFromDecoder converts a decoder to a sequence of chunks. The decoder passes each chunk to the function that it
 // gets.
-func chunksFromDecoder(decode func(handleChunk func(output.Chunk) error) error) iter.Seq2[output.Chunk, error] {
+func chunksFromDecoder(decode func(chunkHandler) error) iter.Seq2[output.Chunk, error] {
 	return func(yield func(output.Chunk, error) bool) {
 		enough := errors.New("enough")
 		err := decode(func(c output.Chunk) error {
@@ -398,7 +401,7 @@ const chunkMemoryOverheadBytes = 64
 // slot and waits for a new one, so that other requests can read in between.
 func (h *API) forEachChunkSharingSlots(ctx context.Context, slotClass control.HeavyWorkClass,
 	chunks iter.Seq2[output.Chunk, error],
-	handleChunk func(output.Chunk) error) error {
+	handleChunk chunkHandler) error {
 	next, stop := iter.Pull2(chunks)
 	defer stop()
 	for more := true; more; {

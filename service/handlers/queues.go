@@ -264,7 +264,7 @@ func (h *API) QueuePause(ctx context.Context, p control.QueuePauseParams) (contr
 		rule.Paused, rule.PauseReason, rule.PausedUntil = true, p.Reason, until
 		rule.RunningJobsPaused = rule.RunningJobsPaused || p.FreezeRunningJobs
 		return rule, nil
-	}, func(q *store.QueueState) error { return h.recallUnstartedJobs(ctx, q) })
+	})
 }
 
 // A request that pauses a queue waits until all jobs of the queue that are claimed but not started have returned to the
@@ -386,7 +386,7 @@ func (h *API) QueueResume(ctx context.Context, p control.QueueResumeParams) (con
 	return h.changeQueueRules(ctx, "queue.resume", p.Name, p.AllQueues,
 		func(q *store.QueueState) (store.QueueRule, error) {
 			return q.Rule.WithoutPause(), nil
-		}, func(*store.QueueState) error { return nil })
+		})
 }
 
 // QueueRemove implements control.API.
@@ -398,14 +398,13 @@ func (h *API) QueueRemove(ctx context.Context, p control.QueueRemoveParams) (con
 					"--where-queue %s --queue NAME", q.Name, q.WaitingJobs, q.LeasedJobs, q.Name)
 		}
 		return store.DefaultQueueRule, nil
-	}, func(*store.QueueState) error { return nil })
+	})
 }
 
-// changeQueueRules changes the settings of one queue or of all queues to the settings that newRule returns. Then it
-// calls afterChange for each changed queue.
+// changeQueueRules changes the settings of one queue or of all queues to the settings that newRule returns. Of queues
+// that are paused then, it puts the claimed jobs that have not started back into the queue.
 func (h *API) changeQueueRules(ctx context.Context, verb, name string, allQueues bool,
-	newRule func(*store.QueueState) (store.QueueRule, error),
-	afterChange func(*store.QueueState) error) (control.QueueList, error) {
+	newRule func(*store.QueueState) (store.QueueRule, error)) (control.QueueList, error) {
 	changed := map[string]store.QueueState{}
 	err := h.applyOnAllNodes(ctx, func() error {
 		list, err := h.listQueues(ctx)
@@ -437,8 +436,8 @@ func (h *API) changeQueueRules(ctx context.Context, verb, name string, allQueues
 	})
 	out := control.QueueList{Queues: []control.QueueView{}}
 	for _, q := range changed {
-		if err == nil {
-			err = afterChange(&q)
+		if err == nil && q.Rule.Paused {
+			err = h.recallUnstartedJobs(ctx, &q)
 		}
 	}
 	names := slices.Sorted(maps.Keys(changed))

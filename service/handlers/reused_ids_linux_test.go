@@ -89,7 +89,7 @@ func TestErrorSaysThatOwnerIsUnknown(t *testing.T) {
 	s := newOwnersTestAPI(t)
 	s.UserDirectory.GetentFunc = func(string, string) (string, error) { return "", errors.New("no answer") }
 	job := &queue.Job{ID: "a", UID: unansweredUID, Execution: queue.Execution{RunAsUser: "carol"}}
-	err := s.Guard.CheckMayActOnJob(newPeer(unansweredUID, control.RightSubmit), "cancel", job)
+	err := s.Guard.CheckMayActOnObject(newPeer(unansweredUID, control.RightSubmit), "cancel", "job", job)
 	if want := "whose owner is unknown while the user database does not answer"; !errors.Is(err, queue.ErrDenied) ||
 		!strings.Contains(err.Error(), want) {
 		t.Errorf("cancel: got %v, want an error with %q", err, want)

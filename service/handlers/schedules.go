@@ -31,18 +31,10 @@ const (
 	maxScheduleChangeTries = 10
 )
 
-// requestedSchedule is a schedule from a request, with its cron line and time zone in parsed form.
-type requestedSchedule struct {
-	store.Schedule
-	cronLine         schedule.CronLine
-	timeZone         *time.Location
-	unenforcedLimits []string
-}
-
 // ScheduleAdd implements control.API.
 func (h *API) ScheduleAdd(ctx context.Context, p control.ScheduleAddParams) (control.ScheduleDetail, error) {
 	p.JobSpec = *p.JobSpec.WithoutTraceVariables() // the caller's trace ends long before a job starts
-	want, err := h.checkScheduleRequest(ctx, &p)
+	want, unenforcedLimits, err := h.checkScheduleRequest(ctx, &p)
 	if err != nil {
 		return control.ScheduleDetail{}, err
 	}
@@ -53,11 +45,11 @@ func (h *API) ScheduleAdd(ctx context.Context, p control.ScheduleAddParams) (con
 			return err
 		}
 		if sched.Generation != 0 {
-			if existed, err = h.checkMayReplaceSchedule(ctx, &sched, &want.Schedule, p.ReplaceExisting); existed || err != nil {
+			if existed, err = h.checkMayReplaceSchedule(ctx, &sched, &want, p.ReplaceExisting); existed || err != nil {
 				return err
 			}
 		}
-		put := want.Schedule
+		put := want
 		if sched.PausedAt != 0 { // keep the pause when a schedule is replaced
 			put.PausedAt, put.PausedByUID, put.PauseOrDamageNote, put.NextOccurrenceAt, put.NextDueAt = sched.PausedAt,
 				sched.PausedByUID, sched.PauseOrDamageNote, 0, 0
@@ -74,7 +66,7 @@ func (h *API) ScheduleAdd(ctx context.Context, p control.ScheduleAddParams) (con
 		return control.ScheduleDetail{}, err
 	}
 	return h.showSchedule(ctx, p.Name, func(d *control.ScheduleDetail) {
-		d.AlreadyExisted, d.UnenforcedLimits, d.Notes = existed, want.unenforcedLimits, h.StartAtBootNotes()
+		d.AlreadyExisted, d.UnenforcedLimits, d.Notes = existed, unenforcedLimits, h.StartAtBootNotes()
 	})
 }
 
@@ -89,44 +81,47 @@ func retryIfScheduleChanged(change func() error) (err error) {
 	return queue.Errorf(queue.CodeUnavailable, "other requests keep changing the schedule; try again")
 }
 
-// checkScheduleRequest checks a requested schedule, fills in its defaults and returns it.
-func (h *API) checkScheduleRequest(ctx context.Context, p *control.ScheduleAddParams) (requested requestedSchedule,
-	err error) {
+// checkScheduleRequest checks a requested schedule, fills in its defaults and returns it. It also returns the names of
+// the limits of its jobs that this machine does not enforce.
+func (h *API) checkScheduleRequest(ctx context.Context, p *control.ScheduleAddParams) (requested store.Schedule,
+	unenforcedLimits []string, err error) {
 	peer := control.PeerFrom(ctx)
 	r, notes, err := h.buildStoreRequest(ctx, enqueueRequest{specs: []queue.Spec{p.JobSpec},
 		requireLimits: p.RequireEnforceableLimits})
 	if err != nil {
-		return requested, control.RenameJitterInError(err)
+		return requested, nil, control.RenameJitterInError(err)
 	}
 	spec, err := p.JobSpec.MarshalJSON()
 	if err != nil {
-		return requested, err
+		return requested, nil, err
 	}
-	requested.unenforcedLimits = notes.unenforcedLimits
 	now := h.Store.Now()
-	requested.Schedule = store.Schedule{
+	requested = store.Schedule{
 		Name: p.Name, OwnerUID: peer.UID, CronLine: strings.Join(strings.Fields(p.Cron), " "), TimeZone: p.TimeZone,
 		MaxJitter: time.Duration(p.Jitter), CatchUp: store.CatchUpPolicy(p.CatchUpPolicy),
 		Overlap:  store.OverlapPolicy(p.OverlapPolicy),
 		SpecJSON: string(spec), JobDraft: r.Drafts[0], CreatedAt: now, LastOccurrenceAt: now, LastBootID: currentBootID(),
 	}
-	return requested, requested.fillDefaultsAndCheck()
+	err = fillDefaultsAndCheckSchedule(&requested)
+	return requested, notes.unenforcedLimits, err
 }
 
-// fillDefaultsAndCheck fills in defaults and computes the next occurrence. It returns an error if the cron line,
+// fillDefaultsAndCheckSchedule fills in defaults and computes the next occurrence. It returns an error if the cron line,
 // the time zone or the jitter is invalid.
-func (s *requestedSchedule) fillDefaultsAndCheck() (err error) {
+func fillDefaultsAndCheckSchedule(s *store.Schedule) error {
 	s.TimeZone = cmp.Or(s.TimeZone, zone.LocalZoneName)
 	s.CatchUp = cmp.Or(s.CatchUp, store.CatchUpNone)
 	s.Overlap = cmp.Or(s.Overlap, store.OverlapSkip)
-	if s.cronLine, err = schedule.Parse(s.CronLine); err != nil {
+	cronLine, err := schedule.Parse(s.CronLine)
+	if err != nil {
 		return err
 	}
-	if s.timeZone, err = zone.Load(s.TimeZone); err != nil {
+	location, err := zone.Load(s.TimeZone)
+	if err != nil {
 		return queue.InvalidField("tz", "%v", err)
 	}
-	gap := s.cronLine.ShortestInterval(s.LastOccurrenceAt.Time(), s.CreatedAt.Time(), s.timeZone)
-	s.RunsAtBoot = s.cronLine.IsAtBoot()
+	gap := cronLine.ShortestInterval(s.LastOccurrenceAt.Time(), s.CreatedAt.Time(), location)
+	s.RunsAtBoot = cronLine.IsAtBoot()
 	switch {
 	case s.MaxJitter != 0 && s.RunsAtBoot:
 		return queue.InvalidField("jitter", "cannot be combined with @reboot; put a sleep before the command instead")
@@ -136,7 +131,7 @@ func (s *requestedSchedule) fillDefaultsAndCheck() (err error) {
 	case s.RunsAtBoot && s.LastBootID == "":
 		return queue.InvalidField("cron", "@reboot is not supported on this system, because its boots have no identifier")
 	}
-	s.NextOccurrenceAt, s.NextDueAt = nextOccurrence(&s.Schedule, &s.cronLine, s.timeZone, s.LastOccurrenceAt)
+	s.NextOccurrenceAt, s.NextDueAt = nextOccurrence(s, &cronLine, location, s.LastOccurrenceAt)
 	return nil
 }
 

@@ -224,7 +224,7 @@ func (h *API) findVisibleJob(ctx context.Context, id control.JobID) (queue.Job, 
 func (h *API) findJobForMethod(ctx context.Context, method string, id control.JobID) (queue.Job, error) {
 	j, err := h.findVisibleJob(ctx, id)
 	if err == nil {
-		err = h.Guard.CheckMayActOnJob(new(control.PeerFrom(ctx)), method, &j)
+		err = h.Guard.CheckMayActOnObject(new(control.PeerFrom(ctx)), method, "job", &j)
 	}
 	return j, err
 }

@@ -31,7 +31,7 @@ func (l *logSender) seekToLastLines(ctx context.Context, j *queue.Job, lineCount
 		return err
 	}
 	for l.tailBytesPerStream = initialTailBytes; ; l.tailBytesPerStream *= tailGrowthFactor {
-		read := func(handleChunk func(output.Chunk) error) error {
+		read := func(handleChunk chunkHandler) error {
 			return l.api.readStoredOutput(ctx, j.Seq, l.attemptNumber, l.tailBytesPerStream, output.StreamCursor{}, handleChunk)
 		}
 		var streamBytes [2]int
@@ -70,7 +70,7 @@ func (l *logSender) seekToLiveLastLines(ctx context.Context, j *queue.Job, lineC
 	begin := output.StreamCursor{max(0, end[0]-readLengths[0]), max(0, end[1]-readLengths[1])}
 	earlier := [2]bool{begin[0] > 0, begin[1] > 0}
 	found, err := l.searchLastLines(ctx, lineCount, output.StreamCursor{}, earlier,
-		func(handleChunk func(output.Chunk) error) error {
+		func(handleChunk chunkHandler) error {
 			for _, c := range lastChunks {
 				if err := handleChunk(c); err != nil {
 					return err
@@ -96,7 +96,7 @@ func (l *logSender) seekToLiveLastLines(ctx context.Context, j *queue.Job, lineC
 			begin = output.StreamCursor{}
 		}
 		earlier := [2]bool{begin[0] > 0, begin[1] > 0}
-		found, err := l.searchLastLines(ctx, lineCount, begin, earlier, func(handleChunk func(output.Chunk) error) error {
+		found, err := l.searchLastLines(ctx, lineCount, begin, earlier, func(handleChunk chunkHandler) error {
 			return l.api.readLiveOutputUpTo(ctx, j.Seq, l.attemptNumber, begin, l.tailSearchEndCursor, handleChunk)
 		})
 		if err != nil || found {
@@ -111,7 +111,7 @@ func (l *logSender) seekToLiveLastLines(ctx context.Context, j *queue.Job, lineC
 // find enough lines.
 func (l *logSender) searchLastLines(ctx context.Context, lineCount int, searchStart output.StreamCursor,
 	hasEarlierOutput [2]bool,
-	readOutput func(handleChunk func(output.Chunk) error) error) (found bool, err error) {
+	readOutput func(chunkHandler) error) (found bool, err error) {
 	cut := [2]bool{hasEarlierOutput[0] && l.selectsStream(output.Stdout),
 		hasEarlierOutput[1] && l.selectsStream(output.Stderr)}
 	// The capacity is lineCount+1, because the newest cursor may be the end of the output, where no line begins.

@@ -14,7 +14,7 @@ import (
 // WorkerStart implements control.API. Normally, it adds the requested count to the number of workers. But if a client
 // started the service on demand and no user has set a number of workers yet, the count is the new total.
 func (h *API) WorkerStart(ctx context.Context, p control.WorkerStartParams) (control.WorkerCount, error) {
-	err := h.changeWorkerCount(ctx, func(current int) int {
+	return h.changeWorkerCount(ctx, func(current int) int {
 		switch {
 		case p.WorkersToAdd == nil:
 			return current + 1
@@ -23,13 +23,11 @@ func (h *API) WorkerStart(ctx context.Context, p control.WorkerStartParams) (con
 		}
 		return current + *p.WorkersToAdd
 	})
-	return control.WorkerCount{Workers: h.Pool.WantedWorkerCount()}, err
 }
 
 // WorkerScale implements control.API.
 func (h *API) WorkerScale(ctx context.Context, p control.WorkerScaleParams) (control.WorkerCount, error) {
-	err := h.changeWorkerCount(ctx, func(int) int { return p.TargetWorkers })
-	return control.WorkerCount{Workers: h.Pool.WantedWorkerCount()}, err
+	return h.changeWorkerCount(ctx, func(int) int { return p.TargetWorkers })
 }
 
 // WorkerStop implements control.API. It returns when the jobs of the removed workers have ended.
@@ -41,14 +39,14 @@ func (h *API) WorkerStop(ctx context.Context, p control.WorkerStopParams) (contr
 	if p.StopJobsImmediately {
 		timeout = 0
 	}
-	err := h.changeWorkerCount(ctx, func(current int) int {
+	count, err := h.changeWorkerCount(ctx, func(current int) int {
 		if p.WorkersToRemove == nil {
 			return 0
 		}
 		return max(0, current-*p.WorkersToRemove)
 	})
 	if err != nil {
-		return control.WorkerCount{}, err
+		return count, err
 	}
 	err = h.Pool.WaitForScaleDown(ctx, timeout, new(control.PeerFrom(ctx).UID))
 	return control.WorkerCount{Workers: h.Pool.WantedWorkerCount()}, err

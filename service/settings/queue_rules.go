@@ -39,32 +39,28 @@ func (r *QueueRules) LoadQueueRules(ctx context.Context) error {
 	return nil
 }
 
-// cachedRule returns the cached settings of a queue. For a queue that is not cached, it returns the zero value.
-func (r *QueueRules) cachedRule(queueName string) (rule store.QueueRule) {
+// ruleByQueue returns the cached settings, by the name of the queue.
+func (r *QueueRules) ruleByQueue() map[string]store.QueueRule {
 	if rules := r.cachedRules.Load(); rules != nil {
-		rule = (*rules)[queueName]
+		return *rules
 	}
-	return rule
+	return nil
 }
 
 // Retention returns how long the jobs of a queue are kept. Its values override the retention in the settings of the
 // service.
 func (r *QueueRules) Retention(queueName string) store.Retention {
-	return r.cachedRule(queueName).Retention
+	return r.ruleByQueue()[queueName].Retention
 }
 
 // RunningJobsPaused reports whether a queue is frozen, so that its running jobs are paused too.
 func (r *QueueRules) RunningJobsPaused(queueName string) bool {
-	return r.cachedRule(queueName).RunningJobsPaused
+	return r.ruleByQueue()[queueName].RunningJobsPaused
 }
 
 // PausedQueueNames returns the names of the queues that are paused at the given time, sorted.
 func (r *QueueRules) PausedQueueNames(now queue.UnixMillis) (names []string) {
-	rules := r.cachedRules.Load()
-	if rules == nil {
-		return nil
-	}
-	for name, rule := range *rules {
+	for name, rule := range r.ruleByQueue() {
 		// The store ends a pause at its time, but does not notify the cache.
 		if rule.Paused && (rule.PausedUntil == 0 || rule.PausedUntil > now) {
 			names = append(names, name)
@@ -80,7 +76,7 @@ func (r *QueueRules) WithQueueDefaults(spec *queue.Spec) (*queue.Spec, error) {
 	if spec.Queue != nil {
 		name = *spec.Queue
 	}
-	text := r.cachedRule(name).JobDefaults
+	text := r.ruleByQueue()[name].JobDefaults
 	if text == "" {
 		return spec, nil
 	}
@@ -104,7 +100,7 @@ func (r *QueueRules) ReplaceNullsByDefaults(patchJSON json.RawMessage, queueName
 	if other := ""; json.Unmarshal(fields["queue"], &other) == nil && other != "" {
 		queueName = other
 	}
-	if json.Unmarshal([]byte(r.cachedRule(queueName).JobDefaults), &defaults) != nil {
+	if json.Unmarshal([]byte(r.ruleByQueue()[queueName].JobDefaults), &defaults) != nil {
 		return patchJSON
 	}
 	for field, value := range fields {
@@ -122,7 +118,7 @@ func (r *QueueRules) ReplaceNullsByDefaults(patchJSON json.RawMessage, queueName
 // DefaultPriority returns the priority of those jobs of a queue that do not set a priority.
 func (r *QueueRules) DefaultPriority(queueName string) int64 {
 	var fields struct{ Priority *int64 }
-	if json.Unmarshal([]byte(r.cachedRule(queueName).JobDefaults), &fields) == nil && fields.Priority != nil {
+	if json.Unmarshal([]byte(r.ruleByQueue()[queueName].JobDefaults), &fields) == nil && fields.Priority != nil {
 		return *fields.Priority
 	}
 	return r.Settings.CurrentConfig().DefaultPriority
