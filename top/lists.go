@@ -58,13 +58,13 @@ const (
 
 // listRow is one line of a list. It is about a job, a queue or a schedule.
 type listRow struct {
-	id             string // id of the job, or name of the queue or schedule
-	job            *control.Job
-	lastOutputLine string // last line of the job's output
-	queue          *control.QueueView
-	schedule       *control.Schedule
-	cells          []string
-	colour         string
+	id         string // id of the job, or name of the queue or schedule
+	objectKind string // "job", "queue" or "schedule"
+	job        *control.Job
+	isPaused   bool
+	isOwn      bool // the row's object belongs to the user; true for every queue
+	cells      []string
+	colour     string
 }
 
 // listTable is a list in its displayed form.
@@ -123,35 +123,35 @@ type jobColumn struct {
 	// The column is shown if the width of the window is at least shownFromWidth and less than hiddenFromWidth.
 	// A hiddenFromWidth of 0 means no upper limit.
 	shownFromWidth, hiddenFromWidth int
-	cellText                        func(*control.Job, *listRow) string
+	cellText                        func(*control.Job) string
 }
 
-// jobsTable returns a table with a row for each of listRows, which are jobs of the current list, and the
-// columns that fit in the window. It then adds rows for jobs that the service has found for the search text
-// and that are not in listRows.
-func (m *model) jobsTable(listRows []listRow, columns []jobColumn) (t listTable) {
-	t.hiddenRowCount = m.jobCountOfList(m.currentList) - int64(len(listRows))
-	for _, r := range jobRows(m.snapshot.searchMatches) {
+// jobsTable returns a table with a row for each of jobs, which are jobs of the current list, and the columns that fit
+// in the window and are useful. It then adds rows for jobs that the service has found for the search text and that are
+// not in jobs.
+func (m *model) jobsTable(jobs []*control.Job, columns []jobColumn) (t listTable) {
+	t.hiddenRowCount = m.jobCountOfList(m.currentList) - int64(len(jobs))
+	for _, j := range jobPointers(m.snapshot.searchMatches) {
 		if m.searchText != "" && m.snapshot.list == m.currentList &&
-			!slices.ContainsFunc(listRows, func(other listRow) bool { return other.job.ID == r.job.ID }) {
-			listRows = append(listRows, r)
+			!slices.ContainsFunc(jobs, func(other *control.Job) bool { return other.ID == j.ID }) {
+			jobs = append(jobs, j)
 		}
 	}
+	// These columns are left out if they have the same text for all jobs.
+	usualText := map[string]string{"QUEUE": queue.DefaultQueue, "USER": m.whoami.User, "PROGRESS": "", "%": ""}
 	columns = slices.DeleteFunc(columns, func(c jobColumn) bool {
-		return m.width < c.shownFromWidth || c.hiddenFromWidth > 0 && m.width >= c.hiddenFromWidth || c.heading == "QUEUE" &&
-			!slices.ContainsFunc(listRows, func(r listRow) bool { return r.job.Queue != queue.DefaultQueue }) ||
-			c.heading == "USER" && !slices.ContainsFunc(listRows, func(r listRow) bool { return r.job.User != m.whoami.User }) ||
-			(c.heading == "PROGRESS" || c.heading == "%") &&
-				!slices.ContainsFunc(listRows, func(r listRow) bool { return r.job.Progress != nil })
+		usual, optional := usualText[c.heading]
+		return m.width < c.shownFromWidth || c.hiddenFromWidth > 0 && m.width >= c.hiddenFromWidth ||
+			optional && !slices.ContainsFunc(jobs, func(j *control.Job) bool { return c.cellText(j) != usual })
 	})
 	for _, c := range columns {
 		t.headings = append(t.headings, c.heading)
 	}
-	for _, r := range listRows {
-		r.id = r.job.ID
-		r.colour = present.SignOfState(r.job.State).ColourCode
+	for _, j := range jobs {
+		r := listRow{id: j.ID, objectKind: "job", job: j, isPaused: j.PausedAt != 0, isOwn: m.ownsJob(j),
+			colour: present.SignOfState(j.State).ColourCode}
 		for _, c := range columns {
-			r.cells = append(r.cells, c.cellText(r.job, &r))
+			r.cells = append(r.cells, c.cellText(j))
 		}
 		t.rows = append(t.rows, r)
 	}
@@ -160,95 +160,86 @@ func (m *model) jobsTable(listRows []listRow, columns []jobColumn) (t listTable)
 
 // These columns occur in several lists.
 var (
-	idColumn = jobColumn{heading: "JOB", cellText: func(j *control.Job,
-		_ *listRow) string {
-		return present.JobIDWithStateSign(j)
-	}}
+	idColumn    = jobColumn{heading: "JOB", cellText: present.JobIDWithStateSign}
 	queueColumn = jobColumn{heading: "QUEUE", shownFromWidth: narrowWindowWidth,
-		cellText: func(j *control.Job, _ *listRow) string { return j.Queue }}
+		cellText: func(j *control.Job) string { return j.Queue }}
 	userColumn = jobColumn{heading: "USER", shownFromWidth: narrowWindowWidth,
-		cellText: func(j *control.Job, _ *listRow) string { return j.User }}
-	commandColumn = jobColumn{heading: "COMMAND",
-		cellText: func(j *control.Job, _ *listRow) string { return present.JobTitle(j) }}
+		cellText: func(j *control.Job) string { return j.User }}
+	commandColumn = jobColumn{heading: "COMMAND", cellText: present.JobTitle}
 )
 
 func (m *model) runningTable() listTable {
-	list := overviewJobRows(m.snapshot.screen.Running)
-	for i, r := range list {
-		if r.lastOutputLine == "" && r.job.Progress != nil {
-			list[i].lastOutputLine = r.job.Progress.Text
+	jobs, lastLines := overviewJobs(m.snapshot.screen.Running)
+	for _, j := range jobs {
+		if lastLines[j.ID] == "" && j.Progress != nil {
+			lastLines[j.ID] = j.Progress.Text
 		}
 	}
 	worker := jobColumn{"WORKER", wideWindowWidth, 0,
-		func(j *control.Job, _ *listRow) string { return present.DashIfNil(j.WorkerID) }}
-	if slices.ContainsFunc(list, func(r listRow) bool { return r.job.Node != "" }) {
+		func(j *control.Job) string { return present.DashIfNil(j.WorkerID) }}
+	if slices.ContainsFunc(jobs, func(j *control.Job) bool { return j.Node != "" }) {
 		// If several nodes share the queue, this column shows the job's node instead of its worker, because the node is more
 		// useful.
-		worker = jobColumn{"NODE", 0, 0, func(j *control.Job, _ *listRow) string { return cmp.Or(j.Node, "-") }}
+		worker = jobColumn{"NODE", 0, 0, func(j *control.Job) string { return cmp.Or(j.Node, "-") }}
 	}
-	return m.jobsTable(list, []jobColumn{
+	return m.jobsTable(jobs, []jobColumn{
 		idColumn, worker, queueColumn, userColumn,
-		{"FOR", 0, 0, func(j *control.Job, _ *listRow) string { return m.runTimeText(j) }},
-		{"%", 0, narrowWindowWidth, func(j *control.Job, _ *listRow) string { return present.ProgressPercentText(j) }},
-		{"PROGRESS", narrowWindowWidth, 0, func(j *control.Job,
-			_ *listRow) string {
-			return progressBar(j, m.progressBarWidth())
-		}},
+		{"FOR", 0, 0, m.runTimeText},
+		{"%", 0, narrowWindowWidth, present.ProgressPercentText},
+		{"PROGRESS", narrowWindowWidth, 0, func(j *control.Job) string { return progressBar(j, m.progressBarWidth()) }},
 		commandColumn,
-		{"LAST LINE", narrowWindowWidth, 0, func(_ *control.Job, r *listRow) string { return r.lastOutputLine }},
+		{"LAST LINE", narrowWindowWidth, 0, func(j *control.Job) string { return lastLines[j.ID] }},
 	})
 }
 
-// overviewJobRows returns a row for each job in the lists, with the last line of its output.
-func overviewJobRows(lists ...[]control.OverviewJob) (rows []listRow) {
-	for _, list := range lists {
-		for i := range list {
-			rows = append(rows, listRow{job: &list[i].Job, lastOutputLine: list[i].LastLine})
-		}
+// overviewJobs returns the jobs in a list, and the last line of each job's output, by the job's id.
+func overviewJobs(list []control.OverviewJob) (jobs []*control.Job, lastLines map[string]string) {
+	lastLines = map[string]string{}
+	for i := range list {
+		jobs = append(jobs, &list[i].Job)
+		lastLines[list[i].ID] = list[i].LastLine
 	}
-	return rows
+	return jobs, lastLines
 }
 
-// jobRows returns a row for each job in the lists.
-func jobRows(lists ...[]control.Job) (rows []listRow) {
+// jobPointers returns pointers to all jobs in the lists.
+func jobPointers(lists ...[]control.Job) (jobs []*control.Job) {
 	for _, list := range lists {
 		for i := range list {
-			rows = append(rows, listRow{job: &list[i]})
+			jobs = append(jobs, &list[i])
 		}
 	}
-	return rows
+	return jobs
 }
 
 func (m *model) waitingTable() listTable {
 	s := &m.snapshot.screen
-	return m.jobsTable(jobRows(s.Ready, s.Delayed, s.HeldOrBlocked), []jobColumn{
+	return m.jobsTable(jobPointers(s.Ready, s.Delayed, s.HeldOrBlocked), []jobColumn{
 		idColumn, queueColumn, userColumn,
-		{"WHEN", 0, 0, func(j *control.Job, _ *listRow) string { return m.cellFormatter().StartOrWaitText(j) }},
-		{"PRIORITY", narrowWindowWidth, 0, func(j *control.Job,
-			_ *listRow) string {
-			return fmt.Sprint(j.EffectivePriority)
-		}},
+		{"WHEN", 0, 0, m.cellFormatter().StartOrWaitText},
+		{"PRIORITY", narrowWindowWidth, 0, func(j *control.Job) string { return fmt.Sprint(j.EffectivePriority) }},
 		commandColumn,
 	})
 }
 
 func (m *model) failedTable() listTable {
 	s := &m.snapshot.screen
-	list := slices.DeleteFunc(jobRows(s.Ready, s.Delayed),
-		func(r listRow) bool { return r.job.State != queue.Failed.String() })
+	retried := slices.DeleteFunc(jobPointers(s.Ready, s.Delayed),
+		func(j *control.Job) bool { return j.State != queue.Failed.String() })
+	dead, lastLines := overviewJobs(s.Dead)
 	texts := m.cellFormatter()
-	return m.jobsTable(append(list, overviewJobRows(s.Dead)...), []jobColumn{
+	return m.jobsTable(append(retried, dead...), []jobColumn{
 		idColumn, queueColumn, userColumn,
-		{"ATTEMPTS", narrowWindowWidth, 0, func(j *control.Job, _ *listRow) string { return present.AttemptsText(j) }},
-		{"WHEN", 0, 0, func(j *control.Job, _ *listRow) string {
+		{"ATTEMPTS", narrowWindowWidth, 0, present.AttemptsText},
+		{"WHEN", 0, 0, func(j *control.Job) string {
 			if j.State == queue.Failed.String() {
 				return texts.StartOrWaitText(j)
 			}
 			return texts.AgoText(j.FinishedAt)
 		}},
-		{"COMMAND", narrowWindowWidth, 0, commandColumn.cellText},
-		{"WHY", 0, 0, func(j *control.Job, r *listRow) string {
-			return texts.FailureReason(&control.OverviewJob{Job: *j, LastLine: r.lastOutputLine})
+		{"COMMAND", narrowWindowWidth, 0, present.JobTitle},
+		{"WHY", 0, 0, func(j *control.Job) string {
+			return texts.FailureReason(&control.OverviewJob{Job: *j, LastLine: lastLines[j.ID]})
 		}},
 	})
 }
@@ -257,11 +248,8 @@ func (m *model) queuesTable() listTable {
 	t := listTable{headings: m.cellsForWidth(present.QueueHeadings(), 0, 1, 2, 9)}
 	for i := range m.snapshot.queues {
 		q := &m.snapshot.queues[i]
-		r := listRow{id: q.Queue, queue: q, cells: m.cellsForWidth(present.QueueRow(q, m.currentTime), 0, 1, 2, 9)}
-		if q.Paused {
-			r.colour = sgrAmber
-		}
-		t.rows = append(t.rows, r)
+		t.addPausableRow(listRow{id: q.Queue, objectKind: "queue", isPaused: q.Paused, isOwn: true,
+			cells: m.cellsForWidth(present.QueueRow(q, m.currentTime), 0, 1, 2, 9)})
 	}
 	return t
 }
@@ -274,13 +262,18 @@ func (m *model) schedulesTable() listTable {
 	t := listTable{headings: m.cellsForWidth(termtext.MoveZonesToHeadings(present.ScheduleHeadings(), rows), 0, 3, 4)}
 	for i := range m.snapshot.schedules {
 		s := &m.snapshot.schedules[i]
-		r := listRow{id: s.Name, schedule: s, cells: m.cellsForWidth(rows[i], 0, 3, 4)}
-		if s.Paused {
-			r.colour = sgrAmber
-		}
-		t.rows = append(t.rows, r)
+		t.addPausableRow(listRow{id: s.Name, objectKind: "schedule", isPaused: s.Paused, isOwn: s.User == m.whoami.User,
+			cells: m.cellsForWidth(rows[i], 0, 3, 4)})
 	}
 	return t
+}
+
+// addPausableRow adds the row of a queue or schedule, in amber if it is paused.
+func (t *listTable) addPausableRow(r listRow) {
+	if r.isPaused {
+		r.colour = sgrAmber
+	}
+	t.rows = append(t.rows, r)
 }
 
 // cellsForWidth returns all cells in a wide window. In a narrow window, it returns only the cells with the

@@ -261,10 +261,12 @@ func (m *model) selectedRow() *listRow {
 // findJob returns the newest known state of a job, or nil if the snapshot does not contain the job.
 func (m *model) findJob(id string) *control.Job {
 	s := &m.snapshot.screen
-	others := jobRows(s.Ready, s.Delayed, s.HeldOrBlocked, s.Done, m.snapshot.searchMatches)
-	for _, r := range append(overviewJobRows(s.Running, s.Dead), others...) {
-		if r.job.ID == id {
-			return r.job
+	running, _ := overviewJobs(s.Running)
+	dead, _ := overviewJobs(s.Dead)
+	for _, j := range slices.Concat(running, dead,
+		jobPointers(s.Ready, s.Delayed, s.HeldOrBlocked, s.Done, m.snapshot.searchMatches)) {
+		if j.ID == id {
+			return j
 		}
 	}
 	return nil

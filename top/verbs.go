@@ -18,7 +18,7 @@ type verb struct {
 	resultParticiple string              // word for the result in messages, such as "cancelled"
 	apiMethod        string              // API method whose required right the user must have
 	asksForNumber    bool                // ask for a number first; if false, an action on rows asks for a confirmation
-	appliesTo        func(*listRow) bool // selects the rows for the action; nil if it acts on the service
+	appliesTo        func(*listRow) bool // selects the rows of that kind; nil if the action acts on the service
 	execute          verbFunc
 }
 
@@ -29,52 +29,45 @@ type verbFunc func(ctx context.Context, c Client, a *actionEffect) (control.Bulk
 // row is used.
 func verbs() []verb {
 	cancellable := append([]queue.State{queue.Processing}, queue.VerbCancel.AffectedStates()...)
-	queueWith := func(paused bool) func(*listRow) bool {
-		return func(r *listRow) bool { return r.queue != nil && r.queue.Paused == paused }
-	}
-	scheduleWith := func(paused bool) func(*listRow) bool {
-		return func(r *listRow) bool { return r.schedule != nil && r.schedule.Paused == paused }
-	}
-	anySchedule := func(r *listRow) bool { return r.schedule != nil }
+	notPaused, paused := pauseFilter(false), pauseFilter(true)
+	anyRow := func(*listRow) bool { return true }
 	return []verb{
 		{"r", "retry", "job", "pending again", "retry", false, jobStateFilter(queue.VerbRetry.AffectedStates()...),
 			retryJobs},
 		{"c", "cancel", "job", "cancelled", "cancel", false, jobStateFilter(cancellable...),
 			bulkJobAction(control.API.CancelJobs)},
-		{"p", "pause", "job", "paused", "pause", false, runningJobFilter(false), bulkJobAction(control.API.PauseJobs)},
-		{"p", "resume", "job", "resumed", "resume", false, runningJobFilter(true), bulkJobAction(control.API.ResumeJobs)},
+		{"p", "pause", "job", "paused", "pause", false, notPaused, bulkJobAction(control.API.PauseJobs)},
+		{"p", "resume", "job", "resumed", "resume", false, paused, bulkJobAction(control.API.ResumeJobs)},
 		{"h", "hold", "job", "held", "hold", false, jobStateFilter(queue.VerbHold.AffectedStates()...),
 			bulkJobAction(control.API.HoldJobs)},
 		{"h", "release", "job", "released", "release", false, jobStateFilter(queue.VerbRelease.AffectedStates()...),
 			bulkJobAction(control.API.ReleaseJobs)},
 		{"P", "priority", "job", "changed", "edit", true, jobStateFilter(queue.VerbEdit.AffectedStates()...), setPriority},
-		{"p", "pause", "queue", "paused", "queue.pause", false, queueWith(false), actionPerName(control.API.QueuePause,
+		{"p", "pause", "queue", "paused", "queue.pause", false, notPaused, actionPerName(control.API.QueuePause,
 			func(name string) control.QueuePauseParams { return control.QueuePauseParams{Name: name} })},
-		{"p", "resume", "queue", "resumed", "queue.resume", false, queueWith(true), actionPerName(control.API.QueueResume,
+		{"p", "resume", "queue", "resumed", "queue.resume", false, paused, actionPerName(control.API.QueueResume,
 			func(name string) control.QueueResumeParams { return control.QueueResumeParams{Name: name} })},
-		{"p", "pause", "schedule", "paused", "schedule.pause", false, scheduleWith(false),
+		{"p", "pause", "schedule", "paused", "schedule.pause", false, notPaused,
 			actionPerName(control.API.SchedulePause, scheduleNameParams)},
-		{"p", "resume", "schedule", "resumed", "schedule.resume", false, scheduleWith(true),
+		{"p", "resume", "schedule", "resumed", "schedule.resume", false, paused,
 			actionPerName(control.API.ScheduleResume, scheduleNameParams)},
-		{"r", "run", "schedule", "job enqueued", "schedule.run", false, anySchedule,
+		{"r", "run", "schedule", "job enqueued", "schedule.run", false, anyRow,
 			actionPerName(control.API.RunScheduleNow, scheduleNameParams)},
 		{key: "+", name: "add a worker", apiMethod: "worker.start", execute: addWorker},
 		{key: "-", name: "remove a worker", apiMethod: "worker.scale", execute: removeWorker},
 	}
 }
 
-// jobStateFilter returns a filter for jobs in one of the states.
+// jobStateFilter returns a filter for rows of jobs. It accepts jobs in one of the states.
 func jobStateFilter(states ...queue.State) func(*listRow) bool {
-	return func(r *listRow) bool {
-		return r.job != nil && slices.ContainsFunc(states, func(s queue.State) bool { return s.String() == r.job.State })
-	}
+	return func(r *listRow) bool { return slices.Contains(queue.StateNames(states), r.job.State) }
 }
 
-// runningJobFilter returns a filter for running jobs. It accepts only paused jobs if paused is true, and otherwise
-// only those that are not paused.
-func runningJobFilter(paused bool) func(*listRow) bool {
+// pauseFilter returns a filter for rows of any kind. It accepts running jobs, queues and schedules that are paused or,
+// if paused is false, those that are not paused.
+func pauseFilter(paused bool) func(*listRow) bool {
 	return func(r *listRow) bool {
-		return r.job != nil && r.job.State == queue.Processing.String() && (r.job.PausedAt != 0) == paused
+		return r.isPaused == paused && (r.job == nil || r.job.State == queue.Processing.String())
 	}
 }
 
@@ -184,22 +177,12 @@ func (a *actionResult) resultText() string {
 func (m *model) verbForKey(keyName string) *verb {
 	r := m.selectedRow()
 	for _, v := range verbs() {
-		if v.key == keyName && (v.appliesTo == nil || r != nil && v.appliesTo(r)) &&
-			m.mayCallMethod(v.apiMethod, v.appliesTo == nil || m.ownsRow(r)) {
+		if v.key == keyName && (v.appliesTo == nil || r != nil && r.objectKind == v.objectKind && v.appliesTo(r)) &&
+			m.mayCallMethod(v.apiMethod, v.appliesTo == nil || r.isOwn) {
 			return &v
 		}
 	}
 	return nil
-}
-
-func (m *model) ownsRow(r *listRow) bool {
-	switch {
-	case r.job != nil:
-		return m.ownsJob(r.job)
-	case r.schedule != nil:
-		return r.schedule.User == m.whoami.User
-	}
-	return true
 }
 
 // confirmOrStartVerb handles the key of an action. An action on the service starts immediately. An action on rows first
