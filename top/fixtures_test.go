@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	tea "charm.land/bubbletea/v2"
+
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/termtext"
 	"github.com/queuectl/queuectl/queue"
@@ -90,7 +92,7 @@ type screenTest struct {
 
 func newScreenTest(t *testing.T, accessRight control.Right, width, height int) *screenTest {
 	s := &screenTest{T: t, model: newModel("build-01", testNow, testSnapshot(accessRight))}
-	s.sendMessages(windowSize{width, height})
+	s.sendMessages(tea.WindowSizeMsg{Width: width, Height: height})
 	return s
 }
 

@@ -172,8 +172,12 @@ func (m *model) handleListKey(k keyPress) []effect {
 // handleActionKey handles a key for an action on the selected row or on the service.
 func (m *model) handleActionKey(k keyPress) []effect {
 	r := m.selectedRow()
+	key := k.name
+	if key == "enter" {
+		key = "f"
+	}
 	for _, h := range m.availableKeys() {
-		if h.key != k.name && h.hiddenAlias != k.name {
+		if h.key != key {
 			continue
 		}
 		switch h.key {
@@ -215,9 +219,8 @@ func (m *model) switchList(l listID) []effect {
 	return m.requestFetch()
 }
 
-// keyHelp is a key and its action, as the screen shows them. hiddenAlias is a second key for the same action, which the
-// screen does not show.
-type keyHelp struct{ key, hiddenAlias, action string }
+// keyHelp is a key and its action, as the screen shows them.
+type keyHelp struct{ key, action string }
 
 // availableKeys returns the keys that work in the current state and that the user may use, the most
 // useful first.
@@ -225,23 +228,23 @@ func (m *model) availableKeys() (keys []keyHelp) {
 	r := m.selectedRow()
 	if r != nil && r.job != nil {
 		if m.mayReadOutput(r.job) && newOutputSource(r.job, 1).jobID != "" {
-			keys = append(keys, keyHelp{"f", "enter", "follow"})
+			keys = append(keys, keyHelp{"f", "follow"})
 		}
 		if m.mayCallMethod("why", m.ownsJob(r.job)) && jobStateFilter(queue.VerbEdit.AffectedStates()...)(r) {
-			keys = append(keys, keyHelp{"w", "", "why"})
+			keys = append(keys, keyHelp{"w", "why"})
 		}
 	}
 	for _, name := range []string{"r", "c", "p", "h"} {
 		if v := m.verbForKey(name); v != nil {
-			keys = append(keys, keyHelp{name, "", v.name})
+			keys = append(keys, keyHelp{name, v.name})
 		}
 	}
 	if v := m.verbForKey("P"); v != nil {
-		keys = append(keys, keyHelp{"e", "", "edit"}, keyHelp{"P", "", v.name})
+		keys = append(keys, keyHelp{"e", "edit"}, keyHelp{"P", v.name})
 	}
-	keys = append(keys, keyHelp{"/", "", "find"})
+	keys = append(keys, keyHelp{"/", "find"})
 	if m.verbForKey("+") != nil {
-		keys = append(keys, keyHelp{"+ -", "", "workers"})
+		keys = append(keys, keyHelp{"+ -", "workers"})
 	}
 	return keys
 }

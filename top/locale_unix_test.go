@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	tea "charm.land/bubbletea/v2"
+
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/termtext"
 )
@@ -18,7 +20,7 @@ func TestScreenIsASCIIInNonUTF8Locale(t *testing.T) {
 		for _, locale := range []string{"C", "C.UTF-8"} {
 			t.Setenv("LC_ALL", locale)
 			s := &screenTest{T: t, model: newModel("build-01", testNow, snap)}
-			s.sendMessages(windowSize{width, 30})
+			s.sendMessages(tea.WindowSizeMsg{Width: width, Height: 30})
 			var seen strings.Builder
 			for _, keys := range []string{"", "2", "3", "4", "5", "1", "?", "q", "space", "j", "space", "c", "n", "P", "esc",
 				"/", "x", "esc", "w", "f", "q"} {

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	tea "charm.land/bubbletea/v2"
+
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/cli/fault"
 	"github.com/queuectl/queuectl/internal/present"
@@ -17,13 +19,11 @@ const (
 )
 
 // These types are messages. A message describes an event, such as a key press. Messages are the only input of a
-// model.
+// model. The messages of Bubble Tea about the size of the window and about pasted text are messages too.
 type (
-	windowSize struct{ width, height int } // new size of the window in characters
-	clockTick  struct{ time time.Time }    // the current time; the shell sends it each second
+	clockTick struct{ time time.Time } // the current time; the shell sends it each second
 	// keyPress contains the name of the key and the text that the key types, which may be "".
-	keyPress   struct{ name, text string }
-	pastedText struct{ text string }
+	keyPress struct{ name, text string }
 	// fetchSnapshotResult is the result of a fetchSnapshotEffect.
 	fetchSnapshotResult struct {
 		snapshot
@@ -145,8 +145,8 @@ func newModel(hostName string, now time.Time, s snapshot) *model {
 func (m *model) update(msg any) []effect {
 	var effects []effect
 	switch msg := msg.(type) {
-	case windowSize:
-		m.width, m.height = msg.width, msg.height
+	case tea.WindowSizeMsg:
+		m.width, m.height = msg.Width, msg.Height
 	case clockTick:
 		m.currentTime = msg.time
 		if m.outage == nil || !m.currentTime.Before(m.outage.retryAt) {
@@ -154,9 +154,9 @@ func (m *model) update(msg any) []effect {
 		}
 	case keyPress:
 		effects = m.handleKey(msg)
-	case pastedText:
+	case tea.PasteMsg:
 		if m.question != nil {
-			m.question.appendText(msg.text)
+			m.question.appendText(msg.Content)
 			m.applySearch()
 		}
 	case fetchSnapshotResult:

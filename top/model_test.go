@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	tea "charm.land/bubbletea/v2"
+
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
 )
@@ -108,7 +110,7 @@ func TestScreenFitsAnyWindowSize(t *testing.T) {
 		s.printOutput(strings.Repeat("長い a line of output ", 40) + "\n")
 		for width := 40; width <= 210; width += 10 {
 			for height := 10; height <= 60; height += 3 {
-				s.sendMessages(windowSize{width, height})
+				s.sendMessages(tea.WindowSizeMsg{Width: width, Height: height})
 				s.displayedLines()
 				if t.Failed() {
 					t.Fatalf("after the keys %q in a window of %dx%d", keys, width, height)
@@ -116,7 +118,7 @@ func TestScreenFitsAnyWindowSize(t *testing.T) {
 			}
 		}
 		for _, window := range [][2]int{{39, 24}, {80, 9}, {1, 1}, {5, 3}} {
-			s.sendMessages(windowSize{window[0], window[1]})
+			s.sendMessages(tea.WindowSizeMsg{Width: window[0], Height: window[1]})
 			text := strings.Join(strings.Fields(s.view()), "")
 			if want := fmt.Sprintf("40x10;thisoneis%dx%d", window[0],
 				window[1]); !strings.HasSuffix(strings.ReplaceAll(text, "\n", ""), want) {
@@ -218,15 +220,15 @@ func TestSearchQueriesService(t *testing.T) {
 // Pasted text is inserted into the answer to a question. It is never handled as key presses.
 func TestPastedTextIsNotHandledAsKeys(t *testing.T) {
 	s := newScreenTest(t, control.RightAdmin, 80, 24)
-	if s.sendMessages(pastedText{"cy"}, pastedText{"q"}); len(s.effects) != 0 {
+	if s.sendMessages(tea.PasteMsg{Content: "cy"}, tea.PasteMsg{Content: "q"}); len(s.effects) != 0 {
 		t.Errorf("pasted text that contains keys has the effects %v", s.effects)
 	}
 	s.typeKeys("c")
-	if s.sendMessages(pastedText{"y"}); len(s.requestedActions()) != 0 {
+	if s.sendMessages(tea.PasteMsg{Content: "y"}); len(s.requestedActions()) != 0 {
 		t.Errorf("a pasted y has the effects %v", s.effects)
 	}
 	s.typeKeys("n 2 /")
-	s.sendMessages(pastedText{"lo\x1b[31mck"})
+	s.sendMessages(tea.PasteMsg{Content: "lo\x1b[31mck"})
 	s.wantText("locked", "/lock")
 	s.wantNoText("next")
 }

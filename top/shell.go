@@ -101,7 +101,7 @@ func limitReportedSize(_ tea.Model, msg tea.Msg) tea.Msg {
 func runProgram(ctx context.Context, o Options, extraOptions ...tea.ProgramOption) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // also cancels pending requests
-	s := &shell{ctx: ctx, options: o, stopFollowingOutput: func() {}}
+	s := &shell{ctx: ctx, options: o}
 	first := s.fetchSnapshot(fetchSnapshotEffect{maxRows: minFetchedRows, fetchesUser: true})
 	if first.err != nil {
 		return first.err
@@ -123,15 +123,14 @@ func runProgram(ctx context.Context, o Options, extraOptions ...tea.ProgramOptio
 
 // shell executes the effects that the model requests, and sends the results to the model.
 type shell struct {
-	ctx                 context.Context
-	options             Options
-	model               *model
-	terminalSize        tea.WindowSizeMsg // last size that Bubble Tea reported, limited by limitTerminalSize
-	activeOutputReader  *outputReader     // reader of the followed output; nil if no output is followed
-	stopFollowingOutput func()
-	runningEditors      sync.WaitGroup
-	isEditing           atomic.Bool  // an editor is running
-	editorEndedAt       atomic.Int64 // time when the last editor ended, in nanoseconds since 1970
+	ctx                context.Context
+	options            Options
+	model              *model
+	terminalSize       tea.WindowSizeMsg // last size that Bubble Tea reported, limited by limitTerminalSize
+	activeOutputReader *outputReader     // reader of the followed output; nil if no output is followed
+	runningEditors     sync.WaitGroup
+	isEditing          atomic.Bool  // an editor is running
+	editorEndedAt      atomic.Int64 // time when the last editor ended, in nanoseconds since 1970
 }
 
 // editorSignalGrace is how long after an editor has ended a SIGINT is ignored. The user may have pressed
@@ -191,14 +190,11 @@ func (s *shell) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
 		s.terminalSize = msg
-		message = windowSize{msg.Width, msg.Height}
 	case tea.KeyPressMsg:
 		message = keyPress{msg.Keystroke(), msg.Text}
 		if len(msg.Text) > 0 && msg.Text != " " { // if a key types text, its name is that text
 			message = keyPress{msg.Text, msg.Text}
 		}
-	case tea.PasteMsg:
-		message = pastedText{msg.Content}
 	case tea.ResumeMsg:
 		message = clockTick{time.Now()}
 	case clockTick:
@@ -344,14 +340,16 @@ func readSnapshot(ctx context.Context, api control.API, f fetchSnapshotEffect) (
 
 // followOutput starts reading an output and stops reading the previous one.
 func (s *shell) followOutput(f followOutputEffect) tea.Cmd {
-	s.stopFollowingOutput()
-	s.stopFollowingOutput, s.activeOutputReader = func() {}, nil
+	if s.activeOutputReader != nil {
+		s.activeOutputReader.stop()
+		s.activeOutputReader = nil
+	}
 	if f.jobID == "" {
 		return nil
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
-	r := &outputReader{source: f.outputSource, ctx: ctx, updateSignal: make(chan struct{}, 1)}
-	s.stopFollowingOutput, s.activeOutputReader = cancel, r
+	r := &outputReader{source: f.outputSource, ctx: ctx, stop: cancel, updateSignal: make(chan struct{}, 1)}
+	s.activeOutputReader = r
 	return tea.Batch(r.awaitOutputMessage, func() tea.Msg {
 		select {
 		case <-ctx.Done():
@@ -376,7 +374,8 @@ const maxUnreadOutputBytes = 1 << 20
 type outputReader struct {
 	source       outputSource
 	ctx          context.Context
-	updateSignal chan struct{} // receives a value when output arrives or ends
+	stop         context.CancelFunc // ends ctx
+	updateSignal chan struct{}      // receives a value when output arrives or ends
 
 	mu               sync.Mutex
 	pendingPieces    []outputPiece // guarded by mu
@@ -401,7 +400,7 @@ func (r *outputReader) addPiece(p control.OutputPiece) error {
 	}
 	r.pendingPieces = slices.Delete(r.pendingPieces, 0, first)
 	r.mu.Unlock()
-	r.signalUpdate()
+	queue.TrySend(r.updateSignal, struct{}{})
 	return nil
 }
 
@@ -410,10 +409,8 @@ func (r *outputReader) markComplete(err error) {
 	r.mu.Lock()
 	r.isComplete, r.err = true, err
 	r.mu.Unlock()
-	r.signalUpdate()
+	queue.TrySend(r.updateSignal, struct{}{})
 }
-
-func (r *outputReader) signalUpdate() { queue.TrySend(r.updateSignal, struct{}{}) }
 
 // awaitOutputMessage waits for output and returns it as a message.
 func (r *outputReader) awaitOutputMessage() tea.Msg {

@@ -136,8 +136,7 @@ const linesAboveLists = 3
 // statusLines returns the lines above the lists: the status line and, if withJobCounts is true, the numbers of jobs.
 // The clock is at the right end of the first line that has space for it.
 func (m *model) statusLines(withJobCounts bool) []string {
-	texts := m.cellFormatter()
-	level, text, colour := texts.HealthLine()
+	level, text, colour := m.cellFormatter().HealthLine()
 	status, clock := applyStyle(level, colour)+text, m.currentTime.Format("15:04:05")
 	if !withJobCounts {
 		return []string{m.alignEnds(status, clock)}
@@ -146,7 +145,8 @@ func (m *model) statusLines(withJobCounts bool) []string {
 	if right := clock + " " + user; termtext.DisplayWidth(status)+1+termtext.DisplayWidth(right) <= m.width {
 		clock = right
 	}
-	lines := append(termtext.WrapLines(m.width, status), termtext.WrapLines(m.width, texts.JobCountsText())...)
+	lines := append(termtext.WrapLines(m.width, status),
+		termtext.WrapLines(m.width, present.StatusJobCountsText(&m.snapshot.screen.Status))...)
 	lines = append(lines, make([]string, linesAboveLists)...)[:linesAboveLists]
 	free := slices.IndexFunc(lines, func(l string) bool {
 		return termtext.DisplayWidth(l)+1+
@@ -333,11 +333,11 @@ func (m *model) footerLines() []string {
 	case m.notice != "":
 		text = m.notice
 	case m.page != nil:
-		return []string{m.keyHelpLine([]keyHelp{{"j k", "", "scroll"}, {"g G", "", "top, end"}}, keyHelp{"q", "", "back"})}
+		return []string{m.keyHelpLine([]keyHelp{{"j k", "scroll"}, {"g G", "top, end"}}, keyHelp{"q", "back"})}
 	default:
-		return []string{m.keyHelpLine(append([]keyHelp{{"j k", "", "select"}}, m.availableKeys()...),
-			keyHelp{"?", "", "keys"},
-			keyHelp{"q", "", "quit"})}
+		return []string{m.keyHelpLine(append([]keyHelp{{"j k", "select"}}, m.availableKeys()...),
+			keyHelp{"?", "keys"},
+			keyHelp{"q", "quit"})}
 	}
 	lines := termtext.WrapLines(m.width, text)
 	if len(lines) > maxFooterLines {

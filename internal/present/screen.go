@@ -24,9 +24,6 @@ func (t ScreenFormatter) HealthLine() (level, text, colourCode string) {
 	return level, strings.TrimPrefix(termtext.TerminalSafeText(level+text), level), HealthColourCode(level)
 }
 
-// JobCountsText returns the number of jobs in each state, without states that have no jobs.
-func (t ScreenFormatter) JobCountsText() string { return StatusJobCountsText(&t.Screen.Status) }
-
 // RunTimeText formats how long a job has been running or paused.
 func (t ScreenFormatter) RunTimeText(j *control.Job) string {
 	if j.PausedAt != 0 {
