@@ -2,10 +2,10 @@ package dashboard
 
 import (
 	"bytes"
-	"container/list"
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,8 +31,8 @@ const (
 // the user with the most connections is closed. The methods are safe for concurrent use.
 type connLimiter struct {
 	mu                    sync.Mutex
-	unidentifiedConns     list.List     // unidentified *pageConn, oldest first; guarded by mu
-	identifiedConns       list.List     // identified *pageConn, oldest first; guarded by mu
+	unidentifiedConns     []*pageConn   // oldest first; guarded by mu
+	identifiedConns       []*pageConn   // oldest first; guarded by mu
 	userConnLimiter       *fair.Limiter // counts and limits the identified connections of each user
 	unidentifiedSlotFreed chan struct{} // receives a value when a connection leaves unidentifiedConns
 }
@@ -47,9 +47,8 @@ type pageConn struct {
 	net.Conn
 	limiter *connLimiter
 	// containingList is the list of connLimiter that contains the connection. It is nil after the connection was closed.
-	// containingList, listElement, acceptedAt and uid are guarded by limiter.mu.
-	containingList *list.List
-	listElement    *list.Element
+	// containingList, acceptedAt and uid are guarded by limiter.mu.
+	containingList *[]*pageConn
 	acceptedAt     time.Time
 	uid            int // user of the connection, if it is identified
 
@@ -105,14 +104,14 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 // admitConn adds a new connection. If there are already maxUnidentifiedConns unidentified connections, admit waits
 // until the oldest of them is older than unidentifiedConnGracePeriod, and closes that one.
 func (l *connLimiter) admitConn(c *pageConn) {
-	var victim *pageConn
 	l.mu.Lock()
-	for l.unidentifiedConns.Len() >= maxUnidentifiedConns {
-		oldest := l.unidentifiedConns.Front().Value.(*pageConn)
+	defer l.mu.Unlock()
+	for len(l.unidentifiedConns) >= maxUnidentifiedConns {
+		oldest := l.unidentifiedConns[0]
 		wait := unidentifiedConnGracePeriod - time.Since(oldest.acceptedAt)
 		if wait <= 0 {
-			victim = oldest
-			l.removeConnLocked(victim)
+			l.removeConnLocked(oldest)
+			oldest.Conn.Close()
 			break
 		}
 		l.mu.Unlock()
@@ -123,25 +122,27 @@ func (l *connLimiter) admitConn(c *pageConn) {
 		l.mu.Lock()
 	}
 	c.acceptedAt = time.Now()
-	c.containingList, c.listElement = &l.unidentifiedConns, l.unidentifiedConns.PushBack(c)
-	l.mu.Unlock()
-	if victim != nil {
-		victim.Conn.Close()
-	}
+	l.addConnLocked(c, &l.unidentifiedConns)
+}
+
+// addConnLocked adds a connection to a list. The caller holds mu.
+func (l *connLimiter) addConnLocked(c *pageConn, list *[]*pageConn) {
+	c.containingList, *list = list, append(*list, c)
 }
 
 // removeConnLocked removes a connection from the list that contains it, if there is such a list. The caller holds mu.
 func (l *connLimiter) removeConnLocked(c *pageConn) {
-	if c.containingList == nil {
+	list := c.containingList
+	if list == nil {
 		return
 	}
-	c.containingList.Remove(c.listElement)
-	if c.containingList == &l.unidentifiedConns {
+	*list = slices.DeleteFunc(*list, func(other *pageConn) bool { return other == c })
+	if list == &l.unidentifiedConns {
 		queue.TrySend(l.unidentifiedSlotFreed, struct{}{})
 	} else {
 		l.userConnLimiter.Release(fair.Request{UserID: c.uid})
 	}
-	c.containingList, c.listElement = nil, nil
+	c.containingList = nil
 }
 
 // Close implements net.Conn.
@@ -156,14 +157,8 @@ func (c *pageConn) Close() error {
 // connections.
 func (l *connLimiter) setConnUser(c *pageConn, uid int) error {
 	l.mu.Lock()
-	var victim *pageConn
-	defer func() {
-		l.mu.Unlock()
-		if victim != nil {
-			victim.Conn.Close()
-		}
-	}()
-	if c.containingList == nil || c.containingList != &l.unidentifiedConns {
+	defer l.mu.Unlock()
+	if c.containingList != &l.unidentifiedConns { // the connection is identified or closed
 		// Behind a proxy, that earlier request may have been a request of another user. The connection then still counts for
 		// the first user.
 		return nil
@@ -172,21 +167,21 @@ func (l *connLimiter) setConnUser(c *pageConn, uid int) error {
 		return queue.Errorf(queue.CodeUnavailable, "you have %d connections to the page, the limit for one "+
 			"user; close some windows", maxUserConns)
 	}
-	if l.identifiedConns.Len() >= maxIdentifiedConns {
-		victim = l.oldestOfBusiestUserLocked()
-		l.removeConnLocked(victim)
+	if len(l.identifiedConns) >= maxIdentifiedConns {
+		oldest := l.oldestOfBusiestUserLocked()
+		l.removeConnLocked(oldest)
+		oldest.Conn.Close()
 	}
 	l.removeConnLocked(c)
-	c.uid, c.containingList = uid, &l.identifiedConns
-	c.listElement = c.containingList.PushBack(c)
+	c.uid = uid
+	l.addConnLocked(c, &l.identifiedConns)
 	return nil
 }
 
 // oldestOfBusiestUserLocked returns the oldest connection of the user with the most connections. The caller holds mu.
 func (l *connLimiter) oldestOfBusiestUserLocked() (oldest *pageConn) {
 	most := int64(0)
-	for e := l.identifiedConns.Front(); e != nil; e = e.Next() {
-		c := e.Value.(*pageConn)
+	for _, c := range l.identifiedConns {
 		if n := l.userConnLimiter.InUse(c.uid, 0); n > most {
 			oldest, most = c, n
 		}

@@ -61,18 +61,18 @@ func testFullConnLimiterAdmitsNewConnections(t *testing.T) {
 	for range maxIdentifiedConns - maxUserConns - 1 {
 		enter(9)
 	}
-	if isClosed(greedy) || d.identifiedConns.Len() != maxIdentifiedConns {
-		t.Fatalf("%d connections are identified, want %d", d.identifiedConns.Len(), maxIdentifiedConns)
+	if isClosed(greedy) || len(d.identifiedConns) != maxIdentifiedConns {
+		t.Fatalf("%d connections are identified, want %d", len(d.identifiedConns), maxIdentifiedConns)
 	}
 	enter(7)
-	if !isClosed(greedy) || isClosed(visitor) || d.identifiedConns.Len() != maxIdentifiedConns {
+	if !isClosed(greedy) || isClosed(visitor) || len(d.identifiedConns) != maxIdentifiedConns {
 		t.Errorf("closed: user 8's oldest connection %t, user 7's %t; %d are identified", isClosed(greedy),
-			isClosed(visitor), d.identifiedConns.Len())
+			isClosed(visitor), len(d.identifiedConns))
 	}
 	visitor.Close()
 	visitor.Close()
-	if d.identifiedConns.Len() != maxIdentifiedConns-1 || d.userConnLimiter.InUse(7, 0) != 1 {
-		t.Errorf("after one connection was closed, %d connections are identified", d.identifiedConns.Len())
+	if len(d.identifiedConns) != maxIdentifiedConns-1 || d.userConnLimiter.InUse(7, 0) != 1 {
+		t.Errorf("after one connection was closed, %d connections are identified", len(d.identifiedConns))
 	}
 }
 
