@@ -30,39 +30,33 @@ var templateFuncs = template.FuncMap{
 	"clock":    func(at control.Time) string { return present.ClockTime(at, time.Now()) },
 	"span":     present.DurationText,
 	"rate":     present.PercentageText,
-	"count":    jobCountInState,
 	"waiting":  waitingJobCount,
-	"state":    jobTemplateFunc(present.StateWithReason),
-	"attempts": jobTemplateFunc(present.AttemptsText),
-	"rank":     jobTemplateFunc(present.PriorityWithBonusText),
-	"progress": jobTemplateFunc(present.ProgressText),
-	"failure":  jobTemplateFunc(present.JobErrorText),
+	"state":    escapedText(present.StateWithReason),
+	"attempts": escapedText(present.AttemptsText),
+	"rank":     escapedText(present.PriorityWithBonusText),
+	"progress": escapedText(present.ProgressText),
+	"failure":  escapedText(present.JobErrorText),
 	"waits":    func(j control.Job, now time.Time) string { return escapeInvisible(present.WaitReasonOrDue(&j, now)) },
 	"detail":   jobDetailText,
 	"moment":   relevantTimeText,
 	"rows":     jobProperties,
 	"ended":    attemptEndText,
-	"why": func(w *control.WaitingExplanation, now time.Time) []string {
-		return present.WaitExplanationLines(w, now)
-	},
-	"pause": func(q control.QueueView) string { return escapeInvisible(present.QueuePauseText(&q)) },
-	"schedule": func(s control.ScheduleDetail) string {
-		return escapeInvisible(present.ScheduleStateText(&s.Schedule))
-	},
-	"cron": func(s control.ScheduleDetail) string {
-		return escapeInvisible(present.ScheduleTimesText(&s.Schedule))
-	},
-	"noWorkers":   func() template.HTML { return emptyListHint(present.NoWorkersText) },
-	"noSchedules": func() template.HTML { return emptyListHint(present.NoSchedulesText) },
-	"noQueues":    func() template.HTML { return emptyListHint(present.NoQueuesText) },
+	"why":      present.WaitExplanationLines,
+	"pause":    escapedText(present.QueuePauseText),
+	"schedule": escapedText(present.ScheduleStateText),
+	"cron":     escapedText(present.ScheduleTimesText),
+
+	"noWorkers":   emptyListHint(present.NoWorkersText),
+	"noSchedules": emptyListHint(present.NoSchedulesText),
+	"noQueues":    emptyListHint(present.NoQueuesText),
 	"command":     func(text string) string { return escapeInvisible(present.CommandOrHidden(text)) },
 	"text":        func(s *string) string { return escapeInvisible(present.EmptyIfNil(s)) },
 	"visible":     escapeInvisible,
 }
 
-// jobTemplateFunc converts a function that describes a job to a function that templates can call.
-func jobTemplateFunc(describe func(*control.Job) string) func(control.Job) string {
-	return func(j control.Job) string { return escapeInvisible(describe(&j)) }
+// escapedText converts a function that describes a value, such as a job, to a function that templates can call.
+func escapedText[T any](describe func(*T) string) func(T) string {
+	return func(v T) string { return escapeInvisible(describe(&v)) }
 }
 
 // escapeInvisible replaces characters that are invisible or change the display order by escapes.
@@ -109,12 +103,14 @@ func ageElement(pastTime control.Time, now time.Time) template.HTML {
 		max(0, now.Sub(queue.UnixMillis(pastTime).Time()))/time.Second, present.AgeText(pastTime, now)))
 }
 
-// emptyListHint returns the HTML of a text about an empty list. If the text contains a command, the command is
+// emptyListHint returns a function that returns the HTML of a text about an empty list. The command in the text is
 // marked as code.
-func emptyListHint(text string) template.HTML {
+func emptyListHint(text string) func() template.HTML {
 	text, command, _ := strings.Cut(text, ": queuectl ")
-	return template.HTML(fmt.Sprintf(`<p class="none">%s: <code>queuectl %s</code></p>`, template.HTMLEscapeString(text),
-		template.HTMLEscapeString(command)))
+	return func() template.HTML {
+		return template.HTML(fmt.Sprintf(`<p class="none">%s: <code>queuectl %s</code></p>`,
+			template.HTMLEscapeString(text), template.HTMLEscapeString(command)))
+	}
 }
 
 // jobDetailText returns what a list says about a job: the reason why the job waits, followed by the error or
@@ -163,11 +159,7 @@ func attemptEndText(attempt control.Attempt, j control.JobDetail) string {
 	return escapeInvisible(text)
 }
 
-// jobCountInState returns the number of jobs in a state. For the states of waiting jobs together, use waitingJobCount.
-func jobCountInState(countByState map[string]int64, state any) int64 {
-	return countByState[fmt.Sprint(state)]
-}
-
+// waitingJobCount returns the number of jobs in all states of waiting jobs together.
 func waitingJobCount(countByState map[string]int64) (n int64) {
 	for state, count := range countByState {
 		if present.ParseStateOrZero(state).IsWaiting() {
