@@ -132,27 +132,25 @@ func (v *visitor) listDeadJobs(ctx context.Context, causeWithCommands deathCause
 
 // groupDeadJobs groups dead jobs by the cause of their death. The largest group comes first.
 func groupDeadJobs(jobs []deadJob) []*deadJobGroup {
-	groups := groupDeadJobsByKey(jobs, func(c deathCause) deathCause {
-		return deathCause{Error: c.Error, Command: c.Command}
-	})
+	groups := groupDeadJobsByCause(jobs, func(c *deathCause) { c.Program = "" })
 	if len(groups) > maxShownDeathGroups {
-		groups = groupDeadJobsByKey(jobs, func(c deathCause) deathCause {
-			return deathCause{Error: c.Error, Program: c.Program}
-		})
+		groups = groupDeadJobsByCause(jobs, func(c *deathCause) { c.Command = "" })
 	}
 	slices.SortStableFunc(groups, func(a, b *deadJobGroup) int { return len(b.Jobs) - len(a.Jobs) })
 	return groups
 }
 
-// groupDeadJobsByKey groups dead jobs: jobs form a group if groupKey returns the same value for their causes.
-func groupDeadJobsByKey(jobs []deadJob, groupKey func(deathCause) deathCause) (groups []*deadJobGroup) {
+// groupDeadJobsByCause groups dead jobs: jobs form a group if their causes are equal after clearField has cleared a
+// field.
+func groupDeadJobsByCause(jobs []deadJob, clearField func(*deathCause)) (groups []*deadJobGroup) {
 	found := map[deathCause]*deadJobGroup{}
 	for _, j := range jobs {
-		k := groupKey(j.deathCause)
-		g := found[k]
+		cause := j.deathCause
+		clearField(&cause)
+		g := found[cause]
 		if g == nil {
-			g = &deadJobGroup{deathCause: k, LastAt: j.FinishedAt}
-			found[k], groups = g, append(groups, g)
+			g = &deadJobGroup{deathCause: cause, LastAt: j.FinishedAt}
+			found[cause], groups = g, append(groups, g)
 		}
 		g.FirstAt, g.Jobs = j.FinishedAt, append(g.Jobs, j)
 		if !slices.Contains(strings.Fields(g.Queues), j.Queue) && len(g.Queues) < 64 {

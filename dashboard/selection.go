@@ -15,12 +15,21 @@ type jobFilter struct {
 	State, Queue, User, Q, Label string
 }
 
-// filterParamNames contains the names of the query parameters of a filter.
-var filterParamNames = []string{"state", "queue", "user", "q", "label"}
+// filterParamNames contains the names of the query parameters of a filter, in the order of the values of
+// jobFilter.fields. filterFlags contains the flags of "queuectl list" in the same order.
+var (
+	filterParamNames = []string{"state", "queue", "user", "q", "label"}
+	filterFlags      = []string{"--state", "--queue", "--user", "--id-glob", "--label"}
+)
+
+// fields returns pointers to the fields of the filter.
+func (f *jobFilter) fields() []*string { return []*string{&f.State, &f.Queue, &f.User, &f.Q, &f.Label} }
 
 // parseJobFilter reads a filter from a query.
-func parseJobFilter(q url.Values) (jobFilter, error) {
-	f := jobFilter{State: q.Get("state"), Queue: q.Get("queue"), User: q.Get("user"), Q: q.Get("q"), Label: q.Get("label")}
+func parseJobFilter(q url.Values) (f jobFilter, err error) {
+	for i, field := range f.fields() {
+		*field = q.Get(filterParamNames[i])
+	}
 	if f.Label != "" && f.labels() == nil {
 		return f, queue.InvalidField("label", "%q is not NAME=VALUE; write it like tier=gold", queue.ClipForMessage(f.Label))
 	}
@@ -30,10 +39,9 @@ func parseJobFilter(q url.Values) (jobFilter, error) {
 // Query returns the filter as the query of a URL.
 func (f jobFilter) Query() url.Values {
 	q := url.Values{}
-	for name, value := range map[string]string{"state": f.State, "queue": f.Queue, "user": f.User, "q": f.Q,
-		"label": f.Label} {
-		if value != "" {
-			q.Set(name, value)
+	for i, field := range f.fields() {
+		if *field != "" {
+			q.Set(filterParamNames[i], *field)
 		}
 	}
 	return q
@@ -63,10 +71,9 @@ func (f jobFilter) listParams() control.ListParams {
 // cliCommand returns the queuectl command line that lists the same jobs.
 func (f jobFilter) cliCommand() string {
 	cli := "queuectl list"
-	for _, part := range [][2]string{{"--state", f.State}, {"--queue", f.Queue}, {"--user", f.User}, {"--id-glob", f.Q},
-		{"--label", f.Label}} {
-		if part[1] != "" {
-			cli += " " + part[0] + " " + queue.QuoteShellWord(part[1])
+	for i, field := range f.fields() {
+		if *field != "" {
+			cli += " " + filterFlags[i] + " " + queue.QuoteShellWord(*field)
 		}
 	}
 	return cli

@@ -361,10 +361,8 @@ const plotWidth, plotHeight = 480.0, 44.0
 // drawPlot draws statistics as a graph with one bar for each step of the given length.
 func drawPlot(s *control.Stats, stepLength time.Duration) (g endedAttemptsPlot) {
 	g.StartTime = s.Since
-	n := int64(1)
-	if s.Until > s.Since {
-		n = max(1, (int64(s.Until-s.Since)+stepLength.Milliseconds()-1)/stepLength.Milliseconds())
-	}
+	step := stepLength.Milliseconds()
+	stepCount := max(1, (int64(s.Until-s.Since)+step-1)/step)
 	ended := func(f *control.AttemptStatistics) int64 {
 		return f.Completed + f.Failed + f.Dead + f.Cancelled + f.StoppedOrDeferred
 	}
@@ -372,10 +370,10 @@ func drawPlot(s *control.Stats, stepLength time.Duration) (g endedAttemptsPlot) 
 		f := &s.Periods[i].AttemptStatistics
 		g.MaxPerStep, g.Total, g.Failed = max(g.MaxPerStep, ended(f)), g.Total+ended(f), g.Failed+f.Failed+f.Dead
 	}
-	wide := plotWidth / float64(n)
+	wide := plotWidth / float64(stepCount)
 	for i := range s.Periods {
 		f := &s.Periods[i].AttemptStatistics
-		at := wide * float64(int64(s.Periods[i].StartTime-s.Since)/stepLength.Milliseconds())
+		at := wide * float64(int64(s.Periods[i].StartTime-s.Since)/step)
 		bar := func(count int64) string {
 			high := plotHeight * float64(count) / float64(max(g.MaxPerStep, 1))
 			return fmt.Sprintf("M%.1f %.1fV%.1fh%.1fV%.1f", at, plotHeight, plotHeight-high, wide*0.9, plotHeight)
