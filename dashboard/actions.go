@@ -23,7 +23,7 @@ import (
 func (s *Server) formHandler(
 	handleForm func(ctx context.Context, v *visitor, r *http.Request) (redirectPath string, err error),
 	allowedFields ...string,
-) func(http.ResponseWriter, *http.Request, *visitor) error {
+) visitorHandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request, v *visitor) error {
 		if !v.hasFormToken(r.PostFormValue("token")) {
 			return errWrongFormToken
@@ -146,32 +146,6 @@ func refusalText(r *control.Refusal) string {
 	return "job " + r.JobID + ": " + text
 }
 
-// bulkOutcome is the result of an action on several jobs.
-type bulkOutcome struct {
-	changedCount, refusedCount int
-	selectedCount              int // number of selected jobs; set only after a dry run
-	firstRefusal               control.Refusal
-}
-
-// addResult adds the result of one API request to the outcome.
-func (o *bulkOutcome) addResult(result *control.BulkResult) {
-	if o.refusedCount == 0 && len(result.Refusals) > 0 {
-		o.firstRefusal = result.Refusals[0]
-	}
-	o.changedCount, o.refusedCount = o.changedCount+len(result.ChangedJobIDs), o.refusedCount+len(result.Refusals)
-	o.selectedCount += queue.ValueOr(result.SelectedCount, 0)
-}
-
-// refusalError returns an error about the first job that the service refused to change. It returns nil if the
-// service refused no job.
-func (o *bulkOutcome) refusalError(actionName string) error {
-	if o.refusedCount == 0 {
-		return nil
-	}
-	return queue.Errorf(o.firstRefusal.Code, "%s was done for %s and refused for %d; first refusal: %s", actionName,
-		present.JobCountText(o.changedCount), o.refusedCount, refusalText(&o.firstRefusal))
-}
-
 // jobPath returns the path of a job's page. Usually the path contains the id. If the id would make browsers change the
 // path, for example because it contains "..", the id is a query parameter instead.
 func jobPath(id string) string {
@@ -190,29 +164,40 @@ func attemptPath(id string, attemptNumber int) string {
 	return urlPath + "?attempt=" + strconv.Itoa(attemptNumber)
 }
 
-// applyActionToSelections applies an action to all selected jobs, with several API requests if necessary. It returns an
-// error if the service refused to change some of the jobs.
+// applyActionToSelections applies an action to all selected jobs, with several API requests if necessary. It returns
+// the number of changed jobs and, after a dry run, the number of selected jobs. If the service refused to change some of
+// the jobs, it returns an error about the first of them.
 func (v *visitor) applyActionToSelections(
 	ctx context.Context, action *jobAction, selections ...control.Selection,
-) (outcome bulkOutcome, err error) {
+) (changedCount, selectedCount int, err error) {
+	refusedCount, firstRefusal := 0, control.Refusal{}
 	for _, sel := range selections {
 		for more := true; more; more = sel.Cursor != "" {
 			got, err := action.applyToJobs(v.client, ctx, sel)
 			if err != nil {
-				return outcome, err
+				return changedCount, selectedCount, err
 			}
-			outcome.addResult(&got)
+			if refusedCount == 0 && len(got.Refusals) > 0 {
+				firstRefusal = got.Refusals[0]
+			}
+			refusedCount += len(got.Refusals)
+			changedCount += len(got.ChangedJobIDs)
+			selectedCount += queue.ValueOr(got.SelectedCount, 0)
 			sel.Cursor = present.EmptyIfNil(got.NextCursor)
 		}
 	}
-	return outcome, outcome.refusalError(action.Name)
+	if refusedCount > 0 {
+		err = queue.Errorf(firstRefusal.Code, "%s was done for %s and refused for %d; first refusal: %s", action.Name,
+			present.JobCountText(changedCount), refusedCount, refusalText(&firstRefusal))
+	}
+	return changedCount, selectedCount, err
 }
 
 // countAffectedJobs returns how many of the selected jobs an action would change.
 func (v *visitor) countAffectedJobs(ctx context.Context, action *jobAction, selection control.Selection) (int, error) {
 	selection.DryRun = true
-	all, err := v.applyActionToSelections(ctx, action, selection)
-	return all.selectedCount, err
+	_, selectedCount, err := v.applyActionToSelections(ctx, action, selection)
+	return selectedCount, err
 }
 
 // bulkPreviewView is the page that shows which jobs an action on several jobs would change. The page itself changes
@@ -305,7 +290,7 @@ func handleBulkAction(ctx context.Context, v *visitor, r *http.Request) (string,
 			return "/bulk?" + q.Encode(), nil
 		}
 	}
-	all, err := v.applyActionToSelections(ctx, vb, sel)
+	changedCount, _, err := v.applyActionToSelections(ctx, vb, sel)
 	if err != nil {
 		return "", err
 	}
@@ -314,7 +299,7 @@ func handleBulkAction(ctx context.Context, v *visitor, r *http.Request) (string,
 	}
 	q := f.Query()
 	q.Set("did", vb.Name)
-	q.Set("n", strconv.Itoa(all.changedCount))
+	q.Set("n", strconv.Itoa(changedCount))
 	return "/jobs?" + q.Encode(), nil
 }
 
@@ -441,14 +426,14 @@ func handleDeadJobsAction(ctx context.Context, v *visitor, r *http.Request) (str
 	for part := range slices.Chunk(ids, control.MaxJobsPerSelection) {
 		selections = append(selections, control.Selection{IDs: part})
 	}
-	all, err := v.applyActionToSelections(ctx, vb, selections...)
+	changedCount, _, err := v.applyActionToSelections(ctx, vb, selections...)
 	if err != nil {
 		return "", err
 	}
 	if one && len(ids) == 1 {
 		return jobPath(ids[0]), nil
 	}
-	return "/dead?" + url.Values{"did": {vb.Name}, "n": {strconv.Itoa(all.changedCount)}}.Encode(), nil
+	return "/dead?" + url.Values{"did": {vb.Name}, "n": {strconv.Itoa(changedCount)}}.Encode(), nil
 }
 
 // handleScaleWorkers handles a form that sets the number of workers.

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,23 +37,15 @@ func (s *Server) replyError(w http.ResponseWriter, r *http.Request, err error) {
 	if !known {
 		e = &queue.Error{Code: queue.CodeInternal, Message: err.Error()}
 	}
-	status := httpStatusByErrorCode[e.Code]
-	switch {
-	case err == errNoSession:
-		status = http.StatusUnauthorized
-	case status == 0:
-		status = http.StatusInternalServerError
-	}
-	s.replyErrorStatus(w, r, status, e)
+	s.replyErrorStatus(w, r, cmp.Or(httpStatusByErrorCode[e.Code], http.StatusInternalServerError), e)
 }
 
-// replyErrorStatus is like replyError, but the caller chooses the HTTP status. err must be a *queue.Error.
-func (s *Server) replyErrorStatus(w http.ResponseWriter, r *http.Request, status int, err error) {
+// replyErrorStatus is like replyError, but the caller chooses the HTTP status.
+func (s *Server) replyErrorStatus(w http.ResponseWriter, r *http.Request, status int, e *queue.Error) {
 	if !strings.HasPrefix(r.URL.Path, "/api/") {
-		s.replyErrorPage(w, r, status, err)
+		s.replyErrorPage(w, r, status, e)
 		return
 	}
-	e, _ := errors.AsType[*queue.Error](err) // callers pass a *queue.Error
 	writeJSON(w, status, map[string]any{"error": map[string]any{"code": e.Code, "message": e.Error()}})
 }
 
@@ -139,7 +132,7 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, v *visitor)
 		p.AfterSeq = &n
 	}
 	started := false
-	stream := &eventStream{w: w, controller: http.NewResponseController(w), conn: connFromContext(r.Context())}
+	stream := &eventStream{w, connFromContext(r.Context())}
 	say := func(text string) error {
 		started = true
 		return stream.writeEncodedEvents([]byte(text))
@@ -169,7 +162,10 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, v *visitor)
 	for err == nil {
 		select {
 		case <-poll.C:
-			if !s.mayStreamContinue(r, &visitor{session: v.session, client: client}, who.Right) {
+			// If the session or the right has changed, end the stream. Then the browser reconnects, and the server checks the
+			// right again.
+			now, err := client.Whoami(r.Context(), control.NoParams{})
+			if err != nil || now.Right != who.Right || !s.isSessionValid(r, v) {
 				return nil
 			}
 		case e := <-pieces:

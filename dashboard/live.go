@@ -53,6 +53,7 @@ func newLivePages() *livePages {
 
 // livePage is one page as one user sees it, and its readers.
 type livePage struct {
+	key               string // key in livePages.pagesByKey
 	uid               int
 	lastRenderedParts *encodedPageParts // all parts of the page in their last rendered form; guarded by livePages.mu
 	// lastPartsWithoutAges contains the parts of lastRenderedParts without the elements that show ages (see
@@ -112,7 +113,7 @@ func (p *livePages) addReader(uid int, pageKey string, renderLoop func(context.C
 				"you have %d different pages open, the limit for live updates; close one", maxUserLivePages)
 		}
 		ctx, cancel := context.WithCancel(context.Background())
-		page = &livePage{uid: uid, readers: map[*pageReader]bool{}, stopRendering: cancel}
+		page = &livePage{key: pageKey, uid: uid, readers: map[*pageReader]bool{}, stopRendering: cancel}
 		p.pagesByKey[pageKey] = page
 		go renderLoop(ctx, page) // this goroutine ends after the last reader has left
 	}
@@ -125,22 +126,22 @@ func (p *livePages) addReader(uid int, pageKey string, renderLoop func(context.C
 }
 
 // removeReader removes a reader from a page. If it was the last reader, the render loop of the page ends.
-func (p *livePages) removeReader(uid int, pageKey string, page *livePage, r *pageReader) {
+func (p *livePages) removeReader(page *livePage, r *pageReader) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(page.readers, r)
-	p.readerLimiter.Release(fair.Request{UserID: uid})
+	p.readerLimiter.Release(fair.Request{UserID: page.uid})
 	if len(page.readers) == 0 {
 		page.stopRendering()
-		p.removePageLocked(pageKey, page)
+		p.removePageLocked(page)
 	}
 }
 
 // removePageLocked removes a page from pagesByKey. It does nothing if the page was already removed or replaced.
 // The caller holds mu.
-func (p *livePages) removePageLocked(pageKey string, page *livePage) {
-	if p.pagesByKey[pageKey] == page {
-		delete(p.pagesByKey, pageKey)
+func (p *livePages) removePageLocked(page *livePage) {
+	if p.pagesByKey[page.key] == page {
+		delete(p.pagesByKey, page.key)
 		p.pageLimiter.Release(fair.Request{UserID: page.uid})
 	}
 }
@@ -174,11 +175,11 @@ func (p *livePages) publishChangedParts(page *livePage, parts map[string]string)
 }
 
 // disconnectReaders disconnects all readers of a page. The next reader that connects starts a new render loop.
-func (p *livePages) disconnectReaders(pageKey string, page *livePage) {
+func (p *livePages) disconnectReaders(page *livePage) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	page.isClosed = true
-	p.removePageLocked(pageKey, page)
+	p.removePageLocked(page)
 	for r := range page.readers {
 		queue.TrySend(r.wake, struct{}{})
 	}
@@ -238,17 +239,17 @@ func (s *Server) serveLivePage(w http.ResponseWriter, r *http.Request, v *visito
 	key := fmt.Sprintf("%d %s %s", v.peer.UID, v.formToken, u.RequestURI())
 	reader, page, err := s.livePages.addReader(v.peer.UID, key, func(ctx context.Context, f *livePage) {
 		if !s.renderLoop(ctx, *v, current.Right, view, u, f) {
-			s.livePages.disconnectReaders(key, f)
+			s.livePages.disconnectReaders(f)
 		}
 	})
 	if err != nil {
 		return err
 	}
-	defer s.livePages.removeReader(v.peer.UID, key, page, reader)
+	defer s.livePages.removeReader(page, reader)
 	// Close the client's connection to the service, which the client opens again when it needs to. An open connection
 	// would use memory and make the service use more processors (see control.Server.OnConcurrencyLimit).
 	v.client.Close()
-	out := &eventStream{w: w, controller: http.NewResponseController(w), conn: connFromContext(r.Context())}
+	out := &eventStream{w, connFromContext(r.Context())}
 	lines := make(chan []outputLine)
 	if view == viewsByPath["/jobs/{id...}"] {
 		go s.streamJobOutput(r.Context(), *v, jobIDFromURL(u), lines)
@@ -280,17 +281,6 @@ func (s *Server) serveLivePage(w http.ResponseWriter, r *http.Request, v *visito
 	return nil // the reader has disconnected
 }
 
-// mayStreamContinue reports whether the session of a stream is still valid and whether the user still has initialRight.
-// If mayStreamContinue returns false, the caller ends the stream. Then the browser reconnects, and the server checks
-// the right again.
-func (s *Server) mayStreamContinue(r *http.Request, v *visitor, initialRight control.Right) bool {
-	if !s.isSessionValid(r, v) {
-		return false
-	}
-	who, err := v.client.Whoami(r.Context(), control.NoParams{})
-	return err == nil && who.Right == initialRight
-}
-
 // isSessionValid reports whether the session with which the visitor opened the stream is still valid.
 func (s *Server) isSessionValid(r *http.Request, v *visitor) bool {
 	now, found := s.findVisitor(r)
@@ -299,9 +289,8 @@ func (s *Server) isSessionValid(r *http.Request, v *visitor) bool {
 
 // eventStream writes server-sent events to one browser.
 type eventStream struct {
-	w          http.ResponseWriter
-	controller *http.ResponseController
-	conn       *pageConn
+	w    http.ResponseWriter
+	conn *pageConn
 }
 
 // sendEvent sends one event. It returns an error if the browser has accepted no data for sendTimeout.
@@ -325,15 +314,16 @@ func encodeEvent(eventName string, v any) []byte {
 // writeEncodedEvents sends encoded events. It returns an error if the browser has accepted no data for sendTimeout.
 func (e *eventStream) writeEncodedEvents(encodedEvents []byte) error {
 	e.w.Header().Set("Content-Type", "text/event-stream")
-	if err := errors.Join(e.controller.SetWriteDeadline(time.Now().Add(sendTimeout)),
-		e.controller.SetReadDeadline(time.Time{})); err != nil {
+	controller := http.NewResponseController(e.w)
+	if err := errors.Join(controller.SetWriteDeadline(time.Now().Add(sendTimeout)),
+		controller.SetReadDeadline(time.Time{})); err != nil {
 		return err
 	}
 	return e.conn.batchWrites(func() error {
 		if _, err := e.w.Write(encodedEvents); err != nil {
 			return err
 		}
-		return e.controller.Flush()
+		return controller.Flush()
 	})
 }
 

@@ -51,7 +51,7 @@ func TestPageReadersReceiveNewestParts(t *testing.T) {
 	late, _, _ := f.addReader(7, "page", nil)
 	receives("late", late, map[string]string{"a": `3<time data-s="2">2s</time>`, "b": "1"})
 	for _, r := range []*pageReader{fast, slow, late} {
-		f.removeReader(7, "page", page, r)
+		f.removeReader(page, r)
 	}
 	if n := f.readerLimiter.InUse(7, 0); n != 0 || len(f.pagesByKey) != 0 {
 		t.Errorf("%d readers of %d pages remain", n, len(f.pagesByKey))
@@ -65,7 +65,7 @@ func TestPageReadersDisconnectFromClosedPage(t *testing.T) {
 	idle := func(context.Context, *livePage) {}
 	old, endedPage, _ := f.addReader(7, "page", idle)
 	f.publishChangedParts(endedPage, map[string]string{"a": "1"})
-	f.disconnectReaders("page", endedPage)
+	f.disconnectReaders(endedPage)
 	<-old.wake
 	if _, ended := f.takeUnsentParts(endedPage, old); !ended {
 		t.Error("the reader of the ended feed need not disconnect")
@@ -74,12 +74,12 @@ func TestPageReadersDisconnectFromClosedPage(t *testing.T) {
 	if _, ended := f.takeUnsentParts(reopened, r); ended || reopened == endedPage {
 		t.Error("a reader of the new feed must disconnect")
 	}
-	f.disconnectReaders("page", endedPage) // a second call for the old page must not affect the new one
-	f.removeReader(7, "page", endedPage, old)
+	f.disconnectReaders(endedPage) // a second call for the old page must not affect the new one
+	f.removeReader(endedPage, old)
 	if f.pagesByKey["page"] != reopened {
 		t.Error("the end of the old feed removed the new one")
 	}
-	f.removeReader(7, "page", reopened, r)
+	f.removeReader(reopened, r)
 	if n := f.readerLimiter.InUse(7, 0); n != 0 || len(f.pagesByKey) != 0 {
 		t.Errorf("%d readers of %d pages remain", n, len(f.pagesByKey))
 	}

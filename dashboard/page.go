@@ -89,7 +89,8 @@ type pageView struct {
 
 // buildPage returns the page for a URL, as the visitor sees it.
 func (vw *pageView) buildPage(ctx context.Context, v *visitor, u *url.URL) (page, error) {
-	p, err := v.newPage(ctx, vw.title, vw.navEntry, vw.cliCommand)
+	p, err := v.newPage(ctx)
+	p.Title, p.NavEntry, p.CLICommand = vw.title, vw.navEntry, vw.cliCommand
 	if err == nil {
 		err = vw.fillPage(ctx, v, u, &p)
 	}
@@ -102,7 +103,7 @@ func (vw *pageView) checkQuery(u *url.URL) error {
 }
 
 // pageHandler returns a handler that replies with a page of the view.
-func (s *Server) pageHandler(vw *pageView) func(http.ResponseWriter, *http.Request, *visitor) error {
+func (s *Server) pageHandler(vw *pageView) visitorHandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request, v *visitor) error {
 		if vw.updatedPartNames != nil {
 			if err := vw.checkQuery(r.URL); err != nil {
@@ -146,7 +147,7 @@ func (s *Server) replyErrorPage(w http.ResponseWriter, r *http.Request, status i
 	if v, found := s.findVisitor(r); found && status != http.StatusServiceUnavailable {
 		v.client = s.newVisitorClient(&v)
 		defer v.client.Close()
-		if p, err = v.newPage(r.Context(), "", "", ""); err != nil {
+		if p, err = v.newPage(r.Context()); err != nil {
 			p = page{}
 		}
 	}
@@ -159,8 +160,8 @@ func (s *Server) replyErrorPage(w http.ResponseWriter, r *http.Request, status i
 type errorPageData struct{ Text, NextStep string }
 
 // newPage returns a page with the data that all pages of this visitor have in common.
-func (v *visitor) newPage(ctx context.Context, title, navEntry, cliCommand string) (page, error) {
-	p := page{Title: title, NavEntry: navEntry, CLICommand: cliCommand, Token: v.formToken}
+func (v *visitor) newPage(ctx context.Context) (page, error) {
+	p := page{Token: v.formToken}
 	if err := v.setUserAndRight(ctx, &p); err != nil {
 		return p, err
 	}

@@ -15,7 +15,7 @@ func (s *Server) registerRoutes(mux *http.ServeMux) {
 	for path, vw := range viewsByPath {
 		mux.HandleFunc("GET "+path, s.visitorHandler(s.pageHandler(vw)))
 	}
-	for path, answer := range map[string]func(http.ResponseWriter, *http.Request, *visitor) error{
+	for path, answer := range map[string]visitorHandlerFunc{
 		"GET /live":             s.serveLivePage,
 		"GET /bulk":             s.pageHandler(bulkPreviewView),
 		"GET /dead/{verb}":      s.pageHandler(deadPreviewView),
@@ -77,18 +77,21 @@ func acceptedHTTPMethods(mux *http.ServeMux, r *http.Request) (methods []string)
 	return methods
 }
 
+// visitorHandlerFunc handles a request of a visitor. If it returns an error, it has written no response.
+type visitorHandlerFunc func(http.ResponseWriter, *http.Request, *visitor) error
+
 // visitorHandler returns a handler that calls handle if the sender of the request has access (see findVisitor). It
 // rejects all other requests.
-func (s *Server) visitorHandler(handle func(http.ResponseWriter, *http.Request, *visitor) error) http.HandlerFunc {
+func (s *Server) visitorHandler(handle visitorHandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		v, found := s.findVisitor(r)
-		if r.URL.Path == "/metrics" && (!found || v.isAnonymous) { // a separate setting admits clients that read metrics
+		if r.URL.Path == "/metrics" && v.formToken == "" { // a separate setting admits clients that read metrics
 			c := s.config.Load()
 			v, found = visitor{session: session{peer: s.opt.MetricsScraperPeer}}, c.AnonymousMetrics && !c.BehindTLSProxy &&
 				s.isLocalRequest(r)
 		}
 		if !found {
-			s.replyError(w, r, errNoSession)
+			s.replyErrorStatus(w, r, http.StatusUnauthorized, errNoSession)
 			return
 		}
 		v.client = s.newVisitorClient(&v)

@@ -7,6 +7,7 @@ package dashboard
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -102,7 +103,7 @@ func New(o Options) *Server {
 // the host, and programs of other users may listen on some of these ports. These programs do not know the random name,
 // so they cannot lead the browser to a URL with this name. See docs/decisions/0083.
 func randomLocalHostName() string {
-	return "q" + strings.NewReplacer("-", "a", "_", "b").Replace(strings.ToLower(newSecret()[:20])) + ".localhost"
+	return "q" + strings.ToLower(rand.Text()) + ".localhost"
 }
 
 // ApplyConfig applies a configuration: it listens on the configured address and reads the certificate again. If
@@ -114,7 +115,8 @@ func (s *Server) ApplyConfig(c Config) error {
 	var addresses []string
 	for _, l := range s.opt.Listeners {
 		if n := l.Addr().Network(); n != "tcp" && n != "unix" {
-			return queue.InvalidField("web.listen", "%v", socketTypeError(n))
+			return queue.InvalidField("web.listen", "systemd passed a socket of the type %s; in queuectl-web.socket, set "+
+				"ListenStream to a TCP or Unix address", n)
 		}
 		addresses = append(addresses, listenerAddress(l))
 	}
@@ -238,19 +240,9 @@ func (s *Server) openListeners(ctx context.Context, address string) (listeners [
 	return []net.Listener{l}, err
 }
 
-// socketTypeError returns the error for a socket from systemd that is neither a TCP nor a Unix socket.
-func socketTypeError(network string) error {
-	return fmt.Errorf("systemd passed a socket of the type %s; in queuectl-web.socket, set ListenStream to a TCP or Unix "+
-		"address", network)
-}
-
-// duplicateListener returns a second listener on the same socket.
+// duplicateListener returns a second listener on the same socket, which is a TCP or Unix socket.
 func duplicateListener(l net.Listener) (net.Listener, error) {
-	filer, ok := l.(interface{ File() (*os.File, error) })
-	if !ok {
-		return nil, socketTypeError(l.Addr().Network())
-	}
-	f, err := filer.File()
+	f, err := l.(interface{ File() (*os.File, error) }).File()
 	if err != nil {
 		return nil, err
 	}
@@ -371,8 +363,7 @@ func (s *Server) setSessionCookie(w http.ResponseWriter, r *http.Request, sessio
 // visitor is the user, or the client without a session, that sends a request.
 type visitor struct {
 	session
-	isAnonymous bool // the request has no session, but the configuration allows anonymous access
-	client      *control.Client
+	client *control.Client
 }
 
 // findVisitor returns the visitor who sends a request. It returns false if the request has neither a valid session nor
@@ -383,7 +374,7 @@ func (s *Server) findVisitor(r *http.Request) (v visitor, found bool) {
 	}
 	c := s.config.Load()
 	if c.AnonymousRead && !c.BehindTLSProxy && s.isLocalRequest(r) {
-		return visitor{session: session{peer: s.opt.AnonymousPeer}, isAnonymous: true}, true
+		return visitor{session: session{peer: s.opt.AnonymousPeer}}, true
 	}
 	return v, false
 }
@@ -410,23 +401,15 @@ var responseHeaders = map[string]string{
 	"X-Frame-Options":              "DENY",
 }
 
-// compressResponses compresses responses of more than a kilobyte for browsers that accept it. Compression is unsafe if
-// another site can make the browser send requests and observe the size of responses that contain a secret (the attack
-// BREACH). Here, another site can cause only requests without the session cookie, because the cookie is
-// SameSite=Strict. The responses to such requests contain no secret.
-func compressResponses(h http.Handler) http.Handler {
-	wrap, err := gzhttp.NewWrapper(gzhttp.MinSize(1 << 10))
-	if err != nil {
-		panic("dashboard: " + err.Error()) // cannot happen, because the options are constants
-	}
-	return wrap(h)
-}
-
 // handler returns the handler for all requests.
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	s.registerRoutes(mux)
-	compressed := compressResponses(mux)
+	// Compress responses of more than a kilobyte for browsers that accept it. Compression is unsafe if another site can
+	// make the browser send requests and observe the size of responses that contain a secret (the attack BREACH). Here,
+	// another site can cause only requests without the session cookie, because the cookie is SameSite=Strict. The
+	// responses to such requests contain no secret.
+	compressed := gzhttp.GzipHandler(mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			if p := recover(); p != nil && p != http.ErrAbortHandler {
@@ -442,8 +425,7 @@ func (s *Server) handler() http.Handler {
 			w.Header().Set("Strict-Transport-Security", "max-age=31536000")
 		}
 		if !isValidHostHeader(r.Host) {
-			s.replyErrorStatus(w, r, http.StatusBadRequest, queue.InvalidField("host",
-				"the Host header %q must be NAME or NAME:NUMBER",
+			s.replyError(w, r, queue.InvalidField("host", "the Host header %q must be NAME or NAME:NUMBER",
 				queue.ClipForMessage(r.Host)))
 			return
 		}

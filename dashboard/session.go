@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
-	"encoding/base64"
 	"net/http"
 	"sync"
 	"time"
@@ -32,12 +31,17 @@ type session struct {
 	formToken string // secret that the forms of the session must contain, so that other sites cannot send them
 }
 
+// secretHash is the hash of the secret of a sign-in link or a session.
+type secretHash = [sha256.Size]byte
+
+func hashOfSecret(secret string) secretHash { return sha256.Sum256([]byte(secret)) }
+
 // sessionStore contains all sign-in links and all sessions, in memory only. It does not contain the secrets of the
 // links and sessions, but only hashes of the secrets. The methods are safe for concurrent use.
 type sessionStore struct {
 	mu                      sync.Mutex
-	signInLinksBySecretHash map[[sha256.Size]byte]session // unused links, by the hash of the secret
-	sessionsBySecretHash    map[[sha256.Size]byte]session
+	signInLinksBySecretHash map[secretHash]session // unused links
+	sessionsBySecretHash    map[secretHash]session
 	signInFailureCount      int // number of invalid secrets since failureWindowStart
 	failureWindowStart      time.Time
 }
@@ -48,7 +52,7 @@ func (s *sessionStore) addSignInLink(p control.Peer, host string) (secret string
 	p.PID, p.Right = 0, control.RightNone // the right is determined again at each request
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	secret = newSecret()
+	secret = rand.Text()
 	s.signInLinksBySecretHash = addBoundedSession(s.signInLinksBySecretHash, secret,
 		session{peer: p, host: host, expiresAt: time.Now().Add(signInLinkLifetime)}, maxUnusedLinksPerUser)
 	return secret
@@ -59,14 +63,14 @@ func (s *sessionStore) addSignInLink(p control.Peer, host string) (secret string
 func (s *sessionStore) signIn(linkSecret, host string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := sha256.Sum256([]byte(linkSecret))
+	key := hashOfSecret(linkSecret)
 	sess, known := s.signInLinksBySecretHash[key]
 	if !known || sess.host != host || !time.Now().Before(sess.expiresAt) {
 		return "", s.countLinkFailureLocked()
 	}
 	delete(s.signInLinksBySecretHash, key)
-	sess.expiresAt, sess.formToken = time.Now().Add(sessionLifetime), newSecret()
-	linkSecret = newSecret()
+	sess.expiresAt, sess.formToken = time.Now().Add(sessionLifetime), rand.Text()
+	linkSecret = rand.Text()
 	s.sessionsBySecretHash = addBoundedSession(s.sessionsBySecretHash, linkSecret, sess, maxSessionsPerUser)
 	return linkSecret, nil
 }
@@ -92,7 +96,7 @@ func (s *sessionStore) countLinkFailureLocked() error {
 func (s *sessionStore) findSession(r *http.Request, cookieName string) (sess session, found bool) {
 	for _, c := range r.CookiesNamed(cookieName) {
 		s.mu.Lock()
-		sess, found = s.sessionsBySecretHash[sha256.Sum256([]byte(c.Value))]
+		sess, found = s.sessionsBySecretHash[hashOfSecret(c.Value)]
 		s.mu.Unlock()
 		if found && sess.host == requestHostName(r) && time.Now().Before(sess.expiresAt) {
 			return sess, true
@@ -105,7 +109,7 @@ func (s *sessionStore) findSession(r *http.Request, cookieName string) (sess ses
 func (s *sessionStore) signOut(r *http.Request, cookieName string) {
 	for _, c := range r.CookiesNamed(cookieName) {
 		s.mu.Lock()
-		delete(s.sessionsBySecretHash, sha256.Sum256([]byte(c.Value)))
+		delete(s.sessionsBySecretHash, hashOfSecret(c.Value))
 		s.mu.Unlock()
 	}
 }
@@ -117,12 +121,12 @@ func (s *session) hasFormToken(token string) bool {
 
 // addBoundedSession adds a link or a session to a map, and removes all expired entries. If the user already has
 // maxPerUser entries, it also removes the oldest entry of the user.
-func addBoundedSession(sessionsByHash map[[sha256.Size]byte]session, secret string, newSession session,
-	maxPerUser int) map[[sha256.Size]byte]session {
+func addBoundedSession(sessionsByHash map[secretHash]session, secret string, newSession session,
+	maxPerUser int) map[secretHash]session {
 	if sessionsByHash == nil {
-		sessionsByHash = map[[sha256.Size]byte]session{}
+		sessionsByHash = map[secretHash]session{}
 	}
-	var oldest [sha256.Size]byte
+	var oldest secretHash
 	n := 0
 	for key, sess := range sessionsByHash {
 		switch {
@@ -137,13 +141,6 @@ func addBoundedSession(sessionsByHash map[[sha256.Size]byte]session, secret stri
 	if n >= maxPerUser {
 		delete(sessionsByHash, oldest)
 	}
-	sessionsByHash[sha256.Sum256([]byte(secret))] = newSession
+	sessionsByHash[hashOfSecret(secret)] = newSession
 	return sessionsByHash
-}
-
-// newSecret returns 256 random bits as text.
-func newSecret() string {
-	var randomBytes [32]byte
-	rand.Read(randomBytes[:]) // never fails
-	return base64.RawURLEncoding.EncodeToString(randomBytes[:])
 }
