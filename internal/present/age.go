@@ -116,18 +116,12 @@ func localTimeOrEmpty(t control.Time) string {
 	return queue.UnixMillis(t).Time().Local().Format("2006-01-02 15:04:05 MST")
 }
 
-// DashIfNil formats a value. It returns "-" for nil.
-func DashIfNil[T any](p *T) string { return textOrDefault(p, "-") }
+// DashIfNil formats a value. It returns "-" for nil and for an empty text.
+func DashIfNil[T any](p *T) string { return DashIfEmpty(EmptyIfNil(p)) }
 
 // EmptyIfNil formats a value. It returns "" for nil.
-func EmptyIfNil[T any](p *T) string { return textOrDefault(p, "") }
-
-// textOrDefault formats a value. It returns nilText for nil.
-func textOrDefault[T any](p *T, nilText string) string {
-	if p == nil {
-		return nilText
-	}
-	return fmt.Sprint(*p)
+func EmptyIfNil[T any](p *T) string {
+	return formatIfNotNil(p, func(v T) string { return fmt.Sprint(v) })
 }
 
 // MillisecondsText formats a number of milliseconds, with at most two decimals of a second.

@@ -99,14 +99,14 @@ func JobColumns() []JobColumn {
 		{"exit_code", "EXIT", func(j *control.Job) Cell { return optionalNumberCell(DashIfNil(j.ExitCode), j.ExitCode) }},
 		{"signal", "SIGNAL", func(j *control.Job) Cell { return optionalNumberCell(JobSignalName(j, "-"), j.Signal) }},
 		{"worker", "WORKER", func(j *control.Job) Cell {
-			return Cell{Text: DashIfNil(j.WorkerID), sortText: queue.ValueOr(j.WorkerID, "")}
+			return textOrDashCell(EmptyIfNil(j.WorkerID))
 		}},
 		{"node", "NODE", func(j *control.Job) Cell { return textCell(j.Node) }},
 		{"pid", "PID", func(j *control.Job) Cell { return optionalNumberCell(DashIfNil(j.PID), j.PID) }},
 		{"user", "USER", func(j *control.Job) Cell { return textCell(j.User) }},
 		{"labels", "LABELS", func(j *control.Job) Cell { return textOrDashCell(LabelsText(j.Labels)) }},
 		{"error", "ERROR", func(j *control.Job) Cell {
-			return Cell{Text: DashIfNil(j.Error), sortText: queue.ValueOr(j.Error, "")}
+			return textOrDashCell(EmptyIfNil(j.Error))
 		}},
 		{"command", "COMMAND", func(j *control.Job) Cell { return textCell(JobTitle(j)) }},
 	}

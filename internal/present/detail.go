@@ -59,29 +59,27 @@ func jobLimitRows(j *control.JobDetail) (rows [][2]string) {
 		n, _ := j.Spec[field].(float64) // the field is missing if the caller may not see the job's limits
 		return n
 	}
-	memory, cpus := "at most ", "at most "
+	// The usage is unknown if the service could not measure it: without control groups, and on older kernels.
+	memory, cpus, tasks := "at most %s", "at most %s", "at most %s (usage is unknown)"
 	if lastAttempt.PeakRSSBytes != 0 {
-		memory = "peak " + SizeText(lastAttempt.PeakRSSBytes) + " of "
+		memory = "peak " + SizeText(lastAttempt.PeakRSSBytes) + " of %s"
 	}
 	if lastAttempt.RunTimeMS != nil && lastAttempt.FinishedAt != 0 {
-		cpus = fmt.Sprintf("average %.2f of ", float64(lastAttempt.CPUTimeMS)/float64(max(*lastAttempt.RunTimeMS, 1)))
+		cpus = fmt.Sprintf("average %.2f of ", float64(lastAttempt.CPUTimeMS)/float64(max(*lastAttempt.RunTimeMS, 1))) + "%s"
 	}
-	const unmeasuredNote = " (usage is not measured)"
-	// The usage is unknown if the service could not measure it: without control groups, and on older kernels.
-	tasks, unmeasured := "at most ", " (usage is unknown)"
 	if lastAttempt.PeakTasks != 0 {
-		tasks, unmeasured = fmt.Sprintf("peak %d of ", lastAttempt.PeakTasks), ""
+		tasks = fmt.Sprintf("peak %d of ", lastAttempt.PeakTasks) + "%s"
 	}
-	for _, f := range []struct{ field, name, prefix, suffix string }{
-		{"memory", "Memory", memory, ""}, {"cpus", "Processors", cpus, ""}, {"tasks", "Tasks", tasks, unmeasured},
-		{"nofile", "Open files", "at most ", unmeasuredNote}, {"nice", "Nice", "", ""},
+	for _, f := range []struct{ field, name, format string }{
+		{"memory", "Memory", memory}, {"cpus", "Processors", cpus}, {"tasks", "Tasks", tasks},
+		{"nofile", "Open files", "at most %s (usage is not measured)"}, {"nice", "Nice", "%s"},
 	} {
 		text := strconv.FormatFloat(limit(f.field), 'f', -1, 64)
 		if f.field == "memory" {
 			text = SizeText(int64(limit(f.field)))
 		}
 		if limit(f.field) != 0 {
-			rows = append(rows, [2]string{f.name, f.prefix + text + f.suffix})
+			rows = append(rows, [2]string{f.name, fmt.Sprintf(f.format, text)})
 		}
 	}
 	return rows
@@ -101,7 +99,7 @@ func dependenciesText(namesWithCommas string) string {
 
 // jobSettingRows returns the settings of a job that differ from the defaults and that no other row shows.
 func jobSettingRows(j *control.JobDetail) (rows [][2]string) {
-	add := func(name, field, prefix, suffix string, defaultTexts ...string) {
+	add := func(name, field, format string, defaultTexts ...string) {
 		text := jsonValueText(j.Spec[field], ", ")
 		if text == "" || slices.Contains(defaultTexts, text) {
 			return
@@ -112,34 +110,34 @@ func jobSettingRows(j *control.JobDetail) (rows [][2]string) {
 		if field == "depends_on" {
 			text = dependenciesText(text)
 		}
-		rows = append(rows, [2]string{name, prefix + text + suffix})
+		rows = append(rows, [2]string{name, fmt.Sprintf(format, text)})
 	}
 	if j.RunTimeMS == nil { // otherwise the row "Ran" contains the timeout
-		add("Timeout", "timeout", "", "", "0s")
+		add("Timeout", "timeout", "%s", "0s")
 	}
-	add("Idle", "idle_timeout", "at most ", " without output", "0s")
-	add("Kill after", "kill_after", "", "", "10s")
-	add("Queue", "queue", "", "", "default")
-	add("Depends on", "depends_on", "", "")
-	add("Lock", "lock", "", "")
-	add("Rate", "rate_limit", "", "")
-	add("Runs on", "on", "", "")
-	add("Resources", "resources", "", "")
-	add("Unique", "unique", "", "")
-	add("On success", "on_completed", "", "")
-	add("On failure", "on_failed", "", "")
-	add("On dead", "on_dead", "", "")
-	add("On end", "on_ended", "", "")
-	add("Ok codes", "ok_codes", "", "", "0")
-	add("No retry", "no_retry_codes", "if the exit code is ", "")
-	add("Deferred", "defer_codes", "if the exit code is ", "; the attempt does not count")
-	add("On lost", "on_lost", "", "", "retry")
-	add("Max output", "output_limit", "", " per stream", fmt.Sprint(1<<20))
-	add("Stdin", "stdin_file", "", "")
+	add("Idle", "idle_timeout", "at most %s without output", "0s")
+	add("Kill after", "kill_after", "%s", "10s")
+	add("Queue", "queue", "%s", "default")
+	add("Depends on", "depends_on", "%s")
+	add("Lock", "lock", "%s")
+	add("Rate", "rate_limit", "%s")
+	add("Runs on", "on", "%s")
+	add("Resources", "resources", "%s")
+	add("Unique", "unique", "%s")
+	add("On success", "on_completed", "%s")
+	add("On failure", "on_failed", "%s")
+	add("On dead", "on_dead", "%s")
+	add("On end", "on_ended", "%s")
+	add("Ok codes", "ok_codes", "%s", "0")
+	add("No retry", "no_retry_codes", "if the exit code is %s")
+	add("Deferred", "defer_codes", "if the exit code is %s; the attempt does not count")
+	add("On lost", "on_lost", "%s", "retry")
+	add("Max output", "output_limit", "%s per stream", fmt.Sprint(1<<20))
+	add("Stdin", "stdin_file", "%s")
 	if j.Spec["no_new_privileges"] == true {
 		rows = append(rows, [2]string{"Privileges", "cannot be gained (sudo does not work)"})
 	}
-	add("Shell", "shell", "", "", "/bin/sh -c", "cmd.exe /C")
+	add("Shell", "shell", "%s", "/bin/sh -c", "cmd.exe /C")
 	var backoff []string
 	for _, f := range []struct{ field, prefix string }{{"backoff_strategy", ""}, {"backoff_base", "base "},
 		{"backoff_max", "at most "}, {"jitter", "jitter "}} {
