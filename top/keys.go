@@ -42,14 +42,14 @@ func (q *question) appendText(text string) {
 
 // displayText returns the question in its displayed form.
 func (q *question) displayText() string {
+	prompt := "/"
 	switch q.kind {
-	case askSearch:
-		return "/" + q.typedAnswer + termtext.TextForLocale(answerCursor)
+	case askConfirmation:
+		return q.pendingAction.verb.name + " " + q.pendingAction.describeObjects() + "? (y/n)"
 	case askNumber:
-		return "priority of " + q.pendingAction.describeObjects() + ": " + q.typedAnswer +
-			termtext.TextForLocale(answerCursor)
+		prompt = "priority of " + q.pendingAction.describeObjects() + ": "
 	}
-	return q.pendingAction.verb.name + " " + q.pendingAction.describeObjects() + "? (y/n)"
+	return prompt + q.typedAnswer + termtext.TextForLocale(answerCursor)
 }
 
 // answerCursor marks the position in an answer at which typed text is inserted.
@@ -251,8 +251,12 @@ func (m *model) availableKeys() (keys []keyHelp) {
 
 // helpPage returns a page with all keys that the user may use in any list.
 func (m *model) helpPage() *fullScreenPage {
-	rows := [][2]string{{termtext.TextForLocale("j k ↓ ↑"), "select a row; also PgUp PgDn g G"},
-		{"1-5 Tab", "show another list"}}
+	p := &fullScreenPage{title: "keys"}
+	addKey := func(key, description string) {
+		p.paragraphs = append(p.paragraphs, fmt.Sprintf("%-9s %s", key, description))
+	}
+	addKey(termtext.TextForLocale("j k ↓ ↑"), "select a row; also PgUp PgDn g G")
+	addKey("1-5 Tab", "show another list")
 	for _, h := range []struct{ method, key, description string }{
 		{"logs", "f Enter", "follow the job's output in full screen"}, {"why", "w", "show why the job does not run"},
 		{"cancel", "x Space", "mark a row; r c p h P then apply to all marked rows"},
@@ -262,14 +266,12 @@ func (m *model) helpPage() *fullScreenPage {
 		{"edit", "P", "change the priority of a waiting job"}, {"worker.scale", "+ -", "add or remove a worker"},
 	} {
 		if m.mayCallMethod(h.method, true) {
-			rows = append(rows, [2]string{h.key, h.description})
+			addKey(h.key, h.description)
 		}
 	}
-	rows = append(rows, [][2]string{{"/", "find: show only matching rows; Esc shows all"},
-		{"Ctrl-Z", "suspend; return with fg"}, {"Ctrl-L", "redraw the screen"}, {"q Ctrl-C", "quit"}}...)
-	p := &fullScreenPage{title: "keys"}
-	for _, r := range rows {
-		p.paragraphs = append(p.paragraphs, fmt.Sprintf("%-9s %s", r[0], r[1]))
-	}
+	addKey("/", "find: show only matching rows; Esc shows all")
+	addKey("Ctrl-Z", "suspend; return with fg")
+	addKey("Ctrl-L", "redraw the screen")
+	addKey("q Ctrl-C", "quit")
 	return p
 }

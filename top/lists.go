@@ -182,11 +182,15 @@ func (m *model) runningTable() listTable {
 		// useful.
 		worker = jobColumn{"NODE", 0, 0, func(j *control.Job) string { return cmp.Or(j.Node, "-") }}
 	}
+	barWidth := longBarWidth
+	if m.width < wideWindowWidth {
+		barWidth = shortBarWidth
+	}
 	return m.jobsTable(jobs, []jobColumn{
 		idColumn, worker, queueColumn, userColumn,
 		{"FOR", 0, 0, m.runTimeText},
 		{"%", 0, narrowWindowWidth, present.ProgressPercentText},
-		{"PROGRESS", narrowWindowWidth, 0, func(j *control.Job) string { return progressBar(j, m.progressBarWidth()) }},
+		{"PROGRESS", narrowWindowWidth, 0, func(j *control.Job) string { return progressBar(j, barWidth) }},
 		commandColumn,
 		{"LAST LINE", narrowWindowWidth, 0, func(j *control.Job) string { return lastLines[j.ID] }},
 	})
@@ -301,13 +305,6 @@ const (
 	longBarWidth  = 10
 	shortBarWidth = 4
 )
-
-func (m *model) progressBarWidth() int {
-	if m.width < wideWindowWidth {
-		return shortBarWidth
-	}
-	return longBarWidth
-}
 
 // progressBar returns a progress bar followed by the percentage.
 func progressBar(j *control.Job, width int) string {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
 	"slices"
@@ -129,8 +130,7 @@ type shell struct {
 	terminalSize       tea.WindowSizeMsg // last size that Bubble Tea reported, limited by limitTerminalSize
 	activeOutputReader *outputReader     // reader of the followed output; nil if no output is followed
 	runningEditors     sync.WaitGroup
-	isEditing          atomic.Bool  // an editor is running
-	editorEndedAt      atomic.Int64 // time when the last editor ended, in nanoseconds since 1970
+	ignoreSIGINTUntil  atomic.Int64 // time in nanoseconds since 1970; the maximum while an editor is running
 }
 
 // editorSignalGrace is how long after an editor has ended a SIGINT is ignored. The user may have pressed
@@ -147,7 +147,7 @@ func (s *shell) endProgramOnInterrupt(ctx context.Context, endProgram func()) {
 	for {
 		select {
 		case <-signals:
-			if !s.isEditing.Load() && time.Since(time.Unix(0, s.editorEndedAt.Load())) > editorSignalGrace {
+			if time.Now().UnixNano() > s.ignoreSIGINTUntil.Load() {
 				endProgram()
 			}
 		case <-ctx.Done():
@@ -160,11 +160,8 @@ func (s *shell) endProgramOnInterrupt(ctx context.Context, endProgram func()) {
 func (s *shell) editJob(id string) error {
 	s.runningEditors.Add(1)
 	defer s.runningEditors.Done()
-	s.isEditing.Store(true)
-	defer func() {
-		s.editorEndedAt.Store(time.Now().UnixNano())
-		s.isEditing.Store(false)
-	}()
+	s.ignoreSIGINTUntil.Store(math.MaxInt64)
+	defer func() { s.ignoreSIGINTUntil.Store(time.Now().Add(editorSignalGrace).UnixNano()) }()
 	return s.options.EditJob(s.ctx, id)
 }
 
@@ -231,9 +228,19 @@ func (s *shell) effectCommand(e effect) tea.Cmd {
 	case followOutputEffect:
 		return s.followOutput(e)
 	case actionEffect:
-		return func() tea.Msg { return s.executeAction(e) }
+		return func() tea.Msg {
+			r, err := sendRequest(s, actionTimeout, func(ctx context.Context, c Client) (control.BulkResult, error) {
+				return e.verb.execute(ctx, c, &e)
+			})
+			return actionResult{e, r, err}
+		}
 	case explainJobEffect:
-		return func() tea.Msg { return s.explainJob(e) }
+		return func() tea.Msg {
+			why, err := sendRequest(s, fetchTimeout, func(ctx context.Context, c Client) (control.WaitingExplanation, error) {
+				return c.ExplainWaiting(ctx, control.ExplainWaitingParams{ID: control.JobID(e.id)})
+			})
+			return explainJobResult{e.id, why, err}
+		}
 	case editJobEffect:
 		editor := foregroundFunc(func() error { return s.editJob(e.id) })
 		return tea.Exec(editor, func(err error) tea.Msg { return editJobResult{e.id, err} })
@@ -277,20 +284,6 @@ func (s *shell) addNextStepToError(err error) error {
 		err = s.options.AddNextStepToError(err)
 	}
 	return err
-}
-
-func (s *shell) executeAction(a actionEffect) actionResult {
-	r, err := sendRequest(s, actionTimeout, func(ctx context.Context, c Client) (control.BulkResult, error) {
-		return a.verb.execute(ctx, c, &a)
-	})
-	return actionResult{a, r, err}
-}
-
-func (s *shell) explainJob(e explainJobEffect) explainJobResult {
-	why, err := sendRequest(s, fetchTimeout, func(ctx context.Context, c Client) (control.WaitingExplanation, error) {
-		return c.ExplainWaiting(ctx, control.ExplainWaitingParams{ID: control.JobID(e.id)})
-	})
-	return explainJobResult{e.id, why, err}
 }
 
 // fetchSnapshot reads the state of the queue from the service.

@@ -127,19 +127,17 @@ func (a *actionEffect) jobSelection() control.Selection { return control.Selecti
 
 // describeObjects returns the number of the action's objects and the first few of their names.
 func (a *actionEffect) describeObjects() string {
-	switch n := len(a.objectIDs); n {
-	case 0:
+	n := len(a.objectIDs)
+	names := termtext.TerminalSafeText(strings.Join(a.objectIDs[:min(n, maxDescribedNames)], ", "))
+	switch {
+	case n == 0:
 		return ""
-	case 1:
-		return a.verb.objectKind + " " + termtext.TerminalSafeText(a.objectIDs[0])
-	default:
-		text := fmt.Sprintf("%d %ss, %s", n, a.verb.objectKind,
-			termtext.TerminalSafeText(strings.Join(a.objectIDs[:min(n, maxDescribedNames)], ", ")))
-		if n > maxDescribedNames {
-			text += termtext.TextForLocale(" …")
-		}
-		return text
+	case n == 1:
+		return a.verb.objectKind + " " + names
+	case n > maxDescribedNames:
+		names += termtext.TextForLocale(" …")
 	}
+	return fmt.Sprintf("%d %ss, %s", n, a.verb.objectKind, names)
 }
 
 // maxDescribedNames is the maximum number of names in the text that describeObjects returns.

@@ -119,9 +119,8 @@ func (m *model) listView() []string {
 	lines = append(lines, m.tabsLine())
 	lines = append(lines, m.tableView(head, rows)...)
 	list, output := m.paneHeights()
-	linesAbove := len(lines)
 	if head {
-		for ; linesAbove < linesAboveLists+1+list; linesAbove++ {
+		for len(lines) < linesAboveLists+1+list {
 			lines = append(lines, "")
 		}
 		lines = append(lines, m.outputView(output)...)
@@ -195,8 +194,7 @@ func (m *model) tableView(hasHeading bool, maxRows int) (lines []string) {
 		if m.searchText != "" {
 			empty = "no match for " + termtext.TerminalSafeText(m.searchText)
 			if t.hiddenRowCount != 0 { // some rows were not fetched
-				empty = "no match for " + termtext.TerminalSafeText(m.searchText) + " in the rows shown; to see all: " +
-					listDefinitions()[m.currentList].printAllCommand
+				empty += " in the rows shown; to see all: " + listDefinitions()[m.currentList].printAllCommand
 			}
 		}
 		return []string{termtext.Truncate("  "+empty, m.width)}
@@ -206,17 +204,14 @@ func (m *model) tableView(hasHeading bool, maxRows int) (lines []string) {
 	}
 	for i, line := range list[1:] {
 		r := &shown[i]
-		mark := []byte("  ")
-		if p.firstVisibleIndex+i == p.rowIndex {
-			mark[0] = '>'
-		}
+		mark := " "
 		if m.markedIDs[r.id] {
-			mark[1] = '*'
+			mark = "*"
 		}
 		if p.firstVisibleIndex+i == p.rowIndex {
-			line = applyStyle(string(mark)+line, strings.Trim(sgrBold+";"+r.colour, ";"))
+			line = applyStyle(">"+mark+line, strings.Trim(sgrBold+";"+r.colour, ";"))
 		} else {
-			line = string(mark) + applyStyle(line, r.colour)
+			line = " " + mark + applyStyle(line, r.colour)
 		}
 		lines = append(lines, line)
 	}
@@ -256,20 +251,22 @@ func (m *model) outputView(height int) []string {
 		return nil
 	}
 	lines := []string{"", termtext.Truncate(m.jobStateLine(r.job), m.width)}
-	room := height - len(lines)
+	var texts []string
 	switch {
 	case !m.mayReadOutput(r.job):
-		return append(lines, termtext.Truncate("  you may not read the output of this job", m.width))
-	case m.followedOutput.readError != "" && m.followedOutput.source.jobID == r.job.ID:
-		return append(lines, termtext.Truncate("  "+m.followedOutput.readError, m.width))
-	}
+		texts = []string{"you may not read the output of this job"}
 	// while the service does not reply, the followed output may still be that of a job that was selected earlier
-	if m.followedOutput.source.jobID != r.job.ID {
-		return lines
+	case m.followedOutput.source.jobID != r.job.ID:
+	case m.followedOutput.readError != "":
+		texts = []string{m.followedOutput.readError}
+	default:
+		list := m.followedOutput.allLines()
+		for _, l := range list[max(len(list)-height+len(lines), 0):] {
+			texts = append(texts, m.outputLineWithTime(l))
+		}
 	}
-	list := m.followedOutput.allLines()
-	for _, l := range list[max(len(list)-room, 0):] {
-		lines = append(lines, termtext.Truncate("  "+m.outputLineWithTime(l), m.width))
+	for _, text := range texts {
+		lines = append(lines, termtext.Truncate("  "+text, m.width))
 	}
 	return lines
 }
