@@ -61,10 +61,6 @@ const ResetColours = "\x1b[0m"
 // colours.
 func EscapeControlCharacters(s string) string { return EscapeControlCharactersExcept(s, "\n\t", true) }
 
-// EscapeLiveOutput is like EscapeControlCharacters. It is for output that a job is still writing. It also keeps
-// carriage returns, because programs use them to redraw a progress line.
-func EscapeLiveOutput(s string) string { return EscapeControlCharactersExcept(s, "\n\t\r", true) }
-
 // EscapeControlCharactersExcept replaces control characters by readable escape sequences. It keeps the characters in
 // allowedChars and, if keepColours is true, the sequences that LeadingColourSequenceBytes recognises.
 func EscapeControlCharactersExcept(s, allowedChars string, keepColours bool) string {

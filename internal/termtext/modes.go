@@ -282,10 +282,7 @@ func (m *TerminalModes) recordPropertyState(property, redoSequence, undoSequence
 		} else if private {
 			most = 3 * maxModeChanges
 		}
-		if len(m.modeChanges) < most {
-			m.modeChanges = append(m.modeChanges, modeChange{changedProperty: property, redoSequence: redoSequence,
-				undoSequence: undoSequence})
-		}
+		m.addChange(property, redoSequence, undoSequence, most)
 	case i < 0:
 	case isChanged:
 		m.modeChanges[i].redoSequence = redoSequence
@@ -298,7 +295,12 @@ func (m *TerminalModes) recordPropertyState(property, redoSequence, undoSequence
 
 // pushPropertyLevel adds a level to a property that has a stack of levels, such as the window title.
 func (m *TerminalModes) pushPropertyLevel(property, redoSequence, undoSequence string) {
-	if len(m.modeChanges) < 2*maxModeChanges {
+	m.addChange(property, redoSequence, undoSequence, 2*maxModeChanges)
+}
+
+// addChange adds a change if fewer than maxChanges are kept.
+func (m *TerminalModes) addChange(property, redoSequence, undoSequence string, maxChanges int) {
+	if len(m.modeChanges) < maxChanges {
 		m.modeChanges = append(m.modeChanges, modeChange{changedProperty: property, redoSequence: redoSequence,
 			undoSequence: undoSequence})
 	}

@@ -36,8 +36,8 @@ func (s *JobOutputEscaper) FlushIncompleteText() string {
 }
 
 func (s *JobOutputEscaper) escape(text string) string {
-	if s.KeepCarriageReturns {
-		return termtext.EscapeLiveOutput(text)
+	if s.KeepCarriageReturns { // programs use carriage returns to redraw a progress line
+		return termtext.EscapeControlCharactersExcept(text, "\n\t\r", true)
 	}
 	return termtext.EscapeControlCharacters(text)
 }
