@@ -121,7 +121,10 @@ func DashIfNil[T any](p *T) string { return DashIfEmpty(EmptyIfNil(p)) }
 
 // EmptyIfNil formats a value. It returns "" for nil.
 func EmptyIfNil[T any](p *T) string {
-	return formatIfNotNil(p, func(v T) string { return fmt.Sprint(v) })
+	if p == nil {
+		return ""
+	}
+	return fmt.Sprint(*p)
 }
 
 // MillisecondsText formats a number of milliseconds, with at most two decimals of a second.

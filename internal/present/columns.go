@@ -3,7 +3,6 @@ package present
 import (
 	"cmp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -38,9 +37,6 @@ func textCell(text string) Cell { return Cell{Text: text, sortText: text} }
 // textOrDashCell returns a cell that is sorted by its text and shows "-" for an empty text.
 func textOrDashCell(text string) Cell { return Cell{Text: DashIfEmpty(text), sortText: text} }
 
-// numberCell returns a cell that is sorted by its number.
-func numberCell(n int64) Cell { return Cell{Text: strconv.FormatInt(n, 10), sortNumber: n} }
-
 // cellSortedByNumber returns a cell that shows a text but is sorted by a number.
 func cellSortedByNumber[N ~int | ~int64](text string, n N) Cell {
 	return Cell{Text: text, sortNumber: int64(n)}
@@ -63,7 +59,7 @@ func JobSignalName(j *control.Job, noSignalText string) string {
 func JobColumns() []JobColumn {
 	return []JobColumn{
 		{"id", "ID", func(j *control.Job) Cell { return textCell(j.ID) }},
-		{"seq", "SEQ", func(j *control.Job) Cell { return numberCell(j.Seq) }},
+		{"seq", "SEQ", func(j *control.Job) Cell { return cellSortedByNumber(PlainNumber(j.Seq), j.Seq) }},
 		{"state", "STATE", func(j *control.Job) Cell { return Cell{Text: stateTextWithPause(j), sortText: j.State} }},
 		{"queue", "QUEUE", func(j *control.Job) Cell { return textCell(j.Queue) }},
 		{"when", "WHEN", func(j *control.Job) Cell {

@@ -46,15 +46,15 @@ func PluralWithFormat(n int64, noun string, formatNumber func(int64) string) str
 
 // SizeText formats a number of bytes, like "1.5 MiB".
 func SizeText(byteCount int64) string {
-	switch {
-	case byteCount >= 1<<30:
-		return fmt.Sprintf("%.1f GiB", float64(byteCount)/(1<<30))
-	case byteCount >= 1<<20:
-		return fmt.Sprintf("%.1f MiB", float64(byteCount)/(1<<20))
-	case byteCount < 1<<10:
-		return Plural(int(byteCount), "byte")
+	switch size := float64(byteCount); {
+	case size >= 1<<30:
+		return fmt.Sprintf("%.1f GiB", size/(1<<30))
+	case size >= 1<<20:
+		return fmt.Sprintf("%.1f MiB", size/(1<<20))
+	case size >= 1<<10:
+		return fmt.Sprintf("%.1f KiB", size/(1<<10))
 	}
-	return fmt.Sprintf("%.1f KiB", float64(byteCount)/(1<<10))
+	return Plural(int(byteCount), "byte")
 }
 
 // ByteUsageText says how many bytes are used, and how many may be used at most. If limitBytes is 0, usage has no limit.

@@ -55,10 +55,6 @@ func jobLimitRows(j *control.JobDetail) (rows [][2]string) {
 	if len(j.History) > 0 {
 		lastAttempt = j.History[len(j.History)-1]
 	}
-	limit := func(field string) float64 {
-		n, _ := j.Spec[field].(float64) // the field is missing if the caller may not see the job's limits
-		return n
-	}
 	// The usage is unknown if the service could not measure it: without control groups, and on older kernels.
 	memory, cpus, tasks := "at most %s", "at most %s", "at most %s (usage is unknown)"
 	if lastAttempt.PeakRSSBytes != 0 {
@@ -74,11 +70,12 @@ func jobLimitRows(j *control.JobDetail) (rows [][2]string) {
 		{"memory", "Memory", memory}, {"cpus", "Processors", cpus}, {"tasks", "Tasks", tasks},
 		{"nofile", "Open files", "at most %s (usage is not measured)"}, {"nice", "Nice", "%s"},
 	} {
-		text := strconv.FormatFloat(limit(f.field), 'f', -1, 64)
+		limit, _ := j.Spec[f.field].(float64) // the field is missing if the caller may not see the job's limits
+		text := strconv.FormatFloat(limit, 'f', -1, 64)
 		if f.field == "memory" {
-			text = SizeText(int64(limit(f.field)))
+			text = SizeText(int64(limit))
 		}
-		if limit(f.field) != 0 {
+		if limit != 0 {
 			rows = append(rows, [2]string{f.name, fmt.Sprintf(f.format, text)})
 		}
 	}

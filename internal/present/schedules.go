@@ -23,17 +23,13 @@ func ScheduleTimesText(s *control.Schedule) string {
 func NextOccurrenceRows(d *control.ScheduleDetail) (rows [][2]string) {
 	now := time.Now()
 	for i, at := range d.NextStarts {
-		head := "Then"
-		if i == 0 {
-			head = "Next"
-		}
 		when := queue.UnixMillis(at).Time()
 		text, _ := FullTimeText(when, now)
 		// FullTimeText omits the seconds of a time that is more than an hour away. Add the seconds here if they are not 0.
 		if when.Second() != 0 && when.Sub(now) > time.Hour {
 			text = when.In(now.Location()).Format("Mon 2 Jan 15:04:05 MST") + ", in " + RoughDuration(when.Sub(now))
 		}
-		rows = append(rows, [2]string{head, text})
+		rows = append(rows, [2]string{chooseText(i == 0, "Next", "Then"), text})
 	}
 	if len(rows) == 0 {
 		rows = [][2]string{{"Next", ScheduleStateText(&d.Schedule)}}
