@@ -115,9 +115,8 @@ func findJobAction(actionName string) (*jobAction, error) {
 	if i := slices.IndexFunc(jobActions, func(vb jobAction) bool { return vb.Name == actionName }); i >= 0 {
 		return &jobActions[i], nil
 	}
-	return nil, queue.InvalidField("verb",
-		"%q is not an action; use pause, resume, hold, release, retry, requeue, cancel or rm",
-		queue.ClipForMessage(actionName))
+	return nil, invalidValue("verb", actionName,
+		"is not an action; use pause, resume, hold, release, retry, requeue, cancel or rm")
 }
 
 // handleJobAction applies an action to the job in the path of the request.
@@ -157,16 +156,16 @@ func jobPath(id string) string {
 
 // attemptPath returns the path of the job's page with the output of one attempt.
 func attemptPath(id string, attemptNumber int) string {
-	urlPath := jobPath(id)
+	urlPath, separator := jobPath(id), "?"
 	if strings.Contains(urlPath, "?") {
-		return urlPath + "&attempt=" + strconv.Itoa(attemptNumber)
+		separator = "&"
 	}
-	return urlPath + "?attempt=" + strconv.Itoa(attemptNumber)
+	return urlPath + separator + "attempt=" + strconv.Itoa(attemptNumber)
 }
 
 // applyActionToSelections applies an action to all selected jobs, with several API requests if necessary. It returns
-// the number of changed jobs and, after a dry run, the number of selected jobs. If the service refused to change some of
-// the jobs, it returns an error about the first of them.
+// the number of changed jobs and, after a dry run, the number of selected jobs. If the service refused to change some
+// of the jobs, it returns an error about the first of them.
 func (v *visitor) applyActionToSelections(
 	ctx context.Context, action *jobAction, selections ...control.Selection,
 ) (changedCount, selectedCount int, err error) {
@@ -207,11 +206,7 @@ var bulkPreviewView = &pageView{templateName: "bulk", navEntry: "jobs", fillPage
 // fillBulkPreviewPage fills the page bulkPreviewView.
 func fillBulkPreviewPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	q := u.Query()
-	vb, err := findJobAction(q.Get("verb"))
-	if err != nil {
-		return err
-	}
-	sel, f, err := parseSelection(q, vb)
+	vb, sel, f, err := parseSelection(q)
 	if err != nil {
 		return err
 	}
@@ -265,11 +260,7 @@ type bulkPreviewData struct {
 // handleBulkAction applies an action to the jobs that a preview has shown. If more jobs match the filter now than the
 // preview showed, it changes nothing and sends the browser to a new preview.
 func handleBulkAction(ctx context.Context, v *visitor, r *http.Request) (string, error) {
-	vb, err := findJobAction(r.PostFormValue("verb"))
-	if err != nil {
-		return "", err
-	}
-	sel, f, err := parseSelection(r.PostForm, vb)
+	vb, sel, f, err := parseSelection(r.PostForm)
 	if err != nil {
 		return "", err
 	}
@@ -440,8 +431,8 @@ func handleDeadJobsAction(ctx context.Context, v *visitor, r *http.Request) (str
 func handleScaleWorkers(ctx context.Context, v *visitor, r *http.Request) (string, error) {
 	n, err := strconv.Atoi(r.PostFormValue("n"))
 	if err != nil {
-		return "", queue.InvalidField("n", "%q is not a number of workers; give a whole number from 0 to 4096",
-			queue.ClipForMessage(r.PostFormValue("n")))
+		return "", invalidValue("n", r.PostFormValue("n"),
+			"is not a number of workers; give a whole number from 0 to 4096")
 	}
 	_, err = v.client.WorkerScale(ctx, control.WorkerScaleParams{TargetWorkers: n})
 	return "/workers", err
@@ -450,14 +441,13 @@ func handleScaleWorkers(ctx context.Context, v *visitor, r *http.Request) (strin
 // handleQueueAction handles a form that pauses or resumes a queue.
 func handleQueueAction(ctx context.Context, v *visitor, r *http.Request) (redirectPath string, err error) {
 	name := r.PostFormValue("queue")
-	switch r.PostFormValue("verb") {
+	switch verb := r.PostFormValue("verb"); verb {
 	case "pause":
 		_, err = v.client.QueuePause(ctx, control.QueuePauseParams{Name: name, Reason: r.PostFormValue("reason")})
 	case "resume":
 		_, err = v.client.QueueResume(ctx, control.QueueResumeParams{Name: name})
 	default:
-		err = queue.InvalidField("verb", "%q is not an action; use pause or resume",
-			queue.ClipForMessage(r.PostFormValue("verb")))
+		err = invalidValue("verb", verb, "is not an action; use pause or resume")
 	}
 	return "/", err
 }
@@ -476,7 +466,7 @@ func handleScheduleAction(ctx context.Context, v *visitor, r *http.Request) (red
 			return jobPath(enqueued.JobID), nil
 		}
 	default:
-		err = queue.InvalidField("verb", "%q is not an action; use pause, resume or run", queue.ClipForMessage(verb))
+		err = invalidValue("verb", verb, "is not an action; use pause, resume or run")
 	}
 	return "/schedules", err
 }

@@ -31,6 +31,12 @@ var httpStatusByErrorCode = map[queue.ErrorCode]int{
 // errNoSession is the error for a request without a session.
 var errNoSession = queue.Errorf(queue.CodeDenied, "sign-in required; get a one-time link: queuectl web open")
 
+// invalidValue returns the error for an invalid value of a parameter, a setting or a form's field. problem says what is
+// wrong with the value, and what to do.
+func invalidValue(name, value, problem string) *queue.Error {
+	return queue.InvalidField(name, "%q %s", queue.ClipForMessage(value), problem)
+}
+
 // replyError replies with an error. If the requested path is below /api, the reply is JSON, otherwise a page.
 func (s *Server) replyError(w http.ResponseWriter, r *http.Request, err error) {
 	e, known := errors.AsType[*queue.Error](err)
@@ -119,15 +125,11 @@ func (s *Server) serveEvents(w http.ResponseWriter, r *http.Request, v *visitor)
 		return err
 	}
 	p := control.EventsParams{Follow: true}
-	since := r.URL.Query().Get("since")
-	if last := r.Header.Get("Last-Event-ID"); last != "" {
-		since = last
-	}
+	since := cmp.Or(r.Header.Get("Last-Event-ID"), r.URL.Query().Get("since"))
 	if since != "" {
 		n, err := strconv.ParseInt(since, 10, 64)
 		if err != nil || n < 0 {
-			return queue.InvalidField("since", "%q is not an event number; use a whole number, 0 or more",
-				queue.ClipForMessage(since))
+			return invalidValue("since", since, "is not an event number; use a whole number, 0 or more")
 		}
 		p.AfterSeq = &n
 	}

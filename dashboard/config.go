@@ -32,8 +32,7 @@ func (c *Config) Check() error {
 	path, unix := strings.CutPrefix(c.ListenAddress, "unix:")
 	switch {
 	case unix && !filepath.IsAbs(path):
-		return queue.InvalidField("web.listen", "%q is not an absolute path; give unix:/PATH",
-			queue.ClipForMessage(c.ListenAddress))
+		return invalidValue("web.listen", c.ListenAddress, "is not an absolute path; give unix:/PATH")
 	case (c.TLSCertPath == "") != (c.TLSKeyPath == ""):
 		return queue.InvalidField("web.tls_cert", "must be set together with the setting web.tls_key; set both or neither")
 	case c.TLSCertPath != "" && c.BehindTLSProxy:
@@ -46,8 +45,8 @@ func (c *Config) Check() error {
 	addr, err := netip.ParseAddrPort(c.ListenAddress)
 	switch {
 	case err != nil:
-		return queue.InvalidField("web.listen", "%q is not an address; give ADDRESS:PORT like 127.0.0.1:7070, or unix:/PATH",
-			queue.ClipForMessage(c.ListenAddress))
+		return invalidValue("web.listen", c.ListenAddress,
+			"is not an address; give ADDRESS:PORT like 127.0.0.1:7070, or unix:/PATH")
 	case addr.Addr().Unmap().IsLoopback():
 		return nil
 	case c.TLSCertPath == "" && !c.BehindTLSProxy:

@@ -73,13 +73,7 @@ func (c deathCause) CommandOrProgram() string {
 
 // Path returns the path of the given page, with the cause c as query parameters.
 func (c deathCause) Path(page string) string {
-	values := url.Values{}
-	for i, text := range []string{c.Error, c.Command, c.Program} {
-		if text != "" {
-			values.Set(deathCauseParamNames[i], text)
-		}
-	}
-	return page + "?" + values.Encode()
+	return page + "?" + nonEmptyParams(deathCauseParamNames, []*string{&c.Error, &c.Command, &c.Program}).Encode()
 }
 
 // matches reports whether c matches a job. jobCause is the cause of the job's death, with all fields set.

@@ -27,13 +27,12 @@ var assetFiles embed.FS
 // main part of the page, and the parts of the main part. The template files are parsed at the first call.
 var pageTemplates = sync.OnceValue(func() map[string]*template.Template {
 	all := map[string]*template.Template{}
-	layout := template.Must(template.New("layout.html").Funcs(templateFuncs).ParseFS(templateFiles,
-		"templates/layout.html"))
 	files, _ := fs.Glob(templateFiles, "templates/*.html") // never fails, since the pattern is valid
 	for _, file := range files {
 		name := strings.TrimSuffix(strings.TrimPrefix(file, "templates/"), ".html")
 		if name != "layout" {
-			all[name] = template.Must(template.Must(layout.Clone()).ParseFS(templateFiles, file))
+			all[name] = template.Must(template.New("layout.html").Funcs(templateFuncs).ParseFS(templateFiles,
+				"templates/layout.html", file))
 		}
 	}
 	return all

@@ -86,9 +86,8 @@ func (s *Server) visitorHandler(handle visitorHandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		v, found := s.findVisitor(r)
 		if r.URL.Path == "/metrics" && v.formToken == "" { // a separate setting admits clients that read metrics
-			c := s.config.Load()
-			v, found = visitor{session: session{peer: s.opt.MetricsScraperPeer}}, c.AnonymousMetrics && !c.BehindTLSProxy &&
-				s.isLocalRequest(r)
+			v = visitor{session: session{peer: s.opt.MetricsScraperPeer}}
+			found = s.config.Load().AnonymousMetrics && s.isLocalRequest(r)
 		}
 		if !found {
 			s.replyErrorStatus(w, r, http.StatusUnauthorized, errNoSession)

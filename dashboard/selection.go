@@ -31,17 +31,22 @@ func parseJobFilter(q url.Values) (f jobFilter, err error) {
 		*field = q.Get(filterParamNames[i])
 	}
 	if f.Label != "" && f.labels() == nil {
-		return f, queue.InvalidField("label", "%q is not NAME=VALUE; write it like tier=gold", queue.ClipForMessage(f.Label))
+		return f, invalidValue("label", f.Label, "is not NAME=VALUE; write it like tier=gold")
 	}
 	return f, nil
 }
 
 // Query returns the filter as the query of a URL.
 func (f jobFilter) Query() url.Values {
+	return nonEmptyParams(filterParamNames, f.fields())
+}
+
+// nonEmptyParams returns a query with the parameters whose values are not empty.
+func nonEmptyParams(names []string, values []*string) url.Values {
 	q := url.Values{}
-	for i, field := range f.fields() {
-		if *field != "" {
-			q.Set(filterParamNames[i], *field)
+	for i, value := range values {
+		if *value != "" {
+			q.Set(names[i], *value)
 		}
 	}
 	return q
@@ -104,30 +109,33 @@ func (f jobFilter) stateTabs(st *control.Status) (stateTabs []stateTab) {
 // filterParamNames.
 var selectionParamNames = []string{"id", "verb", "token", "n"}
 
-// parseSelection returns the jobs that a form selects: the jobs that the visitor has marked or, if none is marked, all
-// jobs that match the filter and are in a state that the action accepts.
-func parseSelection(q url.Values, action *jobAction) (selection control.Selection, filter jobFilter, err error) {
+// parseSelection returns the action that a form requests, and the jobs that the form selects: the jobs that the visitor
+// has marked or, if none is marked, all jobs that match the filter and are in a state that the action accepts.
+func parseSelection(q url.Values) (action *jobAction, selection control.Selection, filter jobFilter, err error) {
+	if action, err = findJobAction(q.Get("verb")); err != nil {
+		return action, selection, filter, err
+	}
 	for name := range q {
 		if !slices.Contains(filterParamNames, name) && !slices.Contains(selectionParamNames, name) {
 			// If a misspelled filter were ignored, the action would change other jobs than intended.
-			return selection, filter, queue.InvalidField(queue.ClipForMessage(name),
+			return action, selection, filter, queue.InvalidField(queue.ClipForMessage(name),
 				"unknown filter; use one of: %s", strings.Join(filterParamNames, ", "))
 		}
 	}
 	if filter, err = parseJobFilter(q); err != nil {
-		return selection, filter, err
+		return action, selection, filter, err
 	}
 	if ids := q["id"]; len(ids) > 0 {
 		if len(ids) > control.MaxJobsPerSelection {
-			return selection, filter, queue.InvalidField("id", "too many jobs selected (%d); select at most %d", len(ids),
+			err = queue.InvalidField("id", "too many jobs selected (%d); select at most %d", len(ids),
 				control.MaxJobsPerSelection)
 		}
-		return control.Selection{IDs: ids}, filter, nil
+		return action, control.Selection{IDs: ids}, filter, err
 	}
 	selection = control.Selection{Queue: filter.Queue, Submitter: filter.User, IDGlob: filter.Q,
 		WithLabels: filter.labels(), States: action.acceptedStateNames()}
 	if filter.State == "" {
-		return selection, filter, nil
+		return action, selection, filter, nil
 	}
 	states, err := queue.ParseStates(filter.State)
 	states = slices.DeleteFunc(states, func(s queue.State) bool { return !slices.Contains(action.acceptedStates, s) })
@@ -137,5 +145,5 @@ func parseSelection(q url.Values, action *jobAction) (selection control.Selectio
 			action.Name,
 			queue.ClipForMessage(filter.State), strings.Join(action.acceptedStateNames(), ", "))
 	}
-	return selection, filter, err
+	return action, selection, filter, err
 }

@@ -103,7 +103,7 @@ func New(o Options) *Server {
 // the host, and programs of other users may listen on some of these ports. These programs do not know the random name,
 // so they cannot lead the browser to a URL with this name. See docs/decisions/0083.
 func randomLocalHostName() string {
-	return "q" + strings.ToLower(rand.Text()) + ".localhost"
+	return "q" + strings.ToLower(rand.Text()[:20]) + ".localhost"
 }
 
 // ApplyConfig applies a configuration: it listens on the configured address and reads the certificate again. If
@@ -372,8 +372,7 @@ func (s *Server) findVisitor(r *http.Request) (v visitor, found bool) {
 	if sess, open := s.sessions.findSession(r, s.sessionCookieName(r)); open {
 		return visitor{session: sess}, true
 	}
-	c := s.config.Load()
-	if c.AnonymousRead && !c.BehindTLSProxy && s.isLocalRequest(r) {
+	if s.config.Load().AnonymousRead && s.isLocalRequest(r) {
 		return visitor{session: session{peer: s.opt.AnonymousPeer}}, true
 	}
 	return v, false
@@ -385,7 +384,7 @@ func (s *Server) newVisitorClient(v *visitor) *control.Client { return s.opt.New
 // isLocalRequest reports whether a request comes directly from a program on this machine, not from a proxy.
 func (s *Server) isLocalRequest(r *http.Request) bool {
 	addr, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
-	return ok && addr.IP.IsLoopback() && !isForwarded(r)
+	return ok && addr.IP.IsLoopback() && !s.config.Load().BehindTLSProxy && !isForwarded(r)
 }
 
 // responseHeaders contains the headers of every response. The headers forbid three things: that the page loads

@@ -156,8 +156,7 @@ func fillJobPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	if main.MayReadOutput && len(d.History) > 0 {
 		if text := u.Query().Get("attempt"); text != "" {
 			if main.Attempt, err = strconv.Atoi(text); err != nil || main.Attempt < 1 {
-				return queue.InvalidField("attempt", "%q is not an attempt number; the first attempt is 1",
-					queue.ClipForMessage(text))
+				return invalidValue("attempt", text, "is not an attempt number; the first attempt is 1")
 			}
 		}
 		if main.Lines, err = v.readLastLines(ctx, id, main.Attempt); err != nil {
@@ -322,8 +321,8 @@ func fillStatisticsPage(ctx context.Context, v *visitor, u *url.URL, p *page) er
 	if text := u.Query().Get("since"); text != "" {
 		i := slices.IndexFunc(statsRanges, func(r statsRange) bool { return r.Name == text })
 		if i < 0 {
-			return queue.InvalidField("since", "%q is not a period of this page (1h, 24h, 30d); for other periods: "+
-				"queuectl stats --since %s", queue.ClipForMessage(text), queue.QuoteShellWord(queue.ClipForMessage(text)))
+			return invalidValue("since", text, "is not a period of this page (1h, 24h, 30d); for other periods: "+
+				"queuectl stats --since "+queue.QuoteShellWord(queue.ClipForMessage(text)))
 		}
 		chosen = statsRanges[i]
 	}
