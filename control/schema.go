@@ -192,13 +192,9 @@ func jobSchema(allowedFields *fieldSet) schema {
 			rules = append(rules, schema{"not": schema{"required": all}})
 		}
 	}
-	for i := range queue.FieldRules() {
-		r := &queue.FieldRules()[i]
-		var otherNames []string
-		for _, other := range r.OtherFields {
-			otherNames = append(otherNames, names[other]...)
-		}
-		own := names[r.Field]
+	for i := range queue.FieldRules {
+		r := &queue.FieldRules[i]
+		own, otherNames := names[r.Field], names[r.OtherField]
 		if !allowedFields.describesNewJob && r.RequiresOtherField || len(own) == 0 || len(otherNames) == 0 &&
 			!r.RequiresOtherField {
 			continue // do not require the other field, because the existing job may already have it
