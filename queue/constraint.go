@@ -110,13 +110,10 @@ func checkLock(text string) error { return onlyError(ParseLockDemand(text)) }
 
 func checkRateLimit(text string) error { return onlyError(ParseRateDemand(text)) }
 
+func checkDependency(text string) error { return onlyError(ParseDependency(text)) }
+
 // onlyError returns the second result of a call, the error, and drops the first result.
 func onlyError[T any](_ T, err error) error { return err }
-
-func checkDependency(text string) error {
-	_, _, err := ParseDependency(text)
-	return err
-}
 
 func checkLabelName(name string) error {
 	if name == "" {
@@ -339,7 +336,7 @@ func formatNumber(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64)
 
 // checkFields reports each field of the spec whose value violates the constraint of the field.
 func (s *Spec) checkFields(check fieldChecker) {
-	fields := specFields()
+	fields := SpecFields()
 	for i := range fields {
 		f := &fields[i] // not a copy, because this runs for each job, and a Field is large
 		c := f.constraint
@@ -351,16 +348,11 @@ func (s *Spec) checkFields(check fieldChecker) {
 			check(false, f.Name, "%s", err.Message)
 		}
 		if members, ok := v.(map[string]string); ok {
-			c.checkMapEntries(check, f.Name, members)
-		}
-	}
-}
-
-// checkMapEntries reports each name and value in a map that violates the constraint.
-func (c *Constraint) checkMapEntries(check fieldChecker, field string, entries map[string]string) {
-	for name, value := range entries {
-		if e, _ := c.checkMapEntry(field, name, value).(*Error); e != nil {
-			check(false, field, "%s", e.Message)
+			for name, value := range members {
+				if e, _ := c.checkMapEntry(f.Name, name, value).(*Error); e != nil {
+					check(false, f.Name, "%s", e.Message)
+				}
+			}
 		}
 	}
 }

@@ -21,11 +21,8 @@ const (
 	GateResource GateKind = 100 // limits the units of a resource in use; always the last kind
 )
 
-// demandableGateKinds lists the kinds of gates that a job can request.
-var demandableGateKinds = []GateKind{GateNode, GateLock, GateRate, GateResource}
-
-// DemandableGateKinds returns the kinds of gates that a job can request.
-func DemandableGateKinds() []GateKind { return slices.Clone(demandableGateKinds) }
+// DemandableGateKinds lists the kinds of gates that a job can request.
+var DemandableGateKinds = []GateKind{GateNode, GateLock, GateRate, GateResource}
 
 // SharedGateOwner is the owner of gates that all users share. The owner of any other gate is the uid of a user.
 const SharedGateOwner = -1 << 31
@@ -94,7 +91,7 @@ func CheckDemands(demands []Demand) error {
 	for i, d := range demands {
 		noun, field := d.nounAndField()
 		switch {
-		case !slices.Contains(demandableGateKinds, d.Kind):
+		case !slices.Contains(DemandableGateKinds, d.Kind):
 			return InvalidField("resources", "the job needs %q, which is not a lock, rate limit, resource or node (kind %d); %s",
 				ClipForMessage(d.GateKey), d.Kind, reportBugAdvice)
 		case d.GateKey == "":

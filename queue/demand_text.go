@@ -41,8 +41,7 @@ func ParseLockDemand(text string) (Demand, error) {
 		d.Amount = n
 	}
 	if !validDemandKey(d) {
-		return d, InvalidField("lock", "%q is not a valid key; use up to 128 letters, digits and . _ @ / -, starting with a "+
-			"letter, a digit, or @ for a key that all users share", ClipForMessage(key))
+		return d, invalidKeyError("lock", key)
 	}
 	return d, nil
 }
@@ -71,11 +70,15 @@ func ParseRateDemand(text string) (Demand, error) {
 		return d, InvalidField("rate_limit", "the rate %q has no key; write it like api=%s", ClipForMessage(text), rate)
 	}
 	if d.Amount = n; !validDemandKey(d) {
-		return d,
-			InvalidField("rate_limit", "%q is not a valid key; use up to 128 letters, digits and . _ @ / -, starting with "+
-				"a letter, a digit, or @ for a key that all users share", ClipForMessage(key))
+		return d, invalidKeyError("rate_limit", key)
 	}
 	return d, nil
+}
+
+// invalidKeyError returns the error for an invalid key of a lock or a rate.
+func invalidKeyError(field, key string) error {
+	return InvalidField(field, "%q is not a valid key; use up to 128 letters, digits and . _ @ / -, starting with a "+
+		"letter, a digit, or @ for a key that all users share", ClipForMessage(key))
 }
 
 // String returns the demand as users write it: a lock as KEY or KEY:n, a rate as KEY=n/period, and a resource
@@ -180,17 +183,17 @@ func (o OnDependencyFailure) String() string {
 }
 
 // ParseDependency parses a dependency as users write it: ID or ID:condition.
-func ParseDependency(text string) (id string, condition DependencyCondition, err error) {
+func ParseDependency(text string) (Dependency, error) {
 	id, name, hasCondition := strings.Cut(text, ":")
-	condition = ParentCompleted
+	d := Dependency{ParentID: id, Condition: ParentCompleted}
 	if hasCondition {
-		condition = DependencyCondition(max(0, slices.Index(dependencyConditionNames, name)))
+		d.Condition = DependencyCondition(max(0, slices.Index(dependencyConditionNames, name)))
 	}
-	if !ValidID(id) || condition == 0 {
-		return id, condition, InvalidField("depends_on",
+	if !ValidID(id) || d.Condition == 0 {
+		return d, InvalidField("depends_on",
 			"%q is not a dependency; write a job ID, ID:completed, ID:dead or ID:ended", ClipForMessage(text))
 	}
-	return id, condition, nil
+	return d, nil
 }
 
 // resolveDependencies sets the job's dependencies and reports duplicates. It sets only the ids of the parents, because
@@ -198,17 +201,17 @@ func ParseDependency(text string) (id string, condition DependencyCondition, err
 func resolveDependencies(check fieldChecker, s *Spec, j *Job) {
 	seen := make(map[string]bool, len(s.DependsOn))
 	for _, text := range s.DependsOn {
-		id, condition, err := ParseDependency(text)
+		d, err := ParseDependency(text)
 		if err != nil {
 			continue
 		}
-		check(!seen[id], "depends_on", "job %q is listed twice; list it once", ClipForMessage(id))
-		check(s.ID == nil || id != *s.ID, "depends_on", "a job cannot depend on itself")
-		seen[id] = true
-		j.DependsOn = append(j.DependsOn, Dependency{ParentID: id, Condition: condition})
+		check(!seen[d.ParentID], "depends_on", "job %q is listed twice; list it once", ClipForMessage(d.ParentID))
+		check(s.ID == nil || d.ParentID != *s.ID, "depends_on", "a job cannot depend on itself")
+		seen[d.ParentID] = true
+		j.DependsOn = append(j.DependsOn, d)
 	}
-	j.OnDependencyFailure = OnDependencyFailure(max(0, slices.Index(dependencyFailureNames, ValueOr(s.OnDependencyFailure,
-		""))))
+	j.OnDependencyFailure = OnDependencyFailure(max(0,
+		slices.Index(dependencyFailureNames, valueOrZero(s.OnDependencyFailure))))
 }
 
 // AppendResourceUnits appends the numbers of the units of one resource to text, such as "gpu=0,2". text may already

@@ -80,8 +80,7 @@ func (f *Field) mergeJSON(s *Spec, value json.RawMessage) error {
 	if f.Kind != KindMap {
 		return f.setJSON(s, value)
 	}
-	merged := map[string]string{}
-	maps.Copy(merged, f.specMember(s).Interface().(map[string]string))
+	merged := f.copyOfMap(s)
 	err := EachMember(value, func(key string, v json.RawMessage) (err error) {
 		delete(merged, key)
 		if string(v) != "null" {
@@ -118,15 +117,14 @@ func (s *Spec) clearExclusiveFields(fieldName string, isGiven func(name string) 
 // field of s that cannot be set together with a copied field.
 func (s *Spec) Override(overrides *Spec) {
 	isGiven := func(name string) bool { return !fieldsByName()[name].specMember(overrides).IsNil() }
-	for _, f := range specFields() {
+	for _, f := range SpecFields() {
 		if !isGiven(f.Name) {
 			continue
 		}
 		s.clearExclusiveFields(f.Name, isGiven)
 		value := f.specMember(overrides)
 		if added, isMap := value.Interface().(map[string]string); isMap {
-			merged := map[string]string{}
-			maps.Copy(merged, f.specMember(s).Interface().(map[string]string))
+			merged := f.copyOfMap(s)
 			maps.Copy(merged, added)
 			value = reflect.ValueOf(merged)
 		}

@@ -28,50 +28,50 @@ func ResolveSpec(s *Spec, d Defaults) (Job, error) {
 		}
 	}
 	j := Job{
-		ID:          ValueOr(s.ID, ""),
+		ID:          valueOrZero(s.ID),
 		Queue:       ValueOr(s.Queue, DefaultQueue),
 		State:       Pending,
 		ExitCode:    -1,
 		Priority:    ValueOr(s.Priority, d.Priority),
-		Delay:       ValueOr(s.Delay, 0),
-		RunAt:       ValueOr(s.RunAt, 0),
-		ExpiresAt:   ValueOr(s.ExpiresAt, 0),
+		Delay:       valueOrZero(s.Delay),
+		RunAt:       valueOrZero(s.RunAt),
+		ExpiresAt:   valueOrZero(s.ExpiresAt),
 		MaxAttempts: int(ValueOr(s.MaxAttempts, ValueOr(s.MaxRetries, d.MaxRetries)+1)),
-		Unique:      ValueOr(s.Unique, ""),
-		UniqueFor:   ValueOr(s.UniqueFor, 0),
-		OnConflict:  ConflictAction(max(0, slices.Index(conflictActionNames, ValueOr(s.OnConflict, "")))),
+		Unique:      valueOrZero(s.Unique),
+		UniqueFor:   valueOrZero(s.UniqueFor),
+		OnConflict:  ConflictAction(max(0, slices.Index(conflictActionNames, valueOrZero(s.OnConflict)))),
 		Execution: Execution{
-			Command:          ValueOr(s.Command, ""),
+			Command:          valueOrZero(s.Command),
 			Argv:             s.Argv,
-			RunAsUser:        ValueOr(s.User, ""),
-			Cwd:              ValueOr(s.Cwd, ""),
+			RunAsUser:        valueOrZero(s.User),
+			Cwd:              valueOrZero(s.Cwd),
 			Umask:            ValueOr(s.Umask, 0o022),
-			Stdin:            ValueOr(s.Stdin, ""),
-			StdinFile:        ValueOr(s.StdinFile, ""),
-			IdleTimeout:      ValueOr(s.IdleTimeout, 0),
+			Stdin:            valueOrZero(s.Stdin),
+			StdinFile:        valueOrZero(s.StdinFile),
+			IdleTimeout:      valueOrZero(s.IdleTimeout),
 			Timeout:          ValueOr(s.Timeout, d.Timeout),
 			KillAfter:        ValueOr(s.KillAfter, d.KillAfter),
 			SpecialExitCodes: SpecialExitCodes{s.OkCodes, s.NoRetryCodes, s.DeferCodes},
 			OnLost:           OnLost(ValueOr(s.OnLost, string(d.OnLost))),
-			AllowBackground:  ValueOr(s.AllowBackground, false),
+			AllowBackground:  valueOrZero(s.AllowBackground),
 			Labels:           s.Labels,
 			OutputLimitBytes: ValueOr(s.OutputLimit, d.OutputLimit),
 			Limits: Limits{
-				Memory:          ValueOr(s.Memory, 0),
-				CPUs:            ValueOr(s.CPUs, 0),
-				Tasks:           ValueOr(s.Tasks, 0),
-				Nice:            ValueOr(s.Nice, 0),
-				NoFile:          ValueOr(s.NoFile, 0),
-				NoNewPrivileges: ValueOr(s.NoNewPrivileges, false),
+				Memory:          valueOrZero(s.Memory),
+				CPUs:            valueOrZero(s.CPUs),
+				Tasks:           valueOrZero(s.Tasks),
+				Nice:            valueOrZero(s.Nice),
+				NoFile:          valueOrZero(s.NoFile),
+				NoNewPrivileges: valueOrZero(s.NoNewPrivileges),
 			},
-			TTY:         ValueOr(s.TTY, false),
-			MaskSecrets: ValueOr(s.MaskSecrets, false),
-			HookCommands: HookCommands{ValueOr(s.OnCompleted, ""), ValueOr(s.OnFailed, ""), ValueOr(s.OnDead, ""),
-				ValueOr(s.OnEnded, "")},
+			TTY:         valueOrZero(s.TTY),
+			MaskSecrets: valueOrZero(s.MaskSecrets),
+			HookCommands: HookCommands{valueOrZero(s.OnCompleted), valueOrZero(s.OnFailed), valueOrZero(s.OnDead),
+				valueOrZero(s.OnEnded)},
 			Backoff: Backoff{
-				BaseSeconds: ValueOr(s.BackoffBase, 0),
-				Strategy:    BackoffStrategy(ValueOr(s.BackoffStrategy, "")),
-				MaxDelay:    ValueOr(s.BackoffMax, 0),
+				BaseSeconds: valueOrZero(s.BackoffBase),
+				Strategy:    BackoffStrategy(valueOrZero(s.BackoffStrategy)),
+				MaxDelay:    valueOrZero(s.BackoffMax),
 				Jitter:      s.BackoffJitter,
 			},
 		},
@@ -196,6 +196,9 @@ func isAbsolutePath(path string) bool {
 	drive := path[0] | 0x20 // drive letter, in lower case
 	return path[0] == '/' || drive >= 'a' && drive <= 'z'
 }
+
+// valueOrZero returns *p, or the zero value if p is nil.
+func valueOrZero[T any](p *T) (value T) { return ValueOr(p, value) }
 
 // ValueOr returns *p, or the second argument if p is nil.
 func ValueOr[T any](p *T, fallback T) T {

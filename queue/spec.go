@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
 	"slices"
 	"strconv"
@@ -104,9 +103,10 @@ type Field struct {
 	constraint      *Constraint // accepted values; nil means all values of the kind
 }
 
-// specFields returns the table of job fields. The table is built at the first use, because most programs do not need
-// it. The rows timeout and timeout_ms of the table both belong to the member Timeout of Spec.
-var specFields = sync.OnceValue(func() (fieldTable []Field) {
+// SpecFields returns the table of job fields, in the order of the documentation. The table is built at the first use,
+// because most programs do not need it. The rows timeout and timeout_ms of the table both belong to the member Timeout
+// of Spec.
+var SpecFields = sync.OnceValue(func() (fieldTable []Field) {
 	kinds := map[reflect.Type]FieldKind{
 		reflect.TypeFor[*string]():           KindText,
 		reflect.TypeFor[*int]():              KindText, // umask, an octal number
@@ -146,7 +146,7 @@ var fieldUsageText string
 // usageByField returns the descriptions of the fields, by field name. The map is built at the first use, because most
 // programs do not need it.
 var usageByField = sync.OnceValue(func() map[string]string {
-	texts := make(map[string]string, len(specFields()))
+	texts := make(map[string]string, len(SpecFields()))
 	for line := range strings.Lines(fieldUsageText) {
 		name, text, _ := strings.Cut(line, ": ")
 		texts[name] = strings.TrimSpace(text)
@@ -157,16 +157,13 @@ var usageByField = sync.OnceValue(func() map[string]string {
 // Usage returns the description of the field.
 func (f *Field) Usage() string { return usageByField()[f.Name] }
 
-// SpecFields returns the fields of a spec, in the order of the documentation.
-func SpecFields() []Field { return specFields() }
-
 // fieldsByName returns the fields by name and by alias.
 var fieldsByName = sync.OnceValue(func() map[string]*Field {
 	m := map[string]*Field{}
-	for i, f := range specFields() {
-		m[f.Name] = &specFields()[i]
+	for i, f := range SpecFields() {
+		m[f.Name] = &SpecFields()[i]
 		if f.Alias != "" {
-			m[f.Alias] = &specFields()[i]
+			m[f.Alias] = &SpecFields()[i]
 		}
 	}
 	return m
@@ -174,7 +171,7 @@ var fieldsByName = sync.OnceValue(func() map[string]*Field {
 
 // FieldNames returns the names of all fields.
 func FieldNames() (names []string) {
-	for _, f := range specFields() {
+	for _, f := range SpecFields() {
 		names = append(names, f.Name)
 	}
 	return names
@@ -237,7 +234,7 @@ func (s *Spec) MarshalJSON() ([]byte, error) { return json.Marshal(s.GivenFields
 // GivenFields returns the fields that are set, as a map from field name to JSON value.
 func (s *Spec) GivenFields() map[string]any {
 	m := make(map[string]any)
-	for _, f := range specFields() {
+	for _, f := range SpecFields() {
 		if v := f.jsonValue(s); v != nil {
 			m[f.Name] = v
 		}
@@ -248,7 +245,7 @@ func (s *Spec) GivenFields() map[string]any {
 // CheckUTF8 returns an error if a text in the spec is not valid UTF-8. Package json would silently replace the
 // invalid bytes.
 func (s *Spec) CheckUTF8() error {
-	for _, f := range specFields() {
+	for _, f := range SpecFields() {
 		var texts []string
 		switch v := f.jsonValue(s).(type) {
 		case string:
@@ -306,9 +303,7 @@ func (f *Field) setText(s *Spec, text string) (err error) {
 		if !found {
 			return fmt.Errorf("%q is not NAME=value; write it like A=1", ClipForMessage(text))
 		}
-		m, _ := f.jsonValue(s).(map[string]string)
-		entries := map[string]string{}
-		maps.Copy(entries, m)
+		entries := f.copyOfMap(s)
 		entries[k] = v
 		value = entries
 	case KindExitCodes:

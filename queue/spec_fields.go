@@ -3,6 +3,7 @@ package queue
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"time"
 )
@@ -54,6 +55,13 @@ func decodeInto[T any](target **T, v json.RawMessage, decode func(json.RawMessag
 // specMember returns the member of Spec that holds the value of the field.
 func (f *Field) specMember(s *Spec) reflect.Value {
 	return reflect.ValueOf(s).Elem().Field(f.specMemberIndex)
+}
+
+// copyOfMap returns a copy of the map in the field. The copy is empty if the field is not set.
+func (f *Field) copyOfMap(s *Spec) map[string]string {
+	entries := map[string]string{}
+	maps.Copy(entries, f.specMember(s).Interface().(map[string]string))
+	return entries
 }
 
 // jsonValue returns the value of the field for JSON, or nil if the field is not set. For timeout_ms it always returns

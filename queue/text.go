@@ -44,7 +44,7 @@ func ParseDuration(text string) (time.Duration, error) {
 	for rest != "" {
 		n := strings.IndexFunc(rest, func(r rune) bool { return r != '.' && (r < '0' || r > '9') })
 		if n <= 0 {
-			return 0, fmt.Errorf("%q is not a duration; write it like 90s, 1h30m or 7d", ClipForMessage(text))
+			return 0, invalidDurationError(text)
 		}
 		number, err := strconv.ParseFloat(rest[:n], 64)
 		rest = rest[n:]
@@ -54,7 +54,7 @@ func ParseDuration(text string) (time.Duration, error) {
 		}
 		i := slices.IndexFunc(durationUnits, func(o durationUnit) bool { return o.name == rest[:u] })
 		if err != nil || i < 0 {
-			return 0, fmt.Errorf("%q is not a duration; write it like 90s, 1h30m or 7d", ClipForMessage(text))
+			return 0, invalidDurationError(text)
 		}
 		part, err := DurationOfSeconds(number * float64(durationUnits[i].duration) / float64(time.Second))
 		if err != nil {
@@ -69,6 +69,10 @@ func ParseDuration(text string) (time.Duration, error) {
 		return 0, fmt.Errorf("must not be empty; write a duration like 90s, 1h30m or 7d")
 	}
 	return total, nil
+}
+
+func invalidDurationError(text string) error {
+	return fmt.Errorf("%q is not a duration; write it like 90s, 1h30m or 7d", ClipForMessage(text))
 }
 
 // parseDecimal parses a number in decimal notation. It returns an infinity if the number is too large for a

@@ -65,7 +65,7 @@ func TestMergeNodeReasonsCombinesAllNodes(t *testing.T) {
 
 // gateReasonTexts has an entry for each kind of gate: a limit that can keep a job from starting, such as a lock.
 func TestEachGateKindHasReasonTexts(t *testing.T) {
-	for _, kind := range append(queue.DemandableGateKinds(), 0, queue.GateUser) {
+	for _, kind := range append([]queue.GateKind{0, queue.GateUser}, queue.DemandableGateKinds...) {
 		if w := gateReasonTexts[kind]; w.kind == "" || w.describe == nil {
 			t.Errorf("gate %d has %+v", kind, w)
 		}

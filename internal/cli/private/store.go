@@ -132,17 +132,17 @@ func (p *privateJobs) replaceParentIDs(spec *queue.Spec) error {
 	// All lines share the slice from the flags, so change a copy of it.
 	spec.DependsOn = slices.Clone(spec.DependsOn)
 	for i, text := range spec.DependsOn {
-		name, _, err := queue.ParseDependency(text)
+		d, err := queue.ParseDependency(text)
 		if err != nil {
 			return err
 		}
-		id, known := p.jobIDsByDeclaredID[name]
+		id, known := p.jobIDsByDeclaredID[d.ParentID]
 		if !known {
 			return queue.InvalidField("depends_on",
 				"no line above this one has the job id %q; in a private run, a job can only "+
-					"depend on jobs above it in the list", queue.ClipForMessage(name))
+					"depend on jobs above it in the list", queue.ClipForMessage(d.ParentID))
 		}
-		spec.DependsOn[i] = id + strings.TrimPrefix(text, name)
+		spec.DependsOn[i] = id + strings.TrimPrefix(text, d.ParentID)
 	}
 	return nil
 }
