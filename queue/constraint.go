@@ -334,65 +334,59 @@ func joinAlternatives(words []string) string {
 // formatNumber formats a number without an exponent.
 func formatNumber(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
-// checkFields reports each field of the spec whose value violates the constraint of the field.
-func (s *Spec) checkFields(check fieldChecker) {
+// checkFields adds to problems each field of the spec whose value violates the constraint of the field.
+func (s *Spec) checkFields(problems *errorList) {
 	fields := SpecFields()
 	for i := range fields {
 		f := &fields[i] // not a copy, because this runs for each job, and a Field is large
-		c := f.constraint
-		if c == nil {
+		if f.constraint == nil {
 			continue
 		}
 		v := f.jsonValue(s)
-		if err := f.checkValue(v); err != nil {
-			check(false, f.Name, "%s", err.Message)
-		}
+		problems.add(f.checkValue(v))
 		if members, ok := v.(map[string]string); ok {
 			for name, value := range members {
-				if e, _ := c.checkMapEntry(f.Name, name, value).(*Error); e != nil {
-					check(false, f.Name, "%s", e.Message)
-				}
+				problems.add(f.constraint.checkMapEntry(f.Name, name, value))
 			}
 		}
 	}
 }
 
 // checkValue returns an error if value, the value of the field, violates the field's constraint.
-func (f *Field) checkValue(value any) *Error {
-	c, err := f.constraint, error(nil)
+func (f *Field) checkValue(value any) error {
+	c := f.constraint
 	switch v := value.(type) {
 	case int64:
 		if f.Kind == KindSize {
-			err = c.checkSize(f.Name, v)
-		} else {
-			err = c.CheckNumber(f.Name, float64(v))
+			return c.checkSize(f.Name, v)
 		}
+		return c.CheckNumber(f.Name, float64(v))
 	case float64:
-		err = c.CheckNumber(f.Name, v)
+		return c.CheckNumber(f.Name, v)
 	case string:
 		if f.Kind == KindDuration {
-			if d, parseErr := ParseDuration(v); parseErr == nil {
-				err = c.CheckDuration(f.Name, d)
-				break
+			if d, err := ParseDuration(v); err == nil {
+				return c.CheckDuration(f.Name, d)
 			}
 		}
-		err = c.CheckText(f.Name, v)
+		return c.CheckText(f.Name, v)
 	case []string:
-		err = c.CheckEntryCount(f.Name, len(v))
+		err := c.CheckEntryCount(f.Name, len(v))
 		if c.NotEmpty && len(v) > 0 && v[0] == "" {
 			err = InvalidField(f.Name, "the first entry is empty%s", c.ErrorMessageSuffix)
 		}
 		for i := 0; err == nil && i < len(v); i++ {
 			err = c.CheckEntry(f.Name, v[i])
 		}
+		return err
 	case []int:
-		err = c.CheckEntryCount(f.Name, len(v))
+		err := c.CheckEntryCount(f.Name, len(v))
 		for i := 0; err == nil && i < len(v); i++ {
 			err = c.CheckNumber(f.Name, float64(v[i]))
 		}
+		return err
 	case map[string]string:
-		err = c.CheckEntryCount(f.Name, len(v))
+		return c.CheckEntryCount(f.Name, len(v))
 	}
-	e, _ := err.(*Error)
-	return e
+	return nil
 }

@@ -144,13 +144,15 @@ type errorList struct {
 	isTruncated bool
 }
 
-// add records a problem. After maxListedErrors problems, it only records that there are more.
+// add records a problem. It ignores nil. After maxListedErrors problems, it only records that there are more.
 func (l *errorList) add(problem error) {
-	if len(l.problems) == maxListedErrors {
+	switch {
+	case problem == nil:
+	case len(l.problems) == maxListedErrors:
 		l.isTruncated = true
-		return
+	default:
+		l.problems = append(l.problems, problem)
 	}
-	l.problems = append(l.problems, problem)
 }
 
 // err combines all problems into one *Error, with the field of the first problem. It returns nil if no problem was

@@ -7,7 +7,7 @@ import "sync"
 // false, or an empty map counts as not given.
 //
 // For example, {Field: "unique_for", OtherField: "unique", RequiresOtherField: true, …} rejects {"unique_for": "1h"}.
-// Its schema is {"requireSetA": [{"not": {"required": ["unique_for"]}}, {"required": ["unique"]}]}.
+// Its schema is {"anyOf": [{"not": {"required": ["unique_for"]}}, {"required": ["unique"]}]}.
 type FieldRule struct {
 	Field              string // field that the error names
 	OtherField         string

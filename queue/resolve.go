@@ -78,7 +78,7 @@ func ResolveSpec(s *Spec, d Defaults) (Job, error) {
 	}
 	j.HookEvents = j.HookCommands.EventsWithCommand()
 
-	s.checkFields(check)
+	s.checkFields(&problems)
 	s.checkFieldRules(check)
 	resolveCommand(check, s, &j, d)
 	j.Env = resolveEnv(check, s)

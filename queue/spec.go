@@ -197,10 +197,9 @@ func (s *Spec) setMembers(data []byte, handleUnknown func(name string, value jso
 	err := EachMember(data, func(name string, value json.RawMessage) error {
 		f := fieldsByName()[name]
 		if f == nil && handleUnknown != nil {
-			if took, err := handleUnknown(name, value); err != nil {
-				problems.add(err)
-				return nil
-			} else if took {
+			took, err := handleUnknown(name, value)
+			problems.add(err)
+			if took || err != nil {
 				return nil
 			}
 		}
@@ -222,9 +221,7 @@ func (s *Spec) setMembers(data []byte, handleUnknown func(name string, value jso
 		givenFields = append(givenFields, f)
 		return nil
 	})
-	if err != nil {
-		problems.add(err)
-	}
+	problems.add(err)
 	return problems.err()
 }
 
