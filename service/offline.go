@@ -48,15 +48,15 @@ func OpenOffline(ctx context.Context, o Options) (*control.Client, error) {
 // ExamineStoppedService runs the checks of doctor on the files of a service that is not running. If thorough is true,
 // it also runs the thorough checks, which take long. The advice in its findings contains two commands: startCommand
 // starts the service, and createCommand creates its queue.
-func ExamineStoppedService(p config.Paths, startCommand, createCommand string, thorough bool) (control.Diagnosis,
-	error) {
+func ExamineStoppedService(p config.Paths, startCommand, createCommand string, thorough bool) (
+	result control.Diagnosis, err error) {
 	if _, err := os.Stat(p.StateDir); errors.Is(err, fs.ErrNotExist) {
 		return doctor.SummarizeFindings([]store.Finding{doctor.Warning("service",
 			"there is no queue in "+p.StateDir+" yet", "create it with: "+createCommand)}), nil
 	}
 	lock, err := lockStateDirForReading(p.StateDir)
 	if err != nil {
-		return control.Diagnosis{}, err
+		return result, err
 	}
 	defer lock.Close()
 	list := []store.Finding{doctor.Warning("service",
@@ -67,7 +67,7 @@ func ExamineStoppedService(p config.Paths, startCommand, createCommand string, t
 	case location.URL == "":
 		list = append(list, examineStoppedStore(p.StateDir, outputDirsOf(p), thorough)...)
 	case thorough:
-		return control.Diagnosis{}, doctor.ErrStoreHasNoFiles
+		return result, doctor.ErrStoreHasNoFiles
 	default:
 		list = append(append(list, examineDatabaseServer(context.Background(), location.URL)...),
 			examineStoreDir(p.StateDir)...)

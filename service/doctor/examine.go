@@ -30,8 +30,7 @@ const runnerReplyTimeout = 2 * time.Second
 
 // RunDoctor implements control.API.
 func (x *Examiner) RunDoctor(ctx context.Context, p control.DoctorParams,
-	reportProgress func(control.DoctorProgress) error) (
-	control.Diagnosis, error) {
+	reportProgress func(control.DoctorProgress) error) (result control.Diagnosis, err error) {
 	var findings []store.Finding
 	if known, can := x.Store.(store.Examiner); can {
 		findings = known.Examine(ctx)
@@ -56,7 +55,7 @@ func (x *Examiner) RunDoctor(ctx context.Context, p control.DoctorParams,
 		findings = append(findings, newFinding("work", strings.Join(problems, "; "), "see: queuectl status"))
 	}
 	if p.VerifyDatabase && x.StoreMaintainer == nil {
-		return control.Diagnosis{}, ErrStoreHasNoFiles
+		return result, ErrStoreHasNoFiles
 	}
 	// While the disk is slow, do not check all data, because this would slow the disk down further and delay jobs.
 	if p.VerifyDatabase && x.StoreMaintainer.SlowCommitError() == nil {
@@ -74,7 +73,7 @@ func (x *Examiner) RunDoctor(ctx context.Context, p control.DoctorParams,
 				strings.TrimSuffix(e.Message, "; try again later"), "check it later: queuectl doctor --verify")}, nil
 		}
 		if err != nil {
-			return control.Diagnosis{}, err
+			return result, err
 		}
 		findings = append(findings, found...)
 	}

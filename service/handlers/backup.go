@@ -16,12 +16,12 @@ const maxBackupPieceBytes = 256 << 10
 
 // StreamBackup implements control.API.
 func (h *API) StreamBackup(ctx context.Context, _ control.NoParams,
-	handlePiece func(control.BackupPiece) error) (control.BackupSummary, error) {
+	handlePiece func(control.BackupPiece) error) (result control.BackupSummary, err error) {
 	if err := h.Guard.RecordAudit(ctx, "backup", "", nil); err != nil {
-		return control.BackupSummary{}, err
+		return result, err
 	}
 	if h.StoreMaintainer == nil {
-		return control.BackupSummary{}, doctor.ErrStoreHasNoFiles
+		return result, doctor.ErrStoreHasNoFiles
 	}
 	var lastReport time.Time
 	made, err := h.StoreMaintainer.Backup(ctx, func(ref string) (io.ReadCloser, error) {
@@ -35,7 +35,7 @@ func (h *API) StreamBackup(ctx context.Context, _ control.NoParams,
 			return handlePiece(control.BackupPiece{CopiedBytes: done, TotalBytes: total})
 		})
 	if err != nil {
-		return control.BackupSummary{}, err
+		return result, err
 	}
 	defer made.Close()
 	sum, sent, piece := sha256.New(), int64(0), make([]byte, maxBackupPieceBytes)
@@ -46,14 +46,14 @@ func (h *API) StreamBackup(ctx context.Context, _ control.NoParams,
 			sent += int64(n)
 			if failed := handlePiece(control.BackupPiece{Content: piece[:n], CopiedBytes: sent,
 				TotalBytes: made.Size()}); failed != nil {
-				return control.BackupSummary{}, failed
+				return result, failed
 			}
 		}
 		if err == io.EOF || err == io.ErrUnexpectedEOF {
 			return control.BackupSummary{TotalBytes: sent, SHA256: hex.EncodeToString(sum.Sum(nil))}, nil
 		}
 		if err != nil {
-			return control.BackupSummary{}, err
+			return result, err
 		}
 	}
 }

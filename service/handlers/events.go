@@ -19,8 +19,7 @@ const (
 
 // StreamEvents implements control.API.
 func (h *API) StreamEvents(ctx context.Context, p control.EventsParams,
-	handleEvent func(control.Event) error) (control.EventStreamEnd,
-	error) {
+	handleEvent func(control.Event) error) (result control.EventStreamEnd, err error) {
 	after, _ := h.Store.LastEventSeq()
 	switch {
 	case p.AfterSeq != nil:
@@ -30,7 +29,7 @@ func (h *API) StreamEvents(ctx context.Context, p control.EventsParams,
 	}
 	peer := control.PeerFrom(ctx)
 	if p.WithAuditFields && !peer.Right.Covers(control.RightAdmin) {
-		return control.EventStreamEnd{}, h.Rights.MissingRightError(&peer, "reading audit events", control.RightAdmin)
+		return result, h.Rights.MissingRightError(&peer, "reading audit events", control.RightAdmin)
 	}
 	sender := &eventSender{api: h, params: p, peer: peer, sendEvent: handleEvent, lastEventSeq: after,
 		selectedJobIDs: map[string]bool{}, unmatchedJobIDs: map[string]bool{}}
@@ -40,7 +39,7 @@ func (h *API) StreamEvents(ctx context.Context, p control.EventsParams,
 		case errors.Is(err, queue.ErrNotFound) && !p.Follow: // ignore the error: the events of a removed job may still exist
 			sender.unmatchedJobIDs[id] = true
 		case err != nil:
-			return control.EventStreamEnd{}, err
+			return result, err
 		}
 	}
 	for {
@@ -52,11 +51,11 @@ func (h *API) StreamEvents(ctx context.Context, p control.EventsParams,
 		})
 		switch {
 		case err != nil:
-			return control.EventStreamEnd{}, err
+			return result, err
 		case more:
 			continue
 		case !p.Follow && len(sender.unmatchedJobIDs) > 0:
-			return control.EventStreamEnd{}, queue.Errorf(queue.CodeNotFound, "there is no job %q, and no event mentions it",
+			return result, queue.Errorf(queue.CodeNotFound, "there is no job %q, and no event mentions it",
 				queue.ClipForMessage(slices.Sorted(maps.Keys(sender.unmatchedJobIDs))[0]))
 		case !p.Follow:
 			return control.EventStreamEnd{LastEventSeq: sender.lastEventSeq}, nil
@@ -64,7 +63,7 @@ func (h *API) StreamEvents(ctx context.Context, p control.EventsParams,
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return control.EventStreamEnd{}, ctx.Err()
+			return result, ctx.Err()
 		}
 	}
 }

@@ -17,11 +17,10 @@ import (
 
 // StreamOutput implements control.API.
 func (h *API) StreamOutput(ctx context.Context, p control.LogsParams,
-	handlePiece func(control.OutputPiece) error) (control.OutputStreamEnd,
-	error) {
+	handlePiece func(control.OutputPiece) error) (result control.OutputStreamEnd, err error) {
 	j, err := h.findJobForMethod(ctx, "logs", p.ID)
 	if err != nil {
-		return control.OutputStreamEnd{}, err
+		return result, err
 	}
 	n := p.Attempt
 	switch {
@@ -35,13 +34,13 @@ func (h *API) StreamOutput(ctx context.Context, p control.LogsParams,
 		if j.StartedAttempts == 1 {
 			attempts = "attempt"
 		}
-		return control.OutputStreamEnd{}, queue.Errorf(queue.CodeNotFound, "job %s has no attempt %d; it has %d %s so far",
+		return result, queue.Errorf(queue.CodeNotFound, "job %s has no attempt %d; it has %d %s so far",
 			j.ID, p.Attempt, j.StartedAttempts, attempts)
 	}
 	f := &logSender{api: h, params: p, sendPiece: handlePiece, attemptNumber: n, hasTTY: j.TTY}
 	if p.LastLines != nil {
 		if err := f.seekToLastLines(ctx, &j, *p.LastLines); err != nil {
-			return control.OutputStreamEnd{}, err
+			return result, err
 		}
 	}
 	return f.sendAllOutput(ctx, j)

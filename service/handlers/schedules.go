@@ -32,11 +32,11 @@ const (
 )
 
 // ScheduleAdd implements control.API.
-func (h *API) ScheduleAdd(ctx context.Context, p control.ScheduleAddParams) (control.ScheduleDetail, error) {
+func (h *API) ScheduleAdd(ctx context.Context, p control.ScheduleAddParams) (result control.ScheduleDetail, err error) {
 	p.JobSpec = *p.JobSpec.WithoutTraceVariables() // the caller's trace ends long before a job starts
 	want, unenforcedLimits, err := h.checkScheduleRequest(ctx, &p)
 	if err != nil {
-		return control.ScheduleDetail{}, err
+		return result, err
 	}
 	existed := false
 	err = retryIfScheduleChanged(func() error {
@@ -63,7 +63,7 @@ func (h *API) ScheduleAdd(ctx context.Context, p control.ScheduleAddParams) (con
 		})
 	})
 	if err != nil {
-		return control.ScheduleDetail{}, err
+		return result, err
 	}
 	return h.showSchedule(ctx, p.Name, func(d *control.ScheduleDetail) {
 		d.AlreadyExisted, d.UnenforcedLimits, d.Notes = existed, unenforcedLimits, h.StartAtBootNotes()

@@ -26,11 +26,11 @@ const (
 )
 
 // ReadScreen implements control.API.
-func (h *API) ReadScreen(ctx context.Context, p control.ScreenParams) (control.OverviewScreen, error) {
+func (h *API) ReadScreen(ctx context.Context, p control.ScreenParams) (result control.OverviewScreen, err error) {
 	p.JobsPerSection = cmp.Or(p.JobsPerSection, defaultRowsPerPart)
 	st, err := h.Status(ctx, control.NoParams{})
 	if err != nil {
-		return control.OverviewScreen{}, err
+		return result, err
 	}
 	peer := control.PeerFrom(ctx)
 	f := store.ScreenFilter{RowsPerPart: p.JobsPerSection}
@@ -46,18 +46,18 @@ func (h *API) ReadScreen(ctx context.Context, p control.ScreenParams) (control.O
 			Paused:        []control.QueueView{}, Dead: []control.OverviewJob{}, Done: none}, nil
 	}
 	if err != nil {
-		return control.OverviewScreen{}, err
+		return result, err
 	}
 	paused, err := h.listQueueViews(ctx, func(q *store.QueueState) bool {
 		return q.Rule.Paused && q.WaitingJobs > 0
 	})
 	if err != nil {
-		return control.OverviewScreen{}, err
+		return result, err
 	}
-	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassManyJobsRead, func() (control.OverviewScreen, error) {
+	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassManyJobsRead, func() (screen control.OverviewScreen, err error) {
 		parts, err := h.Store.ReadScreen(ctx, f)
 		if err != nil {
-			return control.OverviewScreen{}, err
+			return screen, err
 		}
 		views := func(jobs []queue.Job) []control.Job {
 			list := h.newJobViewsFor(ctx, &peer, jobs)
@@ -66,7 +66,7 @@ func (h *API) ReadScreen(ctx context.Context, p control.ScreenParams) (control.O
 			}
 			return list
 		}
-		screen := control.OverviewScreen{Status: st, Running: []control.OverviewJob{}, Ready: views(parts.Ready),
+		screen = control.OverviewScreen{Status: st, Running: []control.OverviewJob{}, Ready: views(parts.Ready),
 			Delayed: views(parts.NotYetDue), HeldOrBlocked: views(parts.HeldOrBlocked),
 			Paused: paused.Queues[:min(len(paused.Queues), store.MaxScreenRowsPerPart)], Dead: []control.OverviewJob{},
 			Done: views(parts.CompletedOrCancelled)}

@@ -86,17 +86,17 @@ type showRequest struct {
 
 // readJobDetail reads the job for the reply. It returns errOutputNotInStore or errAccessNotAudited if the caller must
 // first do another step.
-func (w *showRequest) readJobDetail(ctx context.Context) (control.JobDetail, error) {
+func (w *showRequest) readJobDetail(ctx context.Context) (result control.JobDetail, err error) {
 	j, err := w.api.Store.GetWithEnvAndStdin(ctx, w.jobID)
 	if err == nil && w.api.Guard.HidesJob(&w.peer, &j) {
 		err = queue.JobNotFoundError(w.jobID)
 	}
 	if err != nil {
-		return control.JobDetail{}, err
+		return result, err
 	}
 	if w.job.Seq != 0 {
 		if err := checkSameJob(&j, &w.job); err != nil {
-			return control.JobDetail{}, err
+			return result, err
 		}
 	}
 	if (j.State != w.job.State || j.StartedAttempts != w.job.StartedAttempts) && w.outputReadCount < maxOutputReadTries {
@@ -106,11 +106,11 @@ func (w *showRequest) readJobDetail(ctx context.Context) (control.JobDetail, err
 	isOwner := w.api.Guard.PeerOwnsJob(&w.peer, &j)
 	sees := min(w.maxVisibility, w.api.Guard.JobVisibilityFor(&w.peer, &j))
 	if sees == access.VisibleAll && !isOwner && len(j.Env) > 0 && !w.isAccessAudited {
-		return control.JobDetail{}, errAccessNotAudited
+		return result, errAccessNotAudited
 	}
 	if sees >= access.VisibleWithoutEnv && !w.tailsMatchJobState { // with less visibility, the output is not shown
 		if err := w.readOutputTails(ctx); err != nil {
-			return control.JobDetail{}, err
+			return result, err
 		}
 	}
 	d, err := w.api.buildJobDetail(ctx, &j, w.beforeAttemptNumber)

@@ -13,12 +13,12 @@ import (
 const defaultStatsRange = 24 * time.Hour
 
 // Stats implements control.API.
-func (h *API) Stats(ctx context.Context, p control.StatsParams) (control.Stats, error) {
+func (h *API) Stats(ctx context.Context, p control.StatsParams) (result control.Stats, err error) {
 	now := h.Store.Now()
 	f := store.StatsFilter{Queue: p.Queue, Since: queue.UnixMillis(p.Since), Until: queue.UnixMillis(p.Until),
 		IncludePeriods: p.PeriodLength != "", AllTimeTotals: p.AllTime}
 	if p.AllTime && (p.Queue != "" || p.Since != 0 || p.Until != 0 || p.PeriodLength != "") {
-		return control.Stats{}, queue.InvalidField("ever",
+		return result, queue.InvalidField("ever",
 			`covers all queues and all times; leave out parameters "queue", "since", "until" and "by"`)
 	}
 	if f.Since == 0 {
@@ -35,16 +35,16 @@ func (h *API) Stats(ctx context.Context, p control.StatsParams) (control.Stats, 
 	}
 	if g, since, until := f.PeriodRange(now); p.WithHistograms && f.IncludePeriods &&
 		time.Duration(until-since)*time.Millisecond > control.MaxHistogramPeriods*g.PeriodLength() {
-		return control.Stats{}, queue.InvalidField("buckets",
+		return result, queue.InvalidField("buckets",
 			`histograms are limited to %d periods; set parameter "since" to a later time, or parameter "by" to a longer period`,
 			control.MaxHistogramPeriods)
 	}
-	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassManyJobsRead, func() (control.Stats, error) {
+	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassManyJobsRead, func() (out control.Stats, err error) {
 		got, err := h.Store.Stats(ctx, f)
 		if err != nil {
-			return control.Stats{}, err
+			return out, err
 		}
-		out := control.Stats{Grain: got.Granularity.String(), Since: control.Time(got.Since), Until: control.Time(got.Until),
+		out = control.Stats{Grain: got.Granularity.String(), Since: control.Time(got.Since), Until: control.Time(got.Until),
 			Queues: []control.QueueStats{}}
 		for i := range got.Queues {
 			q := &got.Queues[i]

@@ -11,48 +11,48 @@ import (
 )
 
 // AttachTerminal implements control.API. See docs/decisions/0062.
-func (h *API) AttachTerminal(ctx context.Context, p control.AttachParams) (control.AttachResult, error) {
+func (h *API) AttachTerminal(ctx context.Context, p control.AttachParams) (result control.AttachResult, err error) {
 	peer := control.PeerFrom(ctx)
 	j, err := h.findJobForMethod(ctx, "attach", p.ID)
 	if err != nil {
-		return control.AttachResult{}, err
+		return result, err
 	}
 	if !j.TTY {
-		return control.AttachResult{}, queue.Errorf(queue.CodeWrongState,
+		return result, queue.Errorf(queue.CodeWrongState,
 			"job %s has no terminal; to start a job that has one: queuectl run --tty", j.ID)
 	}
 	running, err := h.awaitStartedAttempt(ctx, &j, &p)
 	if err != nil {
-		return control.AttachResult{}, err
+		return result, err
 	}
 	if err := h.Guard.CheckMayTypeIntoTerminal(&peer, &running); err != nil {
-		return control.AttachResult{}, err
+		return result, err
 	}
-	joined := control.AttachResult{Attempt: running.StartedAttempts + 1}
-	if h.terminalClients.addIfNew(terminalClient{running.Seq, joined.Attempt, peer.UID, peer.PID}) {
-		if err := h.Guard.RecordAudit(ctx, "attach", fmt.Sprintf("the terminal of attempt %d", joined.Attempt),
+	result.Attempt = running.StartedAttempts + 1
+	if h.terminalClients.addIfNew(terminalClient{running.Seq, result.Attempt, peer.UID, peer.PID}) {
+		if err := h.Guard.RecordAudit(ctx, "attach", fmt.Sprintf("the terminal of attempt %d", result.Attempt),
 			&running); err != nil {
-			return control.AttachResult{}, err
+			return result, err
 		}
 	}
 	errEnded := queue.Errorf(queue.CodeWrongState,
-		"attempt %d of job %s has just ended, or its runner is not connected; try again", joined.Attempt, j.ID)
-	if p.TerminalRows != 0 && !h.Pool.ResizeTerminal(running.Seq, joined.Attempt, p.TerminalRows, p.TerminalCols) {
-		return joined, errEnded
+		"attempt %d of job %s has just ended, or its runner is not connected; try again", result.Attempt, j.ID)
+	if p.TerminalRows != 0 && !h.Pool.ResizeTerminal(running.Seq, result.Attempt, p.TerminalRows, p.TerminalCols) {
+		return result, errEnded
 	}
 	data := append([]byte(p.TypedText), p.TypedBytes...)
 	if len(data) == 0 && !p.WantControlSequences {
-		return joined, nil
+		return result, nil
 	}
-	typed, ok, err := h.Pool.TypeTerminalInput(ctx, running.Seq, joined.Attempt, data)
+	typed, ok, err := h.Pool.TypeTerminalInput(ctx, running.Seq, result.Attempt, data)
 	if err == nil && !ok {
 		err = errEnded
 	}
-	joined.AcceptedBytes = int(typed.WrittenBytes)
+	result.AcceptedBytes = int(typed.WrittenBytes)
 	if p.WantControlSequences {
-		joined.ControlSequences = typed.TerminalModeControls
+		result.ControlSequences = typed.TerminalModeControls
 	}
-	return joined, err
+	return result, err
 }
 
 // attemptStartReportTimeout limits how long AttachTerminal waits for the runner's report that the attempt has started,

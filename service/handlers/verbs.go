@@ -124,13 +124,13 @@ func (h *API) RetryJobs(ctx context.Context, p control.RetryParams) (control.Bul
 const maxBulkEditPatchBytes = 64 << 10
 
 // EditJobs implements control.API.
-func (h *API) EditJobs(ctx context.Context, p control.EditParams) (control.BulkResult, error) {
+func (h *API) EditJobs(ctx context.Context, p control.EditParams) (result control.BulkResult, err error) {
 	if _, relayed := cluster.RelayedRequestStates(ctx); relayed {
 		return h.applyVerbToSelection(ctx, p.Selection, nil, &bulkVerb{method: "edit", appliesOnThisNode: true,
 			applyToJob: h.returnUnstartedJob})
 	}
 	if len(p.FieldsToSet) > maxBulkEditPatchBytes && (p.UsesFilters() || len(p.AllIDs()) > 1) {
-		return control.BulkResult{}, queue.InvalidField("set",
+		return result, queue.InvalidField("set",
 			"the new values have %d bytes; when one request edits several jobs, the maximum is %d", len(p.FieldsToSet),
 			maxBulkEditPatchBytes)
 	}
@@ -139,12 +139,12 @@ func (h *API) EditJobs(ctx context.Context, p control.EditParams) (control.BulkR
 		Command: "true", Shell: d.Shell, OnLost: queue.OnLostRetry, SecretReferences: []string{"QUEUECTL_SAMPLE=/a"},
 	}} // a made-up job on which every field may be set
 	if err := sample.Edit(p.FieldsToSet, d); err != nil {
-		return control.BulkResult{}, err // the patch is invalid for every job
+		return result, err // the patch is invalid for every job
 	}
 	peer := control.PeerFrom(ctx)
 	scope, err := h.Guard.ParseEditScope(&peer, p.FieldsToSet)
 	if err != nil {
-		return control.BulkResult{}, err
+		return result, err
 	}
 	known, nodesErr := h.AllNodes.Nodes(ctx)
 	nodes := func() ([]store.NodeState, error) { return known, nodesErr }

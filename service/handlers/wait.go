@@ -17,16 +17,16 @@ const bytesPerReadSlot = 64 << 10
 
 // WaitForJobs implements control.API.
 func (h *API) WaitForJobs(ctx context.Context, p control.WaitParams, handleNotice func(control.JobEndNotice) error) (
-	control.WaitResult, error) {
+	result control.WaitResult, err error) {
 	ids := p.AllIDs()
 	if len(ids) > control.MaxWaitOrFollowJobIDs {
-		return control.WaitResult{}, queue.InvalidField("ids", "too many jobs (%d); the maximum is %d", len(ids),
+		return result, queue.InvalidField("ids", "too many jobs (%d); the maximum is %d", len(ids),
 			control.MaxWaitOrFollowJobIDs)
 	}
 	req := &waitRequest{api: h, peer: control.PeerFrom(ctx), sendNotice: handleNotice,
 		endsWithFirstEndedJob: p.ReturnAfterFirst}
 	if err := req.findJobs(ctx, ids); err != nil {
-		return control.WaitResult{}, err
+		return result, err
 	}
 	var seqs []int64
 	for _, ref := range req.unreportedJobs {
@@ -44,10 +44,10 @@ func (h *API) WaitForJobs(ctx context.Context, p control.WaitParams, handleNotic
 	for timedOut := false; ; {
 		// Report jobs that have already ended, even if the timeout has passed.
 		if err := req.reportEndedJobs(ctx, watching.ChangedJobs()); err != nil {
-			return control.WaitResult{}, err
+			return result, err
 		}
 		if timedOut || req.isDone() {
-			result := control.WaitResult{UnfinishedJobIDs: []string{}, TimedOut: timedOut && !req.isDone()}
+			result = control.WaitResult{UnfinishedJobIDs: []string{}, TimedOut: timedOut && !req.isDone()}
 			for _, ref := range req.unreportedJobs {
 				result.UnfinishedJobIDs = append(result.UnfinishedJobIDs, ref.ID)
 			}
@@ -58,7 +58,7 @@ func (h *API) WaitForJobs(ctx context.Context, p control.WaitParams, handleNotic
 		case <-timeout:
 			timedOut = true
 		case <-ctx.Done():
-			return control.WaitResult{}, ctx.Err()
+			return result, ctx.Err()
 		}
 	}
 }
