@@ -66,17 +66,17 @@ func (h *API) ReadScreen(ctx context.Context, p control.ScreenParams) (result co
 			}
 			return list
 		}
-		screen = control.OverviewScreen{Status: st, Running: []control.OverviewJob{}, Ready: views(parts.Ready),
+		viewsWithLines := func(jobs []queue.Job) []control.OverviewJob {
+			list := []control.OverviewJob{}
+			for _, j := range views(jobs) {
+				list = append(list, control.OverviewJob{Job: j, LastLine: lines[j.Seq]})
+			}
+			return list
+		}
+		return control.OverviewScreen{Status: st, Running: viewsWithLines(parts.Running), Ready: views(parts.Ready),
 			Delayed: views(parts.NotYetDue), HeldOrBlocked: views(parts.HeldOrBlocked),
-			Paused: paused.Queues[:min(len(paused.Queues), store.MaxScreenRowsPerPart)], Dead: []control.OverviewJob{},
-			Done: views(parts.CompletedOrCancelled)}
-		for _, j := range views(parts.Running) {
-			screen.Running = append(screen.Running, control.OverviewJob{Job: j, LastLine: lines[j.Seq]})
-		}
-		for _, j := range views(parts.Dead) {
-			screen.Dead = append(screen.Dead, control.OverviewJob{Job: j, LastLine: lines[j.Seq]})
-		}
-		return screen, nil
+			Paused: paused.Queues[:min(len(paused.Queues), store.MaxScreenRowsPerPart)], Dead: viewsWithLines(parts.Dead),
+			Done: views(parts.CompletedOrCancelled)}, nil
 	})
 }
 

@@ -20,19 +20,6 @@ func MergeNodeReasons(thisNode string, localReasons []control.WaitReason,
 	}
 	var merged []control.WaitReason
 	index := map[string]int{} // index in merged, by the reason's content
-	add := func(node string, nodeReasons []control.WaitReason) {
-		for _, r := range nodeReasons {
-			key := fmt.Sprint(r.Kind, "\x00", r.CauseKey, "\x00", r.Text)
-			i, known := index[key]
-			if !known {
-				i = len(merged)
-				index[key], merged = i, append(merged, r)
-			}
-			if !slices.Contains(merged[i].Nodes, node) {
-				merged[i].Nodes = append(merged[i].Nodes, node)
-			}
-		}
-	}
 	all := append(slices.Clone(nodeResults), cluster.NodeResult[control.WaitingExplanation]{
 		Node: store.NodeState{Node: store.Node{Name: thisNode}}, Result: control.WaitingExplanation{Reasons: localReasons}})
 	// Sort the answers by node name, so that the result is the same on every node.
@@ -52,7 +39,17 @@ func MergeNodeReasons(thisNode string, localReasons []control.WaitReason,
 		case len(reasons) == 0:
 			return nil
 		}
-		add(o.Node.Name, reasons)
+		for _, r := range reasons {
+			key := fmt.Sprint(r.Kind, "\x00", r.CauseKey, "\x00", r.Text)
+			k, known := index[key]
+			if !known {
+				k = len(merged)
+				index[key], merged = k, append(merged, r)
+			}
+			if !slices.Contains(merged[k].Nodes, o.Node.Name) {
+				merged[k].Nodes = append(merged[k].Nodes, o.Node.Name)
+			}
+		}
 	}
 	for i := range merged {
 		r := &merged[i]

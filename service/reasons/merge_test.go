@@ -63,11 +63,15 @@ func TestMergeNodeReasonsCombinesAllNodes(t *testing.T) {
 	}
 }
 
-// gateReasonTexts has an entry for each kind of gate: a limit that can keep a job from starting, such as a lock.
+// Each kind of gate has its own kind of reason and its own text. A gate is a limit that can keep a job from starting,
+// such as a lock.
 func TestEachGateKindHasReasonTexts(t *testing.T) {
+	seen := map[string]queue.GateKind{}
 	for _, kind := range append([]queue.GateKind{0, queue.GateUser}, queue.DemandableGateKinds...) {
-		if w := gateReasonTexts[kind]; w.kind == "" || w.describe == nil {
-			t.Errorf("gate %d has %+v", kind, w)
+		r := gateReason(&queue.Job{}, &store.WaitReason{GateKind: kind, GateKeyOrQueueName: "a", MaxUnits: 1})
+		if other, known := seen[r.Text]; known || r.Text == "" || r.Kind == "" || r.Kind != GateReasonKind(kind) {
+			t.Errorf("gate %d has the kind %q and the text %q, like gate %d", kind, r.Kind, r.Text, other)
 		}
+		seen[r.Text] = kind
 	}
 }

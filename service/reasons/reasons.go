@@ -205,22 +205,6 @@ func (f *Finder) WaitReasonsFromObstacles(j *queue.Job, obstacles []store.WaitRe
 	return list
 }
 
-// gateReason returns the reason that describes an obstacle. The store has found that the obstacle, for example a lock
-// that another job holds, keeps the job from starting.
-func gateReason(j *queue.Job, obstacle *store.WaitReason) control.WaitReason {
-	r := control.WaitReason{Kind: gateReasonTexts[obstacle.GateKind].kind, CauseKey: obstacle.GateKeyOrQueueName,
-		LimitUsage: new(obstacle.UsedUnits),
-		Limit:      new(obstacle.MaxUnits), Advice: "queuectl list -s processing"}
-	if obstacle.QueuePaused {
-		r.LimitUsage, r.Limit = nil, nil
-		r.Text, r.Advice = fmt.Sprintf("queue %s is paused", obstacle.GateKeyOrQueueName),
-			"queuectl queue resume "+queue.QuoteShellWord(obstacle.GateKeyOrQueueName)
-		return r
-	}
-	gateReasonTexts[obstacle.GateKind].describe(obstacle, j, &r)
-	return r
-}
-
 // LocalWaitReasons returns the reasons why this node does not start a job that is due. To find locks, rates and other
 // limits that keep the job from starting, it queries the store.
 func (f *Finder) LocalWaitReasons(ctx context.Context, j *queue.Job) ([]control.WaitReason, error) {
