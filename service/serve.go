@@ -150,7 +150,8 @@ func (s *Service) startParts(r *servicePartGroup, f *frontEnd) {
 	})
 	r.startPartWithoutError(s.notifySystemd)
 	responder := &cluster.Responder{
-		Log: s.Log, NodeName: s.NodeName, Router: s.JobRouter, API: f.api, ReloadSharedSettings: f.api.ReloadSharedSettings,
+		Log: s.Log, NodeName: s.NodeName, JobRouter: s.JobRouter, API: f.api,
+		ReloadSharedSettings: f.api.ReloadSharedSettings,
 	}
 	r.startPartWithoutError(func(ctx context.Context) { submissions.Run(ctx, s.Dependencies, f.server) })
 	r.startPartWithoutError(responder.ServeNodeRequests)

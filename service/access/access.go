@@ -41,8 +41,8 @@ type Rights struct {
 // Guard decides which jobs a peer may see and change, and as which users jobs run. It writes actions to the
 // audit log.
 type Guard struct {
-	Owners              *Owners
-	Rights              *Rights
+	*Owners
+	*Rights
 	RunnerLocation      runner.RunnersLocation
 	RunnerAccountPolicy *launcher.Accounts // decides as which accounts runners that run as root may run jobs
 }
@@ -213,24 +213,24 @@ func (r *Rights) AdviceForMissingRight(neededRight control.Right, userName strin
 }
 
 // CheckMayActOnObject returns an error if the peer may not call a method for a job or a schedule, for example because
-// it belongs to another user. objectKind is "job" or "schedule", and occurs in the error message. For a schedule, j is a
-// job with the same owner as the schedule's jobs.
+// it belongs to another user. objectKind is "job" or "schedule", and occurs in the error message. For a schedule, j is
+// a job with the same owner as the schedule's jobs.
 func (g *Guard) CheckMayActOnObject(p *control.Peer, method, objectKind string, j *queue.Job) error {
 	notOwner := g.checkPeerOwnsJob(p, j)
 	needs := control.RequiredRight(method, notOwner == nil)
 	switch {
 	case j.UID < 0 && !p.Right.Covers(control.RightAdmin):
-		return g.Rights.MissingRightError(p, fmt.Sprintf("%s on %s %s, whose owner's account no longer exists,",
+		return g.MissingRightError(p, fmt.Sprintf("%s on %s %s, whose owner's account no longer exists,",
 			method, objectKind, j.ID), control.RightAdmin)
 	case p.Right.Covers(needs):
 		return nil
 	case notOwner == nil:
-		return g.Rights.MissingRightError(p, method, needs)
+		return g.MissingRightError(p, method, needs)
 	case errors.Is(notOwner, errOwnerUnknown):
-		return g.Rights.MissingRightError(p, fmt.Sprintf("%s on %s %s, whose owner is unknown while the user database does "+
+		return g.MissingRightError(p, fmt.Sprintf("%s on %s %s, whose owner is unknown while the user database does "+
 			"not answer,", method, objectKind, j.ID), needs)
 	}
-	return g.Rights.MissingRightError(p, fmt.Sprintf("%s on another user's %s (%s)", method, objectKind, j.ID), needs)
+	return g.MissingRightError(p, fmt.Sprintf("%s on another user's %s (%s)", method, objectKind, j.ID), needs)
 }
 
 // JobVisibilityFor returns how much of a job a peer may see. If the job belongs to a former account, whose uid
@@ -257,7 +257,7 @@ func MaySeeJobExists(p *control.Peer, visibleOnlyToUID *int) bool {
 // GetVisibleJob reads a job without its large fields. If the peer must not learn that the job exists, the error
 // is the same as for a missing job.
 func (g *Guard) GetVisibleJob(ctx context.Context, p *control.Peer, id string) (queue.Job, error) {
-	j, err := g.Owners.store.Get(ctx, id)
+	j, err := g.store.Get(ctx, id)
 	if err == nil && g.HidesJob(p, &j) {
 		return queue.Job{}, queue.JobNotFoundError(id)
 	}
@@ -280,12 +280,12 @@ func (g *Guard) checkPeerOwnsJob(p *control.Peer, j *queue.Job) error {
 	case j.UID != p.UID:
 		return errNotOwner
 	case j.RunAsUID != nil && *j.RunAsUID != j.UID: // the field RunAsUser does not name the job's owner
-		if g.Owners.MayHaveFormerOwnerJobs(j.UID) {
+		if g.MayHaveFormerOwnerJobs(j.UID) {
 			return errNotOwner
 		}
-		name = g.Owners.storedOwnerName(j.UID)
+		name = g.storedOwnerName(j.UID)
 	}
-	return g.Owners.checkUserHasName(j.UID, name)
+	return g.checkUserHasName(j.UID, name)
 }
 
 // OwnJobsFilterUID returns the peer's uid if the peer may use a method only on the peer's own jobs. It returns
@@ -302,11 +302,11 @@ func OwnJobsFilterUID(p *control.Peer, method string) *int {
 // docs/decisions/0074.
 func (g *Guard) RecordAudit(ctx context.Context, verb, target string, j *queue.Job) error {
 	p := control.PeerFrom(ctx)
-	a := store.AuditRecord{UID: p.UID, UserName: g.Owners.PresentUserName(p.UID), PID: p.PID, Verb: verb, Target: target}
+	a := store.AuditRecord{UID: p.UID, UserName: g.PresentUserName(p.UID), PID: p.PID, Verb: verb, Target: target}
 	if j != nil {
 		a.JobSeq, a.JobID = j.Seq, j.ID
 	}
-	return g.Owners.store.RecordAudit(ctx, a)
+	return g.store.RecordAudit(ctx, a)
 }
 
 // JobUser is the account that a job runs as.
@@ -318,8 +318,8 @@ type JobUser struct {
 // ResolveJobUser returns the account with the given name. It returns an error if the peer may not run jobs as
 // this user.
 func (g *Guard) ResolveJobUser(p *control.Peer, name string) (JobUser, error) {
-	uid, ok := g.Rights.UserDirectory.UserID(name)
-	user := JobUser{UID: uid, Name: g.Rights.UserDirectory.UserName(uid)}
+	uid, ok := g.UserDirectory.UserID(name)
+	user := JobUser{UID: uid, Name: g.UserDirectory.UserName(uid)}
 	// UserDirectory.UserID accepts any number as a uid. If the uid has no name, the account is known to exist only if its
 	// uid is that of the peer or of the service.
 	unnamed := user.Name == strconv.Itoa(uid)
@@ -350,23 +350,23 @@ func (g *Guard) JobUserResolver(p *control.Peer) func(name string) (JobUser, err
 func (g *Guard) checkMayRunAs(p *control.Peer, user JobUser) error {
 	needs := control.RequiredRight("enqueue", false)
 	switch {
-	case user.UID == g.Owners.jobAccount.JobUID(&queue.Job{UID: p.UID}), g.Owners.jobAccount.UsesPerJobAccount &&
+	case user.UID == g.jobAccount.JobUID(&queue.Job{UID: p.UID}), g.jobAccount.UsesPerJobAccount &&
 		p.Right.Covers(needs):
 		return nil
-	case g.Owners.jobAccount.UsesPerJobAccount:
-		return g.Rights.MissingRightError(p, "a job that runs as another user ("+user.Name+")", needs)
+	case g.jobAccount.UsesPerJobAccount:
+		return g.MissingRightError(p, "a job that runs as another user ("+user.Name+")", needs)
 	}
 	return &queue.Error{Code: queue.CodeDenied, Field: "user",
 		Message: fmt.Sprintf("jobs of this service run as %[2]s and cannot run as %[1]s; "+cannotRunAsAdvice,
-			user.Name, g.JobUserNameOfPeer(p), g.Rights.Paths.SettingsFile)}
+			user.Name, g.JobUserNameOfPeer(p), g.Paths.SettingsFile)}
 }
 
 // JobUserNameOfPeer returns the name of the user that the peer's jobs run as.
 func (g *Guard) JobUserNameOfPeer(p *control.Peer) string {
-	if uid := g.Owners.jobAccount.JobUID(&queue.Job{UID: p.UID}); uid != g.Owners.jobAccount.UID {
-		return g.Rights.UserDirectory.UserName(uid)
+	if uid := g.jobAccount.JobUID(&queue.Job{UID: p.UID}); uid != g.jobAccount.UID {
+		return g.UserDirectory.UserName(uid)
 	}
-	return g.Owners.jobAccount.UserName
+	return g.jobAccount.UserName
 }
 
 // JobExecutionFields lists the fields of a job that define the executed command, its input and its environment.
@@ -397,7 +397,7 @@ func (g *Guard) ParseEditScope(p *control.Peer, patch json.RawMessage) (e editSc
 			}
 		case "user":
 			if !p.Right.Covers(control.RightAdmin) {
-				return g.Rights.MissingRightError(p, "changing the user that a job runs as", control.RightAdmin)
+				return g.MissingRightError(p, "changing the user that a job runs as", control.RightAdmin)
 			}
 			e.changesUser = true
 			var name *string
@@ -432,7 +432,7 @@ func (g *Guard) CheckMayEdit(p *control.Peer, e *editScope, j *queue.Job) error 
 			"that you do not change")
 	case e.changesExecution && g.RunnerLocation.HasExternalRunnersDir() && each.JobUID(j) != p.UID &&
 		!p.Right.Covers(control.RightAdmin):
-		return g.Rights.MissingRightError(p, "changing a job that runs as another user", control.RightAdmin)
+		return g.MissingRightError(p, "changing a job that runs as another user", control.RightAdmin)
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ import (
 type Admission struct {
 	Log          *slog.Logger
 	SettingsLock *settings.Lock // the settings lock
-	Owners       *Owners
+	*Owners
 	*Rights
 	StoreNodeRecord func(context.Context) error // stores this node's record, which determines which jobs it may claim
 }
@@ -173,16 +173,16 @@ func (a *Admission) AdmitConnection(ctx context.Context, p *control.Peer) error 
 	if p.Right == control.RightNone || !uidMayBeReused(p.UID) {
 		return nil
 	}
-	name, err := a.Owners.userDirectory.accountName(p.UID)
-	a.Rights.resolveAccessIfRenamed(p, name)
+	name, err := a.userDirectory.accountName(p.UID)
+	a.resolveAccessIfRenamed(p, name)
 	switch {
 	case err != nil: // do not rely on the name at an earlier connection
-		a.Owners.AdmittedPeerNameByUID.Delete(p.UID)
+		a.AdmittedPeerNameByUID.Delete(p.UID)
 		return nil
 	case name == "":
 		return nil
 	}
-	a.Owners.AdmittedPeerNameByUID.Store(p.UID, name)
+	a.AdmittedPeerNameByUID.Store(p.UID, name)
 	if err := a.moveFormerOwnerJobs(ctx, p.UID, name); err != nil {
 		return queue.Errorf(queue.CodeUnavailable, "the service cannot serve you yet: your uid %d belonged to another "+
 			"account before, and the service could not take that account's jobs away from the uid (%v)", p.UID, err)
@@ -194,37 +194,37 @@ func (a *Admission) AdmitConnection(ctx context.Context, p *control.Peer) error 
 // it equals the stored name, moveFormerOwnerJobs does nothing. It also completes a move that an earlier service has
 // begun.
 func (a *Admission) moveFormerOwnerJobs(ctx context.Context, uid int, name string) error {
-	a.Owners.mu.Lock()
-	former, unfinished := a.Owners.storedNameByUID[uid], a.Owners.uidsWithFormerOwnerJobs[uid]
-	a.Owners.mu.Unlock()
+	a.mu.Lock()
+	former, unfinished := a.storedNameByUID[uid], a.uidsWithFormerOwnerJobs[uid]
+	a.mu.Unlock()
 	if former == name {
 		former = "" // the owner has not changed, but an earlier service may have begun to move a former owner's jobs
 	}
 	if former == "" && !unfinished {
 		return nil
 	}
-	if former != "" && a.Owners.HasOtherNodes() { // on another node, the uid may still belong to the former owner
+	if former != "" && a.HasOtherNodes() { // on another node, the uid may still belong to the former owner
 		return fmt.Errorf("the uid belongs to %s on this node, but belonged to %s when jobs were enqueued; %w", name, former,
 			errOwnerOnOtherNode)
 	}
 	for more := true; more; {
 		var err error
-		if more, err = a.Owners.store.DisownJobs(ctx, uid, former); err != nil {
+		if more, err = a.store.DisownJobs(ctx, uid, former); err != nil {
 			return err
 		}
 	}
 	// Load now. After the former name is removed below, other peers with this uid are admitted without waiting.
-	if err := a.Owners.LoadOwnerNames(ctx); err != nil || former == "" {
+	if err := a.LoadOwnerNames(ctx); err != nil || former == "" {
 		return err
 	}
-	a.Owners.mu.Lock()
-	if a.Owners.storedNameByUID[uid] == former {
-		delete(a.Owners.storedNameByUID, uid)
+	a.mu.Lock()
+	if a.storedNameByUID[uid] == former {
+		delete(a.storedNameByUID, uid)
 	}
-	a.Owners.mu.Unlock()
+	a.mu.Unlock()
 	a.Log.Warn("a uid now belongs to another account; only admins can see and change the jobs of the former account",
 		"uid", uid, "was", former, "is", name)
-	a.Rights.ResolveAccessSettings() // resolve [access] again, since it may name the former account
+	a.ResolveAccessSettings() // resolve [access] again, since it may name the former account
 	return nil
 }
 
@@ -240,12 +240,12 @@ func (a *Admission) RunFormerOwnerSeparation(ctx context.Context) {
 	warned := map[int]bool{}
 	for {
 		var retryTimer <-chan time.Time
-		if a.Owners.cluster != nil {
+		if a.cluster != nil {
 			retryTimer = time.After(ownerSeparationRetryDelay)
 			a.UpdateUIDsWithoutAccount(ctx)
 		}
-		for _, uid := range a.Owners.ownerUIDs() {
-			name, err := a.Owners.userDirectory.accountName(uid)
+		for _, uid := range a.ownerUIDs() {
+			name, err := a.userDirectory.accountName(uid)
 			if err != nil || name == "" || !uidMayBeReused(uid) {
 				continue
 			}
@@ -263,7 +263,7 @@ func (a *Admission) RunFormerOwnerSeparation(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-a.Owners.ownerNameCheckSignal:
+		case <-a.ownerNameCheckSignal:
 		case <-retryTimer:
 		}
 	}
@@ -273,21 +273,21 @@ func (a *Admission) RunFormerOwnerSeparation(ctx context.Context) {
 // account on this node, but may have one on another node. See docs/decisions/0017.
 func (a *Admission) UpdateUIDsWithoutAccount(ctx context.Context) {
 	unknown := map[int]bool{}
-	err := a.Owners.LoadOwnerNames(ctx) // load again, because users may have enqueued jobs on other nodes
-	if err == nil && a.Owners.HasOtherNodes() {
-		for _, uid := range a.Owners.ownerUIDs() {
-			name := a.Owners.storedOwnerName(uid)
-			if a.Owners.checkUserNotRenamed(uid, name) != nil || a.Owners.lacksJobAccountOfUID(uid) {
+	err := a.LoadOwnerNames(ctx) // load again, because users may have enqueued jobs on other nodes
+	if err == nil && a.HasOtherNodes() {
+		for _, uid := range a.ownerUIDs() {
+			name := a.storedOwnerName(uid)
+			if a.checkUserNotRenamed(uid, name) != nil || a.lacksJobAccountOfUID(uid) {
 				unknown[uid] = true
 			}
 		}
 	}
-	a.Owners.mu.Lock()
-	unchanged := maps.Equal(a.Owners.uidsWithoutAccount, unknown)
+	a.mu.Lock()
+	unchanged := maps.Equal(a.uidsWithoutAccount, unknown)
 	if err == nil {
-		a.Owners.uidsWithoutAccount = unknown
+		a.uidsWithoutAccount = unknown
 	}
-	a.Owners.mu.Unlock()
+	a.mu.Unlock()
 	if err == nil && !unchanged {
 		err = a.SettingsLock.RunLocked(ctx, func() error { return a.StoreNodeRecord(ctx) })
 	}

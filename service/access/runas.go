@@ -27,7 +27,7 @@ func (g *Guard) CheckMayTypeIntoTerminal(p *control.Peer, j *queue.Job) error {
 	if jobAccount := (worker.Account{UsesPerJobAccount: true}); g.RunnerLocation.HasExternalRunnersDir() &&
 		jobAccount.JobUID(j) != p.UID &&
 		!p.Right.Covers(control.RightAdmin) {
-		return g.Rights.MissingRightError(p, "typing into the terminal of job "+j.ID+", which runs as another user,",
+		return g.MissingRightError(p, "typing into the terminal of job "+j.ID+", which runs as another user,",
 			control.RightAdmin)
 	}
 	return nil
@@ -38,12 +38,12 @@ func (g *Guard) CheckMayTypeIntoTerminal(p *control.Peer, j *queue.Job) error {
 func (g *Guard) UserAndOwnerNames(j *queue.Job) (runAsUser, owner string) {
 	runAsUser = j.RunAsUser
 	if runAsUser == "" || j.RunAsUID != nil {
-		owner = g.Owners.UserName(j.UID)
+		owner = g.UserName(j.UID)
 		runAsUser = cmp.Or(runAsUser, owner)
 	}
-	if j.RunAsUID != nil && !j.State.HasEnded() && g.Owners.jobAccount.JobUID(j) != *j.RunAsUID {
+	if j.RunAsUID != nil && !j.State.HasEnded() && g.jobAccount.JobUID(j) != *j.RunAsUID {
 		// With the present run_as, all jobs run as one account, even if another user was chosen for the job.
-		runAsUser = g.Owners.jobAccount.UserName
+		runAsUser = g.jobAccount.UserName
 	}
 	return runAsUser, owner
 }

@@ -35,7 +35,7 @@ func Broadcast[R any](ctx context.Context, r *JobRouter, req Request) ([]NodeRes
 	}
 	ctx, cancel := context.WithTimeout(ctx, BroadcastTimeout)
 	defer cancel()
-	nodes, err := r.NodeList.Nodes(ctx)
+	nodes, err := r.Nodes(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (r *JobRouter) WaitNodeIdle(ctx context.Context, n *store.NodeState) error 
 		_, err := r.sendToNode(ctx, n.ID, Request{APIMethod: "drain", Params: control.DrainParams{WaitUntilIdle: true},
 			MayTakeLong: true}, &drainResult)
 		switch {
-		case err != nil && ctx.Err() == nil && !r.NodeList.isNodeAlive(ctx, n.ID):
+		case err != nil && ctx.Err() == nil && !r.isNodeAlive(ctx, n.ID):
 			return nil
 		case err != nil || drainResult.RunningJobs == 0:
 			return err
@@ -96,7 +96,7 @@ func (l *NodeList) isNodeAlive(ctx context.Context, id int64) bool {
 // WaitAllNodesIdle waits until no job runs on any node. The caller must have drained all nodes before, so that no
 // new job starts.
 func (r *JobRouter) WaitAllNodesIdle(ctx context.Context) error {
-	nodes, err := r.NodeList.Nodes(ctx)
+	nodes, err := r.Nodes(ctx)
 	for i := range nodes {
 		if n := &nodes[i]; err == nil && n.IsNodeLeaseValid {
 			err = r.WaitNodeIdle(ctx, n)

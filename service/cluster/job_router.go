@@ -136,7 +136,7 @@ func (r *JobRouter) cancelWhenNodeLost(ctx context.Context, nodeID int64, cancel
 			return
 		case <-time.After(r.Cluster.NodeLeaseDuration() / 3):
 		}
-		list, err := r.NodeList.Nodes(ctx)
+		list, err := r.Nodes(ctx)
 		if i := slices.IndexFunc(list, func(n store.NodeState) bool { return n.ID == nodeID }); err == nil && i < 0 {
 			cancel(nodeLostError{queue.Errorf(queue.CodeUnavailable,
 				"the node that runs the job was removed; another node takes over the job soon; then repeat the command")})
@@ -163,7 +163,7 @@ func (r *JobRouter) awaitJobTakeover(ctx context.Context, jobSeq int64) bool {
 	ctx, cancel := context.WithTimeout(ctx, r.Cluster.NodeLeaseDuration())
 	defer cancel()
 	holder, err := r.Cluster.LeaseHolderNode(ctx, jobSeq)
-	for err == nil && holder != 0 && !r.NodeList.isNodeAlive(ctx, holder) {
+	for err == nil && holder != 0 && !r.isNodeAlive(ctx, holder) {
 		select {
 		case <-ctx.Done():
 			return false

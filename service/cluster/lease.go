@@ -16,7 +16,7 @@ import (
 
 // NodeLeaseKeeper renews the node lease (this node's right to run jobs), and takes over the jobs of lost nodes.
 type NodeLeaseKeeper struct {
-	nodes   *NodeList
+	*NodeList
 	log     *slog.Logger
 	drainer *Drainer
 
@@ -53,31 +53,31 @@ func nodeLeaseSafetyMargin(nodeLeaseDuration time.Duration) time.Duration {
 
 // NewNodeLeaseKeeper returns a NodeLeaseKeeper. If the queue is not shared, its methods do nothing.
 func NewNodeLeaseKeeper(log *slog.Logger, d *Drainer, l *NodeList) *NodeLeaseKeeper {
-	return &NodeLeaseKeeper{nodes: l, log: log, drainer: d, workersChanged: make(chan struct{}, 1),
+	return &NodeLeaseKeeper{NodeList: l, log: log, drainer: d, workersChanged: make(chan struct{}, 1),
 		takeoverSignal: make(chan struct{}, 1)}
 }
 
 // RenewNodeLease renews the node lease. With on_partition = "stop", it also moves the deadline at which the
 // runners end their jobs if no further renewal succeeds.
 func (k *NodeLeaseKeeper) RenewNodeLease(ctx context.Context) error {
-	if k.nodes.Cluster == nil {
+	if k.Cluster == nil {
 		return nil
 	}
-	lease := k.nodes.Cluster.NodeLeaseDuration()
+	lease := k.Cluster.NodeLeaseDuration()
 	sent := time.Now()
 	timeoutCtx, cancel := context.WithTimeout(ctx, lease/3)
 	defer cancel()
 	recordDrain := k.drainer.BeginDrainRead()
-	m, err := k.nodes.Cluster.RenewNodeLease(timeoutCtx, k.nodes.thisNodeLoad())
+	m, err := k.Cluster.RenewNodeLease(timeoutCtx, k.thisNodeLoad())
 	if err != nil {
 		return err
 	}
 	// With a zero deadline, runners continue their jobs even if the lease expires.
 	var deadline time.Time
-	if k.nodes.Settings.CurrentConfig().OnPartition == "stop" {
+	if k.Settings.CurrentConfig().OnPartition == "stop" {
 		deadline = sent.Add(lease - nodeLeaseSafetyMargin(lease))
 	}
-	k.nodes.Pool.SetLeaseDeadline(deadline)
+	k.Pool.SetLeaseDeadline(deadline)
 	recordDrain(m.IsNodeDrained)
 	if m.HasTakeoverLeases {
 		queue.TrySend(k.takeoverSignal, struct{}{})
@@ -99,10 +99,10 @@ type renewalFailure struct {
 
 // RunNodeLeaseRenewals renews the node lease periodically until ctx ends.
 func (k *NodeLeaseKeeper) RunNodeLeaseRenewals(ctx context.Context) {
-	if k.nodes.Cluster == nil {
+	if k.Cluster == nil {
 		return
 	}
-	lease := k.nodes.Cluster.NodeLeaseDuration()
+	lease := k.Cluster.NodeLeaseDuration()
 	renewed := time.Now()
 	defer k.renewalFailure.Store(nil)
 	for wait := lease / 3; ; {
@@ -131,7 +131,7 @@ func (k *NodeLeaseKeeper) RunNodeLeaseRenewals(ctx context.Context) {
 			if failing == nil {
 				k.log.Warn("cannot renew this node's right to run jobs (node lease); if the renewal does not succeed soon, the "+
 					"setting on_partition decides whether its running jobs end or continue", "error", err, "lease", lease.String(),
-					"on_partition", k.nodes.Settings.CurrentConfig().OnPartition)
+					"on_partition", k.Settings.CurrentConfig().OnPartition)
 			}
 		}
 	}

@@ -147,7 +147,7 @@ func (r *JobRouter) OpenAttemptOutput(ctx context.Context, a *queue.Attempt) (ou
 	case r.Cluster == nil || !errors.Is(err, os.ErrNotExist) || a.Node == r.NodeName:
 		return nil, err
 	}
-	list, failed := r.NodeList.Nodes(ctx)
+	list, failed := r.Nodes(ctx)
 	if failed != nil {
 		return nil, failed
 	}

@@ -19,8 +19,8 @@ import (
 type Responder struct {
 	Log      *slog.Logger
 	NodeName string // name of this node
-	Router   *JobRouter
-	API      control.API
+	*JobRouter
+	API control.API
 	// ReloadSharedSettings reads the shared settings, the drain of all nodes and the drain of this node, and applies them.
 	ReloadSharedSettings func(ctx context.Context) error
 
@@ -75,7 +75,7 @@ func (r *Responder) ExecuteNodeRequest(ctx context.Context, request []byte) (res
 		if err := json.Unmarshal(req.Params, &p); err != nil {
 			return nil, err
 		}
-		return r.Router.readOutputForOtherNode(ctx, p)
+		return r.readOutputForOtherNode(ctx, p)
 	}
 	ctx = control.WithPeer(ctx, control.Peer{UID: req.UID, GID: -1, PID: req.PID, Right: req.Right})
 	result, err = control.DispatchMethodCall(context.WithValue(ctx, relayedRequestContextKey{}, &req.Request), r.API,
@@ -94,7 +94,7 @@ func (r *Responder) startNodeRequests(ctx context.Context) {
 	var requests []store.NodeRequest
 	for _, slow := range []bool{false, true} {
 		for more := true; more; {
-			some, err := r.Router.NodeRequests.TakeRequests(ctx, slow, maxParallelNodeRequests)
+			some, err := r.NodeRequests.TakeRequests(ctx, slow, maxParallelNodeRequests)
 			if more = err == nil && len(some) == maxParallelNodeRequests; err != nil {
 				break // the next notification makes startNodeRequests read the requests again
 			}
@@ -113,12 +113,12 @@ func (r *Responder) startNodeRequests(ctx context.Context) {
 					"the answer of node %s is longer than the maximum of %d bytes; run "+
 						"the command on that node", r.NodeName, store.MaxNodeReplyBytes))
 			}
-			err := r.Router.NodeRequests.SendReply(timeoutCtx, one.Number, answer)
+			err := r.NodeRequests.SendReply(timeoutCtx, one.Number, answer)
 			for errors.Is(err, queue.ErrUnavailable) && timeoutCtx.Err() == nil {
 				select {
 				case <-timeoutCtx.Done():
 				case <-time.After(time.Second):
-					err = r.Router.NodeRequests.SendReply(timeoutCtx, one.Number, answer)
+					err = r.NodeRequests.SendReply(timeoutCtx, one.Number, answer)
 				}
 			}
 			if err != nil && timeoutCtx.Err() == nil {
@@ -138,7 +138,7 @@ func (r *Responder) cancelAbandonedRequests(ctx context.Context) {
 	if len(requestNumbers) == 0 {
 		return
 	}
-	wanted, err := r.Router.NodeRequests.AwaitedRequestNumbers(ctx)
+	wanted, err := r.NodeRequests.AwaitedRequestNumbers(ctx)
 	for _, n := range requestNumbers {
 		if cancel, found := r.cancelByRequestNumber.Load(n); err == nil && found && !wanted[n] {
 			cancel.(context.CancelFunc)()
@@ -149,7 +149,7 @@ func (r *Responder) cancelAbandonedRequests(ctx context.Context) {
 // ServeNodeRequests answers the requests of other nodes, and applies shared settings that another node has
 // changed. It returns when ctx ends.
 func (r *Responder) ServeNodeRequests(ctx context.Context) {
-	if r.Router.Cluster == nil {
+	if r.Cluster == nil {
 		return
 	}
 	defer r.runningHandlers.Wait()
@@ -162,9 +162,9 @@ func (r *Responder) ServeNodeRequests(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.Router.NodeRequests.RequestHints():
+		case <-r.NodeRequests.RequestHints():
 			r.startNodeRequests(ctx)
-		case <-r.Router.Cluster.SharedDataChangeHints():
+		case <-r.Cluster.SharedDataChangeHints():
 			if changedAt.IsZero() {
 				changedAt = time.Now()
 			}

@@ -138,7 +138,7 @@ func TestResponderSendsResultsAndErrors(t *testing.T) {
 			return control.BulkResult{ChangedJobIDs: c.ids}, c.err
 		})
 		f := &fakeNodeRequests{requestPayload: `{"method":"cancel","params":{"id":"j"},"right":"submit"}`}
-		r.Router = &JobRouter{NodeRequests: f}
+		r.JobRouter = &JobRouter{NodeRequests: f}
 		r.startNodeRequests(t.Context())
 		r.runningHandlers.Wait()
 		var v control.BulkResult

@@ -24,7 +24,7 @@ func (k *NodeLeaseKeeper) RunTakeovers(ctx context.Context) {
 // TakeOverLostJobs takes over the jobs of nodes whose leases have expired.
 func (k *NodeLeaseKeeper) TakeOverLostJobs(ctx context.Context) {
 	for more := true; more; {
-		list, err := k.nodes.Cluster.TakeOverLeases(ctx)
+		list, err := k.Cluster.TakeOverLeases(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
 				k.log.Warn("cannot take over the jobs of a lost node yet; trying again", "error", err)
@@ -40,7 +40,7 @@ func (k *NodeLeaseKeeper) TakeOverLostJobs(ctx context.Context) {
 				k.log.Warn("another node is gone; its running jobs are treated as lost (see the setting on_lost)", "node", name,
 					"jobs", byNode[name])
 			}
-			k.nodes.Pool.AddLostLeases(list)
+			k.Pool.AddLostLeases(list)
 		}
 		more = len(list) == store.MaxTakenOverLeases
 	}

@@ -100,7 +100,7 @@ func (h *API) readJobs(ctx context.Context, ids []string) (jobs []queue.Job, err
 
 // bulkOperation is the state of a bulk operation on many jobs.
 type bulkOperation struct {
-	api                 *API
+	*API
 	ctx                 context.Context
 	peer                control.Peer
 	verb                *bulkVerb
@@ -114,7 +114,7 @@ type bulkOperation struct {
 // newBulkOperation returns a bulk operation that applies the verb v to the jobs with these ids.
 func (h *API) newBulkOperation(ctx context.Context, v *bulkVerb, ids []string,
 	allowedStates []queue.State) *bulkOperation {
-	return &bulkOperation{api: h, ctx: ctx, peer: control.PeerFrom(ctx), verb: v, allowedStates: allowedStates,
+	return &bulkOperation{API: h, ctx: ctx, peer: control.PeerFrom(ctx), verb: v, allowedStates: allowedStates,
 		jobIDs:    ids,
 		jobErrors: make([]error, len(ids)), parallelChangeSlots: make(chan struct{}, maxParallelJobChanges)}
 }
@@ -123,10 +123,10 @@ func (h *API) newBulkOperation(ctx context.Context, v *bulkVerb, ids []string,
 // account with the peer's uid, because a reference lacks the user's name.
 func (b *bulkOperation) jobOfRef(r store.JobRef) (queue.Job, error) {
 	j := queue.Job{Seq: r.Seq, ID: r.ID, State: r.State, UID: r.UID}
-	if r.UID != b.peer.UID || !b.api.Owners.MayHaveFormerOwnerJobs(r.UID) {
+	if r.UID != b.peer.UID || !b.Owners.MayHaveFormerOwnerJobs(r.UID) {
 		return j, nil
 	}
-	return b.api.rereadCompactJob(b.ctx, &j)
+	return b.rereadCompactJob(b.ctx, &j)
 }
 
 // startChange applies the verb to the job with this index. If the user's limit of goroutines allows one more, it does
@@ -137,7 +137,7 @@ func (b *bulkOperation) startChange(jobIndex int, j *queue.Job, readErr error) {
 		return // awaitResults returns the error of ctx
 	}
 	if readErr == nil {
-		readErr = b.api.Guard.CheckMayActOnObject(&b.peer, b.verb.method, "job", j)
+		readErr = b.Guard.CheckMayActOnObject(&b.peer, b.verb.method, "job", j)
 	}
 	if b.jobErrors[jobIndex] = readErr; readErr != nil {
 		return
@@ -151,7 +151,7 @@ func (b *bulkOperation) startChange(jobIndex int, j *queue.Job, readErr error) {
 		defer func() { <-b.parallelChangeSlots }()
 		b.jobErrors[jobIndex] = b.changeJob(j)
 	}
-	end, ok := b.api.UserLimits.ReserveHelperGoroutine(b.ctx)
+	end, ok := b.UserLimits.ReserveHelperGoroutine(b.ctx)
 	if !ok {
 		do()
 		return
@@ -194,7 +194,7 @@ func (b *bulkOperation) changeOnOtherNode(j *queue.Job) (changedRemotely bool, e
 		req.Params = v.remoteParams(one)
 	}
 	var result control.BulkResult
-	held, err := b.api.JobRouter.ForwardJobRequest(b.ctx, j.Seq, req, &result)
+	held, err := b.JobRouter.ForwardJobRequest(b.ctx, j.Seq, req, &result)
 	switch {
 	case err != nil || !held:
 		return false, err

@@ -31,7 +31,7 @@ func (h *API) StreamEvents(ctx context.Context, p control.EventsParams,
 	if p.WithAuditFields && !peer.Right.Covers(control.RightAdmin) {
 		return result, h.Rights.MissingRightError(&peer, "reading audit events", control.RightAdmin)
 	}
-	sender := &eventSender{api: h, params: p, peer: peer, sendEvent: handleEvent, lastEventSeq: after,
+	sender := &eventSender{API: h, params: p, peer: peer, sendEvent: handleEvent, lastEventSeq: after,
 		selectedJobIDs: map[string]bool{}, unmatchedJobIDs: map[string]bool{}}
 	for _, id := range p.JobIDs {
 		sender.selectedJobIDs[id] = true
@@ -70,7 +70,7 @@ func (h *API) StreamEvents(ctx context.Context, p control.EventsParams,
 
 // eventSender sends the events that a request selects to the client.
 type eventSender struct {
-	api            *API
+	*API
 	params         control.EventsParams
 	peer           control.Peer // the peer that receives the events
 	sendEvent      func(control.Event) error
@@ -83,7 +83,7 @@ type eventSender struct {
 // sendNextEvents reads a bounded number of events and sends those that the request selects. newestSeq is the number of
 // the newest event. more is false if no further events exist.
 func (t *eventSender) sendNextEvents(ctx context.Context, newestSeq int64) (more bool, err error) {
-	list, err := t.api.Store.Events(ctx, t.lastEventSeq, maxEventsPerRead)
+	list, err := t.Store.Events(ctx, t.lastEventSeq, maxEventsPerRead)
 	if err != nil {
 		return false, err
 	}
@@ -106,7 +106,7 @@ func (t *eventSender) sendNextEvents(ctx context.Context, newestSeq int64) (more
 		if !t.selectsEvent(e) {
 			continue
 		}
-		v := t.api.newEventView(e)
+		v := t.newEventView(e)
 		if t.params.WithAuditFields {
 			v.AddAuditFields(e)
 		}

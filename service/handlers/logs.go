@@ -37,7 +37,7 @@ func (h *API) StreamOutput(ctx context.Context, p control.LogsParams,
 		return result, queue.Errorf(queue.CodeNotFound, "job %s has no attempt %d; it has %d %s so far",
 			j.ID, p.Attempt, j.StartedAttempts, attempts)
 	}
-	f := &logSender{api: h, params: p, sendPiece: handlePiece, attemptNumber: n, hasTTY: j.TTY}
+	f := &logSender{API: h, params: p, sendPiece: handlePiece, attemptNumber: n, hasTTY: j.TTY}
 	if p.LastLines != nil {
 		if err := f.seekToLastLines(ctx, &j, *p.LastLines); err != nil {
 			return result, err
@@ -48,7 +48,7 @@ func (h *API) StreamOutput(ctx context.Context, p control.LogsParams,
 
 // logSender sends the output of one job to a client. It sends the output of one attempt after another.
 type logSender struct {
-	api                *API
+	*API
 	params             control.LogsParams
 	sendPiece          func(control.OutputPiece) error
 	attemptNumber      int                 // number of the current attempt
@@ -65,31 +65,31 @@ type logSender struct {
 // sendAllOutput sends the output of the current attempt from readCursor on. If the client follows the job,
 // sendAllOutput also sends the output of later attempts, until the job ends.
 func (l *logSender) sendAllOutput(ctx context.Context, j queue.Job) (control.OutputStreamEnd, error) {
-	watching := l.api.Store.WatchJobs([]int64{j.Seq})
+	watching := l.Store.WatchJobs([]int64{j.Seq})
 	defer watching.Stop()
 	if l.params.Follow {
-		defer l.api.Pool.WatchJobEnd(j.Seq)()
+		defer l.Pool.WatchJobEnd(j.Seq)()
 	}
 	for {
 		// Get this channel before the job's state is read. Otherwise the loop would miss a runner that connects between the
 		// two.
-		connected := l.api.Pool.RunnerConnectedSignal()
+		connected := l.Pool.RunnerConnectedSignal()
 		var retry <-chan time.Time
-		if now, err := l.api.rereadCompactJob(ctx, &j); err == nil {
+		if now, err := l.rereadCompactJob(ctx, &j); err == nil {
 			j = now
-		} else if l.params.Follow && l.api.AllNodes.IsStoreUnavailable(err) {
+		} else if l.params.Follow && l.AllNodes.IsStoreUnavailable(err) {
 			// A job on this node may continue to print while the store is unavailable.
 			retry = time.After(cluster.ChangePollInterval)
 		} else {
 			return control.OutputStreamEnd{}, err
 		}
 		end := control.OutputStreamEnd{FinalJobState: j.State.String()}
-		running := l.api.JobRouter.LeasedAttemptNumber(ctx, &j)
+		running := l.JobRouter.LeasedAttemptNumber(ctx, &j)
 		switch {
 		case l.keptTailChunks != nil:
 			return end, l.sendLastLines()
 		case j.StartedAttempts >= l.attemptNumber:
-			if err := l.api.readStoredOutput(ctx, j.Seq, l.attemptNumber, l.tailBytesPerStream, l.readCursor,
+			if err := l.readStoredOutput(ctx, j.Seq, l.attemptNumber, l.tailBytesPerStream, l.readCursor,
 				l.sendChunk); err != nil {
 				return end, err
 			}
@@ -105,7 +105,7 @@ func (l *logSender) sendAllOutput(ctx context.Context, j queue.Job) (control.Out
 			l.attemptNumber, l.tailBytesPerStream, l.readCursor = l.attemptNumber+1, 0, output.StreamCursor{}
 			continue
 		case running == l.attemptNumber && l.params.Follow:
-			more, err := l.api.readLiveOutput(ctx, j.Seq, l.attemptNumber, &l.readCursor, true, l.sendChunk)
+			more, err := l.readLiveOutput(ctx, j.Seq, l.attemptNumber, &l.readCursor, true, l.sendChunk)
 			if err != nil {
 				return end, err
 			}
@@ -131,11 +131,11 @@ func (l *logSender) sendAllOutput(ctx context.Context, j queue.Job) (control.Out
 // output for the last lines, sendLiveOutput sends only the output up to l.tailSearchEndCursor.
 func (l *logSender) sendLiveOutput(ctx context.Context, j *queue.Job) (err error) {
 	if l.tailSearchEndCursor == (output.StreamCursor{}) {
-		if l.tailSearchEndCursor, err = l.api.liveOutputEnd(ctx, j.Seq, l.attemptNumber); err != nil {
+		if l.tailSearchEndCursor, err = l.liveOutputEnd(ctx, j.Seq, l.attemptNumber); err != nil {
 			return err
 		}
 	}
-	return l.api.readLiveOutputUpTo(ctx, j.Seq, l.attemptNumber, l.readCursor, l.tailSearchEndCursor, l.sendChunk)
+	return l.readLiveOutputUpTo(ctx, j.Seq, l.attemptNumber, l.readCursor, l.tailSearchEndCursor, l.sendChunk)
 }
 
 // sendLastLines sends the last lines that seekToLastLines has found and kept in keptTailChunks.

@@ -200,7 +200,7 @@ func TestOutputPiecesEndBetweenCharacters(t *testing.T) {
 	}{{"x", false}, {"é", false}, {"日", false}, {"🙂", false}, {"\x01", false}, {"\xff", true}} {
 		text := "a" + strings.Repeat(c.unit, 3*maxOutputPieceBytes/len(c.unit))
 		var got []byte
-		f := &logSender{api: s.API, params: control.LogsParams{}, sendPiece: func(p control.OutputPiece) error {
+		f := &logSender{API: s.API, params: control.LogsParams{}, sendPiece: func(p control.OutputPiece) error {
 			if (p.NonUTF8Bytes != nil) != c.base64 || len(p.Bytes()) > maxOutputPieceBytes {
 				t.Errorf("%q: a piece of %d bytes, base64: %t", c.unit, len(p.Bytes()), p.NonUTF8Bytes != nil)
 			}

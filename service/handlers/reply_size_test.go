@@ -298,7 +298,7 @@ func TestRepliesFitInOneProtocolLine(t *testing.T) {
 				control.WaitResult{UnfinishedJobIDs: names[:control.MaxWaitOrFollowJobIDs]}}
 		},
 		"logs": func() (all []any) {
-			f := &logSender{api: s.API, params: control.LogsParams{ID: control.JobID(id)},
+			f := &logSender{API: s.API, params: control.LogsParams{ID: control.JobID(id)},
 				sendPiece: func(p control.OutputPiece) error { all = append(all, p); return nil }}
 			for _, text := range []string{sixfoldJSONText(4 * output.MaxMemoryBytes), strings.Repeat("\xff",
 				4*output.MaxMemoryBytes)} {

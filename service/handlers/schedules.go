@@ -106,8 +106,8 @@ func (h *API) checkScheduleRequest(ctx context.Context, p *control.ScheduleAddPa
 	return requested, notes.unenforcedLimits, err
 }
 
-// fillDefaultsAndCheckSchedule fills in defaults and computes the next occurrence. It returns an error if the cron line,
-// the time zone or the jitter is invalid.
+// fillDefaultsAndCheckSchedule fills in defaults and computes the next occurrence. It returns an error if the cron
+// line, the time zone or the jitter is invalid.
 func fillDefaultsAndCheckSchedule(s *store.Schedule) error {
 	s.TimeZone = cmp.Or(s.TimeZone, zone.LocalZoneName)
 	s.CatchUp = cmp.Or(s.CatchUp, store.CatchUpNone)

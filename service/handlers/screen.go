@@ -54,10 +54,10 @@ func (h *API) ReadScreen(ctx context.Context, p control.ScreenParams) (result co
 	if err != nil {
 		return result, err
 	}
-	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassManyJobsRead, func() (screen control.OverviewScreen, err error) {
+	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassManyJobsRead, func() (control.OverviewScreen, error) {
 		parts, err := h.Store.ReadScreen(ctx, f)
 		if err != nil {
-			return screen, err
+			return control.OverviewScreen{}, err
 		}
 		views := func(jobs []queue.Job) []control.Job {
 			list := h.newJobViewsFor(ctx, &peer, jobs)

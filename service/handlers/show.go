@@ -27,7 +27,7 @@ const (
 
 // ShowJob implements control.API.
 func (h *API) ShowJob(ctx context.Context, p control.ShowParams) (control.JobDetail, error) {
-	req := &showRequest{api: h, peer: control.PeerFrom(ctx), jobID: string(p.ID),
+	req := &showRequest{API: h, peer: control.PeerFrom(ctx), jobID: string(p.ID),
 		beforeAttemptNumber: p.AttemptsBelowNumber, maxVisibility: access.VisibleAll}
 	if p.HideEnv {
 		req.maxVisibility = access.VisibleWithoutEnv
@@ -69,7 +69,7 @@ var (
 
 // showRequest is the state of one show request.
 type showRequest struct {
-	api                 *API
+	*API
 	peer                control.Peer
 	jobID               string // id of the requested job
 	beforeAttemptNumber int    // show only attempts with a lower number; 0 means the newest attempts
@@ -87,8 +87,8 @@ type showRequest struct {
 // readJobDetail reads the job for the reply. It returns errOutputNotInStore or errAccessNotAudited if the caller must
 // first do another step.
 func (w *showRequest) readJobDetail(ctx context.Context) (result control.JobDetail, err error) {
-	j, err := w.api.Store.GetWithEnvAndStdin(ctx, w.jobID)
-	if err == nil && w.api.Guard.HidesJob(&w.peer, &j) {
+	j, err := w.Store.GetWithEnvAndStdin(ctx, w.jobID)
+	if err == nil && w.Guard.HidesJob(&w.peer, &j) {
 		err = queue.JobNotFoundError(w.jobID)
 	}
 	if err != nil {
@@ -103,8 +103,8 @@ func (w *showRequest) readJobDetail(ctx context.Context) (result control.JobDeta
 		w.tailsMatchJobState = false
 	}
 	w.job = withoutLargeFields(&j)
-	isOwner := w.api.Guard.PeerOwnsJob(&w.peer, &j)
-	sees := min(w.maxVisibility, w.api.Guard.JobVisibilityFor(&w.peer, &j))
+	isOwner := w.Guard.PeerOwnsJob(&w.peer, &j)
+	sees := min(w.maxVisibility, w.Guard.JobVisibilityFor(&w.peer, &j))
 	if sees == access.VisibleAll && !isOwner && len(j.Env) > 0 && !w.isAccessAudited {
 		return result, errAccessNotAudited
 	}
@@ -113,7 +113,7 @@ func (w *showRequest) readJobDetail(ctx context.Context) (result control.JobDeta
 			return result, err
 		}
 	}
-	d, err := w.api.buildJobDetail(ctx, &j, w.beforeAttemptNumber)
+	d, err := w.buildJobDetail(ctx, &j, w.beforeAttemptNumber)
 	d.StdoutTail, d.StderrTail = validUTF8Text(w.tails.tailByStream[output.Stdout]),
 		validUTF8Text(w.tails.tailByStream[output.Stderr])
 	// While an attempt runs, this total may be wrong, because only the end of the output was read.
@@ -135,7 +135,7 @@ func (w *showRequest) readOutputTails(ctx context.Context) error {
 	case w.job.StartedAttempts == 0:
 		return nil
 	}
-	a, err := w.api.Store.Attempt(ctx, w.job.Seq, w.job.StartedAttempts)
+	a, err := w.Store.Attempt(ctx, w.job.Seq, w.job.StartedAttempts)
 	switch {
 	case errors.Is(err, queue.ErrNotFound):
 		return nil

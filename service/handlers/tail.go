@@ -23,7 +23,7 @@ const (
 // does not respond, and the client follows the job, seekToLastLines leaves the cursor at the beginning of the output.
 // The client then gets the whole output once it is available.
 func (l *logSender) seekToLastLines(ctx context.Context, j *queue.Job, lineCount int) error {
-	if l.api.isAttemptRunning(ctx, j, l.attemptNumber) {
+	if l.isAttemptRunning(ctx, j, l.attemptNumber) {
 		err := l.seekToLiveLastLines(ctx, j, lineCount)
 		if l.params.Follow && j.State != queue.Processing && errors.Is(err, queue.ErrUnavailable) {
 			l.readCursor, err = output.StreamCursor{}, nil
@@ -32,7 +32,7 @@ func (l *logSender) seekToLastLines(ctx context.Context, j *queue.Job, lineCount
 	}
 	for l.tailBytesPerStream = initialTailBytes; ; l.tailBytesPerStream *= tailGrowthFactor {
 		read := func(handleChunk chunkHandler) error {
-			return l.api.readStoredOutput(ctx, j.Seq, l.attemptNumber, l.tailBytesPerStream, output.StreamCursor{}, handleChunk)
+			return l.readStoredOutput(ctx, j.Seq, l.attemptNumber, l.tailBytesPerStream, output.StreamCursor{}, handleChunk)
 		}
 		var streamBytes [2]int
 		err := read(func(c output.Chunk) error {
@@ -59,7 +59,7 @@ func (l *logSender) seekToLiveLastLines(ctx context.Context, j *queue.Job, lineC
 	end := output.StreamCursor{-initialLiveTailBytes, -initialLiveTailBytes}
 	var lastChunks []output.Chunk
 	var readLengths output.StreamCursor
-	if _, err := l.api.readLiveOutput(ctx, j.Seq, l.attemptNumber, &end, false, func(c output.Chunk) error {
+	if _, err := l.readLiveOutput(ctx, j.Seq, l.attemptNumber, &end, false, func(c output.Chunk) error {
 		c.Data = bytes.Clone(c.Data) // the buffer may be reused for the next chunk
 		lastChunks = append(lastChunks, c)
 		readLengths[c.Stream] += c.ByteLength()
@@ -86,7 +86,7 @@ func (l *logSender) seekToLiveLastLines(ctx context.Context, j *queue.Job, lineC
 	if err != nil || found {
 		return err
 	}
-	if l.tailSearchEndCursor, err = l.api.liveOutputEnd(ctx, j.Seq, l.attemptNumber); err != nil {
+	if l.tailSearchEndCursor, err = l.liveOutputEnd(ctx, j.Seq, l.attemptNumber); err != nil {
 		return err
 	}
 	for tail := initialTailBytes; ; tail *= tailGrowthFactor {
@@ -97,7 +97,7 @@ func (l *logSender) seekToLiveLastLines(ctx context.Context, j *queue.Job, lineC
 		}
 		earlier := [2]bool{begin[0] > 0, begin[1] > 0}
 		found, err := l.searchLastLines(ctx, lineCount, begin, earlier, func(handleChunk chunkHandler) error {
-			return l.api.readLiveOutputUpTo(ctx, j.Seq, l.attemptNumber, begin, l.tailSearchEndCursor, handleChunk)
+			return l.readLiveOutputUpTo(ctx, j.Seq, l.attemptNumber, begin, l.tailSearchEndCursor, handleChunk)
 		})
 		if err != nil || found {
 			return err

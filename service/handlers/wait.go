@@ -23,7 +23,7 @@ func (h *API) WaitForJobs(ctx context.Context, p control.WaitParams, handleNotic
 		return result, queue.InvalidField("ids", "too many jobs (%d); the maximum is %d", len(ids),
 			control.MaxWaitOrFollowJobIDs)
 	}
-	req := &waitRequest{api: h, peer: control.PeerFrom(ctx), sendNotice: handleNotice,
+	req := &waitRequest{API: h, peer: control.PeerFrom(ctx), sendNotice: handleNotice,
 		endsWithFirstEndedJob: p.ReturnAfterFirst}
 	if err := req.findJobs(ctx, ids); err != nil {
 		return result, err
@@ -66,7 +66,7 @@ func (h *API) WaitForJobs(ctx context.Context, p control.WaitParams, handleNotic
 // waitRequest is the state of a request that waits for jobs to end. A held job has not ended, so the request
 // waits for it.
 type waitRequest struct {
-	api                   *API
+	*API
 	peer                  control.Peer
 	unreportedJobs        []store.JobRef // jobs whose end has not been reported yet, in the order of the request
 	hasReportedJob        bool
@@ -78,7 +78,7 @@ type waitRequest struct {
 // exist.
 func (w *waitRequest) findJobs(ctx context.Context, ids []string) error {
 	for some := range slices.Chunk(ids, jobsPerReadSlot) {
-		jobs, errs, err := w.api.readJobs(ctx, some)
+		jobs, errs, err := w.readJobs(ctx, some)
 		if err = cmp.Or(append(errs, err)...); err != nil {
 			return err
 		}
@@ -101,7 +101,7 @@ func (w *waitRequest) reportEndedJobs(ctx context.Context, changedSeqs []int64) 
 			i++
 			continue
 		}
-		err := w.api.UserLimits.RunStreamStep(ctx, control.ClassOneJobRead, func() error {
+		err := w.UserLimits.RunStreamStep(ctx, control.ClassOneJobRead, func() error {
 			for read, bytes := 0, 0; i < len(w.unreportedJobs) && read < jobsPerReadSlot && bytes < bytesPerReadSlot &&
 				!w.isDone(); read++ {
 				ref := w.unreportedJobs[i]
@@ -109,7 +109,7 @@ func (w *waitRequest) reportEndedJobs(ctx context.Context, changedSeqs []int64) 
 					i++
 					continue
 				}
-				j, err := w.api.rereadJob(ctx, &queue.Job{ID: ref.ID, Seq: ref.Seq})
+				j, err := w.rereadJob(ctx, &queue.Job{ID: ref.ID, Seq: ref.Seq})
 				if err != nil {
 					return err
 				}
@@ -118,7 +118,7 @@ func (w *waitRequest) reportEndedJobs(ctx context.Context, changedSeqs []int64) 
 					continue
 				}
 				bytes += store.JobTextBytes(&j)
-				if err := w.sendNotice(control.JobEndNotice{Job: w.api.newJobViewFor(&w.peer, &j)}); err != nil {
+				if err := w.sendNotice(control.JobEndNotice{Job: w.newJobViewFor(&w.peer, &j)}); err != nil {
 					return err
 				}
 				w.unreportedJobs, w.hasReportedJob = slices.Delete(w.unreportedJobs, i, i+1), true

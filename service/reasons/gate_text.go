@@ -17,8 +17,8 @@ const (
 	noNodeMatchesText = "which matches no available node"
 )
 
-// gateReasonKinds holds the value of control.WaitReason.Kind for each kind of gate. A gate is a limit that can keep a job
-// from starting, such as a lock, a rate or a user's quota. The key 0 represents the concurrency limit of a queue.
+// gateReasonKinds holds the value of control.WaitReason.Kind for each kind of gate. A gate is a limit that can keep a
+// job from starting, such as a lock, a rate or a user's quota. The key 0 represents the concurrency limit of a queue.
 var gateReasonKinds = map[queue.GateKind]string{0: "queue", queue.GateUser: "user", queue.GateNode: "node",
 	queue.GateLock: "lock", queue.GateRate: "rate", queue.GateResource: "resource"}
 
