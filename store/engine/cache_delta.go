@@ -343,9 +343,17 @@ const otherNodeTimerGrace = time.Second
 // needed. loadFullLease reads the other fields.
 func (t *Tx) applyDeltaLeases(leases *deltaLeases) {
 	newLeases := 0
+	var block []rules.Lease
 	for k, seq := range leases.JobSeqs {
 		old := t.leases[seq]
-		l := &rules.Lease{AttemptStarted: leases.AttemptsStarted, HeldGateUnits: leases.GateNeeds}
+		if len(block) == 0 {
+			// Allocate up to 16 leases together: this needs few allocations, and one remaining lease keeps little memory
+			// in use.
+			block = make([]rules.Lease, min(16, len(leases.JobSeqs)-k))
+		}
+		l := &block[0]
+		block = block[1:]
+		l.AttemptStarted, l.HeldGateUnits = leases.AttemptsStarted, leases.GateNeeds
 		l.Job.Seq, l.Job.Queue, l.Job.UID = seq, leases.Queue, leases.UID
 		l.Job.LaneID, l.Job.LastLeasingNodeID, l.Job.Fence = leases.LaneID, leases.NodeID, leases.Fences[k]
 		t.leases[seq] = l
