@@ -1,6 +1,7 @@
 package reads_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -168,6 +169,41 @@ func checkIntactIndexLookups(t *testing.T, pageSize int) {
 				t.Fatalf("step %d, id %q: %v", step, missing, err)
 			}
 		}
+	}
+}
+
+// An entry of the id index whose row is missing is damage, even if the id of the entry is empty. An id that cannot be
+// read looks like an empty one.
+func TestIndexEntryWithoutRowIsReportedDamaged(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "jobs.db")
+	c, err := sqlitedb.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = errors.Join(c.Exec(`CREATE TABLE jobs (seq INTEGER PRIMARY KEY, id TEXT NOT NULL)`),
+		c.Exec(`CREATE UNIQUE INDEX jobs_id ON jobs (id) WHERE id <> CAST(seq AS TEXT)`),
+		c.Exec(`INSERT INTO jobs (seq, id) VALUES (100, '')`))
+	for i := range 40 { // so many that the search for the missing id below does not read the page with the empty id
+		err = errors.Join(err, c.Exec(`INSERT INTO jobs (seq, id) VALUES (?, ?)`, i+1, fmt.Sprintf("%0128d", i)))
+	}
+	if err = errors.Join(err, c.Close()); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Change the seq in the index entry of the empty id from 100 to 101.
+	harmed := bytes.Replace(file, []byte{3, 13, 1, 100}, []byte{3, 13, 1, 101}, 1)
+	if err := os.WriteFile(path, harmed, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if c, err = sqlitedb.OpenWithFlags(path, sqlite3.SQLITE_OPEN_READONLY); err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := reads.CheckJobIsMissing(c, "x"); sqlitedb.SQLiteErrorIn(err) == nil {
+		t.Errorf("got %v, want a damage error", err)
 	}
 }
 

@@ -73,8 +73,9 @@ func checkIndexedIDs(c *Conn, query string, args ...any) error {
 		return err
 	}
 	for _, e := range list {
-		id, err := database.QueryText(c, `SELECT id FROM jobs WHERE seq = ?`, e.seq)
-		if err == nil && id != e.id {
+		id := ""
+		found, err := database.ScanFirstRow(c, []any{&id}, `SELECT id FROM jobs WHERE seq = ?`, e.seq)
+		if err == nil && (!found || id != e.id) {
 			err = lookupDamageErrorf("the database index jobs_id does not match the row of the job with the number (seq) %d",
 				e.seq)
 		}
