@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"time"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
@@ -45,8 +46,12 @@ type Statements interface {
 }
 
 // IntegerArgument returns the value of an argument of a statement, if the argument is a boolean or an integer of any
-// type. The databases store true as 1 and false as 0.
+// type except time.Duration. The databases store true as 1 and false as 0. They store durations in different units, so
+// the caller must convert a duration to a number.
 func IntegerArgument(arg any) (value int64, isInteger bool) {
+	if _, isDuration := arg.(time.Duration); isDuration {
+		return 0, false
+	}
 	switch v := reflect.ValueOf(arg); {
 	case v.CanInt():
 		return v.Int(), true

@@ -2,11 +2,12 @@ package database
 
 import (
 	"testing"
+	"time"
 
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Statements take booleans and integers of all types as arguments, and nothing else as an integer.
+// Statements take booleans and integers of all types except time.Duration as arguments, and nothing else as an integer.
 func TestIntegerArgument(t *testing.T) {
 	for _, c := range []struct {
 		arg       any
@@ -23,6 +24,7 @@ func TestIntegerArgument(t *testing.T) {
 		{1.5, 0, false},
 		{nil, 0, false},
 		{(*int)(nil), 0, false},
+		{time.Second, 0, false},
 	} {
 		if got, isInteger := IntegerArgument(c.arg); got != c.want || isInteger != c.isInteger {
 			t.Errorf("%T %v: got %d, %v, want %d, %v", c.arg, c.arg, got, isInteger, c.want, c.isInteger)
