@@ -74,11 +74,17 @@ func (g *AcceptedSpawnRequest) handleRequest(cgroupDelegated bool) error {
 		g.ReplyReady(request.KillRunnerDir)
 		return nil
 	}
-	if cgroupDelegated {
+	if g.PolicyFile == "" {
+		err = g.prepareOwnAccountRunner(request)
+	} else {
+		err = createSharedDir(g.RunnersDir, 0, int(peer.Gid), runnersDirMode)
+	}
+	// Create the control groups only now, so that a request that was refused above changes nothing.
+	if err == nil && cgroupDelegated {
 		g.Cgroups, g.NoCgroupsReason = process.NewCgroups()
 	}
-	if g.PolicyFile == "" {
-		return g.prepareOwnAccountRunner(request)
+	if err != nil || g.PolicyFile == "" {
+		return err
 	}
 	return g.prepareRootRunner(request, int(peer.Gid))
 }
@@ -113,9 +119,6 @@ func (g *AcceptedSpawnRequest) prepareOwnAccountRunner(request runner.SpawnReque
 // prepareRootRunner prepares a runner in a process that runs as root. The runner stays root, or switches to the account
 // that the request names. The group readerGID may read the runner's files.
 func (g *AcceptedSpawnRequest) prepareRootRunner(request runner.SpawnRequest, readerGID int) error {
-	if err := createSharedDir(g.RunnersDir, 0, readerGID, runnersDirMode); err != nil {
-		return err
-	}
 	rules, err := readPolicy(g.PolicyFile)
 	if err != nil {
 		return err

@@ -1,10 +1,14 @@
 package launcher
 
 import (
+	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/queuectl/queuectl/runner"
 )
@@ -32,6 +36,36 @@ func TestKillRequestRejectsOtherDirectories(t *testing.T) {
 		if err := killNamedRunner(base, name); err == nil || !strings.Contains(err.Error(), "is not a runner name") {
 			t.Errorf("%q: got %v, want the name rejected", name, err)
 		}
+	}
+}
+
+// A refused request creates neither the directory of the runners nor control groups for jobs.
+func TestRefusedSpawnRequestChangesNothing(t *testing.T) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	service, ours := os.NewFile(uintptr(fds[0]), "service"), os.NewFile(uintptr(fds[1]), "launcher")
+	defer service.Close()
+	defer ours.Close()
+	if _, err := fmt.Fprintln(service, runner.SpawnRequest{SwitchToAccount: "mail"}); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	g := &AcceptedSpawnRequest{ServiceConn: conn,
+		RunnerSettings: RunnerSettings{RunnersDir: filepath.Join(t.TempDir(), "runner")}}
+	if err := g.handleRequest(true); err == nil || !strings.Contains(err.Error(), "can run jobs only as uid") {
+		t.Errorf("got %v, want an error about the uid", err)
+	}
+	if g.Cgroups != nil || g.NoCgroupsReason != nil {
+		t.Errorf("control groups were created or tried: %v, %v", g.Cgroups, g.NoCgroupsReason)
+	}
+	if _, err := os.Stat(g.RunnersDir); !os.IsNotExist(err) {
+		t.Errorf("the directory of the runners: got %v, want that it does not exist", err)
 	}
 }
 
