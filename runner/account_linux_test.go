@@ -105,7 +105,7 @@ func TestEndAllRunnersSparesOtherAccounts(t *testing.T) {
 		t.Errorf("a runner with the pid of another account's process: ended %d, %v", n, err)
 	}
 
-	// For a process of another account, Kill returns no error. It assumes that the runner has ended and that
+	// For a process of another account, SignalProcess returns no error. It assumes that the runner has ended and that
 	// another process got its pid.
 	if err := process.SignalProcess(foreign.pid, foreign.startTicks, new(uint32(1)), syscall.SIGKILL); err != nil {
 		t.Errorf("a pid that now belongs to another account's process: %v", err)
