@@ -250,7 +250,7 @@ func (l *Log) Read(c StreamCursor, maxBytes int) (chunks []Chunk, next StreamCur
 	if l.isDiscarded {
 		return nil, next, false, ErrDiscarded
 	}
-	var unread []unreadHalf
+	unread := make([]unreadHalf, 0, 2*len(l.streams)) // the constant capacity keeps the slice on the stack
 	for s := range l.streams {
 		for _, h := range l.streams[s].halves() {
 			unread = append(unread, unreadHalf{Stream(s), h, h.pieces.afterPosition(c[s])})

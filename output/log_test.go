@@ -100,6 +100,16 @@ func TestReadReturnsStreamsInArrivalOrder(t *testing.T) {
 	}
 }
 
+// Reading allocates memory only for the chunks and for their bytes, because each job's output is read at least once.
+func TestReadAllocatesOnlyChunks(t *testing.T) {
+	l := output.NewLog(1<<20, createFileIn(t.TempDir()))
+	l.Append(output.Stdout, 0, []byte("done\n"))
+	l.Close()
+	if n := testing.AllocsPerRun(100, func() { l.Read(output.StreamCursor{}, 1<<20) }); n > 2 {
+		t.Errorf("a call of Read allocates %v times, want 2 times", n)
+	}
+}
+
 // A log that exceeds MaxMemoryBytes is stored in one file. Discard removes that file.
 func TestLargeLogIsStoredInFile(t *testing.T) {
 	dir := t.TempDir()
