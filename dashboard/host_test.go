@@ -1,11 +1,14 @@
 package dashboard
 
 import (
+	"context"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
+	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -29,6 +32,41 @@ func TestHostWithoutANumericPortIsInvalid(t *testing.T) {
 		newTestServer().handler().ServeHTTP(w, r)
 		if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), string(queue.CodeInvalid)) {
 			t.Errorf("Host %s: got %d, %s", host, w.Code, w.Body)
+		}
+	}
+}
+
+// localAddrContext is the context of a request to a loopback address. It calls onLookUp when the server looks up this
+// address.
+type localAddrContext struct {
+	context.Context
+	onLookUp func()
+}
+
+func (c localAddrContext) Value(key any) any {
+	if key != http.LocalAddrContextKey {
+		return c.Context.Value(key)
+	}
+	c.onLookUp()
+	return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7070}
+}
+
+// A proxy's requests have no anonymous access, even if the new configuration of a page without a proxy becomes valid
+// while the server checks a request with the old configuration.
+func TestAnonymousAccessUsesOneConfiguration(t *testing.T) {
+	for path, c := range map[string]*Config{
+		"/":        {AnonymousRead: true, BehindTLSProxy: true},
+		"/metrics": {AnonymousMetrics: true, BehindTLSProxy: true},
+	} {
+		s := newTestServer()
+		s.config.Store(c)
+		s.opt.NewClientFor = func(control.Peer) *control.Client { return control.NewClient("") }
+		r := httptest.NewRequestWithContext(localAddrContext{t.Context(), func() { s.config.Store(&Config{}) }}, "GET",
+			"http://localhost"+path, nil)
+		w := httptest.NewRecorder()
+		s.visitorHandler(func(http.ResponseWriter, *http.Request, *visitor) error { return nil })(w, r)
+		if w.Code != http.StatusUnauthorized {
+			t.Errorf("%s: the status is %d, want %d", path, w.Code, http.StatusUnauthorized)
 		}
 	}
 }

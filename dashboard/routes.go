@@ -86,8 +86,8 @@ func (s *Server) visitorHandler(handle visitorHandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		v, found := s.findVisitor(r)
 		if r.URL.Path == "/metrics" && v.formToken == "" { // a separate setting admits clients that read metrics
-			v = visitor{session: session{peer: s.opt.MetricsScraperPeer}}
-			found = s.config.Load().AnonymousMetrics && s.isLocalRequest(r)
+			c := s.config.Load()
+			v, found = visitor{session: session{peer: s.opt.MetricsScraperPeer}}, c.AnonymousMetrics && c.isLocalRequest(r)
 		}
 		if !found {
 			s.replyErrorStatus(w, r, http.StatusUnauthorized, errNoSession)

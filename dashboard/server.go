@@ -372,7 +372,7 @@ func (s *Server) findVisitor(r *http.Request) (v visitor, found bool) {
 	if sess, open := s.sessions.findSession(r, s.sessionCookieName(r)); open {
 		return visitor{session: sess}, true
 	}
-	if s.config.Load().AnonymousRead && s.isLocalRequest(r) {
+	if c := s.config.Load(); c.AnonymousRead && c.isLocalRequest(r) {
 		return visitor{session: session{peer: s.opt.AnonymousPeer}}, true
 	}
 	return v, false
@@ -381,10 +381,12 @@ func (s *Server) findVisitor(r *http.Request) (v visitor, found bool) {
 // newVisitorClient returns a client that acts as the visitor. The caller must close the client.
 func (s *Server) newVisitorClient(v *visitor) *control.Client { return s.opt.NewClientFor(v.peer) }
 
-// isLocalRequest reports whether a request comes directly from a program on this machine, not from a proxy.
-func (s *Server) isLocalRequest(r *http.Request) bool {
+// isLocalRequest reports whether a request comes directly from a program on this machine, not from a proxy. The caller
+// must take the settings of anonymous access from the same configuration. While the configuration changes, settings of
+// two configurations together could give access that neither of them gives.
+func (c *Config) isLocalRequest(r *http.Request) bool {
 	addr, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
-	return ok && addr.IP.IsLoopback() && !s.config.Load().BehindTLSProxy && !isForwarded(r)
+	return ok && addr.IP.IsLoopback() && !c.BehindTLSProxy && !isForwarded(r)
 }
 
 // responseHeaders contains the headers of every response. The headers forbid three things: that the page loads
