@@ -44,7 +44,7 @@ var lowerRecordedSizesFlag = flag.Bool("lower", false, "lower the sizes in testd
 func TestCodeSizesStayWithinLimits(t *testing.T) {
 	t.Parallel()
 	const table = "testdata/sizes.tsv"
-	measured := measureSizes(t)
+	measured := measureExcessiveSizes(t)
 	raw, err := os.ReadFile(table)
 	if err != nil {
 		t.Fatal(err)
@@ -84,9 +84,9 @@ func TestCodeSizesStayWithinLimits(t *testing.T) {
 	}
 }
 
-// measureSizes returns the sizes that exceed maxCodeSizeByKind. A key consists of the kind of the measured object, such
-// as "function", a tab and the name of the object.
-func measureSizes(t *testing.T) map[string]int {
+// measureExcessiveSizes returns the sizes that exceed maxCodeSizeByKind. A key consists of the kind of the measured
+// object, such as "function", a tab and the name of the object.
+func measureExcessiveSizes(t *testing.T) map[string]int {
 	t.Helper()
 	sizes := map[string]int{}
 	add := func(kind, name string, size int) {

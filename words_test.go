@@ -210,7 +210,7 @@ var sqlStatementStartPattern = regexp.MustCompile(
 
 // readProgramMessages returns the string literals of three words or more in the shipped programs, except SQL. If
 // literals are concatenated, they form one text.
-func readProgramMessages(t *testing.T) (all []messageText) {
+func readProgramMessages(t *testing.T) (messages []messageText) {
 	t.Helper()
 	files := token.NewFileSet()
 	for file := range importsByGoFile(t) {
@@ -229,14 +229,14 @@ func readProgramMessages(t *testing.T) (all []messageText) {
 			case *ast.BasicLit, *ast.BinaryExpr:
 				text := literalText(n.(ast.Expr))
 				if len(strings.Fields(text)) >= 3 && !sqlStatementStartPattern.MatchString(text) {
-					all = append(all, messageText{file, files.Position(n.Pos()).Line, text})
+					messages = append(messages, messageText{file, files.Position(n.Pos()).Line, text})
 				}
 				return text == ""
 			}
 			return true
 		})
 	}
-	return all
+	return messages
 }
 
 // literalText returns the text of an expression that is a string literal or a concatenation of literals.
@@ -272,9 +272,9 @@ func findMarkdownPages(t *testing.T) (paths []string) {
 
 // pageWithoutCodeBlocks returns the text of a page. Its code blocks are replaced by empty lines, so that the line
 // numbers stay the same.
-func pageWithoutCodeBlocks(t *testing.T, page string) string {
+func pageWithoutCodeBlocks(t *testing.T, pagePath string) string {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.FromSlash(page))
+	raw, err := os.ReadFile(filepath.FromSlash(pagePath))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,32 +291,32 @@ func pageWithoutCodeBlocks(t *testing.T, page string) string {
 
 // These expressions match parts of Markdown pages.
 var (
-	wordPattern        = regexp.MustCompile(`[A-Za-z0-9][\w'’-]*`)
-	inlineCodePattern  = regexp.MustCompile("`[^`]*`")
-	linkPattern        = regexp.MustCompile(`!?\[([^\]]*)\]\([^)]*\)`)
-	listItemPattern    = regexp.MustCompile(`^([-*+]|\d+\.)\s+`)
-	tableRulerPattern  = regexp.MustCompile(`^\|?[\s:|-]+\|?$`)
-	sentenceEndPattern = regexp.MustCompile(`[.!?][")'*_]*\s+[A-Z0-9"'(*]`)
+	wordPattern           = regexp.MustCompile(`[A-Za-z0-9][\w'’-]*`)
+	inlineCodePattern     = regexp.MustCompile("`[^`]*`")
+	linkPattern           = regexp.MustCompile(`!?\[([^\]]*)\]\([^)]*\)`)
+	listItemPattern       = regexp.MustCompile(`^([-*+]|\d+\.)\s+`)
+	tableSeparatorPattern = regexp.MustCompile(`^\|?[\s:|-]+\|?$`)
+	sentenceEndPattern    = regexp.MustCompile(`[.!?][")'*_]*\s+[A-Z0-9"'(*]`)
 )
 
 // splitPageIntoSentences splits the text of a page: paragraphs and list items into sentences, and table rows into
 // cells. Inline code counts as one word. Headings are omitted.
-func splitPageIntoSentences(pageText string) (all []string) {
+func splitPageIntoSentences(pageText string) (sentences []string) {
 	var paragraph []string
 	end := func() {
-		all = append(all, splitParagraphIntoSentences(strings.Join(paragraph, " "))...)
+		sentences = append(sentences, splitParagraphIntoSentences(strings.Join(paragraph, " "))...)
 		paragraph = nil
 	}
 	for line := range strings.SplitSeq(pageText, "\n") {
 		line = strings.TrimSpace(line)
 		switch {
 		case line == "" || strings.HasPrefix(line, "#") || strings.HasPrefix(line, "<!--") ||
-			tableRulerPattern.MatchString(line):
+			tableSeparatorPattern.MatchString(line):
 			end()
 		case strings.HasPrefix(line, "|"):
 			end()
 			for cell := range strings.SplitSeq(strings.Trim(line, "|"), "|") {
-				all = append(all, splitParagraphIntoSentences(cell)...)
+				sentences = append(sentences, splitParagraphIntoSentences(cell)...)
 			}
 		default:
 			if listItemPattern.MatchString(line) {
@@ -326,7 +326,7 @@ func splitPageIntoSentences(pageText string) (all []string) {
 		}
 	}
 	end()
-	return all
+	return sentences
 }
 
 // splitParagraphIntoSentences splits a paragraph of Markdown into sentences, in which inline code counts as one word.

@@ -14,21 +14,21 @@ import (
 	"time"
 )
 
-// bareLoopEnvVariable is the environment variable that makes this program call runBareLoop instead of running the
-// benchmark. Its value has the form "workers,commands". The loop runs in a separate process so that its CPU
-// time can be measured.
-const bareLoopEnvVariable = "QUEUECTL_BENCH_BARE"
+// bareCommandsEnvVariable is the environment variable that makes this program call runBareCommands instead of running
+// the benchmark. Its value has the form "workers,commands". The loop runs in a separate process so that its CPU time
+// can be measured.
+const bareCommandsEnvVariable = "QUEUECTL_BENCH_BARE"
 
-// noopCommand is the command that runBareLoop executes: a shell that does nothing. The jobs of the service that are
+// noopCommand is the command that runBareCommands executes: a shell that does nothing. The jobs of the service that are
 // compared with the loop run the same command.
 var noopCommand = []string{"/bin/sh", "-c", "true"}
 
-// runBareLoop runs the command noop many times, with fork and exec, without a queue or a database. It is the
-// baseline for the service. workersAndCount is the value of bareLoopEnvVariable.
-func runBareLoop(workersAndCount string) {
+// runBareCommands runs the command noop many times, with fork and exec, without a queue or a database. It is the
+// baseline for the service. workersAndCount is the value of bareCommandsEnvVariable.
+func runBareCommands(workersAndCount string) {
 	var workers, n int
 	if _, err := fmt.Sscanf(workersAndCount, "%d,%d", &workers, &n); err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", bareLoopEnvVariable, err)
+		fmt.Fprintln(os.Stderr, "bench:", bareCommandsEnvVariable, err)
 		os.Exit(exitCodeFailed)
 	}
 	// While a thread waits in vfork, the Go scheduler does not give the thread's P (processor of the scheduler) to another
@@ -114,7 +114,7 @@ type commandTimes struct {
 // measureBareCommands measures how long the bare loop takes to run n commands with the given number of workers.
 func (b *bench) measureBareCommands(workers, commandCount int) (commandTimes, error) {
 	cmd := exec.Command(b.benchProgramPath)
-	cmd.Env = append(measuredProgramEnv(b.dir), fmt.Sprintf("%s=%d,%d", bareLoopEnvVariable, workers, commandCount))
+	cmd.Env = append(measuredProgramEnv(b.dir), fmt.Sprintf("%s=%d,%d", bareCommandsEnvVariable, workers, commandCount))
 	return timeCommand(cmd)
 }
 

@@ -55,7 +55,7 @@ func (b *bench) checkJobsAndRemoveService(s *service, jobCount int, wantOutput s
 // of the database, because the database has no row for an attempt without output.
 func (s *service) checkOneAttemptPerJob(jobCount int) error {
 	for seq := 1; seq <= jobCount; seq++ {
-		j, err := s.ShowJob(s.ctx, control.ShowParams{ID: control.JobID(strconv.Itoa(seq))})
+		j, err := s.ShowJob(s.ctx, control.JobShowParams{ID: control.JobID(strconv.Itoa(seq))})
 		if err != nil {
 			return fmt.Errorf("cannot check job %d: %w", seq, err)
 		}

@@ -35,9 +35,9 @@ func (b *bench) measureFullQueue(emptyQueue *service) (err error) {
 }
 
 // compareQueueCosts measures how much slower an enqueue and a claim are in the second queue than in the first.
-// endedJobs[i] is the number of jobs that emptyAndFullQueue[i] has already completed. fullQueueText describes the
-// second queue in the report.
-func (b *bench) compareQueueCosts(emptyAndFullQueue [2]*service, endedJobs [2]int, fullQueueText string) error {
+// endedJobs[i] is the number of jobs that emptyAndFullQueue[i] has already completed. fullQueueDescription describes
+// the second queue in the report.
+func (b *bench) compareQueueCosts(emptyAndFullQueue [2]*service, endedJobs [2]int, fullQueueDescription string) error {
 	var enqueueCosts, drainCosts [2][]float64
 	for range b.measurementRounds {
 		for i, s := range emptyAndFullQueue {
@@ -56,8 +56,8 @@ func (b *bench) compareQueueCosts(emptyAndFullQueue [2]*service, endedJobs [2]in
 			drainCosts[i] = append(drainCosts[i], d)
 		}
 	}
-	b.reportCostRatio("`enqueue` with "+fullQueueText+", p50", enqueueCosts)
-	b.reportCostRatio("CPU time of the service per job with "+fullQueueText, drainCosts)
+	b.reportCostRatio("`enqueue` with "+fullQueueDescription+", p50", enqueueCosts)
+	b.reportCostRatio("CPU time of the service per job with "+fullQueueDescription, drainCosts)
 	return nil
 }
 

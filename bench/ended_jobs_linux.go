@@ -59,7 +59,7 @@ func (b *bench) startServiceWithEndedJobs(endedJobCount int) (*service, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = s.ConfigSet(s.ctx, control.ConfigSetParams{SettingName: "retention_max_jobs",
+	_, err = s.ChangeSetting(s.ctx, control.ConfigSetParams{SettingName: "retention_max_jobs",
 		Value: control.SettingValue(fmt.Sprint(2 * endedJobCount))})
 	if err := errors.Join(err, s.stop()); err != nil {
 		return nil, err
@@ -123,7 +123,7 @@ func (b *bench) measureRetention(s *service, endedJobCount int) error {
 	var elapsed time.Duration
 	other, err := s.measureEnqueuesDuring(func() error {
 		began := time.Now()
-		if _, err := s.ConfigSet(s.ctx, control.ConfigSetParams{SettingName: "retention_max_jobs",
+		if _, err := s.ChangeSetting(s.ctx, control.ConfigSetParams{SettingName: "retention_max_jobs",
 			Value: control.SettingValue(fmt.Sprint(keep))}); err != nil {
 			return err
 		}

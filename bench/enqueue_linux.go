@@ -141,7 +141,7 @@ func (s *service) enqueueBatch(jobCount int) (throughput, error) {
 
 // repeatWriteAndFsync repeatedly writes a page to a file and syncs the file, for the given time.
 func (b *bench) repeatWriteAndFsync(duration time.Duration) (throughput, error) {
-	write, done, err := b.newPageWriter()
+	write, done, err := b.newDatabasePageWriter()
 	if err != nil {
 		return throughput{}, err
 	}
@@ -151,10 +151,10 @@ func (b *bench) repeatWriteAndFsync(duration time.Duration) (throughput, error) 
 		errors.Join(err, done())
 }
 
-// newPageWriter creates a file and returns two functions. writePage writes the next page of the file and syncs the
-// file; after the last page, it starts over with the first. So the file soon stops growing and needs no new disk
+// newDatabasePageWriter creates a file and returns two functions. writePage writes the next page of the file and syncs
+// the file; after the last page, it starts over with the first. So the file soon stops growing and needs no new disk
 // blocks, like the write-ahead log of SQLite, which SQLite overwrites in the same way. closeFile closes the file.
-func (b *bench) newPageWriter() (writePage, closeFile func() error, err error) {
+func (b *bench) newDatabasePageWriter() (writePage, closeFile func() error, err error) {
 	const pages = 1024
 	f, err := os.Create(filepath.Join(b.dir, "synced"))
 	if err != nil {

@@ -65,7 +65,7 @@ func (b *bench) traceEnqueues(clientCount int) (replyCount, fsyncCount int, err 
 		return 0, 0, err
 	}
 	defer f.Close()
-	replyCount, fsyncCount, err = readStrace(bufio.NewScanner(f))
+	replyCount, fsyncCount, err = analyzeStrace(bufio.NewScanner(f))
 	if err == nil && replyCount != len(done.latencySeconds) {
 		err = fmt.Errorf("the trace contains %d answers, but the clients received %d", replyCount, len(done.latencySeconds))
 	}
@@ -78,9 +78,9 @@ var (
 	syscallResumedPattern = regexp.MustCompile(`^(\d+) +<\.\.\. (\w+) resumed>(.*)$`)
 )
 
-// syscallTraceState is the state of readStrace after it has read some lines of the trace. A position is a line number
+// straceAnalysis is the state of analyzeStrace after it has read some lines of the trace. A position is a line number
 // of the trace.
-type syscallTraceState struct {
+type straceAnalysis struct {
 	unfinishedCallByThread map[string]tracedSyscall // system calls that have not returned, by thread
 	// position at which the service had read the latest request, by connection
 	lastRequestLineByConn map[string]int
@@ -101,10 +101,10 @@ type tracedSyscall struct {
 // may have begun after the fsync began.
 type walSync struct{ lastWALWriteLine int }
 
-// readStrace reads a trace and counts the replies and the successful fsyncs of the WAL. It returns an error if a
+// analyzeStrace reads a trace and counts the replies and the successful fsyncs of the WAL. It returns an error if a
 // reply precedes the fsync that makes its job durable.
-func readStrace(lines *bufio.Scanner) (replyCount, fsyncCount int, err error) {
-	t := &syscallTraceState{unfinishedCallByThread: map[string]tracedSyscall{}, lastRequestLineByConn: map[string]int{}}
+func analyzeStrace(lines *bufio.Scanner) (replyCount, fsyncCount int, err error) {
+	t := &straceAnalysis{unfinishedCallByThread: map[string]tracedSyscall{}, lastRequestLineByConn: map[string]int{}}
 	for at := 1; lines.Scan(); at++ {
 		text := lines.Text()
 		if m := syscallStartPattern.FindStringSubmatch(text); m != nil {
@@ -132,7 +132,7 @@ const replyPrefixInTrace = `, "{\"jsonrpc\":\"2.0\",\"id\":`
 // beginCall handles the start of a system call. If the call writes a reply, beginCall checks that the service has
 // synced the WAL after it read the request. beginCall does not wait for the return of the call, because the client may
 // get the reply before the call returns.
-func (t *syscallTraceState) beginCall(c tracedSyscall) {
+func (t *straceAnalysis) beginCall(c tracedSyscall) {
 	switch {
 	case c.name == "pwrite64" && strings.HasSuffix(c.path, "-wal"):
 		t.lastWALWriteLine = c.lineNumber
@@ -150,7 +150,7 @@ func (t *syscallTraceState) beginCall(c tracedSyscall) {
 }
 
 // endCall handles the return of a system call.
-func (t *syscallTraceState) endCall(c tracedSyscall, resultText string, returnLine int) {
+func (t *straceAnalysis) endCall(c tracedSyscall, resultText string, returnLine int) {
 	switch c.name {
 	case "fsync", "fdatasync":
 		if strings.HasSuffix(c.path, "-wal") && strings.HasSuffix(resultText, "= 0") {

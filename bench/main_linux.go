@@ -20,16 +20,16 @@ const (
 
 // bench is one run of the benchmark.
 type bench struct {
-	dir               string // temporary directory on a real disk
-	queuectlPath      string // path of the shipped program
-	helloProgramPath  string // path of a Go program that only prints a greeting
-	benchProgramPath  string // path of this program
-	quickMode         bool
-	smokeMode         bool
-	measurementRounds int // number of runs of each measurement
-	jobsPerDrain      int // number of jobs in a drain
-	results           resultTable
-	servicesStarted   int // number of services already started; used to name the directory of the next service
+	dir                 string // temporary directory on a real disk
+	queuectlPath        string // path of the shipped program
+	helloProgramPath    string // path of a Go program that only prints a greeting
+	benchProgramPath    string // path of this program
+	quickMode           bool
+	smokeMode           bool
+	measurementRounds   int // number of runs of each measurement
+	jobsPerDrain        int // number of jobs in a drain
+	results             resultTable
+	startedServiceCount int // number of services already started; used to name the directory of the next service
 	// jobUser is the account that the jobs run as. If it is set, a launcher starts the runners as root. If it
 	// is "", the service starts its own runner.
 	jobUser string
@@ -48,7 +48,7 @@ var measurements = []struct {
 	{"depth", withFreshService((*bench).measureFullQueue)},
 	{"ended", withFreshService((*bench).measureEndedJobs)},
 	{"screen", (*bench).measureScreen},
-	{"page", (*bench).measurePage},
+	{"page", (*bench).measureDashboardPage},
 	{"output", withFreshService((*bench).measureOutput)},
 	{"memory", withFreshService((*bench).measureMemory)},
 	{"idle", withFreshService((*bench).measureIdle)},
@@ -56,8 +56,8 @@ var measurements = []struct {
 }
 
 func main() {
-	if spec, ok := os.LookupEnv(bareLoopEnvVariable); ok {
-		runBareLoop(spec)
+	if spec, ok := os.LookupEnv(bareCommandsEnvVariable); ok {
+		runBareCommands(spec)
 		return
 	}
 	b := &bench{}

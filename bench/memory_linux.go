@@ -39,7 +39,7 @@ func (b *bench) measureMemory(s *service) error {
 		return err
 	}
 	for range b.itemsToMeasure(1000, 1000) {
-		if _, err := s.ListJobs(s.ctx, control.ListParams{}); err != nil {
+		if _, err := s.ListJobs(s.ctx, control.JobListParams{}); err != nil {
 			return err
 		}
 	}
@@ -62,7 +62,7 @@ func (b *bench) measureMemory(s *service) error {
 		return err
 	}
 	b.results.addRow("memory: runner, while 100 jobs sleep", runner.String(), "service "+service.String(), "")
-	_, err = s.WorkerStop(s.ctx, control.WorkerStopParams{AllWorkers: true, StopJobsImmediately: true})
+	_, err = s.StopWorkers(s.ctx, control.WorkerStopParams{AllWorkers: true, StopJobsImmediately: true})
 	return err
 }
 

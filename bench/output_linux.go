@@ -46,7 +46,7 @@ func (b *bench) measureOutput(s *service) (err error) {
 			samples      *[]float64
 		}{{client + " attach " + id, true, &attachTimes}, {"cat " + file, false, &catTimes},
 			{client + " run --output-limit 1G -- cat " + file, false, &runTimes}} {
-			took, err := timeOnTerminal(one.commandLine, measuredProgramEnv(s.dir), func() error {
+			took, err := timeCommandOnTerminal(one.commandLine, measuredProgramEnv(s.dir), func() error {
 				if !one.waitsForGate {
 					return nil
 				}
@@ -71,9 +71,9 @@ func (b *bench) measureOutput(s *service) (err error) {
 	return nil
 }
 
-// timeOnTerminal starts a command on a terminal and then calls onStarted. It returns the time from the call of
+// timeCommandOnTerminal starts a command on a terminal and then calls onStarted. It returns the time from the call of
 // onStarted to the end of the command, in seconds.
-func timeOnTerminal(commandLine string, env []string, onStarted func() error) (seconds float64, err error) {
+func timeCommandOnTerminal(commandLine string, env []string, onStarted func() error) (seconds float64, err error) {
 	cmd := exec.Command("script", "-qec", commandLine, os.DevNull)
 	cmd.Env = env
 	var stderr strings.Builder

@@ -32,7 +32,7 @@ type browser struct {
 
 // signInBrowser starts the dashboard of a service and signs a browser in.
 func (s *service) signInBrowser() (*browser, error) {
-	state, err := s.WebStart(s.ctx, control.WebStartParams{ListenAddress: "127.0.0.1:0"})
+	state, err := s.StartWebPage(s.ctx, control.WebStartParams{ListenAddress: "127.0.0.1:0"})
 	if err != nil {
 		return nil, err
 	}
@@ -74,9 +74,9 @@ func (w *browser) get(ctx context.Context, path string) (*http.Response, error) 
 	return got, err
 }
 
-// measurePage measures how long it takes to get the overview of a queue with many ended jobs. It also measures
+// measureDashboardPage measures how long it takes to get the overview of a queue with many ended jobs. It also measures
 // how much longer the service needs to empty a queue while browsers watch the overview.
-func (b *bench) measurePage() (err error) {
+func (b *bench) measureDashboardPage() (err error) {
 	n := b.itemsToMeasure(1_000_000, 100_000)
 	full, err := b.startServiceWithEndedJobs(n)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 type sqliteOnlyQueue struct {
 	db           *sql.DB
 	enqueueStmts []*sql.Stmt // prepared statements of enqueueStatementsSQL, in the same order
-	lastSeq      int64       // number of the last job
+	lastJobSeq   int64       // number of the last job
 	lastEventSeq int64       // number of the last event
 }
 
@@ -85,22 +85,22 @@ func (r *sqliteOnlyQueue) commitJobs(jobCount int) error {
 	now := time.Now().UnixMilli()
 	const jobSettings = `{"command":"true","shell":"/bin/sh -c","umask":18,"kill_after":10000,"output_limit":1048576}`
 	for range jobCount {
-		r.lastSeq++
+		r.lastJobSeq++
 		r.lastEventSeq++
-		id := strconv.FormatInt(r.lastSeq, 10)
+		id := strconv.FormatInt(r.lastJobSeq, 10)
 		var existingSeq int64
 		if err := r.enqueueStmts[1].QueryRow(id).Scan(&existingSeq); !errors.Is(err, sql.ErrNoRows) {
 			return fmt.Errorf("the id %s is already in use, or its lookup failed: %w", id, err)
 		}
-		if _, err := r.enqueueStmts[2].Exec(r.lastSeq, id, now-300_000, now, now, now, now, now, r.lastSeq,
+		if _, err := r.enqueueStmts[2].Exec(r.lastJobSeq, id, now-300_000, now, now, now, now, now, r.lastJobSeq,
 			jobSettings); err != nil {
 			return err
 		}
-		if _, err := r.enqueueStmts[3].Exec(r.lastEventSeq, now, r.lastSeq, id); err != nil {
+		if _, err := r.enqueueStmts[3].Exec(r.lastEventSeq, now, r.lastJobSeq, id); err != nil {
 			return err
 		}
 	}
-	if _, err := r.enqueueStmts[4].Exec(jobCount, r.lastSeq+1, r.lastSeq, r.lastEventSeq+1); err != nil {
+	if _, err := r.enqueueStmts[4].Exec(jobCount, r.lastJobSeq+1, r.lastJobSeq, r.lastEventSeq+1); err != nil {
 		return err
 	}
 	_, err := r.enqueueStmts[5].Exec()

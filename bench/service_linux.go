@@ -38,8 +38,8 @@ type service struct {
 
 // startService starts the shipped program in a new directory, with default settings and without workers.
 func (b *bench) startService() (*service, error) {
-	b.servicesStarted++
-	dir := filepath.Join(b.dir, "q"+strconv.Itoa(b.servicesStarted))
+	b.startedServiceCount++
+	dir := filepath.Join(b.dir, "q"+strconv.Itoa(b.startedServiceCount))
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -133,8 +133,8 @@ func (s *service) stop() error {
 // stopAndRemoveDir stops the service and removes its directory.
 func (s *service) stopAndRemoveDir() error { return errors.Join(s.stop(), os.RemoveAll(s.dir)) }
 
-func (s *service) setWorkers(n int) error {
-	_, err := s.WorkerScale(s.ctx, control.WorkerScaleParams{TargetWorkers: n})
+func (s *service) setWorkers(workerCount int) error {
+	_, err := s.ScaleWorkers(s.ctx, control.WorkerScaleParams{TargetWorkers: workerCount})
 	return err
 }
 

@@ -123,7 +123,7 @@ func (b *bench) measureEnqueueCommand(s *service) error {
 		return err
 	}
 	defer end()
-	write, done, err := b.newPageWriter()
+	write, done, err := b.newDatabasePageWriter()
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ func TestBenchmarkRowsFitDatabaseSchema(t *testing.T) {
 	dir := t.TempDir()
 	open := func() *sqlite.Store {
 		s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: dir,
-			RankOrder: queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime,
+			RankOrder: queue.RankPolicy{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime,
 				AgingInterval: time.Minute}})
 		if err != nil {
 			t.Fatal(err)

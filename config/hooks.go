@@ -58,7 +58,7 @@ func (l *Layer) SetWebhooks(table map[string]any) error {
 	if len(table) > 0 {
 		var err error
 		if text, err = json.Marshal(table); err != nil {
-			return queue.InvalidField("webhooks", "%s", err)
+			return queue.InvalidFieldError("webhooks", "%s", err)
 		}
 	}
 	return l.Set("webhooks", string(text))

@@ -21,10 +21,10 @@ func jobSettings(s *Settings) []Setting {
 		withAdditionalWord(newSetting("workers", "auto", &s.Workers, parseWorkers, strconv.Itoa), "auto", -1, &s.Workers),
 		integerSetting("max_retries", "3", 0, queue.MaxAttempts-1, &s.MaxRetries),
 		durationSetting("timeout", "0", 0, &s.JobTimeout),
-		numberSetting("backoff_base", "2", math.SmallestNonzeroFloat64, 1e9, &s.BackoffBase),
+		floatSetting("backoff_base", "2", math.SmallestNonzeroFloat64, 1e9, &s.BackoffBase),
 		choiceSetting("backoff_strategy", "exponential", &s.BackoffStrategy, "exponential", "linear", "fixed"),
 		durationSetting("backoff_max", "1h", time.Millisecond, &s.BackoffMax),
-		numberSetting("jitter", "0", 0, 1, &s.BackoffJitter),
+		floatSetting("jitter", "0", 0, 1, &s.BackoffJitter),
 		durationSetting("job_retry_delay", "60s", 0, &s.JobRetryDelay),
 
 		durationSetting("kill_after", "10s", 0, &s.KillAfter),
@@ -116,16 +116,16 @@ func (k *Setting) NeedsRestart() bool { return slices.Contains(settingsNeedingRe
 // KeepRestartOnlySettings restores the values from old for the settings that take effect only at a restart. Afterwards,
 // SettingsPendingRestart returns the new values of these settings, and OriginInEffect returns the origins of the
 // restored values.
-func (c *Config) KeepRestartOnlySettings(old *Config) {
+func (c *Config) KeepRestartOnlySettings(runningConfig *Config) {
 	c.pendingSettings = nil
-	oldKeys := settingsBoundTo(&old.Settings)
+	oldKeys := settingsBoundTo(&runningConfig.Settings)
 	for i, k := range settingsBoundTo(&c.Settings) {
 		if !k.NeedsRestart() {
 			continue
 		}
 		value, current := k.getAsText(), oldKeys[i].getAsText()
 		if value != current {
-			c.pendingSettings = append(c.pendingSettings, PendingSetting{k.Name, value, old.OriginInEffect(k.Name)})
+			c.pendingSettings = append(c.pendingSettings, PendingSetting{k.Name, value, runningConfig.OriginInEffect(k.Name)})
 		}
 		if err := k.setFromText(current); err != nil {
 			panic("config: cannot restore " + k.Name + ": " + err.Error())

@@ -105,15 +105,15 @@ func (s *Settings) RetryPolicy() queue.RetryPolicy {
 }
 
 // JobDefaults returns the default values of the job fields that the settings determine.
-func (s *Settings) JobDefaults() queue.Defaults {
-	return queue.Defaults{Priority: s.DefaultPriority, MaxRetries: s.MaxRetries, Timeout: s.JobTimeout,
+func (s *Settings) JobDefaults() queue.JobDefaults {
+	return queue.JobDefaults{Priority: s.DefaultPriority, MaxRetries: s.MaxRetries, Timeout: s.JobTimeout,
 		KillAfter: s.KillAfter,
 		Shell:     s.Shell, OnLost: queue.OnLost(s.OnLost), OutputLimit: s.OutputLimitBytes}
 }
 
 // JobOrder returns the settings that determine the order in which jobs run.
-func (s *Settings) JobOrder() queue.RankOrder {
-	return queue.RankOrder{Scheduling: queue.Scheduling(s.SchedulingOrder), AgingUnit: queue.AgingUnit(s.AgingBasis),
+func (s *Settings) JobOrder() queue.RankPolicy {
+	return queue.RankPolicy{Scheduling: queue.Scheduling(s.SchedulingOrder), AgingUnit: queue.AgingUnit(s.AgingBasis),
 		AgingInterval: s.AgingInterval}
 }
 
@@ -245,14 +245,14 @@ func FindSetting(nameOrAlias, valueText string) (*Setting, string, error) {
 			value, err = s.toSettingValue(valueText)
 		}
 		if err != nil {
-			return nil, "", queue.InvalidField(nameOrAlias, "%s", err)
+			return nil, "", queue.InvalidFieldError(nameOrAlias, "%s", err)
 		}
 		k, _, _ := FindSetting(s.settingName, "")
 		return k, value, nil
 	}
 	if nameOrAlias == "" {
 		return nil, "",
-			queue.InvalidField("key", "the name of the setting is empty; list all settings with: queuectl config list")
+			queue.InvalidFieldError("key", "the name of the setting is empty; list all settings with: queuectl config list")
 	}
 	return nil, "", &queue.Error{Code: queue.CodeInvalid, Field: nameOrAlias,
 		Message: "unknown setting" + cmp.Or(queue.DidYouMean(canonical, SettingNames()),
@@ -274,7 +274,7 @@ func SettingNames() (names []string) {
 // CheckValue returns an error if valueText is not a valid value of the setting k.
 func (k *Setting) CheckValue(valueText string) error {
 	if err := k.bindTo(&Settings{}).setFromText(valueText); err != nil {
-		return queue.InvalidField(k.Name, "%s", err)
+		return queue.InvalidFieldError(k.Name, "%s", err)
 	}
 	return nil
 }
@@ -357,8 +357,8 @@ func integerSetting[N int | int64](name, defaultText string, minValue, maxValue 
 	}, func(n N) string { return fmt.Sprint(n) })
 }
 
-// numberSetting returns a setting that is a number from minValue to maxValue. The number may have a fraction.
-func numberSetting(name, defaultText string, minValue, maxValue float64, target *float64) Setting {
+// floatSetting returns a setting that is a number from minValue to maxValue. The number may have a fraction.
+func floatSetting(name, defaultText string, minValue, maxValue float64, target *float64) Setting {
 	return newSetting(name, defaultText, target, func(text string) (float64, error) {
 		n, err := strconv.ParseFloat(text, 64)
 		if err != nil || !(n >= minValue && n <= maxValue) {

@@ -122,11 +122,11 @@ func (l *Layer) Set(settingName string, value any) error {
 		}
 		list, ok := v.([]any)
 		if !ok || !isListSetting(settingName) {
-			return queue.InvalidField(settingName, "the value must be text, a number, true or false")
+			return queue.InvalidFieldError(settingName, "the value must be text, a number, true or false")
 		}
 		text, err := formatNameList(list)
 		if err != nil {
-			return queue.InvalidField(settingName, "%s", err)
+			return queue.InvalidFieldError(settingName, "%s", err)
 		}
 		value = text
 	}
@@ -139,7 +139,7 @@ func (l *Layer) Set(settingName string, value any) error {
 		if len(names) == 1 {
 			names = append(names, strings.ReplaceAll(k.Name, "_", "-"))
 		}
-		return queue.InvalidField(settingName, "given twice, under two names; keep only one of: %s",
+		return queue.InvalidFieldError(settingName, "given twice, under two names; keep only one of: %s",
 			strings.Join(names, ", "))
 	}
 	l.ValuesBySetting[k.Name] = text

@@ -29,8 +29,8 @@ func PathsInDir(dir string) Paths {
 
 // PathsOfSocket returns the paths of the service that listens on a socket. It returns false if the socket's
 // file name is not socketName, because then the other files may be in another directory.
-func PathsOfSocket(socket string) (Paths, bool) {
-	return PathsInDir(filepath.Dir(socket)), filepath.Base(socket) == socketName
+func PathsOfSocket(socketPath string) (Paths, bool) {
+	return PathsInDir(filepath.Dir(socketPath)), filepath.Base(socketPath) == socketName
 }
 
 // defaultShell is the default shell for the commands of jobs.

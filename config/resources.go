@@ -31,7 +31,7 @@ func (l *Layer) SetResources(table map[string]any) error {
 	for _, name := range slices.Sorted(maps.Keys(table)) {
 		fields, isTable := table[name].(map[string]any)
 		if !isTable {
-			return queue.InvalidField("resources."+name, "must be a table [resources.%s] with count or ids",
+			return queue.InvalidFieldError("resources."+name, "must be a table [resources.%s] with count or ids",
 				queue.ClipForMessage(name))
 		}
 		text, err := formatResource(name, fields)
@@ -61,7 +61,7 @@ func formatResource(name string, fields map[string]any) (string, error) {
 			words := make([]string, len(v))
 			for i := range v {
 				if words[i] = fmt.Sprint(v[i]); strings.ContainsAny(words[i], ", \t\n") {
-					return "", queue.InvalidField(fieldPath, "%q contains a comma or a space; use an id without them",
+					return "", queue.InvalidFieldError(fieldPath, "%q contains a comma or a space; use an id without them",
 						queue.ClipForMessage(words[i]))
 				}
 			}
@@ -75,7 +75,7 @@ func formatResource(name string, fields map[string]any) (string, error) {
 				continue
 			}
 		}
-		return "", queue.InvalidField(fieldPath,
+		return "", queue.InvalidFieldError(fieldPath,
 			"not a valid field or value of a resource; use ids = [\"0\", \"1\"] or count = 2 (not both), "+
 				"and optionally env = \"NAME\"")
 	}
@@ -109,7 +109,7 @@ func parseResources(text string) (map[string]Resource, error) {
 		case !queue.ValidID(name):
 			return nil, fmt.Errorf("%q is not a valid resource name; write the names and amounts of all resources, like "+
 				"gpu=2 license=5", queue.ClipForMessage(name))
-		case hasEnv && (!isVariableName(env) || strings.HasPrefix(env, "QUEUECTL_")):
+		case hasEnv && (!isEnvVariableName(env) || strings.HasPrefix(env, "QUEUECTL_")):
 			return nil, fmt.Errorf("%q is not a valid environment variable for the unit ids of resource %s; use "+
 				"a name like GPU_IDS", queue.ClipForMessage(env), name)
 		case len(resources) == maxResources:
@@ -158,9 +158,9 @@ func parseUnitIDs(text string) (ids []string, err error) {
 	return ids, nil
 }
 
-// isVariableName reports whether the environment variable of a resource may have this name. It rejects PATH and HOME,
-// which every job needs.
-func isVariableName(name string) bool {
+// isEnvVariableName reports whether the environment variable of a resource may have this name. It rejects PATH and
+// HOME, which every job needs.
+func isEnvVariableName(name string) bool {
 	for i, c := range name {
 		if c != '_' && !(c >= 'A' && c <= 'Z') && !(c >= 'a' && c <= 'z') && !(i > 0 && c >= '0' && c <= '9') {
 			return false

@@ -119,14 +119,14 @@ func (s *Settings) StoreURL() (string, error) {
 	case s.StoreFile == "":
 		return s.Store, nil
 	case s.Store != StoreSQLite:
-		return "", queue.InvalidField("store_file", `cannot be combined with the setting "store"; remove one of the two`)
+		return "", queue.InvalidFieldError("store_file", `cannot be combined with the setting "store"; remove one of the two`)
 	}
 	path := s.StoreFile
 	if name, handed := strings.CutPrefix(path, systemdCredentialPrefix); handed {
 		dir := os.Getenv("CREDENTIALS_DIRECTORY")
 		if dir == "" {
 			return "",
-				queue.InvalidField("store_file", "systemd passed no credentials to the service; add LoadCredential=%s:/PATH "+
+				queue.InvalidFieldError("store_file", "systemd passed no credentials to the service; add LoadCredential=%s:/PATH "+
 					"to the service's unit", name)
 		}
 		path = filepath.Join(dir, name)
@@ -139,16 +139,16 @@ func (s *Settings) StoreURL() (string, error) {
 func ReadStoreURLFile(settingOrFlagName, path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return "", queue.InvalidField(settingOrFlagName, "the file with the database URL cannot be read: %v", err)
+		return "", queue.InvalidFieldError(settingOrFlagName, "the file with the database URL cannot be read: %v", err)
 	}
 	defer f.Close()
 	raw, err := io.ReadAll(io.LimitReader(f, maxStoreURLBytes+1))
 	if err != nil {
-		return "", queue.InvalidField(settingOrFlagName, "the file with the database URL cannot be read: %v", err)
+		return "", queue.InvalidFieldError(settingOrFlagName, "the file with the database URL cannot be read: %v", err)
 	}
 	text := string(bytes.TrimSpace(raw))
 	if err := checkStoreURL(text); err != nil {
-		return "", queue.InvalidField(settingOrFlagName, "the content of %s %v", path, err)
+		return "", queue.InvalidFieldError(settingOrFlagName, "the content of %s %v", path, err)
 	}
 	return text, nil
 }

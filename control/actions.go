@@ -12,35 +12,35 @@ import (
 type ActionAPI interface {
 	// CancelJobs ends jobs for good. If a job is running, CancelJobs first ends the running attempt. It returns when all
 	// attempts of the jobs have ended.
-	CancelJobs(ctx context.Context, p Selection) (BulkResult, error)
+	CancelJobs(ctx context.Context, p JobSelection) (BulkResult, error)
 	// RetryJobs runs ended jobs again, and failed jobs without waiting for their retry time.
-	RetryJobs(ctx context.Context, p RetryParams) (BulkResult, error)
+	RetryJobs(ctx context.Context, p JobRetryParams) (BulkResult, error)
 	// HoldJobs prevents waiting jobs from starting. ReleaseJobs lets them start again.
-	HoldJobs(ctx context.Context, p Selection) (BulkResult, error)
-	ReleaseJobs(ctx context.Context, p Selection) (BulkResult, error)
+	HoldJobs(ctx context.Context, p JobSelection) (BulkResult, error)
+	ReleaseJobs(ctx context.Context, p JobSelection) (BulkResult, error)
 	// PauseJobs freezes running jobs together with their timeouts, and ResumeJobs continues them. PauseJobs with AllJobs
 	// freezes all running jobs and prevents all jobs from starting, even after a restart of the service. This pause lasts
 	// until ResumeJobs with AllJobs, which needs the right "operate". ResumeJobs with AllJobs does not continue jobs and
 	// queues that were paused individually.
-	PauseJobs(ctx context.Context, p Selection) (BulkResult, error)
-	ResumeJobs(ctx context.Context, p Selection) (BulkResult, error)
+	PauseJobs(ctx context.Context, p JobSelection) (BulkResult, error)
+	ResumeJobs(ctx context.Context, p JobSelection) (BulkResult, error)
 	// RequeueJobs stops running jobs and puts them back in the queue. The interrupted attempt does not count.
-	RequeueJobs(ctx context.Context, p Selection) (BulkResult, error)
+	RequeueJobs(ctx context.Context, p JobSelection) (BulkResult, error)
 	// KillJobs sends a signal to all processes of running jobs. If the attempt ends because of the signal, its
 	// exit status decides whether the job is retried.
-	KillJobs(ctx context.Context, p KillParams) (BulkResult, error)
+	KillJobs(ctx context.Context, p JobKillParams) (BulkResult, error)
 	// EditJobs changes fields of waiting jobs.
-	EditJobs(ctx context.Context, p EditParams) (BulkResult, error)
+	EditJobs(ctx context.Context, p JobEditParams) (BulkResult, error)
 	// RemoveJobs removes jobs with their history and output.
-	RemoveJobs(ctx context.Context, p RemoveParams) (BulkResult, error)
+	RemoveJobs(ctx context.Context, p JobRemoveParams) (BulkResult, error)
 	// RemoveNonRunningJobs removes all jobs that are not running.
-	RemoveNonRunningJobs(ctx context.Context, p ClearParams) (RemovalCount, error)
+	RemoveNonRunningJobs(ctx context.Context, p JobClearParams) (RemovalCount, error)
 }
 
 // Selection selects jobs: those whose ids are in ID or IDs or, without ids, those that match all other fields that are
 // set. Without ids, one request processes at most MaxJobsPerSelection jobs, the newest ones. If more jobs match,
 // BulkResult.NextCursor is the Cursor for the next request.
-type Selection struct {
+type JobSelection struct {
 	ID      JobID  `json:"id,omitempty" rule:"nonEmpty"`
 	IDs     JobIDs `json:"ids,omitempty" rule:"selectedIDs"`
 	AllJobs bool   `json:"all,omitempty"` // every job whose state the method accepts
@@ -61,52 +61,52 @@ type Selection struct {
 
 // PauseSelection selects jobs for the methods pause and resume. For these methods, AllJobs means all jobs in every
 // state (see ActionAPI.PauseJobs), so AllJobs cannot be combined with other fields.
-type PauseSelection struct{ Selection }
+type PauseSelection struct{ JobSelection }
 
 // MaxJobsPerSelection is the maximum number of jobs that one request without ids processes.
 const MaxJobsPerSelection = 1000
 
 // AllIDs returns the ids in ID and IDs together.
-func (s Selection) AllIDs() []string {
+func (s JobSelection) AllIDs() []string {
 	if s.ID == "" {
 		return s.IDs
 	}
 	return append([]string{string(s.ID)}, s.IDs...)
 }
 
-// KillParams holds the parameters of the method kill, which sends a signal to all processes of running jobs. Signal is
-// a number or a name, with or without SIG; "" means TERM.
-type KillParams struct {
-	Selection
+// JobKillParams holds the parameters of the method kill, which sends a signal to all processes of running jobs. Signal
+// is a number or a name, with or without SIG; "" means TERM.
+type JobKillParams struct {
+	JobSelection
 	Signal string `json:"signal,omitempty" rule:"signal"`
 }
 
-// EditParams holds the parameters of the method edit, which changes waiting jobs. FieldsToSet is an object of job
+// JobEditParams holds the parameters of the method edit, which changes waiting jobs. FieldsToSet is an object of job
 // fields; the value null restores the default of a field.
-type EditParams struct {
-	Selection
+type JobEditParams struct {
+	JobSelection
 	FieldsToSet json.RawMessage `json:"set" rule:"editedFields,required"`
 }
 
-// RetryParams holds the parameters of the method retry, which runs ended jobs again, and failed jobs without waiting
+// JobRetryParams holds the parameters of the method retry, which runs ended jobs again, and failed jobs without waiting
 // for their retry time. The failure of a job cancels the jobs that depend on it. Unless WithoutDependants is true, the
 // method also runs these cancelled dependants again.
-type RetryParams struct {
-	Selection
+type JobRetryParams struct {
+	JobSelection
 	WithoutDependants bool `json:"only,omitempty"`
 }
 
-// RemoveParams holds the parameters of the method rm, which removes jobs and their history. With EndRunningJobs, the
+// JobRemoveParams holds the parameters of the method rm, which removes jobs and their history. With EndRunningJobs, the
 // method first ends the selected jobs that are running. Without EndRunningJobs, the method refuses to remove a running
 // job.
-type RemoveParams struct {
-	Selection
+type JobRemoveParams struct {
+	JobSelection
 	EndRunningJobs bool `json:"force,omitempty"`
 }
 
-// ClearParams holds the parameters of the methods clear and dlq.clear, which remove jobs for good. With Batch,
+// JobClearParams holds the parameters of the methods clear and dlq.clear, which remove jobs for good. With Batch,
 // they remove only the jobs of the caller's batch with this name.
-type ClearParams struct {
+type JobClearParams struct {
 	Confirmed bool   `json:"yes"` // confirms the removal; required if DryRun is false
 	Batch     string `json:"batch,omitempty" rule:"label"`
 	DryRun    bool   `json:"dry_run,omitempty"`

@@ -19,8 +19,8 @@ type AdminAPI interface {
 	// once no job can start any more. If a job can still start after a time limit, StartOrEndDrain returns an error that
 	// names this job or its node; the drain then stays on.
 	StartOrEndDrain(ctx context.Context, p DrainParams) (DrainResult, error)
-	// ServiceStop stops the service. It returns when the service begins to stop.
-	ServiceStop(ctx context.Context, p ServiceStopParams) (ServiceStopResult, error)
+	// StopService stops the service. It returns when the service begins to stop.
+	StopService(ctx context.Context, p ServiceStopParams) (ServiceStopResult, error)
 }
 
 // CleanupParams holds the parameters of the method cleanup. The method removes jobs in the given states (default:
@@ -99,7 +99,7 @@ type ServiceStopParams struct {
 	KeepJobs bool `json:"keep_jobs,omitempty"`
 }
 
-// ServiceStopResult is the response to ServiceStop. The service sends it when it begins to stop.
+// ServiceStopResult is the response to StopService. The service sends it when it begins to stop.
 type ServiceStopResult struct {
 	ServicePID int    `json:"pid"`
 	StateDir   string `json:"folder"` // state directory; the service releases its lock when it ends

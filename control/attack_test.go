@@ -28,7 +28,7 @@ type testServer struct {
 	API               // panics for methods that are not defined below
 	t                 *testing.T
 	userLimits        *UserLimits
-	socket            string
+	socketPath        string
 	uidsOfNextClients chan int // uids of the next clients that connect, in this order
 
 	maxUserConns int // maximum number of connections of one user; must not change while there are connections
@@ -41,10 +41,10 @@ type testServer struct {
 }
 
 func newTestServer(t *testing.T) *testServer {
-	v := &testServer{t: t, userLimits: NewUserLimits(), socket: tempSocket(t), uidsOfNextClients: make(chan int),
+	v := &testServer{t: t, userLimits: NewUserLimits(), socketPath: tempSocketPath(t), uidsOfNextClients: make(chan int),
 		readEndPermits: make(chan struct{}), activeReadsByUserAndClass: map[string]int{},
 		peakReadsByUserAndClass: map[string]int{}}
-	l, err := socket.Listen(v.socket, ownerOnlySocketPerms())
+	l, err := socket.Listen(v.socketPath, ownerOnlySocketPerms())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func (v *testServer) MissingRightError(p *Peer, action string, neededRight Right
 // dial connects as the given user.
 func (v *testServer) dial(uid int) net.Conn {
 	v.t.Helper()
-	c := dial(v.t, v.socket)
+	c := dial(v.t, v.socketPath)
 	// Wait until the server has accepted the connection. On Windows, the server does not accept a connection
 	// that the client has already closed.
 	v.uidsOfNextClients <- uid
@@ -120,20 +120,20 @@ func (v *testServer) simulateRead(ctx context.Context, class HeavyWorkClass) err
 	})
 }
 
-func (v *testServer) ListJobs(ctx context.Context, _ ListParams) (JobPage, error) {
+func (v *testServer) ListJobs(ctx context.Context, _ JobListParams) (JobPage, error) {
 	return JobPage{}, v.simulateRead(ctx, ClassManyJobsRead)
 }
-func (v *testServer) ShowJob(ctx context.Context, _ ShowParams) (JobDetail, error) {
+func (v *testServer) ShowJob(ctx context.Context, _ JobShowParams) (JobDetail, error) {
 	return JobDetail{}, v.simulateRead(ctx, ClassOneJobRead)
 }
-func (v *testServer) CancelJobs(ctx context.Context, _ Selection) (BulkResult, error) {
+func (v *testServer) CancelJobs(ctx context.Context, _ JobSelection) (BulkResult, error) {
 	return BulkResult{}, v.simulateRead(ctx, ClassOneJobRead)
 }
 func (v *testServer) Enqueue(context.Context, EnqueueParams) (EnqueueResult, error) {
 	return EnqueueResult{}, nil
 }
-func (v *testServer) Hello(context.Context, HelloParams) (Hello, error) {
-	return Hello{Version: "town"}, nil
+func (v *testServer) Hello(context.Context, HelloParams) (HelloResult, error) {
+	return HelloResult{Version: "town"}, nil
 }
 
 // waitUntil waits until a condition is true. The text describes the condition in the failure message.
@@ -174,7 +174,7 @@ func TestAbandonedConnectionsStayWithinUserLimit(t *testing.T) {
 	before := runtime.NumGoroutine()
 	requests := strings.Repeat(`{"id":1,"method":"list","params":{}}`+"\n", 64)
 	for range 2000 {
-		c := dial(t, v.socket)
+		c := dial(t, v.socketPath)
 		v.uidsOfNextClients <- 1
 		io.WriteString(c, requests) // the server may have refused the connection already
 		c.Close()
@@ -368,7 +368,7 @@ func TestLargeRequestsAreServedRoundRobin(t *testing.T) {
 // why. A slow reader of a stream does not occupy a slot.
 func TestSlowStreamReadersHoldNoSlots(t *testing.T) {
 	v := newTestServer(t)
-	b := &endlessEvents{server: v, eventText: strings.Repeat("x", 64<<10)}
+	b := &endlessEventsAPI{server: v, eventText: strings.Repeat("x", 64<<10)}
 	v.API = b
 	c := v.dial(1)
 	for range MaxStreamsPerUser {
@@ -393,14 +393,14 @@ func TestSlowStreamReadersHoldNoSlots(t *testing.T) {
 	}
 }
 
-// endlessEvents is an API whose method StreamEvents sends events with the value eventText until sending fails.
-type endlessEvents struct {
+// endlessEventsAPI is an API whose method StreamEvents sends events with the value eventText until sending fails.
+type endlessEventsAPI struct {
 	API
 	server    *testServer
 	eventText string
 }
 
-func (b *endlessEvents) StreamEvents(ctx context.Context, _ EventsParams,
+func (b *endlessEventsAPI) StreamEvents(ctx context.Context, _ EventsParams,
 	handleEvent func(Event) error) (EventStreamEnd, error) {
 	for {
 		if err := b.server.userLimits.RunStreamStep(ctx, ClassManyJobsRead,

@@ -43,7 +43,7 @@ func fillListenBacklog(t *testing.T, path string) (waitingConns int) {
 // At most 1,025 connections wait to be accepted: Linux allows one more than the backlog passed to listen(2).
 func TestListenBacklogIsBounded(t *testing.T) {
 	const want = 1024 + 1
-	path := tempSocket(t)
+	path := tempSocketPath(t)
 	listen(t, path)
 	if n := fillListenBacklog(t, path); n != want {
 		t.Errorf("%d connections wait, want %d", n, want)
@@ -52,7 +52,7 @@ func TestListenBacklogIsBounded(t *testing.T) {
 
 // A client that finds the backlog full waits, and connects when the service has accepted a connection.
 func TestClientWaitsWhileListenBacklogIsFull(t *testing.T) {
-	path := tempSocket(t)
+	path := tempSocketPath(t)
 	l := listen(t, path)
 	waiting := fillListenBacklog(t, path)
 	var accepting sync.WaitGroup
@@ -77,7 +77,7 @@ func TestClientWaitsWhileListenBacklogIsFull(t *testing.T) {
 // If the backlog of the service is full, the client reports an overload. If it reported a stopped service
 // instead, it would also start a second one.
 func TestClientReportsFullBacklogAsOverload(t *testing.T) {
-	path := tempSocket(t)
+	path := tempSocketPath(t)
 	listen(t, path)
 	fillListenBacklog(t, path)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
@@ -99,7 +99,7 @@ func TestClientReportsFullBacklogAsOverload(t *testing.T) {
 
 // A user who connects over and over without waiting does not prevent other users from connecting.
 func TestClientsConnectDuringAConnectFlood(t *testing.T) {
-	path := tempSocket(t)
+	path := tempSocketPath(t)
 	l := listen(t, path)
 	fillListenBacklog(t, path)
 	var others sync.WaitGroup

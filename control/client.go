@@ -183,7 +183,7 @@ const readBufferSize = 16 << 10
 
 func newClientConn(nc net.Conn) *clientConn {
 	c := &clientConn{netConn: nc, reader: bufio.NewReaderSize(nc, readBufferSize), pendingCalls: map[int64]*call{}}
-	if !socket.WaitingCallMayReadConn {
+	if !socket.CallerMayReadReply {
 		c.startReading()
 	}
 	return c
@@ -192,7 +192,7 @@ func newClientConn(nc net.Conn) *clientConn {
 // isClosed reports whether the service has closed the connection. It returns false without a check if another
 // goroutine reads from the connection, because that goroutine notices the end.
 func (c *clientConn) isClosed() bool {
-	if !socket.WaitingCallMayReadConn || !c.readMu.TryLock() {
+	if !socket.CallerMayReadReply || !c.readMu.TryLock() {
 		return false
 	}
 	defer c.readMu.Unlock()
@@ -217,14 +217,14 @@ func (c *clientConn) startReading() {
 // readUntilAnswered reads in the caller's goroutine until the call o has ended. This saves a second goroutine and the
 // thread that the goroutine would need. If another goroutine is already reading, readUntilAnswered returns false
 // immediately. See docs/decisions/0096.
-func (c *clientConn) readUntilAnswered(o *call) bool {
-	if !socket.WaitingCallMayReadConn || !c.readMu.TryLock() {
+func (c *clientConn) readUntilAnswered(awaitedCall *call) bool {
+	if !socket.CallerMayReadReply || !c.readMu.TryLock() {
 		return false
 	}
 	defer c.readMu.Unlock()
 	for {
 		select {
-		case <-o.done:
+		case <-awaitedCall.done:
 			return true
 		default:
 		}
@@ -363,9 +363,9 @@ func (c *Client) call(ctx context.Context, method string, params, result any, re
 	}
 }
 
-// CallReadMethod calls a method that changes nothing and returns its result as JSON. The caller gets m from
-// ReadOnlyMethod.
-func (c *Client) CallReadMethod(ctx context.Context, m *Method, params json.RawMessage) (result json.RawMessage,
+// CallReadOnlyMethod calls a method that changes nothing and returns its result as JSON. The caller gets m from
+// FindReadOnlyMethod.
+func (c *Client) CallReadOnlyMethod(ctx context.Context, m *Method, params json.RawMessage) (result json.RawMessage,
 	err error) {
 	err = c.call(ctx, m.Name, params, &result, true, nil)
 	return result, err

@@ -35,12 +35,12 @@ func callStream[N, R any](ctx context.Context, c *Client, method string, params 
 	return r, err
 }
 
-func (c *Client) Hello(ctx context.Context, p HelloParams) (Hello, error) {
-	return callRepeatable[Hello](ctx, c, "hello", p)
+func (c *Client) Hello(ctx context.Context, p HelloParams) (HelloResult, error) {
+	return callRepeatable[HelloResult](ctx, c, "hello", p)
 }
 
-func (c *Client) Whoami(ctx context.Context, p NoParams) (Whoami, error) {
-	return callRepeatable[Whoami](ctx, c, "whoami", p)
+func (c *Client) Whoami(ctx context.Context, p NoParams) (WhoamiResult, error) {
+	return callRepeatable[WhoamiResult](ctx, c, "whoami", p)
 }
 
 // Enqueue implements API. If p has no idempotency key, Enqueue generates one, so that the request can be
@@ -65,15 +65,15 @@ func (c *Client) EnqueueBatch(ctx context.Context, p EnqueueBatchParams) (Enqueu
 	return callOnce[EnqueueBatchResult](ctx, c, "enqueue.batch", &p)
 }
 
-func (c *Client) ShowJob(ctx context.Context, p ShowParams) (JobDetail, error) {
+func (c *Client) ShowJob(ctx context.Context, p JobShowParams) (JobDetail, error) {
 	return callRepeatable[JobDetail](ctx, c, "show", p)
 }
 
-func (c *Client) ListJobs(ctx context.Context, p ListParams) (JobPage, error) {
+func (c *Client) ListJobs(ctx context.Context, p JobListParams) (JobPage, error) {
 	return callRepeatable[JobPage](ctx, c, "list", p)
 }
 
-func (c *Client) ReadScreen(ctx context.Context, p ScreenParams) (OverviewScreen, error) {
+func (c *Client) ReadOverviewScreen(ctx context.Context, p OverviewScreenParams) (OverviewScreen, error) {
 	return callRepeatable[OverviewScreen](ctx, c, "screen", p)
 }
 
@@ -81,63 +81,65 @@ func (c *Client) Status(ctx context.Context, p NoParams) (Status, error) {
 	return callRepeatable[Status](ctx, c, "status", p)
 }
 
-func (c *Client) WaitForJobs(ctx context.Context, p WaitParams, handleNotice func(JobEndNotice) error) (WaitResult,
+func (c *Client) WaitForJobs(ctx context.Context, p JobWaitParams,
+	handleNotice func(JobEndNotice) error) (JobWaitResult,
 	error) {
-	return callStream[JobEndNotice, WaitResult](ctx, c, "wait", p, handleNotice)
+	return callStream[JobEndNotice, JobWaitResult](ctx, c, "wait", p, handleNotice)
 }
 
-func (c *Client) StreamOutput(ctx context.Context, p LogsParams, handlePiece func(OutputPiece) error) (OutputStreamEnd,
+func (c *Client) StreamOutput(ctx context.Context, p JobOutputParams,
+	handlePiece func(OutputPiece) error) (OutputStreamEnd,
 	error) {
 	return callStream[OutputPiece, OutputStreamEnd](ctx, c, "logs", p, handlePiece)
 }
 
 // AttachTerminal implements API. The request is not repeated after a lost connection, because its text would be typed
 // twice.
-func (c *Client) AttachTerminal(ctx context.Context, p AttachParams) (AttachResult, error) {
-	return callOnce[AttachResult](ctx, c, "attach", p)
+func (c *Client) AttachTerminal(ctx context.Context, p AttachTerminalParams) (AttachTerminalResult, error) {
+	return callOnce[AttachTerminalResult](ctx, c, "attach", p)
 }
 
-func (c *Client) CancelJobs(ctx context.Context, p Selection) (BulkResult, error) {
+func (c *Client) CancelJobs(ctx context.Context, p JobSelection) (BulkResult, error) {
 	return callRepeatable[BulkResult](ctx, c, "cancel", p)
 }
 
-func (c *Client) RetryJobs(ctx context.Context, p RetryParams) (BulkResult, error) {
+func (c *Client) RetryJobs(ctx context.Context, p JobRetryParams) (BulkResult, error) {
 	return callOnce[BulkResult](ctx, c, "retry", p)
 }
 
-func (c *Client) HoldJobs(ctx context.Context, p Selection) (BulkResult, error) {
+func (c *Client) HoldJobs(ctx context.Context, p JobSelection) (BulkResult, error) {
 	return callRepeatable[BulkResult](ctx, c, "hold", p)
 }
 
-func (c *Client) ReleaseJobs(ctx context.Context, p Selection) (BulkResult, error) {
+func (c *Client) ReleaseJobs(ctx context.Context, p JobSelection) (BulkResult, error) {
 	return callRepeatable[BulkResult](ctx, c, "release", p)
 }
 
-func (c *Client) PauseJobs(ctx context.Context, p Selection) (BulkResult, error) {
+func (c *Client) PauseJobs(ctx context.Context, p JobSelection) (BulkResult, error) {
 	return callRepeatable[BulkResult](ctx, c, "pause", p)
 }
 
-func (c *Client) ResumeJobs(ctx context.Context, p Selection) (BulkResult, error) {
+func (c *Client) ResumeJobs(ctx context.Context, p JobSelection) (BulkResult, error) {
 	return callRepeatable[BulkResult](ctx, c, "resume", p)
 }
 
-func (c *Client) RequeueJobs(ctx context.Context, p Selection) (BulkResult, error) {
+func (c *Client) RequeueJobs(ctx context.Context, p JobSelection) (BulkResult, error) {
 	return callOnce[BulkResult](ctx, c, "requeue", p)
 }
 
-func (c *Client) KillJobs(ctx context.Context, p KillParams) (BulkResult, error) {
+func (c *Client) KillJobs(ctx context.Context, p JobKillParams) (BulkResult, error) {
 	return callOnce[BulkResult](ctx, c, "kill", p)
 }
 
-func (c *Client) EditJobs(ctx context.Context, p EditParams) (BulkResult, error) {
+func (c *Client) EditJobs(ctx context.Context, p JobEditParams) (BulkResult, error) {
 	return callRepeatable[BulkResult](ctx, c, "edit", p)
 }
 
-func (c *Client) RemoveJobs(ctx context.Context, p RemoveParams) (BulkResult, error) {
+func (c *Client) RemoveJobs(ctx context.Context, p JobRemoveParams) (BulkResult, error) {
 	return callRepeatable[BulkResult](ctx, c, "rm", p)
 }
 
-func (c *Client) RemoveNonRunningJobs(ctx context.Context, p ClearParams) (RemovalCount, error) {
+func (c *Client) RemoveNonRunningJobs(ctx context.Context, p JobClearParams) (RemovalCount, error) {
 	return callOnce[RemovalCount](ctx, c, "clear", p)
 }
 
@@ -149,27 +151,27 @@ func (c *Client) RetryDeadJobs(ctx context.Context, p DeadJobRetryParams) (BulkR
 	return callOnce[BulkResult](ctx, c, "dlq.retry", p)
 }
 
-func (c *Client) RemoveDeadJobs(ctx context.Context, p ClearParams) (RemovalCount, error) {
+func (c *Client) RemoveDeadJobs(ctx context.Context, p JobClearParams) (RemovalCount, error) {
 	return callOnce[RemovalCount](ctx, c, "dlq.clear", p)
 }
 
-func (c *Client) QueueList(ctx context.Context, p QueueListParams) (QueueList, error) {
+func (c *Client) ListQueues(ctx context.Context, p QueueListParams) (QueueList, error) {
 	return callRepeatable[QueueList](ctx, c, "queue.list", p)
 }
 
-func (c *Client) ConfigureQueue(ctx context.Context, p QueueSetParams) (QueueView, error) {
+func (c *Client) ConfigureQueue(ctx context.Context, p ConfigureQueueParams) (QueueView, error) {
 	return callRepeatable[QueueView](ctx, c, "queue.set", p)
 }
 
-func (c *Client) QueuePause(ctx context.Context, p QueuePauseParams) (QueueList, error) {
+func (c *Client) PauseQueues(ctx context.Context, p QueuePauseParams) (QueueList, error) {
 	return callOnce[QueueList](ctx, c, "queue.pause", p)
 }
 
-func (c *Client) QueueResume(ctx context.Context, p QueueResumeParams) (QueueList, error) {
+func (c *Client) ResumeQueues(ctx context.Context, p QueueResumeParams) (QueueList, error) {
 	return callRepeatable[QueueList](ctx, c, "queue.resume", p)
 }
 
-func (c *Client) QueueRemove(ctx context.Context, p QueueRemoveParams) (QueueList, error) {
+func (c *Client) RemoveQueue(ctx context.Context, p QueueRemoveParams) (QueueList, error) {
 	return callOnce[QueueList](ctx, c, "queue.rm", p)
 }
 
@@ -177,7 +179,7 @@ func (c *Client) ReadDependencyTree(ctx context.Context, p DependencyTreeParams)
 	return callRepeatable[DependencyTree](ctx, c, "tree", p)
 }
 
-func (c *Client) Stats(ctx context.Context, p StatsParams) (Stats, error) {
+func (c *Client) ReadStats(ctx context.Context, p StatsParams) (Stats, error) {
 	return callRepeatable[Stats](ctx, c, "stats", p)
 }
 
@@ -189,45 +191,45 @@ func (c *Client) ExplainWaiting(ctx context.Context, p ExplainWaitingParams) (Wa
 	return callRepeatable[WaitingExplanation](ctx, c, "why", p)
 }
 
-func (c *Client) WorkerStart(ctx context.Context, p WorkerStartParams) (WorkerCount, error) {
+func (c *Client) StartWorkers(ctx context.Context, p WorkerStartParams) (WorkerCount, error) {
 	return callOnce[WorkerCount](ctx, c, "worker.start", p)
 }
 
-func (c *Client) WorkerStop(ctx context.Context, p WorkerStopParams) (WorkerCount, error) {
+func (c *Client) StopWorkers(ctx context.Context, p WorkerStopParams) (WorkerCount, error) {
 	return callOnce[WorkerCount](ctx, c, "worker.stop", p)
 }
 
-func (c *Client) WorkerScale(ctx context.Context, p WorkerScaleParams) (WorkerCount, error) {
+func (c *Client) ScaleWorkers(ctx context.Context, p WorkerScaleParams) (WorkerCount, error) {
 	return callRepeatable[WorkerCount](ctx, c, "worker.scale", p)
 }
 
-func (c *Client) WorkerList(ctx context.Context, p NoParams) (WorkerList, error) {
+func (c *Client) ListWorkers(ctx context.Context, p NoParams) (WorkerList, error) {
 	return callRepeatable[WorkerList](ctx, c, "worker.list", p)
 }
 
-func (c *Client) ScheduleAdd(ctx context.Context, p ScheduleAddParams) (ScheduleDetail, error) {
+func (c *Client) AddSchedule(ctx context.Context, p ScheduleAddParams) (ScheduleDetail, error) {
 	return callRepeatable[ScheduleDetail](ctx, c, "schedule.add", p)
 }
 
-func (c *Client) ScheduleList(ctx context.Context, p ScheduleListParams) (SchedulePage, error) {
+func (c *Client) ListSchedules(ctx context.Context, p ScheduleListParams) (SchedulePage, error) {
 	return callRepeatable[SchedulePage](ctx, c, "schedule.list", p)
 }
 
-func (c *Client) ScheduleShow(ctx context.Context, p ScheduleNameParams) (ScheduleDetail, error) {
+func (c *Client) ShowSchedule(ctx context.Context, p ScheduleNameParams) (ScheduleDetail, error) {
 	return callRepeatable[ScheduleDetail](ctx, c, "schedule.show", p)
 }
 
-// ScheduleRemove implements API. The request is not repeated. The repetition would fail if the first request
+// RemoveSchedule implements API. The request is not repeated. The repetition would fail if the first request
 // has already removed the schedule.
-func (c *Client) ScheduleRemove(ctx context.Context, p ScheduleNameParams) (Schedule, error) {
+func (c *Client) RemoveSchedule(ctx context.Context, p ScheduleNameParams) (Schedule, error) {
 	return callOnce[Schedule](ctx, c, "schedule.rm", p)
 }
 
-func (c *Client) SchedulePause(ctx context.Context, p ScheduleNameParams) (Schedule, error) {
+func (c *Client) PauseSchedule(ctx context.Context, p ScheduleNameParams) (Schedule, error) {
 	return callRepeatable[Schedule](ctx, c, "schedule.pause", p)
 }
 
-func (c *Client) ScheduleResume(ctx context.Context, p ScheduleNameParams) (Schedule, error) {
+func (c *Client) ResumeSchedule(ctx context.Context, p ScheduleNameParams) (Schedule, error) {
 	return callRepeatable[Schedule](ctx, c, "schedule.resume", p)
 }
 
@@ -236,25 +238,25 @@ func (c *Client) RunScheduleNow(ctx context.Context, p ScheduleNameParams) (Enqu
 	return callOnce[EnqueueResult](ctx, c, "schedule.run", p)
 }
 
-func (c *Client) NodeList(ctx context.Context, p NodeListParams) (NodeList, error) {
+func (c *Client) ListNodes(ctx context.Context, p NodeListParams) (NodeList, error) {
 	return callRepeatable[NodeList](ctx, c, "node.list", p)
 }
 
-func (c *Client) NodeDrain(ctx context.Context, p NodeDrainParams) (NodeView, error) {
+func (c *Client) SetNodeDraining(ctx context.Context, p NodeDrainParams) (NodeView, error) {
 	return callRepeatable[NodeView](ctx, c, "node.drain", p)
 }
 
-// NodeRemove implements API. The request is not repeated. The repetition would fail if the first request has
+// RemoveNode implements API. The request is not repeated. The repetition would fail if the first request has
 // already removed the node.
-func (c *Client) NodeRemove(ctx context.Context, p NodeRemoveParams) (NodeView, error) {
+func (c *Client) RemoveNode(ctx context.Context, p NodeRemoveParams) (NodeView, error) {
 	return callOnce[NodeView](ctx, c, "node.rm", p)
 }
 
-func (c *Client) GateList(ctx context.Context, p GateListParams) (GateList, error) {
+func (c *Client) ListGates(ctx context.Context, p GateListParams) (GateList, error) {
 	return callRepeatable[GateList](ctx, c, "gate.list", p)
 }
 
-func (c *Client) SetGateRule(ctx context.Context, p GateSetParams) (GateView, error) {
+func (c *Client) SetGateRule(ctx context.Context, p SetGateRuleParams) (GateView, error) {
 	return callRepeatable[GateView](ctx, c, "gate.set", p)
 }
 
@@ -263,11 +265,11 @@ func (c *Client) EnqueueHookTest(ctx context.Context, p HookTestParams) (Enqueue
 	return callOnce[EnqueueResult](ctx, c, "hook.test", p)
 }
 
-func (c *Client) WebStart(ctx context.Context, p WebStartParams) (WebState, error) {
+func (c *Client) StartWebPage(ctx context.Context, p WebStartParams) (WebState, error) {
 	return callRepeatable[WebState](ctx, c, "web.start", p)
 }
 
-func (c *Client) WebStop(ctx context.Context, p NoParams) (WebState, error) {
+func (c *Client) StopWebPage(ctx context.Context, p NoParams) (WebState, error) {
 	return callRepeatable[WebState](ctx, c, "web.stop", p)
 }
 
@@ -275,19 +277,19 @@ func (c *Client) CreateWebLink(ctx context.Context, p NoParams) (WebLink, error)
 	return callRepeatable[WebLink](ctx, c, "web.open", p)
 }
 
-func (c *Client) ConfigList(ctx context.Context, p NoParams) (ConfigList, error) {
+func (c *Client) ListSettings(ctx context.Context, p NoParams) (ConfigList, error) {
 	return callRepeatable[ConfigList](ctx, c, "config.list", p)
 }
 
-func (c *Client) ConfigGet(ctx context.Context, p SettingNameParams) (ConfigValue, error) {
+func (c *Client) ReadSetting(ctx context.Context, p SettingNameParams) (ConfigValue, error) {
 	return callRepeatable[ConfigValue](ctx, c, "config.get", p)
 }
 
-func (c *Client) ConfigSet(ctx context.Context, p ConfigSetParams) (ConfigValue, error) {
+func (c *Client) ChangeSetting(ctx context.Context, p ConfigSetParams) (ConfigValue, error) {
 	return callRepeatable[ConfigValue](ctx, c, "config.set", p)
 }
 
-func (c *Client) ConfigUnset(ctx context.Context, p SettingNameParams) (ConfigValue, error) {
+func (c *Client) UnsetSetting(ctx context.Context, p SettingNameParams) (ConfigValue, error) {
 	return callRepeatable[ConfigValue](ctx, c, "config.unset", p)
 }
 
@@ -319,6 +321,6 @@ func (c *Client) ReloadSettingsFile(ctx context.Context, p NoParams) (ReloadResu
 	return callRepeatable[ReloadResult](ctx, c, "reload", p)
 }
 
-func (c *Client) ServiceStop(ctx context.Context, p ServiceStopParams) (ServiceStopResult, error) {
+func (c *Client) StopService(ctx context.Context, p ServiceStopParams) (ServiceStopResult, error) {
 	return callOnce[ServiceStopResult](ctx, c, "service.stop", p)
 }

@@ -16,7 +16,7 @@ import (
 // If the server refuses a connection with an error and closes it, the client returns that error. This happens whether
 // the client has not yet written its request, is writing the request, or is waiting for the answer.
 func TestClientReadsReasonOfRejectedConnection(t *testing.T) {
-	path := tempSocket(t)
+	path := tempSocketPath(t)
 	l := listen(t, path)
 	go func() { // this goroutine ends when the listener is closed
 		for {
@@ -34,7 +34,7 @@ func TestClientReadsReasonOfRejectedConnection(t *testing.T) {
 		ask := func() error { _, err := c.Hello(t.Context(), HelloParams{}); return err }
 		if i%2 == 0 {
 			// the client does not repeat the method kill
-			ask = func() error { _, err := c.KillJobs(t.Context(), KillParams{}); return err }
+			ask = func() error { _, err := c.KillJobs(t.Context(), JobKillParams{}); return err }
 		}
 		if err := ask(); !errors.Is(err, queue.ErrDenied) || err.Error() != "not you" {
 			t.Fatalf("round %d: %v", i, err)
@@ -46,7 +46,7 @@ func TestClientReadsReasonOfRejectedConnection(t *testing.T) {
 // If the caller's function for the pieces of a stream returns an error, only that call ends, even if more
 // pieces arrive. Other calls on the connection continue.
 func TestStreamHandlerErrorEndsOnlyItsCall(t *testing.T) {
-	path := tempSocket(t)
+	path := tempSocketPath(t)
 	l := listen(t, path)
 	sent, served := make(chan struct{}), make(chan error, 1)
 	go func() {

@@ -5,14 +5,14 @@ import "context"
 // ConfigAPI reads and changes the settings.
 type ConfigAPI interface {
 	// ConfigList lists every setting.
-	ConfigList(ctx context.Context, p NoParams) (ConfigList, error)
-	// ConfigGet returns one setting.
-	ConfigGet(ctx context.Context, p SettingNameParams) (ConfigValue, error)
-	// ConfigSet stores the value of a setting. An environment variable or a command-line flag of the service
+	ListSettings(ctx context.Context, p NoParams) (ConfigList, error)
+	// ReadSetting returns one setting.
+	ReadSetting(ctx context.Context, p SettingNameParams) (ConfigValue, error)
+	// ChangeSetting stores the value of a setting. An environment variable or a command-line flag of the service
 	// overrides the stored value.
-	ConfigSet(ctx context.Context, p ConfigSetParams) (ConfigValue, error)
-	// ConfigUnset removes the stored value of a setting. It returns the value that is now in effect.
-	ConfigUnset(ctx context.Context, p SettingNameParams) (ConfigValue, error)
+	ChangeSetting(ctx context.Context, p ConfigSetParams) (ConfigValue, error)
+	// UnsetSetting removes the stored value of a setting. It returns the value that is now in effect.
+	UnsetSetting(ctx context.Context, p SettingNameParams) (ConfigValue, error)
 	// ReloadSettingsFile reads the settings file again.
 	ReloadSettingsFile(ctx context.Context, p NoParams) (ReloadResult, error)
 }

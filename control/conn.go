@@ -25,10 +25,10 @@ type serverConn struct {
 
 	writeMu sync.Mutex // held while a line is written
 
-	unansweredRequests atomic.Int64 // number of requests whose answer is not ready yet
+	unansweredRequestCount atomic.Int64 // number of requests whose answer is not ready yet
 
 	mu                      sync.Mutex
-	activeRequests          int       // number of requests that have not ended; guarded by mu
+	activeRequestCount      int       // number of requests that have not ended; guarded by mu
 	activeRequestsChangedAt time.Time // when activeRequests last changed; guarded by mu
 	evicted                 bool      // closed to make room for another connection; guarded by mu
 }
@@ -102,7 +102,7 @@ func (c *serverConn) isReadTimeoutWhileBusy(err error) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.activeRequests > 0
+	return c.activeRequestCount > 0
 }
 
 // errClientNotReading means that the client does not read what the server sends to it.
@@ -129,7 +129,7 @@ func (c *serverConn) sendLine(line []byte, timeout time.Duration) error {
 func (c *serverConn) addActiveRequests(delta int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.activeRequests += delta
+	c.activeRequestCount += delta
 	c.activeRequestsChangedAt = time.Now()
 }
 
@@ -138,7 +138,7 @@ func (c *serverConn) addActiveRequests(delta int) {
 func (c *serverConn) idleSince() (t time.Time, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.activeRequestsChangedAt, c.activeRequests == 0 && !c.evicted
+	return c.activeRequestsChangedAt, c.activeRequestCount == 0 && !c.evicted
 }
 
 // cancelRequestsIfClosed reports whether the client has closed the connection. If the client has,
@@ -193,7 +193,7 @@ func (t *activeRequest) releaseResources() {
 
 // acquireDecodingSlot waits for a slot, the permission to decode a long request. A request of at most
 // uncountedBytesPerConn bytes needs no slot.
-func (t *activeRequest) acquireDecodingSlot(ctx context.Context, s *UserLimits, requestBytes int) error {
+func (t *activeRequest) acquireDecodingSlot(ctx context.Context, userLimits *UserLimits, requestBytes int) error {
 	if requestBytes <= uncountedBytesPerConn {
 		return nil
 	}
@@ -202,10 +202,10 @@ func (t *activeRequest) acquireDecodingSlot(ctx context.Context, s *UserLimits, 
 		t.decodingSlotClass = classLargeRequest
 	}
 	r := newSlotRequest(ctx, t.decodingSlotClass)
-	if err := s.acquireSlot(ctx, r); err != nil {
+	if err := userLimits.acquireSlot(ctx, r); err != nil {
 		return err
 	}
-	t.releaseDecodingSlot = sync.OnceFunc(func() { s.heavyWorkSlots.Release(r) })
+	t.releaseDecodingSlot = sync.OnceFunc(func() { userLimits.heavyWorkSlots.Release(r) })
 	t.releaseFuncsAtEnd = append(t.releaseFuncsAtEnd, t.releaseDecodingSlot)
 	if t.decodingSlotClass == classLargeRequest {
 		timer := time.AfterFunc(maxLargeRequestSlotTime, t.releaseDecodingSlot)
@@ -232,12 +232,12 @@ func (t *activeRequest) storeUnsentAnswer(line []byte) {
 
 // sendStreamPiece sends a piece of a stream to the client. During a stream step, which holds a slot, it only stores the
 // piece. After the step, flushStreamPieces sends the stored pieces.
-func (t *activeRequest) sendStreamPiece(v any) error {
+func (t *activeRequest) sendStreamPiece(streamPiece any) error {
 	if t.unsentStreamPieces == nil {
 		t.unsentStreamPieces = *streamBufferPool.Get().(*[]byte)
 	}
 	before := len(t.unsentStreamPieces)
-	pieces, err := appendNotification(t.unsentStreamPieces, t.method, t.id, v)
+	pieces, err := appendNotification(t.unsentStreamPieces, t.method, t.id, streamPiece)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ type DeadLetterAPI interface {
 	// reasons.
 	RetryDeadJobs(ctx context.Context, p DeadJobRetryParams) (BulkResult, error)
 	// RemoveDeadJobs removes all dead jobs, or only the dead jobs of one batch.
-	RemoveDeadJobs(ctx context.Context, p ClearParams) (RemovalCount, error)
+	RemoveDeadJobs(ctx context.Context, p JobClearParams) (RemovalCount, error)
 }
 
 // DeadJobListParams holds the parameters of the method dlq.list, which lists dead jobs, newest first.
@@ -32,8 +32,8 @@ type DeadJobListParams struct {
 }
 
 // AsListParams returns parameters for the method list that select the same jobs.
-func (p DeadJobListParams) AsListParams() ListParams {
-	return ListParams{States: TextList{queue.Dead.String()}, WithLabels: p.WithLabels, Queue: p.Queue, Batch: p.Batch,
+func (p DeadJobListParams) AsListParams() JobListParams {
+	return JobListParams{States: TextList{queue.Dead.String()}, WithLabels: p.WithLabels, Queue: p.Queue, Batch: p.Batch,
 		Submitter: p.Submitter,
 		IDGlob:    p.IDGlob, EndedOrEnqueuedSince: p.EndedSince, EndedOrEnqueuedBefore: p.EndedBefore, PageSize: p.PageSize,
 		Cursor: p.Cursor}
@@ -53,4 +53,4 @@ type DeadJobRetryParams struct {
 }
 
 // AllIDs returns the ids in ID and IDs together.
-func (p DeadJobRetryParams) AllIDs() []string { return Selection{ID: p.ID, IDs: p.IDs}.AllIDs() }
+func (p DeadJobRetryParams) AllIDs() []string { return JobSelection{ID: p.ID, IDs: p.IDs}.AllIDs() }

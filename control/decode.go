@@ -57,11 +57,11 @@ func (d *paramDecoder) decode(paramName string, value json.RawMessage) error {
 	field, ok := d.fieldsByParamName[paramName]
 	if !ok {
 		near := queue.DidYouMean(paramName, slices.Collect(maps.Keys(d.fieldsByParamName)))
-		return queue.InvalidField(paramName, "unknown parameter of this method%s", near)
+		return queue.InvalidFieldError(paramName, "unknown parameter of this method%s", near)
 	}
 	p := d.ruleset.param(paramName)
 	if string(value) == "null" {
-		return queue.InvalidField(paramName, "must not be null; leave the parameter out")
+		return queue.InvalidFieldError(paramName, "must not be null; leave the parameter out")
 	}
 	if p.allowedJobFields != nil {
 		if err := checkJobFields(paramName, value); err != nil {
@@ -92,7 +92,7 @@ func isEmptyList(value json.RawMessage) bool {
 // field.
 func checkJobFields(paramName string, value json.RawMessage) error {
 	if value[0] != '{' {
-		return queue.InvalidField(paramName, "must be an object with job fields, like {\"priority\": 5}")
+		return queue.InvalidFieldError(paramName, "must be an object with job fields, like {\"priority\": 5}")
 	}
 	return queue.EachMember(value, func(field string, _ json.RawMessage) error { return queue.CheckFieldName(field) })
 }
@@ -111,16 +111,16 @@ func decodeParam(paramName string, value json.RawMessage, target any) error {
 	_, isBytes := target.(*[]byte)
 	if value[0] == '"' {
 		if err := queue.CheckSurrogates(value); err != nil {
-			return queue.InvalidField(paramName, "%s", err)
+			return queue.InvalidFieldError(paramName, "%s", err)
 		}
 	}
 	// Reject line breaks, which the API does not allow. Go's base64 decoder ignores line breaks, even escaped ones.
 	if isBytes && bytes.IndexByte(value, '\\') >= 0 {
-		return queue.InvalidField(paramName, "must be text in base64, without line breaks")
+		return queue.InvalidFieldError(paramName, "must be text in base64, without line breaks")
 	}
 	err := json.Unmarshal(value, target)
 	if isBytes && (err != nil || value[0] != '"') {
-		return queue.InvalidField(paramName, "must be text in base64")
+		return queue.InvalidFieldError(paramName, "must be text in base64")
 	}
 	var e *queue.Error
 	var typeError *json.UnmarshalTypeError
@@ -128,16 +128,16 @@ func decodeParam(paramName string, value json.RawMessage, target any) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &e) && e.Field == "":
-		return queue.InvalidField(paramName, "%s", e.Message)
+		return queue.InvalidFieldError(paramName, "%s", e.Message)
 	case errors.As(err, &e):
 		return e
 	case errors.As(err, &typeError) && strings.HasPrefix(typeError.Value, "number"):
-		return queue.InvalidField(paramName, "%s", invalidNumberError(typeError.Type, value))
+		return queue.InvalidFieldError(paramName, "%s", invalidNumberError(typeError.Type, value))
 	case errors.As(err, &typeError):
-		return queue.InvalidField(paramName, "must be %s, not %s", jsonTypeName(typeError.Type),
+		return queue.InvalidFieldError(paramName, "must be %s, not %s", jsonTypeName(typeError.Type),
 			queue.ClipForMessage(typeError.Value))
 	}
-	return queue.InvalidField(paramName, "%v", err)
+	return queue.InvalidFieldError(paramName, "%v", err)
 }
 
 // invalidNumberError returns an error that says why a JSON number is invalid for a Go type.

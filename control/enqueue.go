@@ -26,9 +26,9 @@ type EnqueueParams struct {
 	IdempotencyKey string     `json:"key" rule:"key"` // idempotency key; at most queue.MaxKeyBytes bytes
 	// RequireEnforceableLimits rejects the job if it has a limit that this machine cannot enforce.
 	RequireEnforceableLimits bool `json:"require_limits"`
-	// RunBeforeOwnJobs makes the service choose a priority with which the job starts before all other jobs of the caller
-	// that are waiting to start now or to be retried.
-	RunBeforeOwnJobs bool `json:"next"`
+	// RunBeforeCallersJobs makes the service choose a priority with which the job starts before all other jobs of the
+	// caller that are waiting to start now or to be retried.
+	RunBeforeCallersJobs bool `json:"next"`
 }
 
 // EnqueueResult is the response to Enqueue. AlreadyExisted means that no job was added, because an earlier request had
@@ -39,8 +39,8 @@ type EnqueueResult struct {
 	AlreadyExisted bool   `json:"duplicate"`
 	// UnenforcedLimits lists the limits of the job that this machine enforces only in part or not at all.
 	UnenforcedLimits []string `json:"unenforced,omitempty"`
-	// NewQueues lists the queues of the job that had no settings and no unfinished jobs before this request.
-	NewQueues []NewQueue `json:"new_queues,omitempty"`
+	// CreatedQueues lists the queues of the job that had no settings and no unfinished jobs before this request.
+	CreatedQueues []CreatedQueue `json:"new_queues,omitempty"`
 	// State is cancelled or held if a dependency of the job had already failed, and "" otherwise.
 	State string `json:"state,omitempty"`
 	// MaxAttempts is the number of counted attempts after which the job is dead. It is 0 if AlreadyExisted is true.
@@ -66,9 +66,9 @@ type EnqueueBatchParams struct {
 	Abort          bool         `json:"abort,omitempty"`
 	// RequireEnforceableLimits rejects the request if one of its jobs has a limit that this machine cannot enforce.
 	RequireEnforceableLimits bool `json:"require_limits,omitempty"`
-	// RunBeforeOwnJobs makes the service choose a priority with which the jobs of this request start before all other
+	// RunBeforeCallersJobs makes the service choose a priority with which the jobs of this request start before all other
 	// jobs of the caller that are waiting to start now or to be retried.
-	RunBeforeOwnJobs bool `json:"next,omitempty"`
+	RunBeforeCallersJobs bool `json:"next,omitempty"`
 	// JSONEncodedJobs holds specs that are already encoded as JSON, each on one line. If it is not nil, it replaces
 	// Jobs.
 	JSONEncodedJobs [][]byte `json:"-"`
@@ -96,19 +96,19 @@ type EnqueueBatchResult struct {
 	// ExistingJobIndexes lists jobs of the request, by index from 0, that were not enqueued because another job has the
 	// same unique key. At these indexes, JobIDs contains the id of that other job.
 	ExistingJobIndexes []int `json:"found,omitempty"`
-	// UnenforcedLimits and NewQueues have the same meaning as in EnqueueResult, for all jobs of the
+	// UnenforcedLimits and CreatedQueues have the same meaning as in EnqueueResult, for all jobs of the
 	// request together.
-	UnenforcedLimits []string   `json:"unenforced,omitempty"`
-	NewQueues        []NewQueue `json:"new_queues,omitempty"`
+	UnenforcedLimits []string       `json:"unenforced,omitempty"`
+	CreatedQueues    []CreatedQueue `json:"new_queues,omitempty"`
 	// MaxAttempts is the highest EnqueueResult.MaxAttempts among the jobs of the request. Notes has the same
 	// meaning as EnqueueResult.Notes.
 	MaxAttempts int      `json:"max_attempts,omitempty"`
 	Notes       []string `json:"notes,omitempty"`
 }
 
-// NewQueue is a queue that had no settings and no unfinished jobs before this request. The name may be a typing error.
-// So SimilarQueue is the existing queue with the most similar name, or "" if no name is similar.
-type NewQueue struct {
+// CreatedQueue is a queue that had no settings and no unfinished jobs before this request. The name may be a typing
+// error. So SimilarQueue is the existing queue with the most similar name, or "" if no name is similar.
+type CreatedQueue struct {
 	Queue        string `json:"queue"`
 	SimilarQueue string `json:"near,omitempty"`
 }

@@ -12,12 +12,12 @@ type EventAPI interface {
 // EventsParams holds the parameters of the method events, which sends the events with a number higher than AfterSeq. If
 // AfterSeq is nil, the service sends all stored events or, with Follow, only events that happen later.
 type EventsParams struct {
-	AfterSeq  *int64   `json:"since,omitempty" rule:"eventSeq"`
-	Follow    bool     `json:"follow,omitempty"`
-	FromTime  Time     `json:"from,omitzero"`                     // only events that happened at this time or later
-	UntilTime Time     `json:"until,omitzero"`                    // only events that happened before this time
-	JobIDs    JobIDs   `json:"id,omitempty" rule:"eventIDs"`      // only events of these jobs
-	Kinds     TextList `json:"event,omitempty" rule:"eventKinds"` // only events of these kinds
+	AfterSeq   *int64   `json:"since,omitempty" rule:"eventSeq"`
+	Follow     bool     `json:"follow,omitempty"`
+	FromTime   Time     `json:"from,omitzero"`                     // only events that happened at this time or later
+	UntilTime  Time     `json:"until,omitzero"`                    // only events that happened before this time
+	JobIDs     JobIDs   `json:"id,omitempty" rule:"eventIDs"`      // only events of these jobs
+	EventKinds TextList `json:"event,omitempty" rule:"eventKinds"` // only events of these kinds
 	// WithAuditFields requests the events that users have caused, including kinds of events that the service sends only
 	// with WithAuditFields. Each event then contains the user, the command and its target. Only admins may set
 	// WithAuditFields.
@@ -42,7 +42,7 @@ type Event struct {
 	Reason          string `json:"reason,omitempty"`
 	HasOutput       bool   `json:"output,omitempty"` // the attempt has printed something
 	User            string `json:"user,omitempty"`   // user who caused the event
-	Setting         string `json:"key,omitempty"`    // name of the setting that was changed
+	SettingName     string `json:"key,omitempty"`    // name of the setting that was changed
 	SettingValue    string `json:"value,omitempty"`
 	Schedule        string `json:"schedule,omitempty"`
 	OccurrenceAt    Time   `json:"instant,omitzero"` // planned start of a schedule's job

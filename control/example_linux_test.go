@@ -14,25 +14,25 @@ import (
 // exampleAPI is the part of a service that ExampleClient calls.
 type exampleAPI struct{ API }
 
-func (exampleAPI) Hello(context.Context, HelloParams) (Hello, error) { return Hello{}, nil }
+func (exampleAPI) Hello(context.Context, HelloParams) (HelloResult, error) { return HelloResult{}, nil }
 
 func (exampleAPI) Enqueue(_ context.Context, p EnqueueParams) (EnqueueResult, error) {
 	return EnqueueResult{JobID: *p.JobSpec.ID, State: queue.Pending.String()}, nil
 }
 
-func (exampleAPI) WaitForJobs(_ context.Context, p WaitParams, handleNotice func(JobEndNotice) error) (WaitResult,
+func (exampleAPI) WaitForJobs(_ context.Context, p JobWaitParams, handleNotice func(JobEndNotice) error) (JobWaitResult,
 	error) {
-	return WaitResult{}, handleNotice(JobEndNotice{Job{ID: p.IDs[0], State: queue.Completed.String()}})
+	return JobWaitResult{}, handleNotice(JobEndNotice{Job{ID: p.IDs[0], State: queue.Completed.String()}})
 }
 
 // serveExampleAPI serves an API on a socket until the caller calls stop.
-func serveExampleAPI(api API) (path string, stop func()) {
+func serveExampleAPI(api API) (socketPath string, stop func()) {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
 		panic(err)
 	}
-	path = filepath.Join(dir, "queuectl.sock")
-	l, err := socket.Listen(path, ownerOnlySocketPerms())
+	socketPath = filepath.Join(dir, "queuectl.sock")
+	l, err := socket.Listen(socketPath, ownerOnlySocketPerms())
 	if err != nil {
 		panic(err)
 	}
@@ -42,7 +42,7 @@ func serveExampleAPI(api API) (path string, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- server.Run(ctx, l) }()
-	return path, func() {
+	return socketPath, func() {
 		cancel()
 		<-ended
 		os.RemoveAll(dir)
@@ -64,7 +64,7 @@ func ExampleClient() {
 		return
 	}
 	fmt.Println(job.JobID, "is stored")
-	_, err = client.WaitForJobs(context.Background(), WaitParams{IDs: []string{job.JobID}}, func(e JobEndNotice) error {
+	_, err = client.WaitForJobs(context.Background(), JobWaitParams{IDs: []string{job.JobID}}, func(e JobEndNotice) error {
 		fmt.Println(e.Job.ID, "is", e.Job.State)
 		return nil
 	})

@@ -83,21 +83,21 @@ type DependencyTreeParams struct {
 // DependencyTree is a graph of jobs, with at most 1,000 nodes. Nodes begins with the requested job. More means that
 // some jobs were left out.
 type DependencyTree struct {
-	Nodes []TreeNode `json:"nodes"`
-	Edges []TreeEdge `json:"edges"`
-	More  bool       `json:"more"`
+	Jobs         []DependencyTreeJob `json:"nodes"`
+	Dependencies []JobDependency     `json:"edges"`
+	More         bool                `json:"more"`
 }
 
-// TreeNode is a job in a DependencyTree. State is "" if the job no longer exists.
-type TreeNode struct {
+// DependencyTreeJob is a job in a DependencyTree. State is "" if the job no longer exists.
+type DependencyTreeJob struct {
 	ID    string `json:"id"`
 	Seq   int64  `json:"seq"`
 	State string `json:"state"`
 }
 
-// TreeEdge is a dependency between two jobs: the child waits until the parent has ended. Condition says how the parent
-// must end.
-type TreeEdge struct {
+// JobDependency is a dependency between two jobs: the child waits until the parent has ended. Condition says how the
+// parent must end.
+type JobDependency struct {
 	ParentSeq int64 `json:"parent"` // number of the parent job
 	// ChildSeq is the number of the child job.
 	ChildSeq int64 `json:"child"`

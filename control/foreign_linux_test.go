@@ -72,7 +72,7 @@ func TestClientSendsNothingToAnotherUsersServer(t *testing.T) {
 		uids = append(uids, otherUserUID)
 	}
 	for _, uid := range uids {
-		dir := sharedDir(t)
+		dir := worldWritableDir(t)
 		path, other := filepath.Join(dir, "s"), filepath.Join(dir, "other")
 		first, second := listenAs(t, os.Geteuid(), path), listenAs(t, uid, other)
 		var servers sync.WaitGroup
@@ -106,8 +106,8 @@ func TestClientSendsNothingToAnotherUsersServer(t *testing.T) {
 	}
 }
 
-// sharedDir returns a directory in which every user may create a socket.
-func sharedDir(t *testing.T) string {
+// worldWritableDir returns a directory in which every user may create a socket.
+func worldWritableDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "open")
 	if err != nil {

@@ -39,66 +39,71 @@ func (s *scriptedConn) SetWriteDeadline(time.Time) error { return nil }
 // noopAPI is an API whose methods do nothing and succeed.
 type noopAPI struct{ API }
 
-func (noopAPI) Hello(context.Context, HelloParams) (h Hello, err error)             { return h, nil }
-func (noopAPI) Whoami(context.Context, NoParams) (w Whoami, err error)              { return w, nil }
+func (noopAPI) Hello(context.Context, HelloParams) (h HelloResult, err error)       { return h, nil }
+func (noopAPI) Whoami(context.Context, NoParams) (w WhoamiResult, err error)        { return w, nil }
 func (noopAPI) Enqueue(context.Context, EnqueueParams) (e EnqueueResult, err error) { return e, nil }
 func (noopAPI) EnqueueBatch(context.Context, EnqueueBatchParams) (e EnqueueBatchResult, err error) {
 	return e, nil
 }
-func (noopAPI) ShowJob(context.Context, ShowParams) (d JobDetail, err error)           { return d, nil }
-func (noopAPI) ListJobs(context.Context, ListParams) (p JobPage, err error)            { return p, nil }
-func (noopAPI) Status(context.Context, NoParams) (s Status, err error)                 { return s, nil }
-func (noopAPI) ReadScreen(context.Context, ScreenParams) (s OverviewScreen, err error) { return s, nil }
-func (noopAPI) WaitForJobs(_ context.Context, p WaitParams, handleNotice func(JobEndNotice) error) (w WaitResult,
+func (noopAPI) ShowJob(context.Context, JobShowParams) (d JobDetail, err error) { return d, nil }
+func (noopAPI) ListJobs(context.Context, JobListParams) (p JobPage, err error)  { return p, nil }
+func (noopAPI) Status(context.Context, NoParams) (s Status, err error)          { return s, nil }
+func (noopAPI) ReadOverviewScreen(context.Context, OverviewScreenParams) (s OverviewScreen, err error) {
+	return s, nil
+}
+func (noopAPI) WaitForJobs(_ context.Context, p JobWaitParams, handleNotice func(JobEndNotice) error) (w JobWaitResult,
 	err error) {
 	return w, handleNotice(JobEndNotice{Job{ID: string(p.ID)}})
 }
-func (noopAPI) StreamOutput(_ context.Context, p LogsParams, handlePiece func(OutputPiece) error) (l OutputStreamEnd,
+func (noopAPI) StreamOutput(_ context.Context, p JobOutputParams,
+	handlePiece func(OutputPiece) error) (l OutputStreamEnd,
 	err error) {
 	return l, handlePiece(OutputPiece{JobID: string(p.ID)})
 }
-func (noopAPI) AttachTerminal(context.Context, AttachParams) (a AttachResult, err error) {
+func (noopAPI) AttachTerminal(context.Context, AttachTerminalParams) (a AttachTerminalResult, err error) {
 	return a, nil
 }
-func (noopAPI) CancelJobs(context.Context, Selection) (v BulkResult, err error)    { return v, nil }
-func (noopAPI) RetryJobs(context.Context, RetryParams) (v BulkResult, err error)   { return v, nil }
-func (noopAPI) HoldJobs(context.Context, Selection) (v BulkResult, err error)      { return v, nil }
-func (noopAPI) ReleaseJobs(context.Context, Selection) (v BulkResult, err error)   { return v, nil }
-func (noopAPI) PauseJobs(context.Context, Selection) (v BulkResult, err error)     { return v, nil }
-func (noopAPI) ResumeJobs(context.Context, Selection) (v BulkResult, err error)    { return v, nil }
-func (noopAPI) RequeueJobs(context.Context, Selection) (v BulkResult, err error)   { return v, nil }
-func (noopAPI) KillJobs(context.Context, KillParams) (v BulkResult, err error)     { return v, nil }
-func (noopAPI) EditJobs(context.Context, EditParams) (v BulkResult, err error)     { return v, nil }
-func (noopAPI) RemoveJobs(context.Context, RemoveParams) (v BulkResult, err error) { return v, nil }
-func (noopAPI) RemoveNonRunningJobs(context.Context, ClearParams) (r RemovalCount, err error) {
+func (noopAPI) CancelJobs(context.Context, JobSelection) (v BulkResult, err error)    { return v, nil }
+func (noopAPI) RetryJobs(context.Context, JobRetryParams) (v BulkResult, err error)   { return v, nil }
+func (noopAPI) HoldJobs(context.Context, JobSelection) (v BulkResult, err error)      { return v, nil }
+func (noopAPI) ReleaseJobs(context.Context, JobSelection) (v BulkResult, err error)   { return v, nil }
+func (noopAPI) PauseJobs(context.Context, JobSelection) (v BulkResult, err error)     { return v, nil }
+func (noopAPI) ResumeJobs(context.Context, JobSelection) (v BulkResult, err error)    { return v, nil }
+func (noopAPI) RequeueJobs(context.Context, JobSelection) (v BulkResult, err error)   { return v, nil }
+func (noopAPI) KillJobs(context.Context, JobKillParams) (v BulkResult, err error)     { return v, nil }
+func (noopAPI) EditJobs(context.Context, JobEditParams) (v BulkResult, err error)     { return v, nil }
+func (noopAPI) RemoveJobs(context.Context, JobRemoveParams) (v BulkResult, err error) { return v, nil }
+func (noopAPI) RemoveNonRunningJobs(context.Context, JobClearParams) (r RemovalCount, err error) {
 	return r, nil
 }
 func (noopAPI) ListDeadJobs(context.Context, DeadJobListParams) (p JobPage, err error) { return p, nil }
 func (noopAPI) RetryDeadJobs(context.Context, DeadJobRetryParams) (v BulkResult, err error) {
 	return v, nil
 }
-func (noopAPI) RemoveDeadJobs(context.Context, ClearParams) (r RemovalCount, err error) {
+func (noopAPI) RemoveDeadJobs(context.Context, JobClearParams) (r RemovalCount, err error) {
 	return r, nil
 }
-func (noopAPI) QueueList(context.Context, QueueListParams) (l QueueList, err error) { return l, nil }
-func (noopAPI) ConfigureQueue(context.Context, QueueSetParams) (v QueueView, err error) {
+func (noopAPI) ListQueues(context.Context, QueueListParams) (l QueueList, err error) { return l, nil }
+func (noopAPI) ConfigureQueue(context.Context, ConfigureQueueParams) (v QueueView, err error) {
 	return v, nil
 }
-func (noopAPI) QueuePause(context.Context, QueuePauseParams) (l QueueList, err error) { return l, nil }
-func (noopAPI) QueueResume(context.Context, QueueResumeParams) (l QueueList, err error) {
+func (noopAPI) PauseQueues(context.Context, QueuePauseParams) (l QueueList, err error) { return l, nil }
+func (noopAPI) ResumeQueues(context.Context, QueueResumeParams) (l QueueList, err error) {
 	return l, nil
 }
-func (noopAPI) QueueRemove(context.Context, QueueRemoveParams) (l QueueList, err error) {
+func (noopAPI) RemoveQueue(context.Context, QueueRemoveParams) (l QueueList, err error) {
 	return l, nil
 }
-func (noopAPI) NodeList(context.Context, NodeListParams) (v NodeList, err error)     { return v, nil }
-func (noopAPI) NodeDrain(context.Context, NodeDrainParams) (v NodeView, err error)   { return v, nil }
-func (noopAPI) NodeRemove(context.Context, NodeRemoveParams) (v NodeView, err error) { return v, nil }
-func (noopAPI) GateList(context.Context, GateListParams) (v GateList, err error)     { return v, nil }
-func (noopAPI) SetGateRule(context.Context, GateSetParams) (v GateView, err error)   { return v, nil }
-func (noopAPI) WebStart(context.Context, WebStartParams) (v WebState, err error)     { return v, nil }
-func (noopAPI) WebStop(context.Context, NoParams) (v WebState, err error)            { return v, nil }
-func (noopAPI) CreateWebLink(context.Context, NoParams) (v WebLink, err error)       { return v, nil }
+func (noopAPI) ListNodes(context.Context, NodeListParams) (v NodeList, err error) { return v, nil }
+func (noopAPI) SetNodeDraining(context.Context, NodeDrainParams) (v NodeView, err error) {
+	return v, nil
+}
+func (noopAPI) RemoveNode(context.Context, NodeRemoveParams) (v NodeView, err error)   { return v, nil }
+func (noopAPI) ListGates(context.Context, GateListParams) (v GateList, err error)      { return v, nil }
+func (noopAPI) SetGateRule(context.Context, SetGateRuleParams) (v GateView, err error) { return v, nil }
+func (noopAPI) StartWebPage(context.Context, WebStartParams) (v WebState, err error)   { return v, nil }
+func (noopAPI) StopWebPage(context.Context, NoParams) (v WebState, err error)          { return v, nil }
+func (noopAPI) CreateWebLink(context.Context, NoParams) (v WebLink, err error)         { return v, nil }
 func (noopAPI) EnqueueHookTest(context.Context, HookTestParams) (v EnqueueResult, err error) {
 	return v, nil
 }
@@ -108,26 +113,28 @@ func (noopAPI) ReadDependencyTree(context.Context, DependencyTreeParams) (v Depe
 func (noopAPI) SimulateNextStarts(context.Context, SimulateParams) (s SimulateResult, err error) {
 	return s, nil
 }
-func (noopAPI) Stats(context.Context, StatsParams) (s Stats, err error) { return s, nil }
+func (noopAPI) ReadStats(context.Context, StatsParams) (s Stats, err error) { return s, nil }
 func (noopAPI) ExplainWaiting(context.Context, ExplainWaitingParams) (w WaitingExplanation, err error) {
 	return w, nil
 }
-func (noopAPI) WorkerStart(context.Context, WorkerStartParams) (w WorkerCount, err error) {
+func (noopAPI) StartWorkers(context.Context, WorkerStartParams) (w WorkerCount, err error) {
 	return w, nil
 }
-func (noopAPI) WorkerStop(context.Context, WorkerStopParams) (w WorkerCount, err error) {
+func (noopAPI) StopWorkers(context.Context, WorkerStopParams) (w WorkerCount, err error) {
 	return w, nil
 }
-func (noopAPI) WorkerScale(context.Context, WorkerScaleParams) (w WorkerCount, err error) {
+func (noopAPI) ScaleWorkers(context.Context, WorkerScaleParams) (w WorkerCount, err error) {
 	return w, nil
 }
-func (noopAPI) WorkerList(context.Context, NoParams) (w WorkerList, err error) { return w, nil }
-func (noopAPI) ConfigList(context.Context, NoParams) (c ConfigList, err error) { return c, nil }
-func (noopAPI) ConfigGet(context.Context, SettingNameParams) (c ConfigValue, err error) {
+func (noopAPI) ListWorkers(context.Context, NoParams) (w WorkerList, err error)  { return w, nil }
+func (noopAPI) ListSettings(context.Context, NoParams) (c ConfigList, err error) { return c, nil }
+func (noopAPI) ReadSetting(context.Context, SettingNameParams) (c ConfigValue, err error) {
 	return c, nil
 }
-func (noopAPI) ConfigSet(context.Context, ConfigSetParams) (c ConfigValue, err error) { return c, nil }
-func (noopAPI) ConfigUnset(context.Context, SettingNameParams) (c ConfigValue, err error) {
+func (noopAPI) ChangeSetting(context.Context, ConfigSetParams) (c ConfigValue, err error) {
+	return c, nil
+}
+func (noopAPI) UnsetSetting(context.Context, SettingNameParams) (c ConfigValue, err error) {
 	return c, nil
 }
 func (noopAPI) StartOrEndDrain(context.Context, DrainParams) (d DrainResult, err error) {
@@ -136,25 +143,25 @@ func (noopAPI) StartOrEndDrain(context.Context, DrainParams) (d DrainResult, err
 func (noopAPI) ReloadSettingsFile(context.Context, NoParams) (r ReloadResult, err error) {
 	return r, nil
 }
-func (noopAPI) ServiceStop(context.Context, ServiceStopParams) (s ServiceStopResult, err error) {
+func (noopAPI) StopService(context.Context, ServiceStopParams) (s ServiceStopResult, err error) {
 	return s, nil
 }
-func (noopAPI) ScheduleAdd(context.Context, ScheduleAddParams) (d ScheduleDetail, err error) {
+func (noopAPI) AddSchedule(context.Context, ScheduleAddParams) (d ScheduleDetail, err error) {
 	return d, nil
 }
-func (noopAPI) ScheduleList(context.Context, ScheduleListParams) (p SchedulePage, err error) {
+func (noopAPI) ListSchedules(context.Context, ScheduleListParams) (p SchedulePage, err error) {
 	return p, nil
 }
-func (noopAPI) ScheduleShow(context.Context, ScheduleNameParams) (d ScheduleDetail, err error) {
+func (noopAPI) ShowSchedule(context.Context, ScheduleNameParams) (d ScheduleDetail, err error) {
 	return d, nil
 }
-func (noopAPI) ScheduleRemove(context.Context, ScheduleNameParams) (s Schedule, err error) {
+func (noopAPI) RemoveSchedule(context.Context, ScheduleNameParams) (s Schedule, err error) {
 	return s, nil
 }
-func (noopAPI) SchedulePause(context.Context, ScheduleNameParams) (s Schedule, err error) {
+func (noopAPI) PauseSchedule(context.Context, ScheduleNameParams) (s Schedule, err error) {
 	return s, nil
 }
-func (noopAPI) ScheduleResume(context.Context, ScheduleNameParams) (s Schedule, err error) {
+func (noopAPI) ResumeSchedule(context.Context, ScheduleNameParams) (s Schedule, err error) {
 	return s, nil
 }
 func (noopAPI) RunScheduleNow(context.Context, ScheduleNameParams) (e EnqueueResult, err error) {

@@ -49,15 +49,15 @@ func (d *fakeAuthorizer) MissingRightError(p *Peer, action string, neededRight R
 	return queue.Errorf(queue.CodeDenied, "%q needs %s, not %s", action, neededRight, p.Right)
 }
 
-func (d *fakeAuthorizer) ShowJob(ctx context.Context, _ ShowParams) (JobDetail, error) {
+func (d *fakeAuthorizer) ShowJob(ctx context.Context, _ JobShowParams) (JobDetail, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.showJobCallers = append(d.showJobCallers, PeerFrom(ctx))
 	return JobDetail{}, nil
 }
 
-func (d *fakeAuthorizer) Whoami(ctx context.Context, _ NoParams) (Whoami, error) {
-	return Whoami{Right: PeerFrom(ctx).Right}, nil
+func (d *fakeAuthorizer) Whoami(ctx context.Context, _ NoParams) (WhoamiResult, error) {
+	return WhoamiResult{Right: PeerFrom(ctx).Right}, nil
 }
 
 // The server rejects a request without the required right before it decodes the parameters. Any other request
@@ -78,7 +78,7 @@ func TestServerRejectsRequestsWithoutRequiredRight(t *testing.T) {
 				t.Errorf("%s with %s: got %v, want %s", m.Name, right, err, want)
 			}
 		}
-		if _, err := c.ShowJob(t.Context(), ShowParams{ID: "a"}); err != nil ||
+		if _, err := c.ShowJob(t.Context(), JobShowParams{ID: "a"}); err != nil ||
 			d.showJobCallers[len(d.showJobCallers)-1].Right != right {
 			t.Errorf("requests came from %+v, error %v; want the right %s", d.showJobCallers, err, right)
 		}
@@ -90,7 +90,7 @@ func TestServerRejectsRequestsWithoutRequiredRight(t *testing.T) {
 func TestRejectedClientGetsTheReason(t *testing.T) {
 	d := &fakeAuthorizer{right: RightAdmin, admissionError: queue.Errorf(queue.CodeUnavailable, "come back later")}
 	c := newTestClient(t, serveUntilTestEnds(t, d))
-	if _, err := c.ShowJob(t.Context(), ShowParams{ID: "a"}); !errors.Is(err, queue.ErrUnavailable) ||
+	if _, err := c.ShowJob(t.Context(), JobShowParams{ID: "a"}); !errors.Is(err, queue.ErrUnavailable) ||
 		!strings.Contains(err.Error(), "come back later") {
 		t.Errorf("got %v, want the reason of the rejection", err)
 	}
@@ -109,7 +109,7 @@ func TestChangedRightAppliesToNextRequest(t *testing.T) {
 		may   bool
 	}{{RightSubmit, true}, {RightNone, false}, {RightRead, true}, {RightAdmin, true}, {RightNone, false}} {
 		d.setRightOfAllUsers(step.right)
-		_, err := c.ShowJob(t.Context(), ShowParams{ID: "a"})
+		_, err := c.ShowJob(t.Context(), JobShowParams{ID: "a"})
 		if (err == nil) != step.may || err != nil && !errors.Is(err, queue.ErrDenied) {
 			t.Errorf("with %s: %v", step.right, err)
 		}
@@ -124,9 +124,9 @@ func TestChangedRightAppliesToNextRequest(t *testing.T) {
 }
 
 // sendLineTwice writes a line twice and returns everything that the server sends.
-func sendLineTwice(t *testing.T, socket, line string) string {
+func sendLineTwice(t *testing.T, socketPath, line string) string {
 	t.Helper()
-	c := dial(t, socket)
+	c := dial(t, socketPath)
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(10 * time.Second))
 	// Ignore the error: the server may have refused the connection before the second line.

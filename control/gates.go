@@ -13,9 +13,9 @@ import (
 // lock, a rate or a resource. A shared gate applies to the jobs of all users.
 type GateAPI interface {
 	// GateList lists the shared gates and the gates of the caller.
-	GateList(ctx context.Context, p GateListParams) (GateList, error)
+	ListGates(ctx context.Context, p GateListParams) (GateList, error)
 	// SetGateRule sets or removes the rule of a shared lock or rate. It returns the gate after the change.
-	SetGateRule(ctx context.Context, p GateSetParams) (GateView, error)
+	SetGateRule(ctx context.Context, p SetGateRuleParams) (GateView, error)
 }
 
 // GateView describes a lock, a rate or a resource in an answer.
@@ -26,7 +26,7 @@ type GateView struct {
 	// use (resource).
 	Limit          int    `json:"most"`
 	Rate           string `json:"rate,omitempty"` // for a rate: maximum number of job starts per period, as n/period
-	UsageOfLimit   int    `json:"used"`           // how much of Limit is in use now
+	LimitUsage     int    `json:"used"`           // how much of Limit is in use now
 	UnfinishedJobs *int64 `json:"jobs,omitempty"` // number of unfinished jobs that use the gate
 	KeyOwner       string `json:"user,omitempty"` // user whose jobs share the key; "" for a key that all users share
 	// Node is the node that has the resource. It is "" if only one node uses the queue.
@@ -36,9 +36,9 @@ type GateView struct {
 	RuleIsExplicit bool `json:"set"`
 }
 
-// GateSetParams holds the parameters of the method gate.set, which sets or removes the rule of a shared lock or rate.
-// The key of a shared gate begins with @.
-type GateSetParams struct {
+// SetGateRuleParams holds the parameters of the method gate.set, which sets or removes the rule of a shared lock or
+// rate. The key of a shared gate begins with @.
+type SetGateRuleParams struct {
 	Key string `json:"key" rule:"sharedKey,required"`
 	// maximum number of running jobs with this lock, 1 to 10000
 	LockLimit    *int    `json:"lock,omitempty" rule:"lock"`
@@ -57,8 +57,8 @@ type GateList struct {
 	NextCursor string     `json:"next,omitempty"`
 }
 
-// NewRule returns the rule that the request sets for the key. Amount 0 means that the rule is removed.
-func (p *GateSetParams) NewRule() (queue.Demand, error) {
+// RequestedRule returns the rule that the request sets for the key. Amount 0 means that the rule is removed.
+func (p *SetGateRuleParams) RequestedRule() (queue.Demand, error) {
 	switch {
 	case p.LockLimit != nil:
 		return queue.ParseLockDemand(p.Key + ":" + strconv.Itoa(*p.LockLimit))
@@ -92,7 +92,7 @@ func (p *GateListParams) DecodeCursor() (position GateListPosition, err error) {
 		position.Kind, position.Key = queue.GateKind(kind), words[2]
 	}
 	if len(words) < 3 || err != nil || position.Kind == 0 || position.Key == "" {
-		return position, queue.InvalidField("cursor", `must be a cursor from gate.list (field "next" of its answer)`)
+		return position, queue.InvalidFieldError("cursor", `must be a cursor from gate.list (field "next" of its answer)`)
 	}
 	return position, nil
 }

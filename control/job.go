@@ -140,7 +140,7 @@ type JobProgress struct {
 // JobViewContext holds the values that NewJobView needs in addition to the job.
 type JobViewContext struct {
 	CurrentTime      queue.UnixMillis
-	JobOrder         queue.RankOrder
+	JobOrder         queue.RankPolicy
 	JobsEverEnqueued int64               // number of jobs that were ever enqueued
 	RunAsUser        string              // name of the user whose account the job runs as
 	HeldUnits        map[string][]string // see Job.HeldUnits
@@ -234,8 +234,8 @@ func NewEventView(e *queue.Event) Event {
 		Seq: e.Seq, OccurredAt: Time(e.Time), Kind: string(e.Kind), JobID: e.JobID, JobSeq: e.JobSeq, State: e.State.String(),
 		Attempt: e.Detail.AttemptNumber, StartedAt: Time(e.Detail.StartedAt), ProgressPercent: e.Detail.ProgressPercent,
 		ExitCode: e.Detail.ExitCode, Signal: e.Detail.Signal,
-		Reason: string(e.Detail.Reason), HasOutput: e.Detail.HasOutput, Setting: e.Detail.SettingName,
-		SettingValue: e.Detail.Value,
+		Reason: string(e.Detail.Reason), HasOutput: e.Detail.HasOutput, SettingName: e.Detail.SettingName,
+		SettingValue: e.Detail.SettingValue,
 		Schedule:     e.Detail.ScheduleName, OccurrenceAt: Time(e.Detail.OccurrenceAt),
 		MissedStarts: e.Detail.MissedOccurrences,
 	}

@@ -6,17 +6,17 @@ import "context"
 // caller gets.
 type JobAPI interface {
 	// ShowJob returns one job with the end of its output and its newest attempts.
-	ShowJob(ctx context.Context, p ShowParams) (JobDetail, error)
+	ShowJob(ctx context.Context, p JobShowParams) (JobDetail, error)
 	// ListJobs returns a page of jobs, newest first.
-	ListJobs(ctx context.Context, p ListParams) (JobPage, error)
+	ListJobs(ctx context.Context, p JobListParams) (JobPage, error)
 	// WaitForJobs waits until jobs have ended. It calls handleJobEnd once for each job that has ended. If handleJobEnd
 	// returns an error, WaitForJobs ends.
-	WaitForJobs(ctx context.Context, p WaitParams, handleJobEnd func(JobEndNotice) error) (WaitResult, error)
+	WaitForJobs(ctx context.Context, p JobWaitParams, handleJobEnd func(JobEndNotice) error) (JobWaitResult, error)
 }
 
-// ShowParams requests one job and its newest attempts. If AttemptsBelowNumber is set, the answer contains only attempts
-// with a lower number.
-type ShowParams struct {
+// JobShowParams requests one job and its newest attempts. If AttemptsBelowNumber is set, the answer contains only
+// attempts with a lower number.
+type JobShowParams struct {
 	ID                  JobID `json:"id" rule:"nonEmpty,required"`
 	AttemptsBelowNumber int   `json:"history_before,omitempty" rule:"attempt"`
 	// HideEnv hides the values of environment variables. Without HideEnv, a request for another user's job is recorded in
@@ -24,8 +24,8 @@ type ShowParams struct {
 	HideEnv bool `json:"without_env,omitempty"`
 }
 
-// ListParams holds the parameters of the method list, which lists the selected jobs, newest first.
-type ListParams struct {
+// JobListParams holds the parameters of the method list, which lists the selected jobs, newest first.
+type JobListParams struct {
 	// States selects jobs in any of these states. "waiting" means blocked, held, pending and failed;
 	// "done" means completed.
 	States       TextList `json:"state,omitempty" rule:"states"`
@@ -50,9 +50,9 @@ type JobPage struct {
 	NextCursor *string `json:"next"`
 }
 
-// WaitParams holds the parameters of the method wait, which waits until all given jobs have ended. With
+// JobWaitParams holds the parameters of the method wait, which waits until all given jobs have ended. With
 // ReturnAfterFirst, it waits only until the first of the jobs has ended.
-type WaitParams struct {
+type JobWaitParams struct {
 	ID               JobID    `json:"id,omitempty" rule:"nonEmpty"`
 	IDs              JobIDs   `json:"ids,omitempty" rule:"waitIDs"`
 	ReturnAfterFirst bool     `json:"any,omitempty"`
@@ -60,16 +60,16 @@ type WaitParams struct {
 }
 
 // AllIDs returns the ids in ID and IDs together.
-func (p WaitParams) AllIDs() []string { return Selection{ID: p.ID, IDs: p.IDs}.AllIDs() }
+func (p JobWaitParams) AllIDs() []string { return JobSelection{ID: p.ID, IDs: p.IDs}.AllIDs() }
 
 // JobEndNotice is sent once for each job that has ended.
 type JobEndNotice struct {
 	Job Job `json:"job"`
 }
 
-// WaitResult is the response to WaitForJobs. UnfinishedJobIDs lists the given jobs that have not ended. It is empty
+// JobWaitResult is the response to WaitForJobs. UnfinishedJobIDs lists the given jobs that have not ended. It is empty
 // unless MaxWait has passed or the request had ReturnAfterFirst.
-type WaitResult struct {
+type JobWaitResult struct {
 	UnfinishedJobIDs []string `json:"open"`
 	TimedOut         bool     `json:"timed_out"`
 }

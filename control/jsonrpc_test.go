@@ -40,7 +40,7 @@ func serveAndConnect(t *testing.T, api API) *lineConn {
 	return &lineConn{t, bufio.NewReader(c), c}
 }
 
-func (e *lineConn) send(lines ...string) (a rpcAnswer) {
+func (e *lineConn) sendAndRead(lines ...string) (a rpcAnswer) {
 	e.t.Helper()
 	for _, line := range lines {
 		if _, err := io.WriteString(e, line+"\n"); err != nil {
@@ -77,7 +77,7 @@ func TestMalformedRequestObjectsGetInvalidRequestError(t *testing.T) {
 		{`{"jsonrpc":"2.0","id":{},"method":"hello"}`, "null", "id: must be a number or text"},
 		{`{"jsonrpc":"2.0","id":null,"method":"hello"}`, "null", "id: must be a number or text"},
 	} {
-		a := e.send(c.line)
+		a := e.sendAndRead(c.line)
 		if a.JSONRPC != "2.0" || a.Error == nil || a.Error.Code != -32600 || string(a.ID) != c.id {
 			t.Errorf("%s: got %+v, %+v; want -32600 for %s", c.line, a, a.Error, c.id)
 			continue
@@ -90,19 +90,19 @@ func TestMalformedRequestObjectsGetInvalidRequestError(t *testing.T) {
 		`{"id":1,"method":"nosuch"}`: -32601, `{"id":1,"method":"show"}`: -32602,
 		`{"id":1,"method":"show","params":["a"]}`: -32602,
 	} {
-		if a := e.send(line); a.Error == nil || a.Error.Code != code || string(a.ID) != "1" {
+		if a := e.sendAndRead(line); a.Error == nil || a.Error.Code != code || string(a.ID) != "1" {
 			t.Errorf("%s: got %+v, want %d", line, a, code)
 		}
 	}
 }
 
-// recordingAPI is an API that records the commands of enqueued jobs.
-type recordingAPI struct {
+// enqueueRecordingAPI is an API that records the commands of enqueued jobs.
+type enqueueRecordingAPI struct {
 	noopAPI
 	enqueuedCommands chan string
 }
 
-func (n recordingAPI) Enqueue(_ context.Context, p EnqueueParams) (EnqueueResult, error) {
+func (n enqueueRecordingAPI) Enqueue(_ context.Context, p EnqueueParams) (EnqueueResult, error) {
 	n.enqueuedCommands <- *p.JobSpec.Command
 	return EnqueueResult{}, nil
 }
@@ -110,9 +110,10 @@ func (n recordingAPI) Enqueue(_ context.Context, p EnqueueParams) (EnqueueResult
 // A notification is a request without an id. The server executes it but never answers it, even if it fails
 // (JSON-RPC 2.0, section 4.1).
 func TestNotificationsAreNotAnswered(t *testing.T) {
-	api := recordingAPI{enqueuedCommands: make(chan string, 1)}
+	api := enqueueRecordingAPI{enqueuedCommands: make(chan string, 1)}
 	e := serveAndConnect(t, api)
-	a := e.send(`{"jsonrpc":"2.0","method":"enqueue","params":{"command":"true"}}`, `{"jsonrpc":"2.0","method":"nosuch"}`,
+	a := e.sendAndRead(`{"jsonrpc":"2.0","method":"enqueue","params":{"command":"true"}}`,
+		`{"jsonrpc":"2.0","method":"nosuch"}`,
 		`{"jsonrpc":"2.0","method":"show","params":{"idz":1}}`, `{"jsonrpc":"2.0","method":"logs","params":{"id":"a"}}`,
 		`{"jsonrpc":"2.0","method":"hello"}`, `{"jsonrpc":"2.0","id":9,"method":"hello"}`)
 	if string(a.ID) != "9" || a.Error != nil {
@@ -121,7 +122,7 @@ func TestNotificationsAreNotAnswered(t *testing.T) {
 	if got := <-api.enqueuedCommands; got != "true" {
 		t.Errorf("enqueued %q", got)
 	}
-	if a := e.send(`{"jsonrpc":"2.0","id":10,"method":"hello"}`); string(a.ID) != "10" {
+	if a := e.sendAndRead(`{"jsonrpc":"2.0","id":10,"method":"hello"}`); string(a.ID) != "10" {
 		t.Errorf("the second answer is %+v, want that of the request with id 10", a)
 	}
 }

@@ -10,7 +10,7 @@ import (
 // ProtocolLimit describes one limit of the protocol.
 type ProtocolLimit struct {
 	Description string
-	Limit       string
+	LimitText   string
 }
 
 // ProtocolLimits lists the limits of the protocol, for its documentation.
@@ -26,7 +26,7 @@ func ProtocolLimits() []ProtocolLimit {
 		{"job ids in a request", count(MaxJobIDs)},
 		{"job ids in `wait` and `events`", count(MaxWaitOrFollowJobIDs)},
 		{"number of arguments and environment variables of all jobs together in one `enqueue.batch` request",
-			count(MaxArgsAndEnvPerRequest)},
+			count(MaxArgEnvCount)},
 		{"job states or event kinds in a request", count(MaxTextListItems)},
 		{"labels in a request", count(queue.MaxLabels)},
 		{"length of `id_glob`", size(queue.MaxGlobBytes)},

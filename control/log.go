@@ -42,12 +42,12 @@ const (
 
 // logLimiter limits how many log lines each user causes. The zero logLimiter is ready to use.
 type logLimiter struct {
-	mu         sync.Mutex
-	linesByUID map[int]*loggedLines // by uid; guarded by mu
+	mu           sync.Mutex
+	windowsByUID map[int]*userLogWindow // by uid; guarded by mu
 }
 
-// loggedLines counts the log lines about one user in the current period, which has the length requestLogWindow.
-type loggedLines struct {
+// userLogWindow counts the log lines about one user in the current period, which has the length requestLogWindow.
+type userLogWindow struct {
 	windowStart  time.Time // start of the period
 	writtenLines int       // lines written in the period
 	omittedLines int       // lines left out since the last line that was written
@@ -58,13 +58,13 @@ type loggedLines struct {
 func (l *logLimiter) allowLine(uid int, now time.Time) (omittedLines int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	u := l.linesByUID[uid]
+	u := l.windowsByUID[uid]
 	if u == nil {
-		if l.linesByUID == nil {
-			l.linesByUID = map[int]*loggedLines{}
+		if l.windowsByUID == nil {
+			l.windowsByUID = map[int]*userLogWindow{}
 		}
-		u = &loggedLines{windowStart: now}
-		l.linesByUID[uid] = u
+		u = &userLogWindow{windowStart: now}
+		l.windowsByUID[uid] = u
 	}
 	if now.Sub(u.windowStart) >= requestLogWindow {
 		u.windowStart, u.writtenLines = now, 0

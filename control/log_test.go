@@ -13,9 +13,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// requestLogger returns a function that logs the same request n times, and returns the resulting log lines of level
+// newRequestLogger returns a function that logs the same request n times, and returns the resulting log lines of level
 // info or above.
-func requestLogger() func(method string, right Right, result any, err error, n int) string {
+func newRequestLogger() func(method string, right Right, result any, err error, n int) string {
 	var out bytes.Buffer
 	s := &Server{log: slog.New(slog.NewTextHandler(&out, nil))}
 	return func(method string, right Right, result any, err error, n int) string {
@@ -31,7 +31,7 @@ func requestLogger() func(method string, right Right, result any, err error, n i
 // By default, the log does not show requests that were rejected or changed nothing. Otherwise a user could fill
 // the disk with log lines.
 func TestLogOmitsRequestsWithoutEffect(t *testing.T) {
-	logged := requestLogger()
+	logged := newRequestLogger()
 	matched := 3
 	for name, c := range map[string]struct {
 		method string
@@ -66,7 +66,7 @@ func TestLogOmitsRequestsWithoutEffect(t *testing.T) {
 // how many lines were omitted.
 func TestLogLinesPerUserAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		logged, done := requestLogger(), BulkResult{ChangedJobIDs: []string{"a"}}
+		logged, done := newRequestLogger(), BulkResult{ChangedJobIDs: []string{"a"}}
 		for right, want := range map[Right]int{RightSubmit: maxRequestLogLinesPerUser,
 			RightOperate: maxRequestLogLinesPerUser + 7} {
 			if n := strings.Count(logged("hold", right, done, nil, maxRequestLogLinesPerUser+7), "\n"); n != want {

@@ -27,10 +27,12 @@ const (
 )
 
 // quoteNames puts quotes around each of the names, which are separated by spaces, and joins them with commas.
-func quoteNames(names string) string { return `"` + strings.Join(strings.Fields(names), `", "`) + `"` }
+func quoteNames(spaceSeparatedNames string) string {
+	return `"` + strings.Join(strings.Fields(spaceSeparatedNames), `", "`) + `"`
+}
 
 func numberRangeConstraint(low, high float64) queue.Constraint {
-	return queue.Constraint{NumberRange: &queue.Range{Min: low, Max: high}}
+	return queue.Constraint{NumberRange: &queue.NumberRange{Min: low, Max: high}}
 }
 
 // constraintsByRule returns the constraints that a parameter's tag "rule" can name. It is a function and not a
@@ -84,7 +86,7 @@ func constraintsByRule() map[string]queue.Constraint {
 		"overlap":        {Enum: []string{"skip", "queue", "replace"}},
 
 		"duration":         numberRangeConstraint(0, queue.MaxDuration.Seconds()),
-		"positiveDuration": {NumberRange: &queue.Range{Min: 0, Max: queue.MaxDuration.Seconds(), ExclusiveMin: true}},
+		"positiveDuration": {NumberRange: &queue.NumberRange{Min: 0, Max: queue.MaxDuration.Seconds(), ExclusiveMin: true}},
 		"jitter":           numberRangeConstraint(0, MaxScheduleJitter.Seconds()),
 		"pageRows":         numberRangeConstraint(1, MaxJobsPerPage),
 		"screenRows":       numberRangeConstraint(1, MaxJobsPerScreenSection),
@@ -142,15 +144,15 @@ var fieldsWithoutQueueDefault = []string{
 // CheckFieldAllowsQueueDefault returns an error if a queue cannot have a default for the job field jobField.
 func CheckFieldAllowsQueueDefault(jobField string) error {
 	if slices.Contains(fieldsWithoutQueueDefault, jobField) {
-		return queue.InvalidField("default", `field %q cannot be a queue default; set it on each job`, jobField)
+		return queue.InvalidFieldError("default", `field %q cannot be a queue default; set it on each job`, jobField)
 	}
 	return nil
 }
 
-// jobFieldSetsByRule returns the sets of job fields that parameters accept, by the name that the tag "rule" of a
+// jobFieldPolicies returns the sets of job fields that parameters accept, by the name that the tag "rule" of a
 // parameter contains.
-func jobFieldSetsByRule() map[string]*fieldSet {
-	return map[string]*fieldSet{
+func jobFieldPolicies() map[string]*jobFieldPolicy {
+	return map[string]*jobFieldPolicy{
 		"editedFields":  {excludedFields: []string{queue.UneditableField}, editsExistingJobs: true},
 		"queueDefaults": {excludedFields: fieldsWithoutQueueDefault},
 	}
@@ -217,26 +219,27 @@ func paramConditionRows() []paramCondition {
 		{"EnqueueBatchParams", requireSetBWithA, "key", "commit",
 			`works only with parameter "commit"; give the key only in the last request of a batch`},
 		{"EnqueueBatchParams", forbidBothSets, "next", classJobsWithPriority, twoPrioritiesMessage},
-		{"Selection PauseSelection KillParams EditParams RetryParams RemoveParams", requireExactlyOneSet, "ids id", "all " +
-			selectorParams,
+		{"JobSelection PauseSelection JobKillParams JobEditParams JobRetryParams JobRemoveParams", requireExactlyOneSet,
+			"ids id", "all " +
+				selectorParams,
 			`no jobs given; set parameter "id", "ids" or "all", or select jobs with ` + quoteNames(selectorParams)},
 		{"PauseSelection", forbidBothSets, "all", selectorParams,
 			"selects all jobs; leave out the other parameters that select jobs"},
 		{"DeadJobRetryParams", requireExactlyOneSet, "ids id", "all batch",
 			`no jobs given; set parameter "id", "ids", "batch" or "all"`},
-		{"ClearParams", requireSetA, "yes dry_run", "",
+		{"JobClearParams", requireSetA, "yes dry_run", "",
 			"must be true to remove the jobs permanently, with their history; use dry_run to count them"},
-		{"WaitParams", requireSetA, "ids id", "", `no jobs given; set parameter "id" or "ids"`},
-		{"LogsParams", forbidBothSets, "until", "follow", `works only for past output; leave out parameter "follow"`},
-		{"LogsParams", requireSetBWithA, "all", "follow", `works only with parameter "follow"; set both`},
-		{"LogsParams", forbidBothSets, "all", "attempt n",
+		{"JobWaitParams", requireSetA, "ids id", "", `no jobs given; set parameter "id" or "ids"`},
+		{"JobOutputParams", forbidBothSets, "until", "follow", `works only for past output; leave out parameter "follow"`},
+		{"JobOutputParams", requireSetBWithA, "all", "follow", `works only with parameter "follow"; set both`},
+		{"JobOutputParams", forbidBothSets, "all", "attempt n",
 			`prints all output from the first attempt on; leave out parameters "attempt" and "n"`},
-		{"AttachParams", requireSetBWithA, "rows", "cols",
+		{"AttachTerminalParams", requireSetBWithA, "rows", "cols",
 			`works only with parameter "cols"; give both to change the size`},
-		{"AttachParams", requireSetBWithA, "cols", "rows",
+		{"AttachTerminalParams", requireSetBWithA, "cols", "rows",
 			`works only with parameter "rows"; give both to change the size`},
-		{"AttachParams", forbidBothSets, "text", "base64", insteadOf("base64")},
-		{"QueueSetParams", requireSetA, queueSettings, "",
+		{"AttachTerminalParams", forbidBothSets, "text", "base64", insteadOf("base64")},
+		{"ConfigureQueueParams", requireSetA, queueSettings, "",
 			"no changes given; set at least one of the parameters " + quoteNames(queueSettings)},
 		{"QueuePauseParams QueueResumeParams", requireExactlyOneSet, "name", "all",
 			`no queue given; set parameter "name", or set parameter "all" to true`},
@@ -245,9 +248,9 @@ func paramConditionRows() []paramCondition {
 			`a pause that freezes jobs lasts until the queue is resumed; leave out parameters "until" and "for"`},
 		{"StatsParams", forbidBothSets, "ever", "queue since until by",
 			`covers all queues and all times; leave out parameters "queue", "since", "until" and "by"`},
-		{"GateSetParams", requireExactlyOneSet, "lock", "rate unset",
+		{"SetGateRuleParams", requireExactlyOneSet, "lock", "rate unset",
 			`no rule given; set parameter "lock", "rate" or "unset"`},
-		{"GateSetParams", forbidBothSets, "rate", "unset", insteadOf("unset")},
+		{"SetGateRuleParams", forbidBothSets, "rate", "unset", insteadOf("unset")},
 		{"WorkerStopParams", forbidBothSets, "count", "all", insteadOf("all")},
 		{"NodeDrainParams DrainParams", forbidBothSets, "wait", "off", insteadOf("off")},
 		{"EventsParams", forbidBothSets, "until", "follow", `works only for past events; leave out parameter "follow"`},

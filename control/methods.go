@@ -55,7 +55,7 @@ func buildMethods() []Method {
 		readOnlyMethod("show", RightRead, API.ShowJob),
 		readOnlyMethod("list", RightRead, API.ListJobs),
 		readOnlyMethod("status", RightRead, API.Status),
-		readOnlyMethod("screen", RightRead, API.ReadScreen),
+		readOnlyMethod("screen", RightRead, API.ReadOverviewScreen),
 		streamMethod("wait", RightRead, RightRead, API.WaitForJobs),
 		streamMethod("logs", RightSubmit, RightOperate, API.StreamOutput),
 		answerMethod("attach", RightSubmit, RightAdmin, API.AttachTerminal),
@@ -74,46 +74,46 @@ func buildMethods() []Method {
 		readOnlyMethod("dlq.list", RightRead, API.ListDeadJobs),
 		answerMethod("dlq.retry", RightSubmit, RightOperate, API.RetryDeadJobs),
 		answerMethod("dlq.clear", RightOperate, RightOperate, API.RemoveDeadJobs),
-		readOnlyMethod("queue.list", RightRead, API.QueueList),
+		readOnlyMethod("queue.list", RightRead, API.ListQueues),
 		answerMethod("queue.set", RightOperate, RightOperate, API.ConfigureQueue),
-		answerMethod("queue.pause", RightOperate, RightOperate, API.QueuePause),
-		answerMethod("queue.resume", RightOperate, RightOperate, API.QueueResume),
-		answerMethod("queue.rm", RightOperate, RightOperate, API.QueueRemove),
+		answerMethod("queue.pause", RightOperate, RightOperate, API.PauseQueues),
+		answerMethod("queue.resume", RightOperate, RightOperate, API.ResumeQueues),
+		answerMethod("queue.rm", RightOperate, RightOperate, API.RemoveQueue),
 		readOnlyMethod("tree", RightRead, API.ReadDependencyTree),
 		readOnlyMethod("why", RightRead, API.ExplainWaiting),
 		readOnlyMethod("simulate", RightRead, API.SimulateNextStarts),
-		readOnlyMethod("stats", RightRead, API.Stats),
-		answerMethod("worker.start", RightOperate, RightOperate, API.WorkerStart),
-		answerMethod("worker.stop", RightOperate, RightOperate, API.WorkerStop),
-		answerMethod("worker.scale", RightOperate, RightOperate, API.WorkerScale),
-		readOnlyMethod("worker.list", RightRead, API.WorkerList),
-		answerMethod("schedule.add", RightSubmit, RightAdmin, API.ScheduleAdd),
-		readOnlyMethod("schedule.list", RightRead, API.ScheduleList),
-		readOnlyMethod("schedule.show", RightRead, API.ScheduleShow),
-		answerMethod("schedule.rm", RightSubmit, RightOperate, API.ScheduleRemove),
-		answerMethod("schedule.pause", RightSubmit, RightOperate, API.SchedulePause),
-		answerMethod("schedule.resume", RightSubmit, RightOperate, API.ScheduleResume),
+		readOnlyMethod("stats", RightRead, API.ReadStats),
+		answerMethod("worker.start", RightOperate, RightOperate, API.StartWorkers),
+		answerMethod("worker.stop", RightOperate, RightOperate, API.StopWorkers),
+		answerMethod("worker.scale", RightOperate, RightOperate, API.ScaleWorkers),
+		readOnlyMethod("worker.list", RightRead, API.ListWorkers),
+		answerMethod("schedule.add", RightSubmit, RightAdmin, API.AddSchedule),
+		readOnlyMethod("schedule.list", RightRead, API.ListSchedules),
+		readOnlyMethod("schedule.show", RightRead, API.ShowSchedule),
+		answerMethod("schedule.rm", RightSubmit, RightOperate, API.RemoveSchedule),
+		answerMethod("schedule.pause", RightSubmit, RightOperate, API.PauseSchedule),
+		answerMethod("schedule.resume", RightSubmit, RightOperate, API.ResumeSchedule),
 		answerMethod("schedule.run", RightSubmit, RightOperate, API.RunScheduleNow),
-		readOnlyMethod("gate.list", RightRead, API.GateList),
+		readOnlyMethod("gate.list", RightRead, API.ListGates),
 		answerMethod("gate.set", RightOperate, RightOperate, API.SetGateRule),
-		readOnlyMethod("node.list", RightRead, API.NodeList),
-		answerMethod("node.drain", RightAdmin, RightAdmin, API.NodeDrain),
-		answerMethod("node.rm", RightAdmin, RightAdmin, API.NodeRemove),
+		readOnlyMethod("node.list", RightRead, API.ListNodes),
+		answerMethod("node.drain", RightAdmin, RightAdmin, API.SetNodeDraining),
+		answerMethod("node.rm", RightAdmin, RightAdmin, API.RemoveNode),
 		answerMethod("hook.test", RightOperate, RightOperate, API.EnqueueHookTest),
-		answerMethod("web.start", RightAdmin, RightAdmin, API.WebStart),
-		answerMethod("web.stop", RightAdmin, RightAdmin, API.WebStop),
+		answerMethod("web.start", RightAdmin, RightAdmin, API.StartWebPage),
+		answerMethod("web.stop", RightAdmin, RightAdmin, API.StopWebPage),
 		answerMethod("web.open", RightRead, RightRead, API.CreateWebLink),
-		readOnlyMethod("config.list", RightRead, API.ConfigList),
-		readOnlyMethod("config.get", RightRead, API.ConfigGet),
-		answerMethod("config.set", RightAdmin, RightAdmin, API.ConfigSet),
-		answerMethod("config.unset", RightAdmin, RightAdmin, API.ConfigUnset),
+		readOnlyMethod("config.list", RightRead, API.ListSettings),
+		readOnlyMethod("config.get", RightRead, API.ReadSetting),
+		answerMethod("config.set", RightAdmin, RightAdmin, API.ChangeSetting),
+		answerMethod("config.unset", RightAdmin, RightAdmin, API.UnsetSetting),
 		streamMethod("events", RightRead, RightRead, API.StreamEvents),
 		streamMethod("cleanup", RightAdmin, RightAdmin, API.RemoveOldJobs),
 		streamMethod("backup", RightAdmin, RightAdmin, API.StreamBackup),
 		streamMethod("doctor", RightAdmin, RightAdmin, API.RunDoctor),
 		answerMethod("drain", RightAdmin, RightAdmin, API.StartOrEndDrain),
 		answerMethod("reload", RightAdmin, RightAdmin, API.ReloadSettingsFile),
-		answerMethod("service.stop", RightAdmin, RightAdmin, API.ServiceStop),
+		answerMethod("service.stop", RightAdmin, RightAdmin, API.StopService),
 	}
 }
 
@@ -132,9 +132,9 @@ type selectionMethod[P any] func(API, context.Context, P) (BulkResult, error)
 
 // withPauseSelection converts a method with a parameter of type Selection to a method with a parameter of type
 // PauseSelection.
-func withPauseSelection(method selectionMethod[Selection]) selectionMethod[PauseSelection] {
+func withPauseSelection(method selectionMethod[JobSelection]) selectionMethod[PauseSelection] {
 	return func(api API, ctx context.Context, p PauseSelection) (BulkResult, error) {
-		return method(api, ctx, p.Selection)
+		return method(api, ctx, p.JobSelection)
 	}
 }
 
@@ -182,6 +182,6 @@ func ParseParams[P any](paramsJSON json.RawMessage) (p P, err error) {
 // isLongPoll reports whether a request may wait for a long time before its only answer. A long poll counts towards the
 // limit for streams.
 func isLongPoll(params any) bool {
-	attach, ok := params.(*AttachParams)
+	attach, ok := params.(*AttachTerminalParams)
 	return ok && attach.WaitForStart
 }

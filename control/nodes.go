@@ -5,12 +5,12 @@ import "context"
 // NodeAPI lists and changes the nodes that share the queue. A node is one service.
 type NodeAPI interface {
 	// NodeList lists the nodes, sorted by name. If only one node uses the queue, it lists that node.
-	NodeList(ctx context.Context, p NodeListParams) (NodeList, error)
-	// NodeDrain stops a node from claiming jobs, or lets it claim jobs again. It returns once no job can start on the node
-	// any more or, like AdminAPI.StartOrEndDrain, returns an error after a time limit.
-	NodeDrain(ctx context.Context, p NodeDrainParams) (NodeView, error)
-	// NodeRemove deletes a node whose service is not running.
-	NodeRemove(ctx context.Context, p NodeRemoveParams) (NodeView, error)
+	ListNodes(ctx context.Context, p NodeListParams) (NodeList, error)
+	// SetNodeDraining stops a node from claiming jobs, or lets it claim jobs again. It returns once no job can start on
+	// the node any more or, like AdminAPI.StartOrEndDrain, returns an error after a time limit.
+	SetNodeDraining(ctx context.Context, p NodeDrainParams) (NodeView, error)
+	// RemoveNode deletes a node whose service is not running.
+	RemoveNode(ctx context.Context, p NodeRemoveParams) (NodeView, error)
 }
 
 // NodeView describes a node in an answer.

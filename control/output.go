@@ -10,20 +10,20 @@ import (
 type OutputAPI interface {
 	// StreamOutput sends the output of a job. It calls handleOutput for every piece of output. If handleOutput returns an
 	// error, StreamOutput ends.
-	StreamOutput(ctx context.Context, p LogsParams, handleOutput func(OutputPiece) error) (OutputStreamEnd, error)
+	StreamOutput(ctx context.Context, p JobOutputParams, handleOutput func(OutputPiece) error) (OutputStreamEnd, error)
 	// AttachTerminal types text into the terminal of a job, and can change the size of the terminal.
-	AttachTerminal(ctx context.Context, p AttachParams) (AttachResult, error)
+	AttachTerminal(ctx context.Context, p AttachTerminalParams) (AttachTerminalResult, error)
 }
 
-// LogsParams requests the output of one attempt of a job. With Follow, it continues with the job's later attempts.
-type LogsParams struct {
+// JobOutputParams requests the output of one attempt of a job. With Follow, it continues with the job's later attempts.
+type JobOutputParams struct {
 	ID                     JobID `json:"id" rule:"nonEmpty,required"`
 	Attempt                int   `json:"attempt,omitempty" rule:"attempt"` // number of the attempt; 0 means the latest
 	FollowFromFirstAttempt bool  `json:"all,omitempty"`                    // with Follow: begin with the first attempt
 	Follow                 bool  `json:"follow,omitempty"`                 // keep sending output until the job has ended
 	StdoutOnly             bool  `json:"stdout,omitempty"`                 // standard output only
 	StderrOnly             bool  `json:"stderr,omitempty"`                 // standard error only
-	LastLines              *int  `json:"n,omitempty" rule:"outputLines"`   // number of last lines; at most MaxOutputLines
+	LastLineCount          *int  `json:"n,omitempty" rule:"outputLines"`   // number of last lines; at most MaxOutputLines
 	PrintedSince           Time  `json:"since,omitzero"`                   // only output printed at this time or later
 	PrintedBefore          Time  `json:"until,omitzero"`                   // only output printed before this time
 	// ReportAttemptEnds requests a report each time an attempt ends and another attempt follows. It needs
@@ -105,11 +105,11 @@ func (p *OutputPiece) AppendTo(text []byte) []byte {
 // MaxTypedBytes is the maximum number of bytes that one request may type into a terminal.
 const MaxTypedBytes = 64 << 10
 
-// AttachParams holds the parameters of the method attach, which types TypedText or TypedBytes, at most MaxTypedBytes
-// bytes, into the terminal of a job. TerminalRows and TerminalCols change the size of the terminal and must be set
-// together. WantControlSequences requests the control sequences with which the job has changed the modes of its
-// terminal.
-type AttachParams struct {
+// AttachTerminalParams holds the parameters of the method attach, which types TypedText or TypedBytes, at most
+// MaxTypedBytes bytes, into the terminal of a job. TerminalRows and TerminalCols change the size of the terminal and
+// must be set together. WantControlSequences requests the control sequences with which the job has changed the modes of
+// its terminal.
+type AttachTerminalParams struct {
 	ID                   JobID  `json:"id" rule:"nonEmpty,required"`
 	Attempt              int    `json:"attempt,omitempty" rule:"attempt"` // number of the attempt; 0 means the running one
 	WaitForStart         bool   `json:"wait,omitempty"`                   // wait until the attempt has started
@@ -120,10 +120,10 @@ type AttachParams struct {
 	WantControlSequences bool   `json:"controls,omitempty"`
 }
 
-// AttachResult is the response to AttachTerminal. AcceptedBytes is the number of typed bytes that the terminal
+// AttachTerminalResult is the response to AttachTerminal. AcceptedBytes is the number of typed bytes that the terminal
 // accepted. If it is less than the request contained, the client can type the rest after the job has read from the
 // terminal. ControlSequences is set if WantControlSequences was set.
-type AttachResult struct {
+type AttachTerminalResult struct {
 	Attempt          int    `json:"attempt"`
 	AcceptedBytes    int    `json:"taken"`
 	ControlSequences string `json:"controls,omitempty"`

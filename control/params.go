@@ -14,13 +14,13 @@ const (
 	MaxJobIDs             = 10_000 // maximum number of job ids in a list
 	MaxWaitOrFollowJobIDs = 1000   // maximum number of ids in a request that waits for jobs or follows their events
 	MaxTextListItems      = 64     // maximum number of states, or of kinds of events
-	// MaxArgsAndEnvPerRequest is the maximum number of arguments and environment variables in a request, of all its jobs
+	// MaxArgEnvCount is the maximum number of arguments and environment variables in a request, of all its jobs
 	// together.
-	MaxArgsAndEnvPerRequest = queue.MaxArgsEnvBytes
-	MaxSettingValueBytes    = 4 << 10 // maximum length of the value of a setting in bytes
-	MaxOutputLines          = 100_000 // maximum number of lines in a request for the last lines of an output
-	maxUserNameBytes        = 256     // maximum length of a user name in bytes
-	maxGateCursorBytes      = 600     // maximum length of the cursor of a list of gates in bytes
+	MaxArgEnvCount       = queue.MaxArgsEnvBytes
+	MaxSettingValueBytes = 4 << 10 // maximum length of the value of a setting in bytes
+	MaxOutputLines       = 100_000 // maximum number of lines in a request for the last lines of an output
+	maxUserNameBytes     = 256     // maximum length of a user name in bytes
+	maxGateCursorBytes   = 600     // maximum length of the cursor of a list of gates in bytes
 )
 
 // manyJobIDsThreshold is the number of ids at which a request counts as a request about many jobs. A user may have only
@@ -33,12 +33,12 @@ type JobID string
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (j *JobID) UnmarshalJSON(raw []byte) error {
-	id, err := readJobID(raw)
+	id, err := decodeJobID(raw)
 	*j = JobID(id)
 	return err
 }
 
-func readJobID(raw []byte) (string, error) {
+func decodeJobID(raw []byte) (string, error) {
 	if raw[0] == '-' || raw[0] >= '0' && raw[0] <= '9' {
 		if len(raw) <= maxRequestIDBytes && !strings.ContainsAny(string(raw), ".eE") {
 			return shortenInvalidID(string(raw)), nil
@@ -65,7 +65,7 @@ type JobIDs []string
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (ids *JobIDs) UnmarshalJSON(raw []byte) (err error) {
-	*ids, err = decodeListOrEntry(raw, readJobID, MaxJobIDs, " per request")
+	*ids, err = decodeListOrEntry(raw, decodeJobID, MaxJobIDs, " per request")
 	return err
 }
 
@@ -150,21 +150,21 @@ func (s *SettingValue) UnmarshalJSON(raw []byte) error {
 const maxTerminalSize = 1<<16 - 1
 
 // UsesFilters reports whether the selection uses any field other than the ids.
-func (s *Selection) UsesFilters() bool {
+func (s *JobSelection) UsesFilters() bool {
 	return s.AllJobs || s.FailedOrDead || s.Batch != "" || s.Queue != "" || len(s.States) > 0 || len(s.WithLabels) > 0 ||
 		s.Submitter != "" ||
 		s.OlderThan != 0 || s.IDGlob != ""
 }
 
 // concernsManyJobs reports whether a request with this selection counts as a request about many jobs.
-func (s *Selection) concernsManyJobs() bool {
+func (s *JobSelection) concernsManyJobs() bool {
 	return s.UsesFilters() || len(s.IDs) >= manyJobIDsThreshold
 }
 
 // requestConcernsManyJobs reports whether a request lists or changes many jobs.
 func requestConcernsManyJobs(params any) bool {
 	switch p := params.(type) {
-	case *ListParams, *ScreenParams, *DependencyTreeParams, *ClearParams, *SimulateParams, *StatsParams,
+	case *JobListParams, *OverviewScreenParams, *DependencyTreeParams, *JobClearParams, *SimulateParams, *StatsParams,
 		*ScheduleListParams:
 		return true
 	case *DeadJobRetryParams:
@@ -184,7 +184,7 @@ func loggedIDsAndSetting(params any) (ids []string, setting string) {
 		}
 	case interface{ AllIDs() []string }:
 		ids = p.AllIDs()
-	case *LogsParams:
+	case *JobOutputParams:
 		ids = []string{string(p.ID)}
 	case *ConfigSetParams:
 		setting = p.SettingName

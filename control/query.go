@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ReadOnlyMethod returns the method with this name if it changes nothing and sends a single answer. Otherwise
+// FindReadOnlyMethod returns the method with this name if it changes nothing and sends a single answer. Otherwise
 // it returns nil.
-func ReadOnlyMethod(name string) *Method {
+func FindReadOnlyMethod(name string) *Method {
 	if m := findMethod(name); m != nil && m.readOnly {
 		return m
 	}
@@ -28,7 +28,7 @@ func ParamsFromQuery(m *Method, query url.Values) (json.RawMessage, error) {
 	for name, values := range query {
 		is, known := properties[name].(schema)
 		if !known {
-			return nil, queue.InvalidField(name, "unknown parameter of method %s", m.Name)
+			return nil, queue.InvalidFieldError(name, "unknown parameter of method %s", m.Name)
 		}
 		kinds := schemaTypes(is)
 		switch {
@@ -37,7 +37,7 @@ func ParamsFromQuery(m *Method, query url.Values) (json.RawMessage, error) {
 			for _, v := range values {
 				key, value, found := strings.Cut(v, "=")
 				if !found {
-					return nil, queue.InvalidField(name, "%q does not have the form NAME=VALUE", queue.ClipForMessage(v))
+					return nil, queue.InvalidFieldError(name, "%q does not have the form NAME=VALUE", queue.ClipForMessage(v))
 				}
 				of[key] = value
 			}
@@ -45,13 +45,13 @@ func ParamsFromQuery(m *Method, query url.Values) (json.RawMessage, error) {
 		case slices.Contains(kinds, "array"):
 			params[name] = values
 		case len(values) > 1:
-			return nil, queue.InvalidField(name, "the parameter is given %d times; give it once", len(values))
+			return nil, queue.InvalidFieldError(name, "the parameter is given %d times; give it once", len(values))
 		case slices.Contains(kinds, "string"):
 			params[name] = values[0]
 		case json.Valid([]byte(values[0])):
 			params[name] = json.RawMessage(values[0])
 		default:
-			return nil, queue.InvalidField(name, "%q is not of the type %s", queue.ClipForMessage(values[0]),
+			return nil, queue.InvalidFieldError(name, "%q is not of the type %s", queue.ClipForMessage(values[0]),
 				strings.Join(kinds, " or "))
 		}
 	}

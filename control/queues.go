@@ -10,16 +10,16 @@ import (
 // QueueAPI lists queues and changes their settings.
 type QueueAPI interface {
 	// QueueList lists the queues that have settings or unfinished jobs.
-	QueueList(ctx context.Context, p QueueListParams) (QueueList, error)
+	ListQueues(ctx context.Context, p QueueListParams) (QueueList, error)
 	// ConfigureQueue changes the settings of a queue, which may be new. It returns the queue after the change.
-	ConfigureQueue(ctx context.Context, p QueueSetParams) (QueueView, error)
-	// QueuePause prevents the jobs of a queue, or of all queues, from starting, even after a restart of the
-	// service. The pause ends with QueueResume or at a time in the request.
-	QueuePause(ctx context.Context, p QueuePauseParams) (QueueList, error)
-	// QueueResume ends the pause of a queue, or of all queues.
-	QueueResume(ctx context.Context, p QueueResumeParams) (QueueList, error)
-	// QueueRemove deletes the settings of an empty queue.
-	QueueRemove(ctx context.Context, p QueueRemoveParams) (QueueList, error)
+	ConfigureQueue(ctx context.Context, p ConfigureQueueParams) (QueueView, error)
+	// PauseQueues prevents the jobs of a queue, or of all queues, from starting, even after a restart of the
+	// service. The pause ends with ResumeQueues or at a time in the request.
+	PauseQueues(ctx context.Context, p QueuePauseParams) (QueueList, error)
+	// ResumeQueues ends the pause of a queue, or of all queues.
+	ResumeQueues(ctx context.Context, p QueueResumeParams) (QueueList, error)
+	// RemoveQueue deletes the settings of an empty queue.
+	RemoveQueue(ctx context.Context, p QueueRemoveParams) (QueueList, error)
 }
 
 // QueueView describes a queue in an answer: its state and its settings.
@@ -75,9 +75,9 @@ const (
 	MaxQueueDefaultsBytes = 2 << 10
 )
 
-// QueueSetParams holds the parameters of the method queue.set, which changes the settings of a queue. Fields that are
-// nil stay unchanged. JobDefaults is an object of job fields; the value null removes the default of a field.
-type QueueSetParams struct {
+// ConfigureQueueParams holds the parameters of the method queue.set, which changes the settings of a queue. Fields that
+// are nil stay unchanged. JobDefaults is an object of job fields; the value null removes the default of a field.
+type ConfigureQueueParams struct {
 	Name           string          `json:"name" rule:"queue,required"`
 	Concurrency    *int            `json:"concurrency,omitempty" rule:"concurrency"`
 	Weight         *int            `json:"weight,omitempty" rule:"weight"` // 1 to 1000

@@ -10,9 +10,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// closedPeer is a connection whose other end has sent a line and closed the connection. Writes fail, but the
+// peerClosedConn is a connection whose other end has sent a line and closed the connection. Writes fail, but the
 // line can be read.
-type closedPeer struct {
+type peerClosedConn struct {
 	net.Conn
 	peerOutput     io.Reader
 	firstWriteDone chan struct{} // closed after the first write
@@ -21,12 +21,12 @@ type closedPeer struct {
 	closeOnce      sync.Once
 }
 
-func (c *closedPeer) Write([]byte) (int, error) {
+func (c *peerClosedConn) Write([]byte) (int, error) {
 	c.writeOnce.Do(func() { close(c.firstWriteDone) })
 	return 0, errors.New("broken pipe")
 }
 
-func (c *closedPeer) Read(p []byte) (int, error) {
+func (c *peerClosedConn) Read(p []byte) (int, error) {
 	<-c.firstWriteDone
 	select {
 	case <-c.closed:
@@ -36,7 +36,7 @@ func (c *closedPeer) Read(p []byte) (int, error) {
 	}
 }
 
-func (c *closedPeer) Close() error {
+func (c *peerClosedConn) Close() error {
 	c.closeOnce.Do(func() { close(c.closed) })
 	return nil
 }
@@ -46,7 +46,7 @@ func (c *closedPeer) Close() error {
 func TestClientReadsReasonAfterWriteError(t *testing.T) {
 	ours, theirs := net.Pipe() // ours is used only because it supports deadlines
 	defer theirs.Close()
-	fake := &closedPeer{Conn: ours, firstWriteDone: make(chan struct{}), closed: make(chan struct{})}
+	fake := &peerClosedConn{Conn: ours, firstWriteDone: make(chan struct{}), closed: make(chan struct{})}
 	said, saying := io.Pipe()
 	fake.peerOutput = said
 	go func() {

@@ -20,11 +20,11 @@ import (
 // the connection, from 1. If onRequest returns false, the server closes the connection after the answer. When the first
 // connection is closed, the server closes the channel closed.
 func startAnsweringServer(
-	t *testing.T, resultJSON string, onRequest func(connection int) (more bool),
-) (path string, firstConnClosed chan struct{}) {
+	t *testing.T, resultJSON string, onRequest func(connNumber int) (keepOpen bool),
+) (socketPath string, firstConnClosed chan struct{}) {
 	t.Helper()
-	path, firstConnClosed = tempSocket(t), make(chan struct{})
-	l, err := net.Listen("unix", path)
+	socketPath, firstConnClosed = tempSocketPath(t), make(chan struct{})
+	l, err := net.Listen("unix", socketPath)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,14 +37,14 @@ func startAnsweringServer(
 			}
 			go func() { // this goroutine ends when the connection is closed
 				in := bufio.NewReader(nc)
-				for more := true; more; {
+				for keepOpen := true; keepOpen; {
 					line, err := in.ReadString('\n')
 					if err != nil {
 						break
 					}
 					var id int
 					fmt.Sscanf(line, `{"jsonrpc":"2.0","id":%d,`, &id)
-					more = onRequest(n)
+					keepOpen = onRequest(n)
 					fmt.Fprintf(nc, `{"jsonrpc":"2.0","id":%d,"result":%s}`+"\n", id, resultJSON)
 				}
 				if nc.Close(); n == 1 {
@@ -53,7 +53,7 @@ func startAnsweringServer(
 			}()
 		}
 	}()
-	return path, firstConnClosed
+	return socketPath, firstConnClosed
 }
 
 // A caller that waits for a single answer reads from the connection itself. A separate goroutine would need another
@@ -87,7 +87,7 @@ func TestClientReplacesClosedConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-closed
-	if _, err := c.KillJobs(context.Background(), KillParams{}); err != nil {
+	if _, err := c.KillJobs(context.Background(), JobKillParams{}); err != nil {
 		t.Errorf("kill after the connection had ended: %v", err)
 	}
 }
@@ -145,7 +145,7 @@ func TestClientClosesConnectionBeforeReconnecting(t *testing.T) {
 
 // If a caller abandons a stream while more pieces arrive, the next request of the client is still answered.
 func TestAbandonedStreamDelaysNoOtherCall(t *testing.T) {
-	path := tempSocket(t)
+	path := tempSocketPath(t)
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)
@@ -181,7 +181,7 @@ func TestAbandonedStreamDelaysNoOtherCall(t *testing.T) {
 	c := NewClient(path)
 	defer c.Close()
 	ctx, leave := context.WithCancel(context.Background())
-	if _, err := c.StreamOutput(ctx, LogsParams{ID: "1", Follow: true},
+	if _, err := c.StreamOutput(ctx, JobOutputParams{ID: "1", Follow: true},
 		func(OutputPiece) error { leave(); <-ctx.Done(); return nil }); !errors.Is(err, context.Canceled) {
 		t.Fatalf("the stream ended with %v", err)
 	}

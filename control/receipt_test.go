@@ -9,7 +9,7 @@ import (
 // EnqueueResult.UnmarshalJSON, which is written without reflection, decodes every field.
 func TestEnqueueResultDecodesEveryField(t *testing.T) {
 	want := EnqueueResult{JobID: "a", JobSeq: 7, AlreadyExisted: true, UnenforcedLimits: []string{"cpus"},
-		NewQueues: []NewQueue{{"gpu", "gpus"}}, State: "cancelled", MaxAttempts: 4, Notes: []string{"later"}}
+		CreatedQueues: []CreatedQueue{{"gpu", "gpus"}}, State: "cancelled", MaxAttempts: 4, Notes: []string{"later"}}
 	for v, i := reflect.ValueOf(want), 0; i < v.NumField(); i++ {
 		if v.Field(i).IsZero() {
 			t.Errorf("%s: a field without a value here", v.Type().Field(i).Name)

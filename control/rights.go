@@ -50,14 +50,14 @@ func (a *Access) StrongestRightOf(p *Peer) Right {
 	return best
 }
 
-// RequiredRight returns the right that a caller needs for a method. onOwnJobs says whether the method acts on the
+// RequiredRight returns the right that a caller needs for a method. onCallersJobs says whether the method acts on the
 // caller's own jobs. For an unknown method it returns "", which no right covers.
-func RequiredRight(method string, onOwnJobs bool) Right {
+func RequiredRight(method string, onCallersJobs bool) Right {
 	m := findMethod(method)
 	switch {
 	case m == nil:
 		return ""
-	case onOwnJobs:
+	case onCallersJobs:
 		return m.Right
 	}
 	return m.RightForOthersJobs

@@ -30,12 +30,13 @@ type param struct {
 	name, doc string
 	required  bool
 	queue.Constraint
-	allowedJobFields *fieldSet // job fields that an object of this parameter may contain; nil for other parameters
+	allowedJobFields *jobFieldPolicy // job fields that an object of this parameter may contain; nil for other parameters
 	valueClasses     []valueClass
 }
 
-// fieldSet says which job fields an object may contain. In the object, the value null means the default of a field.
-type fieldSet struct {
+// jobFieldPolicy says which job fields an object may contain. In the object, the value null means the default of a
+// field.
+type jobFieldPolicy struct {
 	excludedFields    []string // fields that the object must not contain
 	describesNewJob   bool     // the object describes a new job, not a change of a job
 	editsExistingJobs bool     // the object changes existing jobs; it must not be empty
@@ -99,7 +100,7 @@ var (
 func (r *ruleset) checkGivenParams(givenParams map[string]bool) error {
 	for _, p := range r.params {
 		if _, isGiven := givenParams[p.name]; p.required && !isGiven {
-			return queue.InvalidField(p.name, "required; give the %s", p.doc)
+			return queue.InvalidFieldError(p.name, "required; give the %s", p.doc)
 		}
 	}
 	firstGiven := func(names string) string { // returns the first given name, or "" if none is given
@@ -114,12 +115,12 @@ func (r *ruleset) checkGivenParams(givenParams map[string]bool) error {
 		switch a, b := firstGiven(g.paramSetA), firstGiven(g.paramSetB); {
 		case g.kind.isMet(a != "", b != ""):
 		case g.kind == requireExactlyOneSet && a != "":
-			return queue.InvalidField(b, `cannot be combined with parameter %q; use one of them`, a)
+			return queue.InvalidFieldError(b, `cannot be combined with parameter %q; use one of them`, a)
 		default:
 			field, _, _ := strings.Cut(cmp.Or(a, g.paramSetA), " ")
 			// A value class is named after its parameter, followed by a colon and a word.
 			field, _, _ = strings.Cut(field, ":")
-			return queue.InvalidField(field, "%s", g.message)
+			return queue.InvalidFieldError(field, "%s", g.message)
 		}
 	}
 	return nil
@@ -179,7 +180,7 @@ func rulesetOfType(t reflect.Type) *ruleset {
 
 func buildRulesets() map[reflect.Type]*ruleset {
 	all, docs, rows := map[reflect.Type]*ruleset{}, paramDescriptionsByName(), paramConditionRows()
-	constraints, fields, classes := constraintsByRule(), jobFieldSetsByRule(), valueClassesByRule()
+	constraints, fields, classes := constraintsByRule(), jobFieldPolicies(), valueClassesByRule()
 	for _, m := range Methods() {
 		t, r := m.paramsType, &ruleset{}
 		for _, f := range reflect.VisibleFields(t) {

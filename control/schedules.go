@@ -11,19 +11,19 @@ import (
 // ScheduleAPI manages schedules, which enqueue jobs at planned times. The caller's right determines which parts
 // of other users' schedules the caller gets.
 type ScheduleAPI interface {
-	// ScheduleAdd stores a schedule. If an identical schedule exists, ScheduleAdd changes nothing and returns no error.
-	ScheduleAdd(ctx context.Context, p ScheduleAddParams) (ScheduleDetail, error)
-	// ScheduleList returns a page of schedules, sorted by name.
-	ScheduleList(ctx context.Context, p ScheduleListParams) (SchedulePage, error)
-	// ScheduleShow returns a schedule with its next and its latest occurrences. An occurrence is one planned
+	// AddSchedule stores a schedule. If an identical schedule exists, AddSchedule changes nothing and returns no error.
+	AddSchedule(ctx context.Context, p ScheduleAddParams) (ScheduleDetail, error)
+	// ListSchedules returns a page of schedules, sorted by name.
+	ListSchedules(ctx context.Context, p ScheduleListParams) (SchedulePage, error)
+	// ShowSchedule returns a schedule with its next and its latest occurrences. An occurrence is one planned
 	// start of a job.
-	ScheduleShow(ctx context.Context, p ScheduleNameParams) (ScheduleDetail, error)
-	// ScheduleRemove removes a schedule. It does not remove the schedule's jobs.
-	ScheduleRemove(ctx context.Context, p ScheduleNameParams) (Schedule, error)
-	// SchedulePause stops a schedule from enqueueing jobs. ScheduleResume lets it enqueue jobs again; the
+	ShowSchedule(ctx context.Context, p ScheduleNameParams) (ScheduleDetail, error)
+	// RemoveSchedule removes a schedule. It does not remove the schedule's jobs.
+	RemoveSchedule(ctx context.Context, p ScheduleNameParams) (Schedule, error)
+	// PauseSchedule stops a schedule from enqueueing jobs. ResumeSchedule lets it enqueue jobs again; the
 	// occurrences during the pause do not count as missed.
-	SchedulePause(ctx context.Context, p ScheduleNameParams) (Schedule, error)
-	ScheduleResume(ctx context.Context, p ScheduleNameParams) (Schedule, error)
+	PauseSchedule(ctx context.Context, p ScheduleNameParams) (Schedule, error)
+	ResumeSchedule(ctx context.Context, p ScheduleNameParams) (Schedule, error)
 	// RunScheduleNow enqueues a job of a schedule now, in addition to the planned ones.
 	RunScheduleNow(ctx context.Context, p ScheduleNameParams) (EnqueueResult, error)
 }
@@ -66,7 +66,7 @@ func (p *ScheduleAddParams) decode(raw json.RawMessage) error {
 			return err
 		}
 		if slices.Contains(excludedScheduleFields, name) {
-			return queue.InvalidField(name, "cannot be set for a schedule, which starts many jobs; leave it out")
+			return queue.InvalidFieldError(name, "cannot be set for a schedule, which starts many jobs; leave it out")
 		}
 		if name == backoffJitter {
 			name = "jitter"
@@ -102,7 +102,7 @@ func (p ScheduleAddParams) MarshalJSON() ([]byte, error) {
 }
 
 func scheduleSchema() schema {
-	s := jobSchema(&fieldSet{excludedFields: excludedScheduleFields, describesNewJob: true})
+	s := jobSchema(&jobFieldPolicy{excludedFields: excludedScheduleFields, describesNewJob: true})
 	fields := s["properties"].(schema)
 	fields[backoffJitter] = fields["jitter"]
 	return s

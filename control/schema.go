@@ -113,7 +113,7 @@ func customEncodingSchema(t reflect.Type) schema {
 	case reflect.TypeFor[[]byte]():
 		return schema{"type": "string", "contentEncoding": "base64", "pattern": base64Pattern}
 	case reflect.TypeFor[queue.Spec]():
-		return jobSchema(&fieldSet{describesNewJob: true})
+		return jobSchema(&jobFieldPolicy{describesNewJob: true})
 	}
 	return nil
 }
@@ -175,7 +175,7 @@ func fieldSchema(f *queue.Field, allowNullEntries bool) schema {
 
 // jobSchema returns the schema of an object that contains job fields. The schema includes the rules about which
 // fields require or exclude each other.
-func jobSchema(allowedFields *fieldSet) schema {
+func jobSchema(allowedFields *jobFieldPolicy) schema {
 	properties := schema{}
 	names := map[string][]string{} // JSON names (the name and the alias) of each field, by its name
 	var rules []schema
@@ -219,10 +219,10 @@ func jobSchema(allowedFields *fieldSet) schema {
 }
 
 // copyNonZeroMembers copies to s those of the given members whose values are not zero.
-func copyNonZeroMembers(s, members schema) {
+func copyNonZeroMembers(target, members schema) {
 	for name, value := range members {
 		if !reflect.ValueOf(value).IsZero() {
-			s[name] = value
+			target[name] = value
 		}
 	}
 }
@@ -341,7 +341,7 @@ func paramsSchema(t reflect.Type) schema {
 	own := fieldsByJSONName(reflect.New(t).Elem())
 	switch t {
 	case reflect.TypeFor[EnqueueParams]():
-		s = jobSchema(&fieldSet{describesNewJob: true})
+		s = jobSchema(&jobFieldPolicy{describesNewJob: true})
 	case reflect.TypeFor[ScheduleAddParams]():
 		s = scheduleSchema()
 	}

@@ -49,7 +49,7 @@ func schemaAccepts(t *testing.T, s *jsonschema.Schema, valueJSON string) bool {
 	return s.Validate(doc) == nil
 }
 
-var testJobDefaults = queue.Defaults{MaxRetries: 3, KillAfter: time.Second, Shell: "/bin/sh -c",
+var testJobDefaults = queue.JobDefaults{MaxRetries: 3, KillAfter: time.Second, Shell: "/bin/sh -c",
 	OnLost: queue.OnLostRetry}
 
 // checkParams returns an error if a method rejects the parameters, whatever the state of the queue is.
@@ -69,8 +69,9 @@ func checkParams(m *Method, paramsJSON string) error {
 		specs = append(specs, p.JobSpec)
 	case *EnqueueBatchParams:
 		specs = p.Jobs
-	case *EditParams:
-		job := queue.Job{MaxAttempts: 1, Execution: queue.Execution{Command: "true", Shell: "sh", OnLost: queue.OnLostRetry}}
+	case *JobEditParams:
+		job := queue.Job{MaxAttempts: 1, ExecutionSettings: queue.ExecutionSettings{Command: "true", Shell: "sh",
+			OnLost: queue.OnLostRetry}}
 		return job.Edit(p.FieldsToSet, testJobDefaults)
 	}
 	for i := range specs {
@@ -115,7 +116,7 @@ func TestSchemasDescribeEveryParameter(t *testing.T) {
 
 // Every name in a tag "rule" and every type in the table of conditions exists.
 func TestRuleTagsNameExistingConstraintsAndTypes(t *testing.T) {
-	constraints, fields, classes, types := constraintsByRule(), jobFieldSetsByRule(), valueClassesByRule(),
+	constraints, fields, classes, types := constraintsByRule(), jobFieldPolicies(), valueClassesByRule(),
 		map[string]bool{}
 	for _, m := range Methods() {
 		types[m.paramsType.Name()] = true

@@ -261,7 +261,7 @@ func (s *Server) beginRequest(ctx context.Context, c *serverConn, line []byte, r
 		s.answerRequest(ctx, t)
 		return nil
 	}
-	if c.unansweredRequests.Add(1) > 1 || s.servedConns.openCount.Load() > 1 {
+	if c.unansweredRequestCount.Add(1) > 1 || s.servedConns.openCount.Load() > 1 {
 		s.OnConcurrencyLimit()
 	}
 	requests.Go(func() {
@@ -318,9 +318,9 @@ func (s *Server) answerRequest(ctx context.Context, t *activeRequest) {
 		err = queue.Errorf(queue.CodeUnavailable, "%v", errClientNotReading) // only the log shows this error
 	}
 	s.logRequest(ctx, t, time.Since(began), result, err)
-	// Decrease unansweredRequests before the answer is sent. The client may react to the answer with another
+	// Decrease unansweredRequestCount before the answer is sent. The client may react to the answer with another
 	// request, which must not count as concurrent.
-	t.conn.unansweredRequests.Add(-1)
+	t.conn.unansweredRequestCount.Add(-1)
 	if t.id == nil { // a request without an id gets no answer
 		return
 	}

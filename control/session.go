@@ -6,9 +6,9 @@ import "context"
 type SessionAPI interface {
 	// Hello returns the version of the service and the methods that it supports. Clients also call it to find
 	// out whether the service answers.
-	Hello(ctx context.Context, p HelloParams) (Hello, error)
+	Hello(ctx context.Context, p HelloParams) (HelloResult, error)
 	// Whoami returns the caller's identity, rights and limits. The caller needs no right to call it.
-	Whoami(ctx context.Context, p NoParams) (Whoami, error)
+	Whoami(ctx context.Context, p NoParams) (WhoamiResult, error)
 }
 
 // HelloParams describes the client. All fields are optional.
@@ -17,7 +17,7 @@ type HelloParams struct {
 }
 
 // Hello describes the service.
-type Hello struct {
+type HelloResult struct {
 	Version          string       `json:"version"`
 	ProtocolVersions VersionRange `json:"protocol"`
 	SupportedMethods []string     `json:"features"`
@@ -30,12 +30,12 @@ type VersionRange struct {
 }
 
 // Whoami holds the caller's identity, as the kernel reports it, and the caller's rights.
-type Whoami struct {
+type WhoamiResult struct {
 	UID            int       `json:"uid"`
 	User           string    `json:"user"` // name of the user
 	GID            int       `json:"gid"`
 	Group          string    `json:"group"`
-	Groups         []GroupID `json:"groups"` // supplementary groups, at most 1,000
+	Groups         []OSGroup `json:"groups"` // supplementary groups, at most 1,000
 	PID            int       `json:"pid"`
 	Right          Right     `json:"right"`
 	IncludedRights []Right   `json:"rights"` // Right and all weaker rights
@@ -57,8 +57,8 @@ type Whoami struct {
 	SocketPath  string `json:"socket"`
 }
 
-// GroupID is the id and the name of a group.
-type GroupID struct {
+// OSGroup is the id and the name of a group.
+type OSGroup struct {
 	GID  int    `json:"gid"`
 	Name string `json:"name"`
 }

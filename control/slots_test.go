@@ -16,8 +16,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// peerContext returns the context of a request of a user.
-func peerContext(ctx context.Context, uid int, right Right) context.Context {
+// contextWithPeer returns the context of a request of a user.
+func contextWithPeer(ctx context.Context, uid int, right Right) context.Context {
 	return WithPeer(ctx, Peer{UID: uid, Right: right})
 }
 
@@ -58,7 +58,7 @@ func TestReadsAreServedRoundRobin(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			for range 10_000 {
 				all.Go(func() {
-					s.RunInSlot(peerContext(ctx, 1, RightSubmit), c.theirs, func() error {
+					s.RunInSlot(contextWithPeer(ctx, 1, RightSubmit), c.theirs, func() error {
 						mu.Lock()
 						reading++
 						most = max(most, reading)
@@ -74,7 +74,7 @@ func TestReadsAreServedRoundRobin(t *testing.T) {
 			for uid := 2; uid < 12; uid++ {
 				time.Sleep(lasts / 3)
 				began := time.Now()
-				err := s.RunInSlot(peerContext(t.Context(), uid, RightSubmit), c.mine,
+				err := s.RunInSlot(contextWithPeer(t.Context(), uid, RightSubmit), c.mine,
 					func() error { time.Sleep(lasts); return nil })
 				if waited := time.Since(began) - lasts; err != nil || waited > lasts {
 					t.Errorf("%d after %d: user %d waited for %v, %v, want at most %v", c.mine, c.theirs, uid, waited, err, lasts)
@@ -102,7 +102,7 @@ func TestUsersGetEqualSlotShares(t *testing.T) {
 			for n := range uid * 50 {
 				all.Go(func() {
 					for ctx.Err() == nil {
-						s.RunInSlot(peerContext(ctx, uid, RightSubmit), HeavyWorkClass(n%2), func() error {
+						s.RunInSlot(contextWithPeer(ctx, uid, RightSubmit), HeavyWorkClass(n%2), func() error {
 							mu.Lock()
 							got[uid]++
 							mu.Unlock()
@@ -174,7 +174,7 @@ func TestSlotsAreReservedForOneJobReadsAndAdmins(t *testing.T) {
 			for i, a := range list {
 				got := false
 				all.Go(func() {
-					s.RunInSlot(peerContext(ctx, a.uid, a.right), a.class, func() error {
+					s.RunInSlot(contextWithPeer(ctx, a.uid, a.right), a.class, func() error {
 						got = true
 						<-ctx.Done()
 						return nil
@@ -200,18 +200,19 @@ func TestWaitingForASlotTimesOut(t *testing.T) {
 		var all sync.WaitGroup
 		for range readSlots {
 			all.Go(func() {
-				s.RunInSlot(peerContext(t.Context(), 0, RightAdmin), ClassOneJobRead, func() error { <-hold.Done(); return nil })
+				s.RunInSlot(contextWithPeer(t.Context(), 0, RightAdmin), ClassOneJobRead,
+					func() error { <-hold.Done(); return nil })
 			})
 		}
 		synctest.Wait()
 		began := time.Now()
-		err := s.RunInSlot(peerContext(t.Context(), 1, RightSubmit), ClassOneJobRead,
+		err := s.RunInSlot(contextWithPeer(t.Context(), 1, RightSubmit), ClassOneJobRead,
 			func() error { return errors.New("got a slot") })
 		if took := time.Since(began); !errors.Is(err, queue.ErrUnavailable) || took != maxSlotWait ||
 			!strings.Contains(err.Error(), "try again") {
 			t.Errorf("after %v: %v", took, err)
 		}
-		ctx, cancel := context.WithTimeout(peerContext(t.Context(), 1, RightSubmit), time.Second)
+		ctx, cancel := context.WithTimeout(contextWithPeer(t.Context(), 1, RightSubmit), time.Second)
 		defer cancel()
 		if err := s.RunInSlot(ctx, ClassOneJobRead, func() error { return errors.New("got a slot") }); !errors.Is(err,
 			context.DeadlineExceeded) {
@@ -219,7 +220,7 @@ func TestWaitingForASlotTimesOut(t *testing.T) {
 		}
 		release()
 		all.Wait()
-		if err := s.RunInSlot(peerContext(t.Context(), 1, RightSubmit), ClassOneJobRead,
+		if err := s.RunInSlot(contextWithPeer(t.Context(), 1, RightSubmit), ClassOneJobRead,
 			func() error { return nil }); err != nil {
 			t.Errorf("after a slot was freed: %v", err)
 		}
@@ -231,13 +232,14 @@ func TestWaitingForASlotTimesOut(t *testing.T) {
 func TestSlotsAreReleasedAfterErrorsAndPanics(t *testing.T) {
 	s := NewUserLimits()
 	for range 2 * readSlots {
-		if err := s.RunInSlot(peerContext(t.Context(), 0, RightAdmin), ClassOneJobRead,
+		if err := s.RunInSlot(contextWithPeer(t.Context(), 0, RightAdmin), ClassOneJobRead,
 			func() error { return queue.ErrNotFound }); !errors.Is(err, queue.ErrNotFound) {
 			t.Error(err)
 		}
 		func() {
 			defer func() { recover() }()
-			s.RunInSlot(peerContext(t.Context(), 0, RightAdmin), ClassOneJobRead, func() error { panic("as a mistake would") })
+			s.RunInSlot(contextWithPeer(t.Context(), 0, RightAdmin), ClassOneJobRead,
+				func() error { panic("as a mistake would") })
 		}()
 	}
 	wantNoUserLimitUsage(t, s)
@@ -253,19 +255,19 @@ func TestStreamStepsWaitForUserByteLimit(t *testing.T) {
 		var order []string
 		var all sync.WaitGroup
 		all.Go(func() {
-			if err := s.RunStreamStep(peerContext(t.Context(), 1, RightSubmit), ClassManyJobsRead,
+			if err := s.RunStreamStep(contextWithPeer(t.Context(), 1, RightSubmit), ClassManyJobsRead,
 				func() error { order = append(order, "answer"); return nil }); err != nil {
 				t.Error(err)
 			}
 		})
 		synctest.Wait()
 		for _, uid := range []int{1, 2} {
-			if err := s.RunInSlot(peerContext(t.Context(), uid, RightSubmit), ClassManyJobsRead,
+			if err := s.RunInSlot(contextWithPeer(t.Context(), uid, RightSubmit), ClassManyJobsRead,
 				func() error { order = append(order, fmt.Sprint("read of ", uid)); return nil }); err != nil {
 				t.Error(err)
 			}
 		}
-		if err := s.RunStreamStep(peerContext(t.Context(), 2, RightSubmit), ClassManyJobsRead,
+		if err := s.RunStreamStep(contextWithPeer(t.Context(), 2, RightSubmit), ClassManyJobsRead,
 			func() error { order = append(order, "answer of 2"); return nil }); err != nil {
 			t.Error(err)
 		}
@@ -275,18 +277,18 @@ func TestStreamStepsWaitForUserByteLimit(t *testing.T) {
 			t.Errorf("got %q, want %q", order, want)
 		}
 		c.ForceAddBytes(1)
-		if err := s.RunStreamStep(peerContext(t.Context(), 1, RightSubmit), ClassOneJobRead,
+		if err := s.RunStreamStep(contextWithPeer(t.Context(), 1, RightSubmit), ClassOneJobRead,
 			func() error { return nil }); !errors.Is(err,
 			queue.ErrUnavailable) || !strings.Contains(err.Error(), "8388608 bytes") {
 			t.Errorf("with all bytes of the user in use: %v", err)
 		}
-		own := context.WithValue(peerContext(t.Context(), 1, RightSubmit), activeRequestKey{},
+		own := context.WithValue(contextWithPeer(t.Context(), 1, RightSubmit), activeRequestKey{},
 			&activeRequest{bytesChargedToUser: 1})
 		if err := s.RunStreamStep(own, ClassOneJobRead, func() error { return nil }); err != nil {
 			t.Errorf("a request that already holds a byte: %v", err)
 		}
 		s.connLimiter.SetUnlimitedBytes(true)
-		if err := s.RunStreamStep(peerContext(t.Context(), 1, RightSubmit), ClassOneJobRead,
+		if err := s.RunStreamStep(contextWithPeer(t.Context(), 1, RightSubmit), ClassOneJobRead,
 			func() error { return nil }); err != nil {
 			t.Errorf("without limits: %v", err)
 		}
@@ -306,7 +308,7 @@ func TestEachUserBuildsOneAnswerAtATime(t *testing.T) {
 		for uid := range 3 {
 			for range 20 {
 				all.Go(func() {
-					err := s.RunStreamStep(peerContext(t.Context(), uid, RightAdmin), ClassOneJobRead, func() error {
+					err := s.RunStreamStep(contextWithPeer(t.Context(), uid, RightAdmin), ClassOneJobRead, func() error {
 						mu.Lock()
 						now[uid]++
 						most[uid] = max(most[uid], now[uid])

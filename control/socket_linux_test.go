@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/control/socket"
 )
 
-func tempSocket(t *testing.T) string { return filepath.Join(t.TempDir(), "s") }
+func tempSocketPath(t *testing.T) string { return filepath.Join(t.TempDir(), "s") }
 
 // ownerOnlySocketPerms returns permissions that admit only the owner of the socket and root.
 func ownerOnlySocketPerms() socket.Perms { return socket.Perms{Mode: 0o600, GID: -1} }

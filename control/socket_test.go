@@ -32,11 +32,11 @@ type fakeAPI struct {
 	sentEventCount atomic.Int64 // number of events that the method StreamEvents has sent
 }
 
-func (f *fakeAPI) ShowJob(context.Context, ShowParams) (JobDetail, error) {
+func (f *fakeAPI) ShowJob(context.Context, JobShowParams) (JobDetail, error) {
 	return JobDetail{}, f.showJobError
 }
-func (f *fakeAPI) Hello(context.Context, HelloParams) (Hello, error) {
-	return Hello{Version: "fake"}, nil
+func (f *fakeAPI) Hello(context.Context, HelloParams) (HelloResult, error) {
+	return HelloResult{Version: "fake"}, nil
 }
 func (f *fakeAPI) StreamEvents(_ context.Context, _ EventsParams, handleEvent func(Event) error) (EventStreamEnd,
 	error) {
@@ -60,18 +60,18 @@ func (allowAllAuthorizer) AdmitConnection(context.Context, *Peer) error { return
 func (allowAllAuthorizer) MissingRightError(*Peer, string, Right) error { return queue.ErrDenied }
 
 // serveUntilTestEnds runs a server for an API and returns its socket.
-func serveUntilTestEnds(t *testing.T, api API) (socket string) {
+func serveUntilTestEnds(t *testing.T, api API) (socketPath string) {
 	t.Helper()
-	_, socket = runServer(t, api)
-	return socket
+	_, socketPath = runServer(t, api)
+	return socketPath
 }
 
 // runServer runs a server for an API until the test ends. If the API is also an Authorizer, it authorizes the
 // users.
-func runServer(t *testing.T, api API) (server *Server, path string) {
+func runServer(t *testing.T, api API) (server *Server, socketPath string) {
 	t.Helper()
-	path = tempSocket(t)
-	l, err := socket.Listen(path, ownerOnlySocketPerms())
+	socketPath = tempSocketPath(t)
+	l, err := socket.Listen(socketPath, ownerOnlySocketPerms())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func runServer(t *testing.T, api API) (server *Server, path string) {
 		stop()
 		wg.Wait()
 	})
-	return server, path
+	return server, socketPath
 }
 
 // listen returns a listener for a server that the test implements itself.
@@ -123,8 +123,8 @@ func dial(t *testing.T, path string) net.Conn {
 	return c
 }
 
-func newTestClient(t *testing.T, socket string) *Client {
-	c := NewClient(socket)
+func newTestClient(t *testing.T, socketPath string) *Client {
+	c := NewClient(socketPath)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -136,7 +136,7 @@ func TestErrorsKeepCodeAndFieldAcrossSocket(t *testing.T) {
 	for _, row := range ErrorCodes {
 		sent := &queue.Error{Code: row.Code, Field: "f", BatchIndex: 3, Message: "the words"}
 		api.showJobError = sent
-		_, err := c.ShowJob(t.Context(), ShowParams{ID: "a"})
+		_, err := c.ShowJob(t.Context(), JobShowParams{ID: "a"})
 		var got *queue.Error
 		if !errors.As(err, &got) || *got != *sent || !errors.Is(err, &queue.Error{Code: row.Code}) {
 			t.Errorf("%s: got %+v, want %+v", row.Code, err, sent)
@@ -149,7 +149,7 @@ func TestErrorsKeepCodeAndFieldAcrossSocket(t *testing.T) {
 	if h, err := c.Hello(t.Context(), HelloParams{}); err != nil || h.Version != "fake" {
 		t.Errorf("after a panic: got %+v, %v", h, err)
 	}
-	if _, err := c.ShowJob(t.Context(), ShowParams{ID: JobID(strings.Repeat("x", MaxLineBytes))}); !errors.Is(err,
+	if _, err := c.ShowJob(t.Context(), JobShowParams{ID: JobID(strings.Repeat("x", MaxLineBytes))}); !errors.Is(err,
 		queue.ErrTooLarge) {
 		t.Errorf("a request that is too long: got %v", err)
 	}
@@ -249,7 +249,7 @@ func TestLongLastLineNeedsItsNewline(t *testing.T) {
 
 // The client returns an error if an answer is longer than MaxLineBytes.
 func TestClientRejectsTooLongAnswers(t *testing.T) {
-	path := tempSocket(t)
+	path := tempSocketPath(t)
 	l, err := socket.Listen(path, ownerOnlySocketPerms())
 	if err != nil {
 		t.Fatal(err)
@@ -277,7 +277,7 @@ func TestClientRejectsTooLongAnswers(t *testing.T) {
 func TestServerIdentifiesClient(t *testing.T) {
 	d := &fakeAuthorizer{right: RightAdmin}
 	socket := serveUntilTestEnds(t, d)
-	if _, err := newTestClient(t, socket).ShowJob(t.Context(), ShowParams{ID: "a"}); err != nil {
+	if _, err := newTestClient(t, socket).ShowJob(t.Context(), JobShowParams{ID: "a"}); err != nil {
 		t.Fatal(err)
 	}
 	if p := d.showJobCallers[0]; p.UID != accounts.CurrentUserID() || p.PID != os.Getpid() {

@@ -16,8 +16,8 @@ import (
 	"github.com/queuectl/queuectl/internal/pipe"
 )
 
-// tempSocket returns a name for a pipe.
-func tempSocket(t *testing.T) string {
+// tempSocketPath returns a name for a pipe.
+func tempSocketPath(t *testing.T) string {
 	return fmt.Sprintf(`\\.\pipe\queuectl-test-%d-%s`, os.Getpid(), filepath.Base(t.TempDir())+t.Name())
 }
 
@@ -40,9 +40,9 @@ func TestIsRootAcceptsSystemAndElevatedAdmins(t *testing.T) {
 }
 
 // PeerOf returns all groups of the client to which a right can be granted.
-func TestPeerOfReturnsGroupsThatMatter(t *testing.T) {
+func TestPeerOfReturnsGroupsThatMayHaveRights(t *testing.T) {
 	d := &fakeAuthorizer{right: RightAdmin}
-	if _, err := newTestClient(t, serveUntilTestEnds(t, d)).ShowJob(t.Context(), ShowParams{ID: "a"}); err != nil {
+	if _, err := newTestClient(t, serveUntilTestEnds(t, d)).ShowJob(t.Context(), JobShowParams{ID: "a"}); err != nil {
 		t.Fatal(err)
 	}
 	self, err := pipe.SelfIdentity()
@@ -60,7 +60,7 @@ func TestPeerOfReturnsGroupsThatMatter(t *testing.T) {
 
 // The service stops without delay, even if a program has opened the pipe like an ordinary file and sends nothing.
 func TestSilentClientDoesNotDelayStop(t *testing.T) {
-	path := tempSocket(t)
+	path := tempSocketPath(t)
 	began := time.Now()
 	l := listen(t, path)
 	ctx, stop := context.WithCancel(t.Context())

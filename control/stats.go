@@ -9,7 +9,7 @@ import (
 // StatsAPI returns statistics about attempts. An attempt is one execution of a job.
 type StatsAPI interface {
 	// Stats returns how many attempts started and ended, their waiting times and their run times.
-	Stats(ctx context.Context, p StatsParams) (Stats, error)
+	ReadStats(ctx context.Context, p StatsParams) (Stats, error)
 }
 
 // StatsParams requests statistics about attempts in a time range, for one queue or for all queues.
@@ -94,7 +94,7 @@ type DurationStatistics struct {
 
 func (p *StatsParams) checkGivenParams() error {
 	if p.Until != 0 && p.Since != 0 && p.Until <= p.Since {
-		return queue.InvalidField("until", `must be later than parameter "since"`)
+		return queue.InvalidFieldError("until", `must be later than parameter "since"`)
 	}
 	return nil
 }

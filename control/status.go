@@ -7,8 +7,8 @@ import "context"
 type StatusAPI interface {
 	// Status returns the numbers of jobs and the state of the service.
 	Status(ctx context.Context, p NoParams) (Status, error)
-	// ReadScreen returns the status and the first jobs of each section of an overview.
-	ReadScreen(ctx context.Context, p ScreenParams) (OverviewScreen, error)
+	// ReadOverviewScreen returns the status and the first jobs of each section of an overview.
+	ReadOverviewScreen(ctx context.Context, p OverviewScreenParams) (OverviewScreen, error)
 }
 
 // Status describes the state of the queue and of the service.
@@ -86,9 +86,9 @@ type WorkerSummary struct {
 	Idle  int `json:"idle"`
 }
 
-// ScreenParams requests an OverviewScreen. JobsPerSection is the maximum number of jobs in each section, 1 to 100; 0
-// means 10.
-type ScreenParams struct {
+// OverviewScreenParams requests an OverviewScreen. JobsPerSection is the maximum number of jobs in each section, 1 to
+// 100; 0 means 10.
+type OverviewScreenParams struct {
 	JobsPerSection int `json:"rows,omitempty" rule:"screenRows"`
 }
 

@@ -16,22 +16,22 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// slowAPI is an API whose method ShowJob closes the channel showStarted, and then waits until the channel release is
+// slowAPI is an API whose method ShowJob closes the channel showJobStarted, and then waits until the channel release is
 // closed or the context of the call ends.
 type slowAPI struct {
 	fakeAPI
-	showStarted    chan struct{}
-	releaseShowJob chan struct{}
-	showCancelled  chan struct{} // ShowJob closes this channel when its context has ended
+	showJobStarted   chan struct{}
+	releaseShowJob   chan struct{}
+	showJobCancelled chan struct{} // ShowJob closes this channel when its context has ended
 }
 
-func (s *slowAPI) ShowJob(ctx context.Context, _ ShowParams) (JobDetail, error) {
-	close(s.showStarted)
+func (s *slowAPI) ShowJob(ctx context.Context, _ JobShowParams) (JobDetail, error) {
+	close(s.showJobStarted)
 	select {
 	case <-s.releaseShowJob:
 		return JobDetail{Job: Job{ID: "late"}}, nil
 	case <-ctx.Done():
-		close(s.showCancelled)
+		close(s.showJobCancelled)
 		return JobDetail{}, ctx.Err()
 	}
 }
@@ -39,9 +39,9 @@ func (s *slowAPI) ShowJob(ctx context.Context, _ ShowParams) (JobDetail, error) 
 // stopServerDuringShowJob stops a server during a call of ShowJob. callResult receives the error of that call.
 // serverEnded is closed when Server.Run has returned.
 func stopServerDuringShowJob(t *testing.T) (api *slowAPI, callResult chan error, serverEnded chan struct{}) {
-	api = &slowAPI{showStarted: make(chan struct{}), releaseShowJob: make(chan struct{}),
-		showCancelled: make(chan struct{})}
-	path := tempSocket(t)
+	api = &slowAPI{showJobStarted: make(chan struct{}), releaseShowJob: make(chan struct{}),
+		showJobCancelled: make(chan struct{})}
+	path := tempSocketPath(t)
 	l, err := socket.Listen(path, ownerOnlySocketPerms())
 	if err != nil {
 		t.Fatal(err)
@@ -62,13 +62,13 @@ func stopServerDuringShowJob(t *testing.T) (api *slowAPI, callResult chan error,
 	callResult = make(chan error, 1)
 	wg.Go(func() {
 		var d JobDetail
-		err := c.call(t.Context(), "show", ShowParams{ID: "a"}, &d, false, nil)
+		err := c.call(t.Context(), "show", JobShowParams{ID: "a"}, &d, false, nil)
 		if err == nil && d.ID != "late" {
 			err = errors.New("it is another answer")
 		}
 		callResult <- err
 	})
-	<-api.showStarted
+	<-api.showJobStarted
 	stop()
 	return api, callResult, serverEnded
 }
@@ -107,18 +107,18 @@ func TestServerStopCancelsLongRequests(t *testing.T) {
 // side, the request is answered.
 func TestClientDisconnectCancelsItsRequests(t *testing.T) {
 	for _, gone := range []bool{true, false} {
-		api := &slowAPI{showStarted: make(chan struct{}), releaseShowJob: make(chan struct{}),
-			showCancelled: make(chan struct{})}
+		api := &slowAPI{showJobStarted: make(chan struct{}), releaseShowJob: make(chan struct{}),
+			showJobCancelled: make(chan struct{})}
 		c := dial(t, serveUntilTestEnds(t, api))
 		defer c.Close()
 		if _, err := c.Write([]byte(`{"id":1,"method":"show","params":{"id":"a"}}` + "\n")); err != nil {
 			t.Fatal(err)
 		}
-		<-api.showStarted
+		<-api.showJobStarted
 		if gone {
 			c.Close()
 			select {
-			case <-api.showCancelled:
+			case <-api.showJobCancelled:
 			case <-time.After(hangUpCheckInterval + 2*time.Second):
 				t.Error("the request continues although its client has disconnected")
 			}
@@ -128,7 +128,7 @@ func TestClientDisconnectCancelsItsRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 		select {
-		case <-api.showCancelled:
+		case <-api.showJobCancelled:
 			t.Error("the request ended although its client waits")
 		case <-time.After(hangUpCheckInterval + hangUpCheckInterval/2):
 		}

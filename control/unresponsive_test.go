@@ -34,7 +34,7 @@ func TestCallFailsIfServiceNeverAnswers(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 			defer cancel()
 			began := time.Now()
-			_, err := c.roundTrip(ctx, "wait", NoParams{}, new(WaitResult), nil)
+			_, err := c.roundTrip(ctx, "wait", NoParams{}, new(JobWaitResult), nil)
 			switch took := time.Since(began); {
 			case answers && (!errors.Is(err, context.DeadlineExceeded) || took != time.Hour):
 				t.Errorf("a service that answers probes: %v after %v, want the client to wait", err, took)
@@ -66,11 +66,11 @@ func TestCallFailsIfServiceStopsAnswering(t *testing.T) {
 				}
 			}
 		}()
-		if _, err := c.roundTrip(t.Context(), "hold", Selection{}, new(BulkResult), nil); err != nil {
+		if _, err := c.roundTrip(t.Context(), "hold", JobSelection{}, new(BulkResult), nil); err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		_, err := c.roundTrip(t.Context(), "hold", Selection{}, new(BulkResult), nil)
+		_, err := c.roundTrip(t.Context(), "hold", JobSelection{}, new(BulkResult), nil)
 		if took := time.Since(began); !errors.Is(err, queue.ErrUnavailable) || took != helloProbeDelay+helloProbeTimeout {
 			t.Errorf("%v after %v", err, took)
 		}
@@ -89,7 +89,7 @@ func TestTruncatedAnswerIsUnavailableError(t *testing.T) {
 			theirs.Write([]byte(said))
 			theirs.Close()
 		}()
-		_, err := c.roundTrip(t.Context(), "hold", Selection{}, new(BulkResult), nil)
+		_, err := c.roundTrip(t.Context(), "hold", JobSelection{}, new(BulkResult), nil)
 		if err = connErrorWithCode(err, 1); !errors.Is(err, queue.ErrUnavailable) {
 			t.Errorf("%q: %v, want that the service is not running", said, err)
 		}
@@ -113,7 +113,7 @@ func readLineFromConn(c net.Conn) (string, error) {
 // because the request itself was valid.
 func TestConnectionLostBeforeSendIsUnavailableError(t *testing.T) {
 	dead := &clientConn{endCause: errConnectionLost, pendingCalls: map[int64]*call{}}
-	sent, err := dead.roundTrip(t.Context(), "hold", Selection{}, new(BulkResult), nil)
+	sent, err := dead.roundTrip(t.Context(), "hold", JobSelection{}, new(BulkResult), nil)
 	if err = connErrorWithCode(err, 0); sent || !errors.Is(err, queue.ErrUnavailable) {
 		t.Errorf("got %v, sent %t; want that the service is not running", err, sent)
 	}

@@ -4,10 +4,10 @@ import "context"
 
 // WebAPI controls the web page of the service.
 type WebAPI interface {
-	// WebStart serves the web page until the service ends, even if the page is off in the settings. WebStop
+	// StartWebPage serves the web page until the service ends, even if the page is off in the settings. StopWebPage
 	// stops serving it.
-	WebStart(ctx context.Context, p WebStartParams) (WebState, error)
-	WebStop(ctx context.Context, p NoParams) (WebState, error)
+	StartWebPage(ctx context.Context, p WebStartParams) (WebState, error)
+	StopWebPage(ctx context.Context, p NoParams) (WebState, error)
 	// CreateWebLink returns a link that opens the web page and signs the caller in. The link is valid for one minute.
 	CreateWebLink(ctx context.Context, p NoParams) (WebLink, error)
 }

@@ -169,7 +169,7 @@ func (r *request) readEnvelopeMember(memberName string, value json.RawMessage) e
 
 // invalidRequestError returns an error about a member of the envelope of a request.
 func invalidRequestError(member, format string, args ...any) error {
-	e := queue.InvalidField(member, format, args...)
+	e := queue.InvalidFieldError(member, format, args...)
 	e.Code = queue.CodeInvalidRequest
 	return e
 }
@@ -412,7 +412,7 @@ func (p *EnqueueBatchParams) decodeBatchJobs(raw json.RawMessage) error {
 	entries := 0
 	err := queue.EachElement(raw, func(value json.RawMessage) error {
 		if len(p.Jobs) == queue.MaxJobsPerRequest {
-			return queue.InvalidField("jobs", "too many jobs; the maximum is %d per request; send several requests "+
+			return queue.InvalidFieldError("jobs", "too many jobs; the maximum is %d per request; send several requests "+
 				"with the same value of the parameter \"batch\"", queue.MaxJobsPerRequest)
 		}
 		var s queue.Spec
@@ -422,9 +422,10 @@ func (p *EnqueueBatchParams) decodeBatchJobs(raw json.RawMessage) error {
 			}
 			return err
 		}
-		if entries += ArgAndEnvCount(&s); entries > MaxArgsAndEnvPerRequest {
-			return queue.InvalidField("jobs", "too many arguments and environment variables; the maximum is %d for all jobs "+
-				"together; send fewer jobs per request", MaxArgsAndEnvPerRequest)
+		if entries += ArgAndEnvCount(&s); entries > MaxArgEnvCount {
+			return queue.InvalidFieldError("jobs",
+				"too many arguments and environment variables; the maximum is %d for all jobs "+
+					"together; send fewer jobs per request", MaxArgEnvCount)
 		}
 		if p.Jobs == nil { // allocate the list once, for specs of the same length as the first: specs are large
 			p.Jobs = make([]queue.Spec, 0, min(queue.MaxJobsPerRequest, len(raw)/len(value)+1))
@@ -433,7 +434,7 @@ func (p *EnqueueBatchParams) decodeBatchJobs(raw json.RawMessage) error {
 		return nil
 	})
 	if e, ok := errors.AsType[*queue.Error](err); ok && e.BatchIndex == 0 && e.Field == "" {
-		return queue.InvalidField("jobs", "%s", e.Message)
+		return queue.InvalidFieldError("jobs", "%s", e.Message)
 	}
 	return err
 }

@@ -82,7 +82,7 @@ func TestUnknownParametersAreRejected(t *testing.T) {
 		`{"id":7.5}`: {"id", "must be a job id"}, `{"id":"a","id":"b"}`: {"id", "twice"}, `[]`: {"", "object"},
 	} {
 		var e *queue.Error
-		err := decodeParams(json.RawMessage(raw), &ShowParams{})
+		err := decodeParams(json.RawMessage(raw), &JobShowParams{})
 		if !errors.As(err, &e) || e.Code != queue.CodeInvalid || e.Field != want[0] || !strings.Contains(e.Message, want[1]) {
 			t.Errorf("%s: got %v, want invalid %s: …%s…", raw, err, want[0], want[1])
 		}
@@ -92,12 +92,12 @@ func TestUnknownParametersAreRejected(t *testing.T) {
 		`{"label":{"a":1}}`: {"label", "text"}, `{"state":3}`: {"state", ""},
 	} {
 		var e *queue.Error
-		if err := decodeParams(json.RawMessage(raw), &ListParams{}); !errors.As(err, &e) || e.Field != want[0] ||
+		if err := decodeParams(json.RawMessage(raw), &JobListParams{}); !errors.As(err, &e) || e.Field != want[0] ||
 			!strings.Contains(e.Message, want[1]) {
 			t.Errorf("%s: got %v, want %s: …%s…", raw, err, want[0], want[1])
 		}
 	}
-	var wait WaitParams
+	var wait JobWaitParams
 	if err := decodeParams(json.RawMessage(`{"id":60,"ids":[1,"b"],"timeout":"2s"}`), &wait); err != nil ||
 		wait.ID != "60" || strings.Join(wait.IDs, " ") != "1 b" {
 		t.Errorf("integers as ids: %+v, %v", wait, err)
@@ -115,14 +115,14 @@ func TestUnknownParametersAreRejected(t *testing.T) {
 	}
 	for more, want := range map[int]string{0: "", 1: "jobs"} {
 		jobs := `{"commit":true,"jobs":[{"argv":["a"],"env":{"A":"","B":""}},{"argv":[""` +
-			strings.Repeat(`,""`, MaxArgsAndEnvPerRequest-4+more) + `]}]}`
+			strings.Repeat(`,""`, MaxArgEnvCount-4+more) + `]}]}`
 		err := decodeParams(json.RawMessage(jobs), &EnqueueBatchParams{})
 		if want == "" && err != nil || want != "" &&
 			(!errors.As(err, &e) || e.Field != want || !strings.Contains(e.Message, "the maximum is 524288")) {
-			t.Errorf("%d arguments and variables: got %v", MaxArgsAndEnvPerRequest+more, err)
+			t.Errorf("%d arguments and variables: got %v", MaxArgEnvCount+more, err)
 		}
 	}
-	if err := decodeParams(nil, &ListParams{}); err != nil {
+	if err := decodeParams(nil, &JobListParams{}); err != nil {
 		t.Errorf("no parameters: %v", err)
 	}
 }
@@ -172,8 +172,8 @@ func FuzzRequest(f *testing.F) {
 		if !json.Valid(encodeAnswerLine(r.id, nil, nil)) {
 			t.Fatalf("%q: the answer is not JSON", line)
 		}
-		for _, p := range []any{&EnqueueParams{}, &EnqueueBatchParams{}, &ShowParams{}, &ListParams{}, &WaitParams{},
-			&LogsParams{}, &Selection{}, &DeadJobRetryParams{},
+		for _, p := range []any{&EnqueueParams{}, &EnqueueBatchParams{}, &JobShowParams{}, &JobListParams{}, &JobWaitParams{},
+			&JobOutputParams{}, &JobSelection{}, &DeadJobRetryParams{},
 			&WorkerStopParams{}, &ConfigSetParams{}} {
 			err := decodeParams(r.params, p)
 			var e *queue.Error

@@ -8,14 +8,14 @@ import (
 // WorkerAPI lists and changes the workers of the node that answers. A worker is a slot that runs one job at a
 // time.
 type WorkerAPI interface {
-	// WorkerStart adds workers.
-	WorkerStart(ctx context.Context, p WorkerStartParams) (WorkerCount, error)
-	// WorkerStop removes workers. It returns when the jobs that ran on the removed workers have ended.
-	WorkerStop(ctx context.Context, p WorkerStopParams) (WorkerCount, error)
-	// WorkerScale sets the number of workers.
-	WorkerScale(ctx context.Context, p WorkerScaleParams) (WorkerCount, error)
+	// StartWorkers adds workers.
+	StartWorkers(ctx context.Context, p WorkerStartParams) (WorkerCount, error)
+	// StopWorkers removes workers. It returns when the jobs that ran on the removed workers have ended.
+	StopWorkers(ctx context.Context, p WorkerStopParams) (WorkerCount, error)
+	// ScaleWorkers sets the number of workers.
+	ScaleWorkers(ctx context.Context, p WorkerScaleParams) (WorkerCount, error)
 	// WorkerList lists the workers and the jobs that they run.
-	WorkerList(ctx context.Context, p NoParams) (WorkerList, error)
+	ListWorkers(ctx context.Context, p NoParams) (WorkerList, error)
 }
 
 // WorkerStartParams holds the parameters of the method worker.start: the number of workers to add. nil means 1.

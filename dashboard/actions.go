@@ -57,7 +57,7 @@ func checkQueryParams(query url.Values, allowedNames []string, noParamsAdvice, a
 		if len(allowedNames) > 0 {
 			noParamsAdvice = allowedNamesPrefix + strings.Join(allowedNames, ", ")
 		}
-		return queue.InvalidField(queue.ClipForMessage(name), "unknown parameter; %s", noParamsAdvice)
+		return queue.InvalidFieldError(queue.ClipForMessage(name), "unknown parameter; %s", noParamsAdvice)
 	}
 	return nil
 }
@@ -68,7 +68,7 @@ type jobAction struct {
 	Label             string
 	NeedsConfirmation bool          // the page first shows which jobs the action would change
 	acceptedStates    []queue.State // states of jobs that the action accepts
-	applyToJobs       func(c control.ActionAPI, ctx context.Context, p control.Selection) (control.BulkResult, error)
+	applyToJobs       func(c control.ActionAPI, ctx context.Context, p control.JobSelection) (control.BulkResult, error)
 }
 
 // runningStates contains the state of a running job.
@@ -78,18 +78,18 @@ var runningStates = []queue.State{queue.Processing}
 var jobActions = []jobAction{
 	{"pause", "Pause", false, runningStates, control.ActionAPI.PauseJobs},
 	{"resume", "Resume", false, runningStates, control.ActionAPI.ResumeJobs},
-	{"hold", "Hold", false, queue.VerbHold.AffectedStates(), control.ActionAPI.HoldJobs},
-	{"release", "Release", false, queue.VerbRelease.AffectedStates(), control.ActionAPI.ReleaseJobs},
-	{"retry", "Retry", false, queue.VerbRetry.AffectedStates(),
-		func(c control.ActionAPI, ctx context.Context, p control.Selection) (control.BulkResult, error) {
-			return c.RetryJobs(ctx, control.RetryParams{Selection: p})
+	{"hold", "Hold", false, queue.VerbHold.StatesWithEffect(), control.ActionAPI.HoldJobs},
+	{"release", "Release", false, queue.VerbRelease.StatesWithEffect(), control.ActionAPI.ReleaseJobs},
+	{"retry", "Retry", false, queue.VerbRetry.StatesWithEffect(),
+		func(c control.ActionAPI, ctx context.Context, p control.JobSelection) (control.BulkResult, error) {
+			return c.RetryJobs(ctx, control.JobRetryParams{JobSelection: p})
 		}},
 	{"requeue", "Requeue…", true, runningStates, control.ActionAPI.RequeueJobs},
-	{"cancel", "Cancel…", true, slices.Concat(runningStates, queue.VerbCancel.AffectedStates()),
+	{"cancel", "Cancel…", true, slices.Concat(runningStates, queue.VerbCancel.StatesWithEffect()),
 		control.ActionAPI.CancelJobs},
-	{"rm", "Remove…", true, queue.VerbRemove.AffectedStates(),
-		func(c control.ActionAPI, ctx context.Context, p control.Selection) (control.BulkResult, error) {
-			return c.RemoveJobs(ctx, control.RemoveParams{Selection: p})
+	{"rm", "Remove…", true, queue.VerbRemove.StatesWithEffect(),
+		func(c control.ActionAPI, ctx context.Context, p control.JobSelection) (control.BulkResult, error) {
+			return c.RemoveJobs(ctx, control.JobRemoveParams{JobSelection: p})
 		}},
 }
 
@@ -126,7 +126,7 @@ func handleJobAction(ctx context.Context, v *visitor, r *http.Request) (string, 
 		return "", err
 	}
 	id := jobIDFromURL(r.URL)
-	got, err := vb.applyToJobs(v.client, ctx, control.Selection{ID: id})
+	got, err := vb.applyToJobs(v.client, ctx, control.JobSelection{ID: id})
 	if err == nil && len(got.Refusals) > 0 {
 		err = queue.Errorf(got.Refusals[0].Code, "%s", refusalText(&got.Refusals[0]))
 	}
@@ -167,7 +167,7 @@ func attemptPath(id string, attemptNumber int) string {
 // the number of changed jobs and, after a dry run, the number of selected jobs. If the service refused to change some
 // of the jobs, it returns an error about the first of them.
 func (v *visitor) applyActionToSelections(
-	ctx context.Context, action *jobAction, selections ...control.Selection,
+	ctx context.Context, action *jobAction, selections ...control.JobSelection,
 ) (changedCount, selectedCount int, err error) {
 	refusedCount, firstRefusal := 0, control.Refusal{}
 	for _, sel := range selections {
@@ -193,7 +193,8 @@ func (v *visitor) applyActionToSelections(
 }
 
 // countAffectedJobs returns how many of the selected jobs an action would change.
-func (v *visitor) countAffectedJobs(ctx context.Context, action *jobAction, selection control.Selection) (int, error) {
+func (v *visitor) countAffectedJobs(ctx context.Context, action *jobAction, selection control.JobSelection) (int,
+	error) {
 	selection.DryRun = true
 	_, selectedCount, err := v.applyActionToSelections(ctx, action, selection)
 	return selectedCount, err
@@ -226,7 +227,7 @@ func fillBulkPreviewPage(ctx context.Context, v *visitor, u *url.URL, p *page) e
 		sample = list.Jobs
 	}
 	for _, id := range sel.IDs[:min(len(sel.IDs), maxPreviewRows)] {
-		d, err := v.client.ShowJob(ctx, control.ShowParams{ID: control.JobID(id), HideEnv: true})
+		d, err := v.client.ShowJob(ctx, control.JobShowParams{ID: control.JobID(id), HideEnv: true})
 		if err != nil {
 			return err
 		}
@@ -267,7 +268,8 @@ func handleBulkAction(ctx context.Context, v *visitor, r *http.Request) (string,
 	if shown := r.PostFormValue("n"); len(sel.IDs) == 0 {
 		n, err := strconv.Atoi(shown)
 		if err != nil {
-			return "", queue.InvalidField("n", "the form does not say how many jobs the preview showed (%q); open the preview "+
+			return "", queue.InvalidFieldError("n", "the form does not say how many jobs the preview showed (%q); open the "+
+				"preview "+
 				"again", queue.ClipForMessage(shown))
 		}
 		now, err := v.countAffectedJobs(ctx, vb, sel)
@@ -398,12 +400,12 @@ func handleDeadJobsAction(ctx context.Context, v *visitor, r *http.Request) (str
 		if text := strings.TrimSpace(r.PostFormValue("timeout")); text != "" {
 			d, err := queue.ParseDuration(text)
 			if err != nil {
-				return "", queue.InvalidField("timeout", "%v", err)
+				return "", queue.InvalidFieldError("timeout", "%v", err)
 			}
 			params.NewTimeout = new(control.Duration(d))
 		}
 		vb = &jobAction{Name: vb.Name, applyToJobs: func(_ control.ActionAPI, ctx context.Context,
-			p control.Selection) (control.BulkResult, error) {
+			p control.JobSelection) (control.BulkResult, error) {
 			params.IDs = p.IDs
 			return v.client.RetryDeadJobs(ctx, params)
 		}}
@@ -413,9 +415,9 @@ func handleDeadJobsAction(ctx context.Context, v *visitor, r *http.Request) (str
 	} else if r.PostFormValue("shown") != jobListDigest(jobs) {
 		return c.Path(r.URL.Path) + "&again=", nil
 	}
-	var selections []control.Selection
+	var selections []control.JobSelection
 	for part := range slices.Chunk(ids, control.MaxJobsPerSelection) {
-		selections = append(selections, control.Selection{IDs: part})
+		selections = append(selections, control.JobSelection{IDs: part})
 	}
 	changedCount, _, err := v.applyActionToSelections(ctx, vb, selections...)
 	if err != nil {
@@ -434,7 +436,7 @@ func handleScaleWorkers(ctx context.Context, v *visitor, r *http.Request) (strin
 		return "", invalidValue("n", r.PostFormValue("n"),
 			"is not a number of workers; give a whole number from 0 to 4096")
 	}
-	_, err = v.client.WorkerScale(ctx, control.WorkerScaleParams{TargetWorkers: n})
+	_, err = v.client.ScaleWorkers(ctx, control.WorkerScaleParams{TargetWorkers: n})
 	return "/workers", err
 }
 
@@ -443,9 +445,9 @@ func handleQueueAction(ctx context.Context, v *visitor, r *http.Request) (redire
 	name := r.PostFormValue("queue")
 	switch verb := r.PostFormValue("verb"); verb {
 	case "pause":
-		_, err = v.client.QueuePause(ctx, control.QueuePauseParams{Name: name, Reason: r.PostFormValue("reason")})
+		_, err = v.client.PauseQueues(ctx, control.QueuePauseParams{Name: name, Reason: r.PostFormValue("reason")})
 	case "resume":
-		_, err = v.client.QueueResume(ctx, control.QueueResumeParams{Name: name})
+		_, err = v.client.ResumeQueues(ctx, control.QueueResumeParams{Name: name})
 	default:
 		err = invalidValue("verb", verb, "is not an action; use pause or resume")
 	}
@@ -457,9 +459,9 @@ func handleScheduleAction(ctx context.Context, v *visitor, r *http.Request) (red
 	name := control.ScheduleNameParams{Name: r.PostFormValue("schedule")}
 	switch verb := r.PostFormValue("verb"); verb {
 	case "pause":
-		_, err = v.client.SchedulePause(ctx, name)
+		_, err = v.client.PauseSchedule(ctx, name)
 	case "resume":
-		_, err = v.client.ScheduleResume(ctx, name)
+		_, err = v.client.ResumeSchedule(ctx, name)
 	case "run":
 		var enqueued control.EnqueueResult
 		if enqueued, err = v.client.RunScheduleNow(ctx, name); err == nil {

@@ -34,7 +34,7 @@ var errNoSession = queue.Errorf(queue.CodeDenied, "sign-in required; get a one-t
 // invalidValue returns the error for an invalid value of a parameter, a setting or a form's field. problem says what is
 // wrong with the value, and what to do.
 func invalidValue(name, value, problem string) *queue.Error {
-	return queue.InvalidField(name, "%q %s", queue.ClipForMessage(value), problem)
+	return queue.InvalidFieldError(name, "%q %s", queue.ClipForMessage(value), problem)
 }
 
 // replyError replies with an error. If the requested path is below /api, the reply is JSON, otherwise a page.
@@ -68,7 +68,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 // serveAPIMethod replies with the result of an API method that changes nothing. The query of the URL contains the
 // parameters of the method.
 func (s *Server) serveAPIMethod(w http.ResponseWriter, r *http.Request, v *visitor) error {
-	m := control.ReadOnlyMethod(r.PathValue("method"))
+	m := control.FindReadOnlyMethod(r.PathValue("method"))
 	if m == nil {
 		return queue.Errorf(queue.CodeNotFound, "there is no read-only method %q; /api/openapi.json lists them",
 			queue.ClipForMessage(r.PathValue("method")))
@@ -77,7 +77,7 @@ func (s *Server) serveAPIMethod(w http.ResponseWriter, r *http.Request, v *visit
 	if err != nil {
 		return err
 	}
-	result, err := v.client.CallReadMethod(r.Context(), m, params)
+	result, err := v.client.CallReadOnlyMethod(r.Context(), m, params)
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,8 @@ func (s *Server) serveSummary(w http.ResponseWriter, r *http.Request, v *visitor
 	if err := checkParamNames(r.URL.Query()); err != nil {
 		return err
 	}
-	screen, err := v.client.ReadScreen(r.Context(), control.ScreenParams{JobsPerSection: maxOverviewRows})
+	screen, err := v.client.ReadOverviewScreen(r.Context(),
+		control.OverviewScreenParams{JobsPerSection: maxOverviewSectionRows})
 	if err != nil {
 		return err
 	}

@@ -14,13 +14,13 @@ import (
 
 // Config contains the address of the web page and the rules for access to it.
 type Config struct {
-	ListenAddress    string   // ADDRESS:PORT or unix:PATH; "" turns the page off
-	ExtraHosts       []string // accepted host names, in addition to the loopback names
-	AnonymousRead    bool     // local clients without a session get the right "read"
-	AnonymousMetrics bool     // local clients without a session may read the metrics
-	TLSCertPath      string   // path of the certificate; "" means no TLS
-	TLSKeyPath       string
-	BehindTLSProxy   bool // a reverse proxy terminates TLS and forwards the requests
+	ListenAddress          string   // ADDRESS:PORT or unix:PATH; "" turns the page off
+	ExtraHosts             []string // accepted host names, in addition to the loopback names
+	AllowsAnonymousRead    bool     // local clients without a session get the right "read"
+	AllowsAnonymousMetrics bool     // local clients without a session may read the metrics
+	TLSCertPath            string   // path of the certificate; "" means no TLS
+	TLSKeyPath             string
+	BehindTLSProxy         bool // a reverse proxy terminates TLS and forwards the requests
 }
 
 // Check returns an error if the configuration is invalid. If other machines can reach the page, it needs TLS
@@ -34,9 +34,10 @@ func (c *Config) Check() error {
 	case unix && !filepath.IsAbs(path):
 		return invalidValue("web.listen", c.ListenAddress, "is not an absolute path; give unix:/PATH")
 	case (c.TLSCertPath == "") != (c.TLSKeyPath == ""):
-		return queue.InvalidField("web.tls_cert", "must be set together with the setting web.tls_key; set both or neither")
+		return queue.InvalidFieldError("web.tls_cert",
+			"must be set together with the setting web.tls_key; set both or neither")
 	case c.TLSCertPath != "" && c.BehindTLSProxy:
-		return queue.InvalidField("web.tls",
+		return queue.InvalidFieldError("web.tls",
 			`the value "proxy" means that the proxy has the certificate; unset the settings `+
 				"web.tls_cert and web.tls_key")
 	case unix:
@@ -50,11 +51,12 @@ func (c *Config) Check() error {
 	case addr.Addr().Unmap().IsLoopback():
 		return nil
 	case c.TLSCertPath == "" && !c.BehindTLSProxy:
-		return queue.InvalidField("web.listen",
+		return queue.InvalidFieldError("web.listen",
 			"%s is reachable from other machines, so it needs the setting web.hosts, and "+
 				"TLS: web.tls_cert with web.tls_key, or web.tls = \"proxy\"", queue.ClipForMessage(c.ListenAddress))
 	case len(c.ExtraHosts) == 0:
-		return queue.InvalidField("web.hosts", "is missing; list the host names under which browsers open the page at %s",
+		return queue.InvalidFieldError("web.hosts",
+			"is missing; list the host names under which browsers open the page at %s",
 			queue.ClipForMessage(c.ListenAddress))
 	}
 	return nil

@@ -22,7 +22,7 @@ const (
 	unidentifiedConnGracePeriod = 100 * time.Millisecond
 	// maximum number of connections on which a request has shown the user
 	maxIdentifiedConns = 1024
-	maxUserConns       = maxUserPageReaders + 40 // maximum number of identified connections of one user
+	maxUserConns       = maxUserPageSubscribers + 40 // maximum number of identified connections of one user
 )
 
 // connLimiter limits the connections of the web page, so that no client can keep others out. A connection is

@@ -97,8 +97,8 @@ type deadJobGroup struct {
 }
 
 // listDeadJobs returns the newest dead jobs that the visitor may see, newest first, and whether there are more. Only
-// the first maxListRows jobs that causeWithCommands matches contain their commands, because commands may be large.
-func (v *visitor) listDeadJobs(ctx context.Context, causeWithCommands deathCause) (jobs []deadJob, hasMore bool,
+// the first maxListRows jobs that causeNeedingCommands matches contain their commands, because commands may be large.
+func (v *visitor) listDeadJobs(ctx context.Context, causeNeedingCommands deathCause) (jobs []deadJob, hasMore bool,
 	err error) {
 	withCommand := 0
 	for params := (control.DeadJobListParams{}); ; {
@@ -108,7 +108,7 @@ func (v *visitor) listDeadJobs(ctx context.Context, causeWithCommands deathCause
 		}
 		for _, j := range page.Jobs {
 			d := deadJob{j, deathCauseOf(&j)}
-			if causeWithCommands.matches(d.deathCause) && withCommand < maxListRows {
+			if causeNeedingCommands.matches(d.deathCause) && withCommand < maxListRows {
 				withCommand++
 				d.Command, d.Argv = queue.ClipJSON(j.Command, maxShownCommandBytes), nil
 			} else {

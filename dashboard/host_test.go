@@ -51,16 +51,16 @@ func (c localAddrContext) Value(key any) any {
 	return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7070}
 }
 
-// A proxy's requests have no anonymous access, even if the new configuration of a page without a proxy becomes valid
+// A proxy's requests have no anonymous access, even if the new configuration of a page without a proxy takes effect
 // while the server checks a request with the old configuration.
 func TestAnonymousAccessUsesOneConfiguration(t *testing.T) {
 	for path, c := range map[string]*Config{
-		"/":        {AnonymousRead: true, BehindTLSProxy: true},
-		"/metrics": {AnonymousMetrics: true, BehindTLSProxy: true},
+		"/":        {AllowsAnonymousRead: true, BehindTLSProxy: true},
+		"/metrics": {AllowsAnonymousMetrics: true, BehindTLSProxy: true},
 	} {
 		s := newTestServer()
 		s.config.Store(c)
-		s.opt.NewClientFor = func(control.Peer) *control.Client { return control.NewClient("") }
+		s.options.NewClientFor = func(control.Peer) *control.Client { return control.NewClient("") }
 		r := httptest.NewRequestWithContext(localAddrContext{t.Context(), func() { s.config.Store(&Config{}) }}, "GET",
 			"http://localhost"+path, nil)
 		w := httptest.NewRecorder()

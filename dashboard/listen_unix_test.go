@@ -12,7 +12,7 @@ import (
 )
 
 // All sockets that systemd passes to the service are checked against the configuration, not only the first one.
-func TestAllSystemdSocketsAreChecked(t *testing.T) {
+func TestEverySystemdSocketMustMatchConfiguration(t *testing.T) {
 	var handed []net.Listener
 	for _, at := range []string{"127.0.0.1:0", "0.0.0.0:0"} {
 		l, err := net.Listen("tcp", at)

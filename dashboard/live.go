@@ -28,26 +28,26 @@ import (
 // tick. New output of a job is sent every outputBatchInterval, in batches of about maxOutputBatchBytes bytes. See
 // docs/decisions/0084.
 const (
-	eventRenderInterval = time.Second
-	idleRenderInterval  = 5 * time.Second
-	tickEventInterval   = 5 * time.Second
-	outputBatchInterval = 250 * time.Millisecond
-	maxOutputBatchBytes = 64 << 10
-	maxUserPageReaders  = 600 // maximum number of event streams of one user
-	maxUserLivePages    = 64  // maximum number of different pages that are kept up to date for one user
+	eventRenderInterval    = time.Second
+	idleRenderInterval     = 5 * time.Second
+	tickEventInterval      = 5 * time.Second
+	outputBatchInterval    = 250 * time.Millisecond
+	maxOutputBatchBytes    = 64 << 10
+	maxUserPageSubscribers = 600 // maximum number of event streams of one user
+	maxUserLivePages       = 64  // maximum number of different pages that are kept up to date for one user
 )
 
 // livePages keeps pages in browsers up to date. A reader is a browser that shows a page. If a user has the same page
 // open several times, the server renders it only once for all these readers. The methods are safe for concurrent use.
 type livePages struct {
-	readerLimiter, pageLimiter *fair.Limiter // limit the readers and the pages of each user
+	subscriberLimiter, pageLimiter *fair.Limiter // limit the readers and the pages of each user
 
 	mu         sync.Mutex
 	pagesByKey map[string]*livePage // guarded by mu
 }
 
 func newLivePages() *livePages {
-	return &livePages{readerLimiter: fair.NewLimiter(fair.Bound{MaxAmount: maxUserPageReaders}),
+	return &livePages{subscriberLimiter: fair.NewLimiter(fair.Bound{MaxAmount: maxUserPageSubscribers}),
 		pageLimiter: fair.NewLimiter(fair.Bound{MaxAmount: maxUserLivePages}), pagesByKey: map[string]*livePage{}}
 }
 
@@ -60,14 +60,14 @@ type livePage struct {
 	// ageElementPattern). It is compared with newly rendered parts, to find those that have changed. lastPartsWithoutAges
 	// and the fields below are guarded by livePages.mu.
 	lastPartsWithoutAges map[string]string
-	readers              map[*pageReader]bool
+	subscribers          map[*pageSubscriber]bool
 	isClosed             bool // all readers must disconnect
 	stopRendering        context.CancelFunc
 }
 
-// pageReader is the event stream of one browser. If a part of the page is rendered again before the browser has
+// pageSubscriber is the event stream of one browser. If a part of the page is rendered again before the browser has
 // received the part, the browser gets only the newer version.
-type pageReader struct {
+type pageSubscriber struct {
 	unsentParts *encodedPageParts // parts to send; guarded by livePages.mu
 	wake        chan struct{}     // receives a value when unsentParts is set or the page is closed
 }
@@ -79,8 +79,11 @@ type encodedPageParts struct {
 	eventBytes     func() []byte     // returns the parts as a server-sent event; encodes them only once
 }
 
-func newEncodedParts(parts map[string]string) *encodedPageParts {
-	return &encodedPageParts{parts, sync.OnceValue(func() []byte { return encodeEvent("fragments", parts) })}
+func newEncodedPageParts(htmlByPartName map[string]string) *encodedPageParts {
+	return &encodedPageParts{htmlByPartName, sync.OnceValue(func() []byte {
+		return encodeEvent("fragments",
+			htmlByPartName)
+	})}
 }
 
 // mergeNewerParts returns a copy of p with the parts of newer. If p and newer contain a part of the same name, the copy
@@ -91,47 +94,47 @@ func (p *encodedPageParts) mergeNewerParts(newer *encodedPageParts) *encodedPage
 	}
 	parts := maps.Clone(p.htmlByPartName)
 	maps.Copy(parts, newer.htmlByPartName)
-	return newEncodedParts(parts)
+	return newEncodedPageParts(parts)
 }
 
-// addReader adds a reader to the page with the given key. If it is the first reader, addReader calls renderLoop
+// addSubscriber adds a reader to the page with the given key. If it is the first reader, addSubscriber calls renderLoop
 // in a new goroutine.
-func (p *livePages) addReader(uid int, pageKey string, renderLoop func(context.Context, *livePage)) (
-	*pageReader, *livePage, error) {
+func (p *livePages) addSubscriber(uid int, pageKey string, renderLoop func(context.Context, *livePage)) (
+	*pageSubscriber, *livePage, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	user := fair.Request{UserID: uid}
-	if !p.readerLimiter.TryAcquire(user) {
+	if !p.subscriberLimiter.TryAcquire(user) {
 		return nil, nil, queue.Errorf(queue.CodeUnavailable,
-			"you have %d windows of the page open, the limit for one user; close one", maxUserPageReaders)
+			"you have %d windows of the page open, the limit for one user; close one", maxUserPageSubscribers)
 	}
 	page := p.pagesByKey[pageKey]
 	if page == nil {
 		if !p.pageLimiter.TryAcquire(user) {
-			p.readerLimiter.Release(user)
+			p.subscriberLimiter.Release(user)
 			return nil, nil, queue.Errorf(queue.CodeUnavailable,
 				"you have %d different pages open, the limit for live updates; close one", maxUserLivePages)
 		}
 		ctx, cancel := context.WithCancel(context.Background())
-		page = &livePage{key: pageKey, uid: uid, readers: map[*pageReader]bool{}, stopRendering: cancel}
+		page = &livePage{key: pageKey, uid: uid, subscribers: map[*pageSubscriber]bool{}, stopRendering: cancel}
 		p.pagesByKey[pageKey] = page
 		go renderLoop(ctx, page) // this goroutine ends after the last reader has left
 	}
-	r := &pageReader{wake: make(chan struct{}, 1), unsentParts: page.lastRenderedParts}
+	r := &pageSubscriber{wake: make(chan struct{}, 1), unsentParts: page.lastRenderedParts}
 	if r.unsentParts != nil {
 		r.wake <- struct{}{}
 	}
-	page.readers[r] = true
+	page.subscribers[r] = true
 	return r, page, nil
 }
 
-// removeReader removes a reader from a page. If it was the last reader, the render loop of the page ends.
-func (p *livePages) removeReader(page *livePage, r *pageReader) {
+// removeSubscriber removes a reader from a page. If it was the last reader, the render loop of the page ends.
+func (p *livePages) removeSubscriber(page *livePage, r *pageSubscriber) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(page.readers, r)
-	p.readerLimiter.Release(fair.Request{UserID: page.uid})
-	if len(page.readers) == 0 {
+	delete(page.subscribers, r)
+	p.subscriberLimiter.Release(fair.Request{UserID: page.uid})
+	if len(page.subscribers) == 0 {
 		page.stopRendering()
 		p.removePageLocked(page)
 	}
@@ -158,35 +161,35 @@ func (p *livePages) publishChangedParts(page *livePage, parts map[string]string)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	changed := newEncodedParts(map[string]string{})
+	changed := newEncodedPageParts(map[string]string{})
 	for name, html := range parts {
 		if page.lastPartsWithoutAges[name] != plain[name] {
 			changed.htmlByPartName[name] = html
 		}
 	}
-	page.lastRenderedParts, page.lastPartsWithoutAges = newEncodedParts(parts), plain
+	page.lastRenderedParts, page.lastPartsWithoutAges = newEncodedPageParts(parts), plain
 	if len(changed.htmlByPartName) == 0 {
 		return
 	}
-	for r := range page.readers {
+	for r := range page.subscribers {
 		r.unsentParts = r.unsentParts.mergeNewerParts(changed)
 		queue.TrySend(r.wake, struct{}{})
 	}
 }
 
-// disconnectReaders disconnects all readers of a page. The next reader that connects starts a new render loop.
-func (p *livePages) disconnectReaders(page *livePage) {
+// disconnectSubscribers disconnects all readers of a page. The next reader that connects starts a new render loop.
+func (p *livePages) disconnectSubscribers(page *livePage) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	page.isClosed = true
 	p.removePageLocked(page)
-	for r := range page.readers {
+	for r := range page.subscribers {
 		queue.TrySend(r.wake, struct{}{})
 	}
 }
 
 // takeUnsentParts returns the parts that the reader has not received yet, and whether the reader must disconnect.
-func (p *livePages) takeUnsentParts(page *livePage, r *pageReader) (unsentParts *encodedPageParts,
+func (p *livePages) takeUnsentParts(page *livePage, r *pageSubscriber) (unsentParts *encodedPageParts,
 	mustDisconnect bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -215,7 +218,7 @@ func (s *Server) serveLivePage(w http.ResponseWriter, r *http.Request, v *visito
 	defer end()
 	u, err := url.ParseRequestURI(r.URL.Query().Get("page"))
 	if err != nil {
-		return queue.InvalidField("page", "must be the path of a page, like /jobs")
+		return queue.InvalidFieldError("page", "must be the path of a page, like /jobs")
 	}
 	view := viewForPath(u.Path)
 	if view == nil {
@@ -237,15 +240,15 @@ func (s *Server) serveLivePage(w http.ResponseWriter, r *http.Request, v *visito
 		return err // return this error instead of an empty stream; a request for the page itself fails with the same error
 	}
 	key := fmt.Sprintf("%d %s %s", v.peer.UID, v.formToken, u.RequestURI())
-	reader, page, err := s.livePages.addReader(v.peer.UID, key, func(ctx context.Context, f *livePage) {
+	reader, page, err := s.livePages.addSubscriber(v.peer.UID, key, func(ctx context.Context, f *livePage) {
 		if !s.renderLoop(ctx, *v, current.Right, view, u, f) {
-			s.livePages.disconnectReaders(f)
+			s.livePages.disconnectSubscribers(f)
 		}
 	})
 	if err != nil {
 		return err
 	}
-	defer s.livePages.removeReader(page, reader)
+	defer s.livePages.removeSubscriber(page, reader)
 	// Close the client's connection to the service, which the client opens again when it needs to. An open connection
 	// would use memory and make the service use more processors (see control.Server.OnConcurrencyLimit).
 	v.client.Close()
@@ -366,7 +369,8 @@ func (s *Server) renderLoop(ctx context.Context, v visitor, initialRight control
 func (s *Server) renderParts(ctx context.Context, v *visitor, vw *pageView, u *url.URL) (parts map[string]string) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.opt.Log.Error("an open web page could not be updated; this is a bug in queuectl, please report it", "page", u.Path,
+			s.options.Log.Error("an open web page could not be updated; this is a bug in queuectl, please report it", "page",
+				u.Path,
 				"panic", p, "stack", string(debug.Stack()))
 			parts = nil
 		}
@@ -394,7 +398,7 @@ func (s *Server) streamJobOutput(ctx context.Context, v visitor, id control.JobI
 		defer close(pieces)
 		var o outputLineConverter
 		// Ignore the error: without permission to see the output, the visitor gets no lines.
-		v.client.StreamOutput(ctx, control.LogsParams{ID: id, LastLines: &n, Follow: true},
+		v.client.StreamOutput(ctx, control.JobOutputParams{ID: id, LastLineCount: &n, Follow: true},
 			func(p control.OutputPiece) error {
 				for _, l := range o.convertPiece(&p) {
 					select {

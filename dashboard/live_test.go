@@ -12,21 +12,21 @@ import (
 func TestPageReadersReceiveNewestParts(t *testing.T) {
 	f := newLivePages()
 	pages := make(chan *livePage, 1)
-	fast, page, err := f.addReader(7, "page", func(_ context.Context, page *livePage) { pages <- page })
+	fast, page, err := f.addSubscriber(7, "page", func(_ context.Context, page *livePage) { pages <- page })
 	if err != nil {
 		t.Fatal(err)
 	}
 	if <-pages != page {
 		t.Fatal("the render loop got another feed than the reader")
 	}
-	slow, _, err := f.addReader(7, "page", func(context.Context,
+	slow, _, err := f.addSubscriber(7, "page", func(context.Context,
 		*livePage) {
 		t.Error("the page has a second render loop")
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	receives := func(who string, r *pageReader, want map[string]string) {
+	receives := func(who string, r *pageSubscriber, want map[string]string) {
 		t.Helper()
 		got := map[string]string{}
 		if unsent, ended := f.takeUnsentParts(page, r); ended {
@@ -48,39 +48,39 @@ func TestPageReadersReceiveNewestParts(t *testing.T) {
 	f.publishChangedParts(page, map[string]string{"a": `3<time data-s="1">1s</time>`, "b": "1"})
 	f.publishChangedParts(page, map[string]string{"a": `3<time data-s="2">2s</time>`, "b": "1"})
 	receives("fast", fast, map[string]string{})
-	late, _, _ := f.addReader(7, "page", nil)
+	late, _, _ := f.addSubscriber(7, "page", nil)
 	receives("late", late, map[string]string{"a": `3<time data-s="2">2s</time>`, "b": "1"})
-	for _, r := range []*pageReader{fast, slow, late} {
-		f.removeReader(page, r)
+	for _, r := range []*pageSubscriber{fast, slow, late} {
+		f.removeSubscriber(page, r)
 	}
-	if n := f.readerLimiter.InUse(7, 0); n != 0 || len(f.pagesByKey) != 0 {
+	if n := f.subscriberLimiter.InUse(7, 0); n != 0 || len(f.pagesByKey) != 0 {
 		t.Errorf("%d readers of %d pages remain", n, len(f.pagesByKey))
 	}
 }
 
-// After disconnectReaders, the readers of the page must disconnect, even if they have unsent parts. A reader that
+// After disconnectSubscribers, the readers of the page must disconnect, even if they have unsent parts. A reader that
 // connects later gets a new livePage.
 func TestPageReadersDisconnectFromClosedPage(t *testing.T) {
 	f := newLivePages()
 	idle := func(context.Context, *livePage) {}
-	old, endedPage, _ := f.addReader(7, "page", idle)
+	old, endedPage, _ := f.addSubscriber(7, "page", idle)
 	f.publishChangedParts(endedPage, map[string]string{"a": "1"})
-	f.disconnectReaders(endedPage)
+	f.disconnectSubscribers(endedPage)
 	<-old.wake
 	if _, ended := f.takeUnsentParts(endedPage, old); !ended {
 		t.Error("the reader of the ended feed need not disconnect")
 	}
-	r, reopened, _ := f.addReader(7, "page", idle)
+	r, reopened, _ := f.addSubscriber(7, "page", idle)
 	if _, ended := f.takeUnsentParts(reopened, r); ended || reopened == endedPage {
 		t.Error("a reader of the new feed must disconnect")
 	}
-	f.disconnectReaders(endedPage) // a second call for the old page must not affect the new one
-	f.removeReader(endedPage, old)
+	f.disconnectSubscribers(endedPage) // a second call for the old page must not affect the new one
+	f.removeSubscriber(endedPage, old)
 	if f.pagesByKey["page"] != reopened {
 		t.Error("the end of the old feed removed the new one")
 	}
-	f.removeReader(reopened, r)
-	if n := f.readerLimiter.InUse(7, 0); n != 0 || len(f.pagesByKey) != 0 {
+	f.removeSubscriber(reopened, r)
+	if n := f.subscriberLimiter.InUse(7, 0); n != 0 || len(f.pagesByKey) != 0 {
 		t.Errorf("%d readers of %d pages remain", n, len(f.pagesByKey))
 	}
 }
@@ -90,17 +90,17 @@ func TestLivePagesPerUserAreLimited(t *testing.T) {
 	f := newLivePages()
 	idle := func(context.Context, *livePage) {}
 	for i := range maxUserLivePages {
-		if _, _, err := f.addReader(7, fmt.Sprint(i), idle); err != nil {
+		if _, _, err := f.addSubscriber(7, fmt.Sprint(i), idle); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, _, err := f.addReader(7, "more", idle); err == nil {
+	if _, _, err := f.addSubscriber(7, "more", idle); err == nil {
 		t.Error("a page above the limit was accepted")
 	}
-	if _, _, err := f.addReader(7, "0", idle); err != nil {
+	if _, _, err := f.addSubscriber(7, "0", idle); err != nil {
 		t.Error(err)
 	}
-	if _, _, err := f.addReader(8, "more", idle); err != nil {
+	if _, _, err := f.addSubscriber(8, "more", idle); err != nil {
 		t.Error(err)
 	}
 }
@@ -108,15 +108,15 @@ func TestLivePagesPerUserAreLimited(t *testing.T) {
 // The number of readers of each user is limited. A user who reaches the limit does not affect other users.
 func TestPageReadersPerUserAreLimited(t *testing.T) {
 	f := newLivePages()
-	for range maxUserPageReaders {
-		if _, _, err := f.addReader(7, "page", func(context.Context, *livePage) {}); err != nil {
+	for range maxUserPageSubscribers {
+		if _, _, err := f.addSubscriber(7, "page", func(context.Context, *livePage) {}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, _, err := f.addReader(7, "other", func(context.Context, *livePage) {}); err == nil {
+	if _, _, err := f.addSubscriber(7, "other", func(context.Context, *livePage) {}); err == nil {
 		t.Error("a reader above the limit was accepted")
 	}
-	if _, _, err := f.addReader(8, "other", func(context.Context, *livePage) {}); err != nil {
+	if _, _, err := f.addSubscriber(8, "other", func(context.Context, *livePage) {}); err != nil {
 		t.Error(err)
 	}
 }

@@ -36,7 +36,7 @@ func (s *Server) serveOpenAPI(w http.ResponseWriter, r *http.Request, _ *visitor
 		return err
 	}
 	methods := slices.DeleteFunc(control.Schemas(), func(m control.MethodSchema) bool {
-		return control.ReadOnlyMethod(m.Method) == nil
+		return control.FindReadOnlyMethod(m.Method) == nil
 	})
 	var text bytes.Buffer
 	err := openAPITemplate().Execute(&text, map[string]any{"Methods": methods, "Cookie": s.sessionCookieName(r)})

@@ -43,7 +43,7 @@ func (o *outputLineConverter) convertPiece(p *control.OutputPiece) (lines []outp
 		lines, o.lastLineUnfinished = append(lines, splitTextLines(text, outputLine{At: at})...), false
 	}
 	if rest := o.renderer.CurrentLine(); rest != "" || o.lastLineUnfinished {
-		lines, o.lastLineUnfinished = append(lines, splitTextLines(rest+"\n", outputLine{At: at, Unfinished: true})...),
+		lines, o.lastLineUnfinished = append(lines, splitTextLines(rest+"\n", outputLine{At: at, IsUnfinished: true})...),
 			rest != ""
 	}
 	return lines
@@ -51,7 +51,7 @@ func (o *outputLineConverter) convertPiece(p *control.OutputPiece) (lines []outp
 
 // appendOrReplaceLine appends a line to a list. If the last line in the list is unfinished, the new line replaces it.
 func appendOrReplaceLine(lines []outputLine, newLine outputLine) []outputLine {
-	if n := len(lines); n > 0 && lines[n-1].Unfinished {
+	if n := len(lines); n > 0 && lines[n-1].IsUnfinished {
 		lines = lines[:n-1]
 	}
 	return append(lines, newLine)

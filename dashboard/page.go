@@ -59,7 +59,7 @@ func (p page) jobStillExists(ctx context.Context, v *visitor) bool {
 	if !ok {
 		return true
 	}
-	now, err := v.client.ShowJob(ctx, control.ShowParams{ID: control.JobID(main.Job.ID), HideEnv: true})
+	now, err := v.client.ShowJob(ctx, control.JobShowParams{ID: control.JobID(main.Job.ID), HideEnv: true})
 	return !errors.Is(err, queue.ErrNotFound) && (err != nil || now.Seq == main.Job.Seq)
 }
 

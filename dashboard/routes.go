@@ -53,7 +53,7 @@ func (s *Server) registerRoutes(mux *http.ServeMux) {
 		list := strings.Join(allowed, ", ")
 		w.Header().Set("Allow", list)
 		s.replyErrorStatus(w, r, http.StatusMethodNotAllowed,
-			queue.InvalidField("method", "%s is not allowed for this path; use %s", queue.ClipForMessage(r.Method), list))
+			queue.InvalidFieldError("method", "%s is not allowed for this path; use %s", queue.ClipForMessage(r.Method), list))
 	})
 }
 
@@ -67,7 +67,7 @@ func acceptedHTTPMethods(mux *http.ServeMux, r *http.Request) (methods []string)
 		_, registered := handler.(http.HandlerFunc)
 		name, isAPI := strings.CutPrefix(r.URL.Path, "/api/")
 		if !registered || pattern == "/" || isAPI && strings.HasSuffix(pattern, "{method}") &&
-			control.ReadOnlyMethod(name) == nil {
+			control.FindReadOnlyMethod(name) == nil {
 			continue
 		}
 		if methods = append(methods, method); method == http.MethodGet {
@@ -87,7 +87,8 @@ func (s *Server) visitorHandler(handle visitorHandlerFunc) http.HandlerFunc {
 		v, found := s.findVisitor(r)
 		if r.URL.Path == "/metrics" && v.formToken == "" { // a separate setting admits clients that read metrics
 			c := s.config.Load()
-			v, found = visitor{session: session{peer: s.opt.MetricsScraperPeer}}, c.AnonymousMetrics && c.isLocalRequest(r)
+			v, found = visitor{session: session{peer: s.options.MetricsScraperPeer}}, c.AllowsAnonymousMetrics &&
+				c.isLocalRequest(r)
 		}
 		if !found {
 			s.replyErrorStatus(w, r, http.StatusUnauthorized, errNoSession)

@@ -65,8 +65,8 @@ func (f jobFilter) labels() control.Labels {
 }
 
 // listParams returns the API request that lists the jobs of the filter.
-func (f jobFilter) listParams() control.ListParams {
-	params := control.ListParams{Queue: f.Queue, Submitter: f.User, IDGlob: f.Q, WithLabels: f.labels()}
+func (f jobFilter) listParams() control.JobListParams {
+	params := control.JobListParams{Queue: f.Queue, Submitter: f.User, IDGlob: f.Q, WithLabels: f.labels()}
 	if f.State != "" {
 		params.States = control.TextList{f.State}
 	}
@@ -111,14 +111,14 @@ var selectionParamNames = []string{"id", "verb", "token", "n"}
 
 // parseSelection returns the action that a form requests, and the jobs that the form selects: the jobs that the visitor
 // has marked or, if none is marked, all jobs that match the filter and are in a state that the action accepts.
-func parseSelection(q url.Values) (action *jobAction, selection control.Selection, filter jobFilter, err error) {
+func parseSelection(q url.Values) (action *jobAction, selection control.JobSelection, filter jobFilter, err error) {
 	if action, err = findJobAction(q.Get("verb")); err != nil {
 		return action, selection, filter, err
 	}
 	for name := range q {
 		if !slices.Contains(filterParamNames, name) && !slices.Contains(selectionParamNames, name) {
 			// If a misspelled filter were ignored, the action would change other jobs than intended.
-			return action, selection, filter, queue.InvalidField(queue.ClipForMessage(name),
+			return action, selection, filter, queue.InvalidFieldError(queue.ClipForMessage(name),
 				"unknown filter; use one of: %s", strings.Join(filterParamNames, ", "))
 		}
 	}
@@ -127,12 +127,12 @@ func parseSelection(q url.Values) (action *jobAction, selection control.Selectio
 	}
 	if ids := q["id"]; len(ids) > 0 {
 		if len(ids) > control.MaxJobsPerSelection {
-			err = queue.InvalidField("id", "too many jobs selected (%d); select at most %d", len(ids),
+			err = queue.InvalidFieldError("id", "too many jobs selected (%d); select at most %d", len(ids),
 				control.MaxJobsPerSelection)
 		}
-		return action, control.Selection{IDs: ids}, filter, err
+		return action, control.JobSelection{IDs: ids}, filter, err
 	}
-	selection = control.Selection{Queue: filter.Queue, Submitter: filter.User, IDGlob: filter.Q,
+	selection = control.JobSelection{Queue: filter.Queue, Submitter: filter.User, IDGlob: filter.Q,
 		WithLabels: filter.labels(), States: action.acceptedStateNames()}
 	if filter.State == "" {
 		return action, selection, filter, nil
@@ -141,7 +141,7 @@ func parseSelection(q url.Values) (action *jobAction, selection control.Selectio
 	states = slices.DeleteFunc(states, func(s queue.State) bool { return !slices.Contains(action.acceptedStates, s) })
 	selection.States = queue.StateNames(states)
 	if err == nil && len(states) == 0 {
-		err = queue.InvalidField("state", "the action %s does not apply to jobs that are %s, only to jobs that are %s",
+		err = queue.InvalidFieldError("state", "the action %s does not apply to jobs that are %s, only to jobs that are %s",
 			action.Name,
 			queue.ClipForMessage(filter.State), strings.Join(action.acceptedStateNames(), ", "))
 	}

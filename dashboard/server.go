@@ -58,14 +58,14 @@ type Options struct {
 // Server serves the web page. It serves nothing until ApplyConfig is called. Its methods are safe for
 // concurrent use.
 type Server struct {
-	opt           Options
-	config        atomic.Pointer[Config]
-	cert          atomic.Pointer[tls.Certificate] // certificate of the configuration; nil without TLS
-	isLoadingCert atomic.Bool                     // a goroutine is reading a certificate
-	sessions      sessionStore
-	livePages     *livePages
-	connLimiter   *connLimiter
-	crossOrigin   *http.CrossOriginProtection
+	options               Options
+	config                atomic.Pointer[Config]
+	cert                  atomic.Pointer[tls.Certificate] // certificate of the configuration; nil without TLS
+	isLoadingCert         atomic.Bool                     // a goroutine is reading a certificate
+	sessions              sessionStore
+	livePages             *livePages
+	connLimiter           *connLimiter
+	crossOriginProtection *http.CrossOriginProtection
 
 	mu         sync.Mutex
 	httpServer *http.Server // nil while the page is off; guarded by mu, like the fields below
@@ -93,7 +93,7 @@ func withCancelOnServerClose(r *http.Request) (*http.Request, context.CancelFunc
 
 // New returns a Server that does not listen yet.
 func New(o Options) *Server {
-	s := &Server{opt: o, crossOrigin: http.NewCrossOriginProtection(), livePages: newLivePages(),
+	s := &Server{options: o, crossOriginProtection: http.NewCrossOriginProtection(), livePages: newLivePages(),
 		connLimiter: newConnLimiter()}
 	s.config.Store(&Config{})
 	return s
@@ -113,9 +113,9 @@ func (s *Server) ApplyConfig(c Config) error {
 		c.ListenAddress = "unix:" + filepath.Clean(path)
 	}
 	var addresses []string
-	for _, l := range s.opt.Listeners {
+	for _, l := range s.options.Listeners {
 		if n := l.Addr().Network(); n != "tcp" && n != "unix" {
-			return queue.InvalidField("web.listen", "systemd passed a socket of the type %s; in queuectl-web.socket, set "+
+			return queue.InvalidFieldError("web.listen", "systemd passed a socket of the type %s; in queuectl-web.socket, set "+
 				"ListenStream to a TCP or Unix address", n)
 		}
 		addresses = append(addresses, listenerAddress(l))
@@ -159,7 +159,7 @@ func (s *Server) ApplyConfig(c Config) error {
 	err := s.startListeningLocked(c, certPair)
 	if err != nil && s.httpServer == nil && before.ListenAddress != "" {
 		if retryErr := s.startListeningLocked(before, s.cert.Load()); retryErr != nil {
-			s.opt.Log.Error("the web page is off: after the new address failed, it could not listen on the "+
+			s.options.Log.Error("the web page is off: after the new address failed, it could not listen on the "+
 				"previous address either", "error", retryErr)
 		}
 	}
@@ -218,7 +218,8 @@ func listenerAddress(l net.Listener) string {
 // openListeners opens the sockets of the page, at least one. If openListeners itself creates a Unix socket, the socket
 // is created again whenever its file is removed, until ctx ends.
 func (s *Server) openListeners(ctx context.Context, address string) (listeners []net.Listener, err error) {
-	for _, handed := range s.opt.Listeners { // duplicate the listener, so that the original stays open for the next call
+	// duplicate the listener, so that the original stays open for the next call
+	for _, handed := range s.options.Listeners {
 		l, err := duplicateListener(handed)
 		if err != nil {
 			for _, l := range listeners {
@@ -233,7 +234,7 @@ func (s *Server) openListeners(ctx context.Context, address string) (listeners [
 	}
 	var l net.Listener
 	if path, unix := strings.CutPrefix(address, "unix:"); unix {
-		l, err = listenUnix(ctx, path, s.opt.Log)
+		l, err = listenUnix(ctx, path, s.options.Log)
 	} else {
 		l, err = net.Listen("tcp", address)
 	}
@@ -279,14 +280,14 @@ func (s *Server) startServingLocked(ctx context.Context, listeners []net.Listene
 		ReadHeaderTimeout: readHeaderTimeout, ReadTimeout: readBodyTimeout, WriteTimeout: sendTimeout,
 		IdleTimeout:    idleTimeout,
 		MaxHeaderBytes: maxHeaderBytes,
-		ErrorLog:       slog.NewLogLogger(s.opt.Log.Handler(), slog.LevelDebug),
+		ErrorLog:       slog.NewLogLogger(s.options.Log.Handler(), slog.LevelDebug),
 		BaseContext:    func(net.Listener) context.Context { return ctx }, ConnContext: withConn,
 	}
 	s.httpServer = server
 	for _, l := range listeners {
 		go func() { // this goroutine ends when the server is stopped
 			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-				s.opt.Log.Error("the web page accepts no more connections, because its socket failed; jobs are not affected; "+
+				s.options.Log.Error("the web page accepts no more connections, because its socket failed; jobs are not affected; "+
 					"restart the service to open the page again", "error", err)
 			}
 		}()
@@ -372,14 +373,14 @@ func (s *Server) findVisitor(r *http.Request) (v visitor, found bool) {
 	if sess, open := s.sessions.findSession(r, s.sessionCookieName(r)); open {
 		return visitor{session: sess}, true
 	}
-	if c := s.config.Load(); c.AnonymousRead && c.isLocalRequest(r) {
-		return visitor{session: session{peer: s.opt.AnonymousPeer}}, true
+	if c := s.config.Load(); c.AllowsAnonymousRead && c.isLocalRequest(r) {
+		return visitor{session: session{peer: s.options.AnonymousPeer}}, true
 	}
 	return v, false
 }
 
 // newVisitorClient returns a client that acts as the visitor. The caller must close the client.
-func (s *Server) newVisitorClient(v *visitor) *control.Client { return s.opt.NewClientFor(v.peer) }
+func (s *Server) newVisitorClient(v *visitor) *control.Client { return s.options.NewClientFor(v.peer) }
 
 // isLocalRequest reports whether a request comes directly from a program on this machine, not from a proxy. The caller
 // must take the settings of anonymous access from the same configuration. While the configuration changes, settings of
@@ -414,7 +415,7 @@ func (s *Server) handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			if p := recover(); p != nil && p != http.ErrAbortHandler {
-				s.opt.Log.Error("panic in a web page request", "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
+				s.options.Log.Error("panic in a web page request", "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
 				s.replyError(w, r, queue.Errorf(queue.CodeInternal, "internal error; see the service's log"))
 			}
 		}()
@@ -426,7 +427,7 @@ func (s *Server) handler() http.Handler {
 			w.Header().Set("Strict-Transport-Security", "max-age=31536000")
 		}
 		if !isValidHostHeader(r.Host) {
-			s.replyError(w, r, queue.InvalidField("host", "the Host header %q must be NAME or NAME:NUMBER",
+			s.replyError(w, r, queue.InvalidFieldError("host", "the Host header %q must be NAME or NAME:NUMBER",
 				queue.ClipForMessage(r.Host)))
 			return
 		}
@@ -440,7 +441,7 @@ func (s *Server) handler() http.Handler {
 		if v.formToken == "" {
 			w.Header().Set("Connection", "close") // without a session, a connection serves only one request
 		}
-		if err := s.crossOrigin.Check(r); err != nil {
+		if err := s.crossOriginProtection.Check(r); err != nil {
 			s.replyError(w, r, queue.Errorf(queue.CodeDenied, "the request comes from another web site, so it was refused"))
 			return
 		}

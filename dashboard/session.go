@@ -26,7 +26,7 @@ const (
 // session is the identity of a browser that has signed in.
 type session struct {
 	peer      control.Peer
-	host      string // host name, without the port, under which the session is valid
+	hostName  string // host name, without the port, under which the session is valid
 	expiresAt time.Time
 	formToken string // secret that the forms of the session must contain, so that other sites cannot send them
 }
@@ -48,30 +48,30 @@ type sessionStore struct {
 
 // addSignInLink adds a sign-in link and returns its secret. With the secret, a browser can sign in once as the peer,
 // under the given host name.
-func (s *sessionStore) addSignInLink(p control.Peer, host string) (secret string) {
+func (s *sessionStore) addSignInLink(p control.Peer, hostName string) (secret string) {
 	p.PID, p.Right = 0, control.RightNone // the right is determined again at each request
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	secret = rand.Text()
-	s.signInLinksBySecretHash = addBoundedSession(s.signInLinksBySecretHash, secret,
-		session{peer: p, host: host, expiresAt: time.Now().Add(signInLinkLifetime)}, maxUnusedLinksPerUser)
+	s.signInLinksBySecretHash = addSessionWithinLimit(s.signInLinksBySecretHash, secret,
+		session{peer: p, hostName: hostName, expiresAt: time.Now().Add(signInLinkLifetime)}, maxUnusedLinksPerUser)
 	return secret
 }
 
 // signIn exchanges the secret of a link for a session under the same host name. The link must have been created for
 // this host name. signIn returns the secret of the session. The error is a *queue.Error.
-func (s *sessionStore) signIn(linkSecret, host string) (string, error) {
+func (s *sessionStore) signIn(linkSecret, hostName string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := hashOfSecret(linkSecret)
 	sess, known := s.signInLinksBySecretHash[key]
-	if !known || sess.host != host || !time.Now().Before(sess.expiresAt) {
+	if !known || sess.hostName != hostName || !time.Now().Before(sess.expiresAt) {
 		return "", s.countLinkFailureLocked()
 	}
 	delete(s.signInLinksBySecretHash, key)
 	sess.expiresAt, sess.formToken = time.Now().Add(sessionLifetime), rand.Text()
 	linkSecret = rand.Text()
-	s.sessionsBySecretHash = addBoundedSession(s.sessionsBySecretHash, linkSecret, sess, maxSessionsPerUser)
+	s.sessionsBySecretHash = addSessionWithinLimit(s.sessionsBySecretHash, linkSecret, sess, maxSessionsPerUser)
 	return linkSecret, nil
 }
 
@@ -98,7 +98,7 @@ func (s *sessionStore) findSession(r *http.Request, cookieName string) (sess ses
 		s.mu.Lock()
 		sess, found = s.sessionsBySecretHash[hashOfSecret(c.Value)]
 		s.mu.Unlock()
-		if found && sess.host == requestHostName(r) && time.Now().Before(sess.expiresAt) {
+		if found && sess.hostName == requestHostName(r) && time.Now().Before(sess.expiresAt) {
 			return sess, true
 		}
 	}
@@ -119,9 +119,9 @@ func (s *session) hasFormToken(token string) bool {
 	return s.formToken != "" && subtle.ConstantTimeCompare([]byte(token), []byte(s.formToken)) == 1
 }
 
-// addBoundedSession adds a link or a session to a map, and removes all expired entries. If the user already has
+// addSessionWithinLimit adds a link or a session to a map, and removes all expired entries. If the user already has
 // maxPerUser entries, it also removes the oldest entry of the user.
-func addBoundedSession(sessionsByHash map[secretHash]session, secret string, newSession session,
+func addSessionWithinLimit(sessionsByHash map[secretHash]session, secret string, newSession session,
 	maxPerUser int) map[secretHash]session {
 	if sessionsByHash == nil {
 		sessionsByHash = map[secretHash]session{}

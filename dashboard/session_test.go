@@ -158,7 +158,7 @@ func TestTerminalOutputIsRenderedAsText(t *testing.T) {
 	}
 	got := ""
 	for _, l := range list {
-		got += fmt.Sprintf("%v %s %t\n", l.ColourRuns, l.Dropped, l.Unfinished)
+		got += fmt.Sprintf("%v %s %t\n", l.ColourRuns, l.Dropped, l.IsUnfinished)
 	}
 	const want = `[[ 30% 1]]  false
 [[┌─┐ more 1]]  false
@@ -225,10 +225,10 @@ func TestSignInLinksHaveRandomHostNames(t *testing.T) {
 
 // The page of a job shows only a limited part of a large dependency graph.
 func TestLargeDependencyTreeIsTruncated(t *testing.T) {
-	tree := &control.DependencyTree{Nodes: []control.TreeNode{{Seq: 1}}}
+	tree := &control.DependencyTree{Jobs: []control.DependencyTreeJob{{Seq: 1}}}
 	for i := range 5000 {
-		tree.Nodes = append(tree.Nodes, control.TreeNode{Seq: int64(i + 2)})
-		tree.Edges = append(tree.Edges, control.TreeEdge{ParentSeq: 1, ChildSeq: int64(i + 2)})
+		tree.Jobs = append(tree.Jobs, control.DependencyTreeJob{Seq: int64(i + 2)})
+		tree.Dependencies = append(tree.Dependencies, control.JobDependency{ParentSeq: 1, ChildSeq: int64(i + 2)})
 	}
 	if got := buildDependencyTree(tree); len(got.Dependencies)+len(got.Dependants) != maxTreeBranches || !got.More {
 		t.Errorf("the graph has %d branches, more: %v", len(got.Dependencies)+len(got.Dependants), got.More)

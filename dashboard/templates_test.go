@@ -28,7 +28,7 @@ type fakeQueueAPI struct {
 	control.Authorizer
 	fillsEveryField bool
 	hasManyDeadJobs bool   // more dead jobs exist than a page groups, each with another program
-	state           string // state of every job; "" only if fillsEveryField is false
+	jobState        string // state of every job; "" only if fillsEveryField is false
 	hiddenJobPart   string // name of the part that is hidden from the visitor in each job
 	visitorRight    control.Right
 	visitorName     string // name of the visitor
@@ -57,7 +57,7 @@ func newFakeReply[T any](f *fakeQueueAPI) (v T, err error) {
 
 // fillValue sets the value v and all values inside v. fieldName is the name of the field that contains v.
 func (f *fakeQueueAPI) fillValue(v reflect.Value, fieldName string) {
-	switch special := map[string]string{"State": f.state, "HiddenParts": f.hiddenJobPart, "User": "ann",
+	switch special := map[string]string{"State": f.jobState, "HiddenParts": f.hiddenJobPart, "User": "ann",
 		"Health": "degraded: no worker",
 		"Cron":   "@reboot"}[fieldName]; {
 	case v.Type() == reflect.TypeFor[control.Time]():
@@ -96,31 +96,32 @@ func (f *fakeQueueAPI) fillValue(v reflect.Value, fieldName string) {
 	}
 }
 
-func (f *fakeQueueAPI) Whoami(context.Context, control.NoParams) (control.Whoami, error) {
-	return control.Whoami{User: f.visitorName, Right: f.visitorRight}, nil
+func (f *fakeQueueAPI) Whoami(context.Context, control.NoParams) (control.WhoamiResult, error) {
+	return control.WhoamiResult{User: f.visitorName, Right: f.visitorRight}, nil
 }
 
 func (f *fakeQueueAPI) Status(context.Context, control.NoParams) (control.Status, error) {
 	return newFakeReply[control.Status](f)
 }
 
-func (f *fakeQueueAPI) ReadScreen(context.Context, control.ScreenParams) (control.OverviewScreen, error) {
+func (f *fakeQueueAPI) ReadOverviewScreen(context.Context, control.OverviewScreenParams) (control.OverviewScreen,
+	error) {
 	return newFakeReply[control.OverviewScreen](f)
 }
 
-func (f *fakeQueueAPI) QueueList(context.Context, control.QueueListParams) (control.QueueList, error) {
+func (f *fakeQueueAPI) ListQueues(context.Context, control.QueueListParams) (control.QueueList, error) {
 	return newFakeReply[control.QueueList](f)
 }
 
-func (f *fakeQueueAPI) Stats(context.Context, control.StatsParams) (control.Stats, error) {
+func (f *fakeQueueAPI) ReadStats(context.Context, control.StatsParams) (control.Stats, error) {
 	return newFakeReply[control.Stats](f)
 }
 
-func (f *fakeQueueAPI) ListJobs(context.Context, control.ListParams) (control.JobPage, error) {
+func (f *fakeQueueAPI) ListJobs(context.Context, control.JobListParams) (control.JobPage, error) {
 	return newFakeReply[control.JobPage](f)
 }
 
-func (f *fakeQueueAPI) ShowJob(context.Context, control.ShowParams) (control.JobDetail, error) {
+func (f *fakeQueueAPI) ShowJob(context.Context, control.JobShowParams) (control.JobDetail, error) {
 	d, err := newFakeReply[control.JobDetail](f)
 	if f.fillsEveryField { // if fields have values, add a successful attempt to the failed one and the running one
 		d.History = append(d.History, control.Attempt{FinishedAt: 1, ExitCode: new(int64)})
@@ -131,7 +132,7 @@ func (f *fakeQueueAPI) ShowJob(context.Context, control.ShowParams) (control.Job
 func (f *fakeQueueAPI) ExplainWaiting(context.Context, control.ExplainWaitingParams) (control.WaitingExplanation,
 	error) {
 	w, err := newFakeReply[control.WaitingExplanation](f)
-	if f.state == queue.Pending.String() {
+	if f.jobState == queue.Pending.String() {
 		w.Reasons = nil
 	}
 	return w, err
@@ -142,16 +143,17 @@ func (f *fakeQueueAPI) ReadDependencyTree(context.Context, control.DependencyTre
 	error) {
 	t, err := newFakeReply[control.DependencyTree](f)
 	if f.fillsEveryField {
-		t.Nodes[0].Seq, t.Nodes[1] = 1, control.TreeNode{ID: "child", Seq: 2, State: f.state}
-		t.Edges[0].ParentSeq, t.Edges[0].ChildSeq, t.Edges[1].ParentSeq, t.Edges[1].ChildSeq = 1, 2, 3, 1
+		t.Jobs[0].Seq, t.Jobs[1] = 1, control.DependencyTreeJob{ID: "child", Seq: 2, State: f.jobState}
+		t.Dependencies[0].ParentSeq, t.Dependencies[0].ChildSeq, t.Dependencies[1].ParentSeq, t.Dependencies[1].ChildSeq = 1,
+			2, 3, 1
 		for child := range int64(maxTreeBranches) {
-			t.Edges = append(t.Edges, control.TreeEdge{ParentSeq: 2, ChildSeq: child + 4})
+			t.Dependencies = append(t.Dependencies, control.JobDependency{ParentSeq: 2, ChildSeq: child + 4})
 		}
 	}
 	return t, err
 }
 
-func (f *fakeQueueAPI) StreamOutput(_ context.Context, _ control.LogsParams,
+func (f *fakeQueueAPI) StreamOutput(_ context.Context, _ control.JobOutputParams,
 	handlePiece func(control.OutputPiece) error) (
 	control.OutputStreamEnd, error) {
 	var err error
@@ -181,7 +183,7 @@ func (f *fakeQueueAPI) ListDeadJobs(_ context.Context, p control.DeadJobListPara
 	return page, err
 }
 
-func (f *fakeQueueAPI) ScheduleList(context.Context, control.ScheduleListParams) (control.SchedulePage, error) {
+func (f *fakeQueueAPI) ListSchedules(context.Context, control.ScheduleListParams) (control.SchedulePage, error) {
 	page, err := newFakeReply[control.SchedulePage](f)
 	if f.fillsEveryField {
 		page.Schedules[1].Name = "active"
@@ -189,17 +191,17 @@ func (f *fakeQueueAPI) ScheduleList(context.Context, control.ScheduleListParams)
 	return page, err
 }
 
-func (f *fakeQueueAPI) ScheduleShow(_ context.Context, p control.ScheduleNameParams) (control.ScheduleDetail, error) {
+func (f *fakeQueueAPI) ShowSchedule(_ context.Context, p control.ScheduleNameParams) (control.ScheduleDetail, error) {
 	d, err := newFakeReply[control.ScheduleDetail](f)
 	d.Paused = p.Name != "active"
 	return d, err
 }
 
-func (f *fakeQueueAPI) WorkerList(context.Context, control.NoParams) (control.WorkerList, error) {
+func (f *fakeQueueAPI) ListWorkers(context.Context, control.NoParams) (control.WorkerList, error) {
 	return newFakeReply[control.WorkerList](f)
 }
 
-func (f *fakeQueueAPI) CancelJobs(context.Context, control.Selection) (control.BulkResult, error) {
+func (f *fakeQueueAPI) CancelJobs(context.Context, control.JobSelection) (control.BulkResult, error) {
 	n := 0
 	if f.fillsEveryField {
 		n = 2
@@ -283,11 +285,11 @@ func TestTemplatesUseExistingFields(t *testing.T) {
 	}
 	queues := []*fakeQueueAPI{{visitorRight: control.RightOperate, visitorName: "ann"},
 		{visitorRight: control.RightSubmit, visitorName: "bob"},
-		{fillsEveryField: true, state: "dead", hiddenJobPart: "command", visitorRight: control.RightSubmit,
+		{fillsEveryField: true, jobState: "dead", hiddenJobPart: "command", visitorRight: control.RightSubmit,
 			visitorName: "bob"},
-		{fillsEveryField: true, state: "dead", visitorRight: control.RightSubmit, visitorName: "ann"}}
+		{fillsEveryField: true, jobState: "dead", visitorRight: control.RightSubmit, visitorName: "ann"}}
 	for _, state := range queue.StateNames(queue.States()) {
-		queues = append(queues, &fakeQueueAPI{fillsEveryField: true, state: state, visitorRight: control.RightOperate,
+		queues = append(queues, &fakeQueueAPI{fillsEveryField: true, jobState: state, visitorRight: control.RightOperate,
 			visitorName: "bob"})
 	}
 	for _, f := range queues {
@@ -322,7 +324,7 @@ func TestTemplatesUseExistingFields(t *testing.T) {
 		}
 	}
 	// Also render a page for more dead jobs than it can group.
-	v := &visitor{client: (&fakeQueueAPI{fillsEveryField: true, hasManyDeadJobs: true, state: "dead",
+	v := &visitor{client: (&fakeQueueAPI{fillsEveryField: true, hasManyDeadJobs: true, jobState: "dead",
 		visitorRight: control.RightOperate}).client()}
 	defer v.client.Close()
 	for _, query := range []string{"", "error=text", "error=none"} {

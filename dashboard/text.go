@@ -27,7 +27,7 @@ var templateFuncs = template.FuncMap{
 	"facts":    func(st *control.Status) string { return strings.Join(present.StatusLineFacts(st, withCommas), " · ") },
 	"busy":     present.BusyWorkersText,
 	"age":      ageElement,
-	"clock":    func(at control.Time) string { return present.ClockTime(at, time.Now()) },
+	"clock":    func(at control.Time) string { return present.ClockTimeText(at, time.Now()) },
 	"span":     present.DurationText,
 	"rate":     present.PercentageText,
 	"waiting":  waitingJobCount,
@@ -36,9 +36,11 @@ var templateFuncs = template.FuncMap{
 	"rank":     escapedText(present.PriorityWithBonusText),
 	"progress": escapedText(present.ProgressText),
 	"failure":  escapedText(present.JobErrorText),
-	"waits":    func(j control.Job, now time.Time) string { return escapeInvisible(present.WaitReasonOrDue(&j, now)) },
-	"detail":   jobDetailText,
-	"moment":   relevantTimeText,
+	"waits": func(j control.Job, now time.Time) string {
+		return escapeInvisibleCharacters(present.WaitReasonOrDue(&j, now))
+	},
+	"detail":   jobReasonText,
+	"moment":   narrowListTimeText,
 	"rows":     jobProperties,
 	"ended":    attemptEndText,
 	"why":      present.WaitExplanationLines,
@@ -49,18 +51,18 @@ var templateFuncs = template.FuncMap{
 	"noWorkers":   emptyListHint(present.NoWorkersText),
 	"noSchedules": emptyListHint(present.NoSchedulesText),
 	"noQueues":    emptyListHint(present.NoQueuesText),
-	"command":     func(text string) string { return escapeInvisible(present.CommandOrHidden(text)) },
-	"text":        func(s *string) string { return escapeInvisible(present.EmptyIfNil(s)) },
-	"visible":     escapeInvisible,
+	"command":     func(text string) string { return escapeInvisibleCharacters(present.CommandOrHidden(text)) },
+	"text":        func(s *string) string { return escapeInvisibleCharacters(present.EmptyIfNil(s)) },
+	"visible":     escapeInvisibleCharacters,
 }
 
 // escapedText converts a function that describes a value, such as a job, to a function that templates can call.
 func escapedText[T any](describe func(*T) string) func(T) string {
-	return func(v T) string { return escapeInvisible(describe(&v)) }
+	return func(v T) string { return escapeInvisibleCharacters(describe(&v)) }
 }
 
-// escapeInvisible replaces characters that are invisible or change the display order by escapes.
-func escapeInvisible(text string) string {
+// escapeInvisibleCharacters replaces characters that are invisible or change the display order by escapes.
+func escapeInvisibleCharacters(text string) string {
 	hides := func(r rune) bool {
 		return r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 || termtext.IsInvisible(r) &&
 			!termtext.IsJoinerOrVariationSelector(r)
@@ -113,24 +115,24 @@ func emptyListHint(text string) func() template.HTML {
 	}
 }
 
-// jobDetailText returns what a list says about a job: the reason why the job waits, followed by the error or
+// jobReasonText returns what a list says about a job: the reason why the job waits, followed by the error or
 // the reason of the last attempt.
-func jobDetailText(j control.Job, now time.Time) string {
+func jobReasonText(j control.Job, now time.Time) string {
 	text, why := cmp.Or(present.EmptyIfNil(j.Error), present.EmptyIfNil(j.Reason)), present.WaitReasonOrDue(&j, now)
 	if text != "" && why != "" {
 		why += ": "
 	}
-	return escapeInvisible(why + text)
+	return escapeInvisibleCharacters(why + text)
 }
 
-// relevantTimeText returns the one time that a narrow list shows for a job: when the job ended; else when the job is
+// narrowListTimeText returns the one time that a narrow list shows for a job: when the job ended; else when the job is
 // due, if that is in the future; else when the job started; else when the job was created.
-func relevantTimeText(j control.Job, now time.Time) string {
+func narrowListTimeText(j control.Job, now time.Time) string {
 	due := present.DueTime(&j)
 	if !queue.UnixMillis(due).Time().After(now) {
 		due = 0
 	}
-	return present.ClockTime(cmp.Or(j.FinishedAt, due, j.StartedAt, j.CreatedAt), now)
+	return present.ClockTimeText(cmp.Or(j.FinishedAt, due, j.StartedAt, j.CreatedAt), now)
 }
 
 // jobProperties returns those properties of a job that have a value. It leaves out the queue and the run time of a
@@ -156,7 +158,7 @@ func attemptEndText(attempt control.Attempt, j control.JobDetail) string {
 	case attempt.Error == nil:
 		text = "exit code " + present.EmptyIfNil(attempt.ExitCode) + text
 	}
-	return escapeInvisible(text)
+	return escapeInvisibleCharacters(text)
 }
 
 // waitingJobCount returns the number of jobs in all states of waiting jobs together.
@@ -177,9 +179,9 @@ type outputLine struct {
 	// colour code, 30 to 37 (SGR).
 	ColourRuns [][2]string `json:"runs,omitempty"`
 	// First means that this line begins a batch that replaces all lines shown before.
-	First      bool   `json:"first,omitempty"`
-	Unfinished bool   `json:"part,omitempty"`    // the line is unfinished, and the next line replaces it
-	Dropped    string `json:"dropped,omitempty"` // text to show instead of output that was not stored
+	First        bool   `json:"first,omitempty"`
+	IsUnfinished bool   `json:"part,omitempty"`    // the line is unfinished, and the next line replaces it
+	Dropped      string `json:"dropped,omitempty"` // text to show instead of output that was not stored
 }
 
 // memoryBytes returns the approximate memory use of a line in bytes.

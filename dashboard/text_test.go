@@ -28,7 +28,7 @@ func TestJobDetailTextSaysWhenJobIsDue(t *testing.T) {
 		{control.Job{State: "completed", RunAt: at(time.Hour), FinishedAt: at(-time.Minute)}, "", "11:59:00"},
 		{control.Job{State: "processing", StartedAt: at(-time.Minute), CreatedAt: at(-time.Hour)}, "", "11:59:00"},
 	} {
-		if got, moment := jobDetailText(c.job, now), relevantTimeText(c.job, now); got != c.want || moment != c.moment {
+		if got, moment := jobReasonText(c.job, now), narrowListTimeText(c.job, now); got != c.want || moment != c.moment {
 			t.Errorf("%s: got %q and %q, want %q and %q", c.job.State, got, moment, c.want, c.moment)
 		}
 	}
@@ -61,7 +61,7 @@ func TestInvisibleCharactersAreEscaped(t *testing.T) {
 		"a\u3164b": `a\u3164b`,
 		"a\u009bb": `a\u009bb`, "a\x1bb": `a\u001bb`, "👩\u200d💻 ❤\ufe0f": "👩\u200d💻 ❤\ufe0f", "ü 漢\n": "ü 漢\n",
 	} {
-		if got := escapeInvisible(text); got != want {
+		if got := escapeInvisibleCharacters(text); got != want {
 			t.Errorf("%q: got %q, want %q", text, got, want)
 		}
 	}

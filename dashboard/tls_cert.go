@@ -25,7 +25,8 @@ const (
 // Each error is a *queue.Error of CodeInvalid that names the setting.
 func (s *Server) loadCert(certPath, keyPath string) (*tls.Certificate, error) {
 	if !s.isLoadingCert.CompareAndSwap(false, true) {
-		return nil, queue.InvalidField("web.tls_cert", "the certificate files are still being read after an earlier change; "+
+		return nil, queue.InvalidFieldError("web.tls_cert", "the certificate files are still being read after an earlier "+
+			"change; "+
 			"try again later")
 	}
 	type result struct {
@@ -43,7 +44,7 @@ func (s *Server) loadCert(certPath, keyPath string) (*tls.Certificate, error) {
 		return &r.certPair, r.err
 	case <-time.After(certLoadTimeout):
 		return nil,
-			queue.InvalidField("web.tls_cert", "the file system did not respond while %s and %s were read; check it, "+
+			queue.InvalidFieldError("web.tls_cert", "the file system did not respond while %s and %s were read; check it, "+
 				"then run: queuectl reload", certPath, keyPath)
 	}
 }
@@ -52,14 +53,14 @@ func (s *Server) loadCert(certPath, keyPath string) (*tls.Certificate, error) {
 func readCertPair(certPath, keyPath string) (certPair tls.Certificate, err error) {
 	certText, err := readRegularFile(certPath)
 	if err != nil {
-		return certPair, queue.InvalidField("web.tls_cert", "%v", err)
+		return certPair, queue.InvalidFieldError("web.tls_cert", "%v", err)
 	}
 	keyText, err := readRegularFile(keyPath)
 	if err != nil {
-		return certPair, queue.InvalidField("web.tls_key", "%v", err)
+		return certPair, queue.InvalidFieldError("web.tls_key", "%v", err)
 	}
 	if certPair, err = tls.X509KeyPair(certText, keyText); err != nil {
-		err = queue.InvalidField("web.tls_cert", "%v", err)
+		err = queue.InvalidFieldError("web.tls_cert", "%v", err)
 	}
 	return certPair, err
 }

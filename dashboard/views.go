@@ -17,9 +17,9 @@ import (
 
 // These constants are the maximum numbers of rows on the pages.
 const (
-	maxOverviewRows = 10 // maximum number of jobs in each part of the overview
-	maxListRows     = 50 // maximum number of jobs on a page of a list
-	maxPreviewRows  = 5  // maximum number of jobs in a preview
+	maxOverviewSectionRows = 10 // maximum number of jobs in each part of the overview
+	maxListRows            = 50 // maximum number of jobs on a page of a list
+	maxPreviewRows         = 5  // maximum number of jobs in a preview
 )
 
 // viewsByPath contains the view of each page, by URL path.
@@ -31,29 +31,29 @@ var viewsByPath = map[string]*pageView{
 	"/jobs/{id...}": {"job", "jobs", "", "", fillJobPage, []string{"head", "why", "deps", "attempts", "facts"},
 		[]string{"id", "attempt"}, 0},
 	"/dead": {"dead", "dead", "Dead letters", "queuectl dlq list", fillDeadPage, []string{"list"},
-		append(slices.Clone(deathCauseParamNames), "did", "n"), expensivePageInterval},
+		append(slices.Clone(deathCauseParamNames), "did", "n"), expensivePageRefreshInterval},
 	"/schedules": {"schedules", "schedules", "Schedules", "queuectl schedule list", fillSchedulesPage, []string{"list"},
-		[]string{"cursor"}, expensivePageInterval},
+		[]string{"cursor"}, expensivePageRefreshInterval},
 	"/stats": {"stats", "stats", "Statistics", "", fillStatisticsPage, []string{"figures"}, []string{"since"},
-		expensivePageInterval},
+		expensivePageRefreshInterval},
 	"/workers": {"workers", "workers", "Workers", "queuectl worker list", fillWorkersPage, []string{"workers"}, nil, 0},
 }
 
-// expensivePageInterval is the minimum interval at which a browser updates a page that needs expensive
+// expensivePageRefreshInterval is the minimum interval at which a browser updates a page that needs expensive
 // queries.
-const expensivePageInterval = 5 * time.Second
+const expensivePageRefreshInterval = 5 * time.Second
 
 // fillOverviewPage fills the first page, which gives an overview of the queue.
 func fillOverviewPage(ctx context.Context, v *visitor, _ *url.URL, p *page) error {
-	screen, err := v.client.ReadScreen(ctx, control.ScreenParams{JobsPerSection: maxOverviewRows})
+	screen, err := v.client.ReadOverviewScreen(ctx, control.OverviewScreenParams{JobsPerSection: maxOverviewSectionRows})
 	if err != nil {
 		return err
 	}
-	queues, err := v.client.QueueList(ctx, control.QueueListParams{})
+	queues, err := v.client.ListQueues(ctx, control.QueueListParams{})
 	if err != nil {
 		return err
 	}
-	hour, err := v.client.Stats(ctx, control.StatsParams{Since: pastRangeStart(time.Hour), PeriodLength: "minute"})
+	hour, err := v.client.ReadStats(ctx, control.StatsParams{Since: pastRangeStart(time.Hour), PeriodLength: "minute"})
 	p.Status = &screen.Status
 	kind, text := healthHeadline(&screen.Status)
 	p.Title = text
@@ -134,7 +134,7 @@ func jobIDFromURL(u *url.URL) control.JobID {
 func fillJobPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	id := jobIDFromURL(u)
 	p.Title, p.CLICommand = string(id), "queuectl show "+string(id)
-	d, err := v.client.ShowJob(ctx, control.ShowParams{ID: id, HideEnv: true})
+	d, err := v.client.ShowJob(ctx, control.JobShowParams{ID: id, HideEnv: true})
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func fillJobPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
 	if err != nil {
 		return err
 	}
-	if len(tree.Edges) > 0 {
+	if len(tree.Dependencies) > 0 {
 		main.DependencyTree = buildDependencyTree(&tree)
 	}
 	if main.MayReadOutput && len(d.History) > 0 {
@@ -179,7 +179,7 @@ type jobPageData struct {
 
 // treeBranch is a job in a dependency tree, with the jobs that the page shows indented below it.
 type treeBranch struct {
-	control.TreeNode
+	control.DependencyTreeJob
 	Condition string
 	Children  []treeBranch
 }
@@ -194,15 +194,15 @@ type dependencyTree struct {
 // maxTreeBranches branches. If a job occurs several times, only its first occurrence has branches below it.
 func buildDependencyTree(t *control.DependencyTree) *dependencyTree {
 	result, remaining := &dependencyTree{}, maxTreeBranches
-	nodes := map[int64]control.TreeNode{}
-	for _, n := range t.Nodes {
+	nodes := map[int64]control.DependencyTreeJob{}
+	for _, n := range t.Jobs {
 		nodes[n.Seq] = n
 	}
 	seen := map[int64]bool{}
 	var buildBranches func(seq int64, toParents bool, depth int) []treeBranch
 	buildBranches = func(seq int64, toParents bool, depth int) (branches []treeBranch) {
 		seen[seq] = true
-		for _, e := range t.Edges {
+		for _, e := range t.Dependencies {
 			self, other := e.ParentSeq, e.ChildSeq
 			if toParents {
 				self, other = other, self
@@ -215,7 +215,7 @@ func buildDependencyTree(t *control.DependencyTree) *dependencyTree {
 				break
 			}
 			remaining--
-			b := treeBranch{TreeNode: nodes[other], Condition: e.Condition}
+			b := treeBranch{DependencyTreeJob: nodes[other], Condition: e.Condition}
 			if !seen[other] && depth < maxTreeDepth {
 				b.Children = buildBranches(other, toParents, depth+1)
 			}
@@ -223,7 +223,7 @@ func buildDependencyTree(t *control.DependencyTree) *dependencyTree {
 		}
 		return branches
 	}
-	root := t.Nodes[0].Seq
+	root := t.Jobs[0].Seq
 	result.Dependencies = buildBranches(root, true, 0)
 	result.Dependants = buildBranches(root, false, 0)
 	return result
@@ -240,10 +240,10 @@ const (
 func (v *visitor) readLastLines(ctx context.Context, id control.JobID, attempt int) (lines []outputLine, err error) {
 	var o outputLineConverter
 	n, bytes, dropped := maxInitialOutputLines, 0, false
-	_, err = v.client.StreamOutput(ctx, control.LogsParams{ID: id, LastLines: &n, Attempt: attempt},
+	_, err = v.client.StreamOutput(ctx, control.JobOutputParams{ID: id, LastLineCount: &n, Attempt: attempt},
 		func(p control.OutputPiece) error {
 			for _, l := range o.convertPiece(&p) {
-				if n := len(lines); n > 0 && lines[n-1].Unfinished {
+				if n := len(lines); n > 0 && lines[n-1].IsUnfinished {
 					bytes -= lines[n-1].memoryBytes()
 				}
 				lines, bytes = appendOrReplaceLine(lines, l), bytes+l.memoryBytes()
@@ -269,13 +269,13 @@ const (
 
 // fillSchedulesPage fills a page of the list of schedules.
 func fillSchedulesPage(ctx context.Context, v *visitor, u *url.URL, p *page) error {
-	list, err := v.client.ScheduleList(ctx, control.ScheduleListParams{Cursor: u.Query().Get("cursor")})
+	list, err := v.client.ListSchedules(ctx, control.ScheduleListParams{Cursor: u.Query().Get("cursor")})
 	if err != nil {
 		return err
 	}
 	var data schedulesPageData
 	for _, s := range list.Schedules[:min(len(list.Schedules), maxListRows)] {
-		d, err := v.client.ScheduleShow(ctx, control.ScheduleNameParams{Name: s.Name})
+		d, err := v.client.ShowSchedule(ctx, control.ScheduleNameParams{Name: s.Name})
 		if errors.Is(err, queue.ErrNotFound) {
 			continue // the schedule was removed in the meantime
 		}
@@ -327,7 +327,7 @@ func fillStatisticsPage(ctx context.Context, v *visitor, u *url.URL, p *page) er
 		chosen = statsRanges[i]
 	}
 	p.CLICommand = "queuectl stats --since " + chosen.Name
-	got, err := v.client.Stats(ctx, control.StatsParams{Since: pastRangeStart(chosen.length),
+	got, err := v.client.ReadStats(ctx, control.StatsParams{Since: pastRangeStart(chosen.length),
 		PeriodLength: chosen.stepUnit})
 	if err != nil {
 		return err
@@ -358,8 +358,8 @@ type endedAttemptsPlot struct {
 const plotWidth, plotHeight = 480.0, 44.0
 
 // drawPlot draws statistics as a graph with one bar for each step of the given length.
-func drawPlot(s *control.Stats, stepLength time.Duration) (g endedAttemptsPlot) {
-	g.StartTime = s.Since
+func drawPlot(s *control.Stats, stepLength time.Duration) (plot endedAttemptsPlot) {
+	plot.StartTime = s.Since
 	step := stepLength.Milliseconds()
 	stepCount := max(1, (int64(s.Until-s.Since)+step-1)/step)
 	ended := func(f *control.AttemptStatistics) int64 {
@@ -367,29 +367,30 @@ func drawPlot(s *control.Stats, stepLength time.Duration) (g endedAttemptsPlot) 
 	}
 	for i := range s.Periods {
 		f := &s.Periods[i].AttemptStatistics
-		g.MaxPerStep, g.Total, g.Failed = max(g.MaxPerStep, ended(f)), g.Total+ended(f), g.Failed+f.Failed+f.Dead
+		plot.MaxPerStep, plot.Total, plot.Failed = max(plot.MaxPerStep, ended(f)), plot.Total+ended(f),
+			plot.Failed+f.Failed+f.Dead
 	}
 	wide := plotWidth / float64(stepCount)
 	for i := range s.Periods {
 		f := &s.Periods[i].AttemptStatistics
 		at := wide * float64(int64(s.Periods[i].StartTime-s.Since)/step)
 		bar := func(count int64) string {
-			high := plotHeight * float64(count) / float64(max(g.MaxPerStep, 1))
+			high := plotHeight * float64(count) / float64(max(plot.MaxPerStep, 1))
 			return fmt.Sprintf("M%.1f %.1fV%.1fh%.1fV%.1f", at, plotHeight, plotHeight-high, wide*0.9, plotHeight)
 		}
 		if all := ended(f); all > 0 {
-			g.EndedPath += bar(all)
+			plot.EndedPath += bar(all)
 		}
 		if bad := f.Failed + f.Dead; bad > 0 {
-			g.FailedPath += bar(bad)
+			plot.FailedPath += bar(bad)
 		}
 	}
-	return g
+	return plot
 }
 
 // fillWorkersPage fills the page of workers.
 func fillWorkersPage(ctx context.Context, v *visitor, _ *url.URL, p *page) error {
-	list, err := v.client.WorkerList(ctx, control.NoParams{})
+	list, err := v.client.ListWorkers(ctx, control.NoParams{})
 	p.Content = list.Workers
 	return err
 }

@@ -70,7 +70,7 @@ type errorReply struct {
 
 // sendLine passes one line to a line reader in a session that has already begun. It returns the error reply, if the
 // line reader sends one, and what the line reader passes to the MCP library.
-func sendLine(t *testing.T, line string, allowsBatches bool) (got errorReply, forwarded string) {
+func sendLine(t *testing.T, line string, allowsBatches bool) (reply errorReply, forwarded string) {
 	t.Helper()
 	var out bytes.Buffer
 	ctx, cancel := context.WithCancel(context.Background())
@@ -79,10 +79,10 @@ func sendLine(t *testing.T, line string, allowsBatches bool) (got errorReply, fo
 		firstMessageRead: true, allowsBatches: allowsBatches, requestTracker: newRequestTracker(), sessionContext: ctx}
 	raw, err := io.ReadAll(l)
 	if err == nil && out.Len() > 0 {
-		err = json.Unmarshal(out.Bytes(), &got)
+		err = json.Unmarshal(out.Bytes(), &reply)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return got, string(raw)
+	return reply, string(raw)
 }

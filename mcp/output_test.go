@@ -14,7 +14,7 @@ type fakeOutputQueue struct {
 }
 
 func (p fakeOutputQueue) StreamOutput(
-	_ context.Context, _ control.LogsParams, handlePiece func(control.OutputPiece) error,
+	_ context.Context, _ control.JobOutputParams, handlePiece func(control.OutputPiece) error,
 ) (control.OutputStreamEnd, error) {
 	for _, piece := range p.outputPieces {
 		if err := handlePiece(piece); err != nil {
@@ -31,7 +31,7 @@ func TestOutputMarksMissingBytes(t *testing.T) {
 		{Stream: "stdout", Text: "first"}, {Stream: "stdout", DroppedBytes: 70}, {Stream: "stdout", Text: "last"},
 		{Stream: "stderr", Text: "oops\n"}, {Damage: &control.DamagedRange{ByteCount: 2}},
 	}}}
-	got, err := s.readLastOutputLines(t.Context(), control.LogsParams{ID: "1"})
+	got, err := s.readLastOutputLines(t.Context(), control.JobOutputParams{ID: "1"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,7 +66,7 @@ func (s *toolCall) reportJobProgress(ctx context.Context, id control.JobID, sinc
 		c := s.newClient() // use a separate connection, because the stream of events would delay other replies
 		defer c.Close()
 		p := control.EventsParams{Follow: true, AfterSeq: sinceEventSeq, JobIDs: control.JobIDs{string(id)}}
-		p.Kinds = control.TextList{string(queue.EventProgress)}
+		p.EventKinds = control.TextList{string(queue.EventProgress)}
 		// Ignore an error: the client then gets only the first and the last notification.
 		c.StreamEvents(ctx, p, func(e control.Event) error {
 			if e.ProgressPercent != nil && *e.ProgressPercent < 100 {

@@ -20,16 +20,16 @@ const maxJobWaitAfterInputEnd = 5 * time.Second
 // library only when all requests have a reply. Calls that wait for jobs delay this by at most twice
 // maxJobWaitAfterInputEnd. If they take longer, they get no reply.
 type requestTracker struct {
-	waitCtx          context.Context // ends when calls must stop waiting for jobs
-	stopWaiting      context.CancelFunc
-	mu               sync.Mutex
-	waitsForJobsByID map[any]bool  // whether each unanswered request waits for jobs, by its id
-	nextReplySignal  chan struct{} // closed at the next reply; nil if waitForAllReplies does not run
+	jobWaitCtx              context.Context // ends when calls must stop waiting for jobs
+	stopJobWaits            context.CancelFunc
+	mu                      sync.Mutex
+	waitsForJobsByRequestID map[any]bool  // whether each unanswered request waits for jobs, by its id
+	nextReplySignal         chan struct{} // closed at the next reply; nil if waitForAllReplies does not run
 }
 
 func newRequestTracker() *requestTracker {
 	enough, stop := context.WithCancel(context.Background())
-	return &requestTracker{waitCtx: enough, stopWaiting: stop}
+	return &requestTracker{jobWaitCtx: enough, stopJobWaits: stop}
 }
 
 // recordRequests adds the requests that a line contains.
@@ -39,10 +39,10 @@ func (t *requestTracker) recordRequests(line []byte) {
 		switch {
 		case is && request.ID.IsValid():
 			t.mu.Lock()
-			if t.waitsForJobsByID == nil {
-				t.waitsForJobsByID = map[any]bool{}
+			if t.waitsForJobsByRequestID == nil {
+				t.waitsForJobsByRequestID = map[any]bool{}
 			}
-			t.waitsForJobsByID[request.ID.Raw()] = waitsForJobs(request)
+			t.waitsForJobsByRequestID[request.ID.Raw()] = waitsForJobs(request)
 			t.mu.Unlock()
 		case is && request.Method == "notifications/cancelled": // a cancelled request gets no reply
 			var cancelParams struct {
@@ -81,7 +81,7 @@ func (t *requestTracker) removeAnsweredRequests(replyLine []byte) {
 func (t *requestTracker) removeRequest(requestID any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.waitsForJobsByID, requestID)
+	delete(t.waitsForJobsByRequestID, requestID)
 	if t.nextReplySignal != nil {
 		close(t.nextReplySignal)
 		t.nextReplySignal = nil
@@ -92,12 +92,12 @@ func (t *requestTracker) removeRequest(requestID any) {
 // stop waiting for jobs. After twice maxJobWaitAfterInputEnd, it no longer waits for calls that wait for jobs.
 func (t *requestTracker) waitForAllReplies(ctx context.Context) {
 	late, timer := false, time.After(2*maxJobWaitAfterInputEnd)
-	stop := time.AfterFunc(maxJobWaitAfterInputEnd, t.stopWaiting)
+	stop := time.AfterFunc(maxJobWaitAfterInputEnd, t.stopJobWaits)
 	defer stop.Stop()
 	for {
 		t.mu.Lock()
 		open := false
-		for _, waits := range t.waitsForJobsByID {
+		for _, waits := range t.waitsForJobsByRequestID {
 			open = open || !waits || !late
 		}
 		answered := make(chan struct{})

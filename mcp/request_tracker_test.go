@@ -37,7 +37,7 @@ func TestEndOfInputDoesNotWaitForJobs(t *testing.T) {
 			defer answer.Stop()
 			begin := time.Now()
 			p.waitForAllReplies(t.Context())
-			if stopped := p.waitCtx.Err() != nil; stopped != (c.want > maxJobWaitAfterInputEnd) {
+			if stopped := p.jobWaitCtx.Err() != nil; stopped != (c.want > maxJobWaitAfterInputEnd) {
 				t.Errorf("%s: calls had to stop waiting for jobs: %t", c.name, stopped)
 			}
 			if took := time.Since(begin); took != c.want {

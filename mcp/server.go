@@ -60,7 +60,7 @@ func Serve(ctx context.Context, connect func() *control.Client, options ServerOp
 	}
 	withheld := map[string]bool{}
 	open := newRequestTracker()
-	defer open.stopWaiting()
+	defer open.stopJobWaits()
 	for _, t := range tools {
 		if t.makesChanges && !options.AllowChanges {
 			withheld[t.name] = true
@@ -76,7 +76,7 @@ func Serve(ctx context.Context, connect func() *control.Client, options ServerOp
 			c := connect()
 			defer c.Close()
 			return (&toolCall{api: c, options: options, newClient: connect, progress: progressReporterOf(r),
-				jobWaitContext: open.waitCtx}).
+				jobWaitContext: open.jobWaitCtx}).
 				runTool(ctx, &t, r.Params.Arguments), nil
 		})
 	}
@@ -154,9 +154,9 @@ func (s *toolCall) callerUserName(ctx context.Context) (string, error) {
 	return who.User, err
 }
 
-// checkOwnJobs returns an error if another user has enqueued one of the jobs. With ServerOptions.IncludeAllUsers, it
-// accepts all jobs. See docs/decisions/0093.
-func (s *toolCall) checkOwnJobs(ctx context.Context, ids ...string) error {
+// checkCallerOwnsJobs returns an error if another user has enqueued one of the jobs. With
+// ServerOptions.IncludeAllUsers, it accepts all jobs. See docs/decisions/0093.
+func (s *toolCall) checkCallerOwnsJobs(ctx context.Context, ids ...string) error {
 	if s.options.IncludeAllUsers {
 		return nil
 	}
@@ -164,7 +164,7 @@ func (s *toolCall) checkOwnJobs(ctx context.Context, ids ...string) error {
 	for _, id := range ids {
 		var d control.JobDetail
 		if err == nil {
-			d, err = s.api.ShowJob(ctx, control.ShowParams{ID: control.JobID(id)})
+			d, err = s.api.ShowJob(ctx, control.JobShowParams{ID: control.JobID(id)})
 		}
 		if err == nil && !d.Job.EnqueuedBy(me) {
 			err = queue.Errorf(queue.CodeDenied, "job %s belongs to another user; to include the jobs of all users, start the "+

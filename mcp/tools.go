@@ -96,13 +96,14 @@ var tools = []tool{
 		resultAPIMethod: "show", extraResultSchemas: endedJobMemberSchemas,
 		extraParamSchemas: map[string]any{fullJobsParamName: fullParam[fullJobsParamName],
 			waitTimeParamName: waitTimeSchema("how long to wait for the job (default 1m, at most 1h); the job " +
-				"continues after that")}, handler: (*toolCall).runAndWait},
+				"continues after that")}, handler: (*toolCall).runJobAndWait},
 	{name: "cancel", apiMethod: "cancel", makesChanges: true,
 		paramBounds: map[string]any{"ids": idListBounds},
-		handler:     selectedJobsHandler(control.API.CancelJobs, func(p *control.Selection) *control.Selection { return p })},
+		handler: selectedJobsHandler(control.API.CancelJobs,
+			func(p *control.JobSelection) *control.JobSelection { return p })},
 	{name: "retry", apiMethod: "retry", makesChanges: true, runsCommands: true,
 		paramBounds: map[string]any{"ids": idListBounds}, handler: selectedJobsHandler(control.API.RetryJobs,
-			func(p *control.RetryParams) *control.Selection { return &p.Selection })},
+			func(p *control.JobRetryParams) *control.JobSelection { return &p.JobSelection })},
 }
 
 // parseArguments decodes the arguments of a call, which must be valid JSON. It accepts an argument that selects
@@ -114,7 +115,7 @@ func (t *tool) parseArguments(argumentsJSON json.RawMessage, includeAllUsers boo
 	err = queue.EachMember(argumentsJSON, func(name string, value json.RawMessage) error {
 		switch {
 		case slices.Contains(lacks, name):
-			return queue.InvalidField(name, "unknown parameter of this tool")
+			return queue.InvalidFieldError(name, "unknown parameter of this tool")
 		case t.extraParamSchemas[name] == nil:
 			if len(rest) > 1 {
 				rest = append(rest, ',')
@@ -124,13 +125,13 @@ func (t *tool) parseArguments(argumentsJSON json.RawMessage, includeAllUsers boo
 			return err
 		case name == fullJobsParamName:
 			if err := json.Unmarshal(value, &a.wantsFullJobs); err != nil {
-				return queue.InvalidField(name, "must be true or false")
+				return queue.InvalidFieldError(name, "must be true or false")
 			}
 			return nil
 		}
 		var d control.Duration
 		if err := d.UnmarshalJSON(value); err != nil {
-			return queue.InvalidField(name, "must be a duration, like 90 (seconds) or \"5m\"")
+			return queue.InvalidFieldError(name, "must be a duration, like 90 (seconds) or \"5m\"")
 		}
 		a.jobWaitTime = time.Duration(d)
 		return checkWaitTime(name, a.jobWaitTime)
@@ -142,21 +143,22 @@ func (t *tool) parseArguments(argumentsJSON json.RawMessage, includeAllUsers boo
 // checkWaitTime returns an error if the duration of a wait is not positive or is too long.
 func checkWaitTime(paramName string, d time.Duration) error {
 	if d <= 0 || d > maxJobWait {
-		return queue.InvalidField(paramName, "must be more than 0 and at most 1h; call the tool again to wait longer")
+		return queue.InvalidFieldError(paramName, "must be more than 0 and at most 1h; call the tool again to wait longer")
 	}
 	return nil
 }
 
-// listJobs implements the tool list. The methods below, up to runAndWait, implement the other tools.
+// listJobs implements the tool list. The methods below, up to runJobAndWait, implement the other tools.
 func (s *toolCall) listJobs(ctx context.Context, a toolArguments) (any, error) {
-	p, err := control.ParseParams[control.ListParams](a.methodParams)
+	p, err := control.ParseParams[control.JobListParams](a.methodParams)
 	if err != nil {
 		return nil, err
 	}
 	p.PageSize = cmp.Or(p.PageSize, defaultListLimit)
 	if p.PageSize > maxListLimit {
-		return nil, queue.InvalidField("limit", `too large; the maximum is %d; for more jobs, pass the field "next" of the `+
-			`result as the parameter "cursor"`, maxListLimit)
+		return nil, queue.InvalidFieldError("limit",
+			`too large; the maximum is %d; for more jobs, pass the field "next" of the `+
+				`result as the parameter "cursor"`, maxListLimit)
 	}
 	if !s.options.IncludeAllUsers {
 		if p.Submitter, err = s.callerUserName(ctx); err != nil {
@@ -175,9 +177,9 @@ func (s *toolCall) listJobs(ctx context.Context, a toolArguments) (any, error) {
 }
 
 func (s *toolCall) showJob(ctx context.Context, a toolArguments) (any, error) {
-	p, err := control.ParseParams[control.ShowParams](a.methodParams)
+	p, err := control.ParseParams[control.JobShowParams](a.methodParams)
 	if err == nil {
-		err = s.checkOwnJobs(ctx, string(p.ID))
+		err = s.checkCallerOwnsJobs(ctx, string(p.ID))
 	}
 	if err != nil {
 		return nil, err
@@ -198,7 +200,7 @@ func (s *toolCall) showJob(ctx context.Context, a toolArguments) (any, error) {
 func (s *toolCall) explainWaitingJob(ctx context.Context, a toolArguments) (any, error) {
 	p, err := control.ParseParams[control.ExplainWaitingParams](a.methodParams)
 	if err == nil {
-		err = s.checkOwnJobs(ctx, string(p.ID))
+		err = s.checkCallerOwnsJobs(ctx, string(p.ID))
 	}
 	if err != nil {
 		return nil, err
@@ -207,9 +209,9 @@ func (s *toolCall) explainWaitingJob(ctx context.Context, a toolArguments) (any,
 }
 
 func (s *toolCall) readJobOutput(ctx context.Context, a toolArguments) (any, error) {
-	p, err := control.ParseParams[control.LogsParams](a.methodParams)
+	p, err := control.ParseParams[control.JobOutputParams](a.methodParams)
 	if err == nil {
-		err = s.checkOwnJobs(ctx, string(p.ID))
+		err = s.checkCallerOwnsJobs(ctx, string(p.ID))
 	}
 	if err != nil {
 		return nil, err
@@ -219,9 +221,9 @@ func (s *toolCall) readJobOutput(ctx context.Context, a toolArguments) (any, err
 
 // readLastOutputLines returns the last lines of stdout and stderr of a job. Where bytes are missing, it inserts a line
 // that says so.
-func (s *toolCall) readLastOutputLines(ctx context.Context, p control.LogsParams) (map[string]any, error) {
-	if p.LastLines == nil {
-		p.LastLines = new(defaultOutputLines)
+func (s *toolCall) readLastOutputLines(ctx context.Context, p control.JobOutputParams) (map[string]any, error) {
+	if p.LastLineCount == nil {
+		p.LastLineCount = new(defaultOutputLines)
 	}
 	streams, cut, damaged, tty := map[string][]byte{}, false, int64(0), false
 	end, err := s.api.StreamOutput(ctx, p, func(piece control.OutputPiece) error {
@@ -258,25 +260,25 @@ func (s *toolCall) readLastOutputLines(ctx context.Context, p control.LogsParams
 
 // readableOutput returns output as valid UTF-8. It removes control sequences if the output comes from a
 // terminal.
-func readableOutput(output string, isTerminal bool) string {
-	if isTerminal {
+func readableOutput(output string, isTerminalOutput bool) string {
+	if isTerminalOutput {
 		return termtext.RenderText(output, false)
 	}
 	return strings.ToValidUTF8(output, "\ufffd")
 }
 
 func (s *toolCall) waitForJobEnds(ctx context.Context, a toolArguments) (any, error) {
-	p, err := control.ParseParams[control.WaitParams](a.methodParams)
+	p, err := control.ParseParams[control.JobWaitParams](a.methodParams)
 	if err == nil {
 		p.MaxWait = cmp.Or(p.MaxWait, control.Duration(defaultJobWait))
 		err = checkWaitTime("timeout", time.Duration(p.MaxWait))
 	}
 	ids := p.AllIDs()
 	if err == nil && len(ids) > maxJobIDsPerCall {
-		err = queue.InvalidField("ids", "too many jobs (%d); the maximum is %d", len(ids), maxJobIDsPerCall)
+		err = queue.InvalidFieldError("ids", "too many jobs (%d); the maximum is %d", len(ids), maxJobIDsPerCall)
 	}
 	if err == nil {
-		err = s.checkOwnJobs(ctx, ids...)
+		err = s.checkCallerOwnsJobs(ctx, ids...)
 	}
 	if err != nil {
 		return nil, err
@@ -286,7 +288,7 @@ func (s *toolCall) waitForJobEnds(ctx context.Context, a toolArguments) (any, er
 	if len(ids) == 1 {
 		stop, total = s.reportJobProgress(ctx, control.JobID(ids[0]), nil), 100
 	}
-	left, err := s.awaitJobs(ctx, p, func(e control.JobEndNotice) error {
+	left, err := s.waitForJobsOrInputEnd(ctx, p, func(e control.JobEndNotice) error {
 		stop()
 		defer func() {
 			done := total / float64(len(ids)) * float64(len(ended))
@@ -303,10 +305,11 @@ func (s *toolCall) waitForJobEnds(ctx context.Context, a toolArguments) (any, er
 	return map[string]any{"ended": ended, "open": left.UnfinishedJobIDs, "timed_out": left.TimedOut}, err
 }
 
-// awaitJobs waits for jobs like control.API.Wait. If the client closes its input during the wait, awaitJobs returns
-// within maxJobWaitAfterInputEnd, as if the timeout in p had expired.
-func (s *toolCall) awaitJobs(
-	ctx context.Context, p control.WaitParams, handleNotice func(control.JobEndNotice) error) (control.WaitResult, error) {
+// waitForJobsOrInputEnd waits for jobs like control.API.Wait. If the client closes its input during the wait,
+// waitForJobsOrInputEnd returns within maxJobWaitAfterInputEnd, as if the timeout in p had expired.
+func (s *toolCall) waitForJobsOrInputEnd(
+	ctx context.Context, p control.JobWaitParams, handleNotice func(control.JobEndNotice) error) (control.JobWaitResult,
+	error) {
 	waiting, giveUp := context.WithCancel(ctx)
 	defer giveUp()
 	defer context.AfterFunc(s.jobWaitContext, giveUp)()
@@ -316,7 +319,7 @@ func (s *toolCall) awaitJobs(
 		return handleNotice(e)
 	})
 	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
-		return control.WaitResult{UnfinishedJobIDs: open, TimedOut: true}, nil
+		return control.JobWaitResult{UnfinishedJobIDs: open, TimedOut: true}, nil
 	}
 	return left, err
 }
@@ -335,7 +338,7 @@ func (s *toolCall) enqueueJob(ctx context.Context, a toolArguments) (any, error)
 	return s.api.Enqueue(ctx, p)
 }
 
-func (s *toolCall) runAndWait(ctx context.Context, a toolArguments) (any, error) {
+func (s *toolCall) runJobAndWait(ctx context.Context, a toolArguments) (any, error) {
 	a.noRetryByDefault = true
 	since := s.lastEventSeq(ctx)
 	got, err := s.enqueueJob(ctx, a)
@@ -344,7 +347,7 @@ func (s *toolCall) runAndWait(ctx context.Context, a toolArguments) (any, error)
 	}
 	id := control.JobID(got.(control.EnqueueResult).JobID)
 	stop := s.reportJobProgress(ctx, id, since)
-	left, err := s.awaitJobs(ctx, control.WaitParams{ID: id, MaxWait: control.Duration(a.jobWaitTime)},
+	left, err := s.waitForJobsOrInputEnd(ctx, control.JobWaitParams{ID: id, MaxWait: control.Duration(a.jobWaitTime)},
 		func(e control.JobEndNotice) error {
 			stop()
 			s.progress.sendProgress(ctx, 100, 100, fmt.Sprintf("job %s is %s", id, e.Job.State))
@@ -354,7 +357,7 @@ func (s *toolCall) runAndWait(ctx context.Context, a toolArguments) (any, error)
 	if err != nil {
 		return nil, enqueuedJobError(id, err, "job %[1]s was enqueued, but waiting failed: %[2]w; to wait, use the tool wait")
 	}
-	d, err := s.api.ShowJob(ctx, control.ShowParams{ID: id})
+	d, err := s.api.ShowJob(ctx, control.JobShowParams{ID: id})
 	if err != nil {
 		return nil, enqueuedJobError(id, err, "job %[1]s was enqueued, but its details cannot be read: %[2]w; to read the "+
 			"details of job %[1]s, use the tool show")
@@ -371,7 +374,7 @@ func (s *toolCall) runAndWait(ctx context.Context, a toolArguments) (any, error)
 	if d.AttemptCount == 0 {
 		return answer, nil
 	}
-	output, err := s.readLastOutputLines(ctx, control.LogsParams{ID: id})
+	output, err := s.readLastOutputLines(ctx, control.JobOutputParams{ID: id})
 	if err != nil {
 		return nil, fmt.Errorf("job %s is %s, but its output cannot be read: %w", id, d.State, err)
 	}
@@ -383,11 +386,11 @@ func (s *toolCall) runAndWait(ctx context.Context, a toolArguments) (any, error)
 // selectedJobsHandler returns the handler of a tool that calls a method for several jobs, but only for jobs of the
 // caller. selectionOf returns the field of the method's parameters that selects the jobs.
 func selectedJobsHandler[P any](method func(control.API, context.Context, P) (control.BulkResult, error),
-	selectionOf func(*P) *control.Selection) func(s *toolCall, ctx context.Context, a toolArguments) (any, error) {
+	selectionOf func(*P) *control.JobSelection) func(s *toolCall, ctx context.Context, a toolArguments) (any, error) {
 	return func(s *toolCall, ctx context.Context, a toolArguments) (any, error) {
 		p, err := control.ParseParams[P](a.methodParams)
 		if err == nil {
-			err = s.limitToOwnJobs(ctx, selectionOf(&p))
+			err = s.limitToCallerJobs(ctx, selectionOf(&p))
 		}
 		if err != nil {
 			return nil, err
@@ -396,16 +399,16 @@ func selectedJobsHandler[P any](method func(control.API, context.Context, P) (co
 	}
 }
 
-// limitToOwnJobs makes a selection select only jobs of the caller, unless ServerOptions.IncludeAllUsers is set. It
+// limitToCallerJobs makes a selection select only jobs of the caller, unless ServerOptions.IncludeAllUsers is set. It
 // returns an error if the selection contains too many ids.
-func (s *toolCall) limitToOwnJobs(ctx context.Context, selection *control.Selection) (err error) {
+func (s *toolCall) limitToCallerJobs(ctx context.Context, selection *control.JobSelection) (err error) {
 	ids := selection.AllIDs()
 	if len(ids) > maxJobIDsPerCall {
-		return queue.InvalidField("ids", "too many jobs (%d); use at most %d ids, or select jobs by other parameters",
+		return queue.InvalidFieldError("ids", "too many jobs (%d); use at most %d ids, or select jobs by other parameters",
 			len(ids), maxJobIDsPerCall)
 	}
 	if len(ids) > 0 || s.options.IncludeAllUsers {
-		return s.checkOwnJobs(ctx, ids...)
+		return s.checkCallerOwnsJobs(ctx, ids...)
 	}
 	selection.Submitter, err = s.callerUserName(ctx)
 	return err

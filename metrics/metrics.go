@@ -31,7 +31,7 @@ func NewRegistry(ctx context.Context, api control.API) (*prometheus.Registry, er
 	if err != nil {
 		return nil, err
 	}
-	stats, err := api.Stats(ctx, control.StatsParams{AllTime: true, WithHistograms: true})
+	stats, err := api.ReadStats(ctx, control.StatsParams{AllTime: true, WithHistograms: true})
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +40,7 @@ func NewRegistry(ctx context.Context, api control.API) (*prometheus.Registry, er
 		c.ensureQueue(stats.Queues[i].Queue).addAttempts(&stats.Queues[i].AttemptStatistics)
 	}
 	for ask := (control.QueueListParams{}); ; {
-		list, err := api.QueueList(ctx, ask)
+		list, err := api.ListQueues(ctx, ask)
 		if err != nil {
 			return nil, err
 		}
@@ -57,10 +57,10 @@ func NewRegistry(ctx context.Context, api control.API) (*prometheus.Registry, er
 
 // queueMetrics contains the values of one queue.
 type queueMetrics struct {
-	runningJobs, waitingJobs, concurrencyLimit, isPausedValue float64
-	startedAttempts                                           int64
-	endedAttempts                                             [len(attemptOutcomes)]int64 // by index in attemptOutcomes
-	waitTimes, runTimes                                       histogram
+	runningJobs, waitingJobs, concurrencyLimit, pausedGauge float64
+	startedAttempts                                         int64
+	endedAttempts                                           [len(attemptOutcomes)]int64 // by index in attemptOutcomes
+	waitTimes, runTimes                                     histogram
 }
 
 // attemptOutcomes lists the ways in which an attempt can end. They are the values of the label outcome.
@@ -120,7 +120,7 @@ func (c *queueCollector) addQueueState(q *control.QueueView) {
 		return
 	}
 	of := c.ensureQueue(q.Queue)
-	of.runningJobs, of.waitingJobs, of.concurrencyLimit, of.isPausedValue = float64(q.Running), float64(q.Waiting),
+	of.runningJobs, of.waitingJobs, of.concurrencyLimit, of.pausedGauge = float64(q.Running), float64(q.Waiting),
 		float64(q.Concurrency), boolAsNumber(q.Paused)
 }
 
@@ -180,7 +180,7 @@ func (c *queueCollector) Collect(metricValues chan<- prometheus.Metric) {
 		running(q.runningJobs, name)
 		waiting(q.waitingJobs, name)
 		limit(q.concurrencyLimit, name)
-		paused(q.isPausedValue, name)
+		paused(q.pausedGauge, name)
 		started(float64(q.startedAttempts), name)
 		for i, n := range q.endedAttempts {
 			ended(float64(n), name, attemptOutcomes[i])

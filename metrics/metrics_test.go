@@ -21,13 +21,13 @@ func (f *fakeQueue) Status(context.Context, control.NoParams) (control.Status, e
 	return control.Status{Health: "ok", Jobs: map[string]int64{"dead": 2}}, nil
 }
 
-func (f *fakeQueue) Stats(context.Context, control.StatsParams) (control.Stats, error) {
+func (f *fakeQueue) ReadStats(context.Context, control.StatsParams) (control.Stats, error) {
 	named := control.QueueStats{Queue: "a", AttemptStatistics: control.AttemptStatistics{Started: 5, Completed: 3,
 		Dead: 2}}
 	return control.Stats{Queues: []control.QueueStats{named}}, nil
 }
 
-func (f *fakeQueue) QueueList(_ context.Context, p control.QueueListParams) (page control.QueueList, err error) {
+func (f *fakeQueue) ListQueues(_ context.Context, p control.QueueListParams) (page control.QueueList, err error) {
 	first := 0
 	if p.AfterName != "" {
 		if f.err != nil {

@@ -55,9 +55,9 @@ func (st *stream) takeCompleteCharacters(p []byte) []byte {
 	return p[:end]
 }
 
-// endFirstHalf ends the first half of a stream at endPosition, which is between two characters. If the first half is
+// endHead ends the first half of a stream at endPosition, which is between two characters. If the first half is
 // not full there, its remaining capacity goes to the last half.
-func (st *stream) endFirstHalf(endPosition int64) {
+func (st *stream) endHead(endPosition int64) {
 	st.tail.region.capacity += st.head.region.capacity - endPosition
 	st.head.region.capacity, st.tail.startPosition = endPosition, endPosition
 }

@@ -17,14 +17,14 @@ import (
 func TestLogPiecesEndBetweenCharacters(t *testing.T) {
 	const text = "aé€𝄞z"
 	for cut := range len(text) + 1 {
-		l := output.NewLog(1<<20, createFileIn(t.TempDir()))
+		l := output.NewLog(1<<20, fileCreatorIn(t.TempDir()))
 		l.Append(output.Stdout, 1, []byte(text[:cut]))
 		var c output.StreamCursor
-		chunks := readAll(t, l, &c, 1<<20)
+		chunks := readRemainingChunks(t, l, &c, 1<<20)
 		l.Append(output.Stdout, 1000, []byte(text[cut:]))
-		chunks = append(chunks, readAll(t, l, &c, 4)...)
+		chunks = append(chunks, readRemainingChunks(t, l, &c, 4)...)
 		l.Close()
-		chunks = append(chunks, readAll(t, l, &c, 4)...)
+		chunks = append(chunks, readRemainingChunks(t, l, &c, 4)...)
 		inline, err := l.Encode()
 		if err != nil {
 			t.Fatal(err)
@@ -72,13 +72,13 @@ func TestLogLimitCutsBetweenCharacters(t *testing.T) {
 		{6, "ab\xc3", "ab\xc3"},
 	} {
 		for _, step := range []int{1, 2, 3, len(c.in)} {
-			l := output.NewLog(c.limit, createFileIn(t.TempDir()))
+			l := output.NewLog(c.limit, fileCreatorIn(t.TempDir()))
 			for at := 0; at < len(c.in); at += step {
 				l.Append(output.Stdout, int64(at), []byte(c.in[at:min(at+step, len(c.in))]))
 			}
 			l.Close()
 			var cursor output.StreamCursor
-			if got := streamTexts(readAll(t, l, &cursor, 1<<20))[0]; got != c.want {
+			if got := streamTexts(readRemainingChunks(t, l, &cursor, 1<<20))[0]; got != c.want {
 				t.Errorf("limit %d, %q by %d: got %q, want %q", c.limit, c.in, step, got, c.want)
 			}
 			if l.KeptBytes()+l.DroppedBytes() != int64(len(c.in)) || l.KeptBytes() > c.limit {
@@ -95,7 +95,7 @@ func TestUTF8OutputStaysUTF8(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := strings.Repeat(rapid.StringN(1, 40, -1).Draw(t, "text"),
 			rapid.SampledFrom([]int{1, 1, 1, 3000}).Draw(t, "times"))
-		l := output.NewLog(rapid.SampledFrom([]int64{0, 1, 5, 50, 1 << 20}).Draw(t, "limit"), createFileIn(dir))
+		l := output.NewLog(rapid.SampledFrom([]int64{0, 1, 5, 50, 1 << 20}).Draw(t, "limit"), fileCreatorIn(dir))
 		defer l.Discard()
 		var c output.StreamCursor
 		var chunks []output.Chunk
@@ -104,11 +104,11 @@ func TestUTF8OutputStaysUTF8(t *testing.T) {
 			l.Append(output.Stdout, int64(len(rest)), rest[:n])
 			rest = rest[n:]
 			if rapid.Bool().Draw(t, "read") {
-				chunks = append(chunks, readAll(t, l, &c, rapid.SampledFrom([]int{4, 5, 1000}).Draw(t, "most"))...)
+				chunks = append(chunks, readRemainingChunks(t, l, &c, rapid.SampledFrom([]int{4, 5, 1000}).Draw(t, "most"))...)
 			}
 		}
 		l.Close()
-		chunks = append(chunks, readAll(t, l, &c, 1000)...)
+		chunks = append(chunks, readRemainingChunks(t, l, &c, 1000)...)
 		total := 0
 		for _, chunk := range chunks {
 			total += len(chunk.Data) + int(chunk.DroppedBytes)
@@ -117,7 +117,7 @@ func TestUTF8OutputStaysUTF8(t *testing.T) {
 			t.Fatalf("%d bytes were read or dropped, want %d", total, len(text))
 		}
 		end := output.StreamCursor{-int64(rapid.IntRange(1, 100).Draw(t, "end")), -1}
-		chunks = append(chunks, readAll(t, l, &end, 1000)...)
+		chunks = append(chunks, readRemainingChunks(t, l, &end, 1000)...)
 		stored, err := decodeChunks(encodeLog(t, l))
 		if err != nil {
 			t.Fatal(err)
@@ -160,14 +160,14 @@ func TestTextTailBeginsWithCompleteCharacter(t *testing.T) {
 
 // Masking a secret does not split the characters around it, even if the text arrives byte by byte.
 func TestMaskingKeepsUTF8Characters(t *testing.T) {
-	l := output.NewLog(1<<20, createFileIn(t.TempDir()))
+	l := output.NewLog(1<<20, fileCreatorIn(t.TempDir()))
 	l.SetSecretsToMask([][]byte{[]byte("gehëim")})
 	for _, b := range []byte("ünd gehëim ënde") {
 		l.Append(output.Stdout, 1, []byte{b})
 	}
 	l.Close()
 	var c output.StreamCursor
-	chunks := readAll(t, l, &c, 1000)
+	chunks := readRemainingChunks(t, l, &c, 1000)
 	if got := streamTexts(chunks)[0]; got != "ünd *** ënde" {
 		t.Error(got)
 	}

@@ -28,12 +28,12 @@ func (l *Log) Encode() (b []byte, err error) {
 
 // readAllChunks reads the whole log. It passes the chunks to the function process. Each call of process gets about
 // bytesPerRead bytes.
-func (l *Log) readAllChunks(bytesPerRead int, process func([]Chunk) error) error {
+func (l *Log) readAllChunks(bytesPerRead int, handleChunks func([]Chunk) error) error {
 	var c StreamCursor
 	for {
 		chunks, next, done, err := l.Read(c, bytesPerRead)
 		if err == nil {
-			err = process(chunks)
+			err = handleChunks(chunks)
 		}
 		if err != nil || done || next == c {
 			return err

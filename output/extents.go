@@ -14,13 +14,13 @@ import (
 // A read verifies the checksums of whole extents. So a write must not overwrite any byte of an extent while one of its
 // bytes is still kept. Therefore the file has space for one extent more than the region's capacity.
 type fileExtent struct {
-	offset    int64 // offset in the region; it keeps growing although the region is a ring
-	byteCount int64
-	checksum  uint32 // CRC-32C of the bytes of the extent
+	regionOffset int64 // offset in the region; it keeps growing although the region is a ring
+	byteCount    int64
+	checksum     uint32 // CRC-32C of the bytes of the extent
 }
 
 // endOffset returns the offset after the last byte of the extent.
-func (e *fileExtent) endOffset() int64 { return e.offset + e.byteCount }
+func (e *fileExtent) endOffset() int64 { return e.regionOffset + e.byteCount }
 
 // extentBytes is the maximum size of an extent. It is also the number of bytes that are lost if one byte is damaged. It
 // equals maxRecordDataBytes, the number of bytes that are lost in the output file of an ended attempt. Each extent
@@ -41,7 +41,7 @@ func (r *ringRegion) fileCapacity() int64 { return r.capacity + extentBytes }
 // writeRegionToFile writes bytes at an offset of a region to the file, and stores their checksums in memory.
 func (s *blockStore) writeRegionToFile(r *ringRegion, offset int64, p []byte) error {
 	overwritten := offset + int64(len(p)) - r.fileCapacity()
-	r.extents = r.extents[r.firstExtentAfter(overwritten-1):]
+	r.extents = r.extents[r.firstExtentIndexAfter(overwritten-1):]
 	err := visitBlocks(offset, p, fileBlockBytes, r.fileCapacity(), func(blockNumber, blockOffset int64, p []byte) error {
 		for int64(len(r.fileBlockNumbers)) <= blockNumber {
 			r.fileBlockNumbers = append(r.fileBlockNumbers, noFileBlockNumber)
@@ -59,7 +59,7 @@ func (s *blockStore) writeRegionToFile(r *ringRegion, offset int64, p []byte) er
 	for len(p) > 0 {
 		i := len(r.extents) - 1
 		if i < 0 || r.extents[i].endOffset() != offset || r.extents[i].byteCount == extentBytes {
-			r.extents = append(r.extents, fileExtent{offset: offset})
+			r.extents = append(r.extents, fileExtent{regionOffset: offset})
 			i++
 		}
 		e := &r.extents[i]
@@ -71,14 +71,14 @@ func (s *blockStore) writeRegionToFile(r *ringRegion, offset int64, p []byte) er
 	return nil
 }
 
-// firstExtentAfter returns the index of the first extent that begins after an offset.
-func (r *ringRegion) firstExtentAfter(offset int64) int {
-	return sort.Search(len(r.extents), func(i int) bool { return r.extents[i].offset > offset })
+// firstExtentIndexAfter returns the index of the first extent that begins after an offset.
+func (r *ringRegion) firstExtentIndexAfter(offset int64) int {
+	return sort.Search(len(r.extents), func(i int) bool { return r.extents[i].regionOffset > offset })
 }
 
 // extentAt returns the extent that contains the byte at an offset. It returns nil if no extent contains the byte.
 func (r *ringRegion) extentAt(offset int64) *fileExtent {
-	if i := r.firstExtentAfter(offset) - 1; i >= 0 && offset < r.extents[i].endOffset() {
+	if i := r.firstExtentIndexAfter(offset) - 1; i >= 0 && offset < r.extents[i].endOffset() {
 		return &r.extents[i]
 	}
 	return nil
@@ -99,7 +99,7 @@ func (s *blockStore) readRegionFromFile(r *ringRegion, offset int64, p []byte) (
 				_, err := s.file.ReadAt(p, r.fileBlockNumbers[blockNumber]*fileBlockBytes+blockOffset)
 				return err
 			}
-			err := visitBlocks(e.offset, checked.bytes, fileBlockBytes, r.fileCapacity(), readBlock)
+			err := visitBlocks(e.regionOffset, checked.bytes, fileBlockBytes, r.fileCapacity(), readBlock)
 			if errors.Is(err, io.EOF) || err == nil && crc32.Checksum(checked.bytes, castagnoliTable()) != e.checksum {
 				err = ErrOutputDamaged
 			}
@@ -108,7 +108,7 @@ func (s *blockStore) readRegionFromFile(r *ringRegion, offset int64, p []byte) (
 			}
 			checked.region, checked.extent = r, *e
 		}
-		n += copy(p[n:], checked.bytes[offset+int64(n)-e.offset:])
+		n += copy(p[n:], checked.bytes[offset+int64(n)-e.regionOffset:])
 	}
 	return n, nil
 }

@@ -46,8 +46,8 @@ type fileTrailer struct {
 	printedBytes      [2]int64 // by stream: number of printed bytes
 }
 
-// EncodeTo writes all bytes that the log keeps to w, in the file format of doc.go.
-func (l *Log) EncodeTo(w io.Writer) error {
+// EncodeFile writes all bytes that the log keeps to w, in the file format of doc.go.
+func (l *Log) EncodeFile(w io.Writer) error {
 	t := fileTrailer{lastRecordOffsets: [2]int64{-1, -1}}
 	at := int64(0)
 	var b []byte

@@ -72,14 +72,14 @@ type Log struct {
 	// last halves together have the same maximum.
 	maxPiecesPerHalf int
 
-	mu           sync.Mutex
-	streams      [2]stream // indexed by Stream
-	pieceCount   int64     // number of pieces stored until now, which is also the number of the next piece
-	store        blockStore
-	isClosed     bool
-	isDiscarded  bool           // Discard was called
-	changeSignal chan struct{}  // closed at the next change; nil if no reader waits
-	secretMasks  [2]*secretMask // indexed by Stream; nil if no text is masked
+	mu                sync.Mutex
+	streams           [2]stream // indexed by Stream
+	nextArrivalNumber int64     // number of pieces stored until now, which is also the number of the next piece
+	store             blockStore
+	isClosed          bool
+	isDiscarded       bool           // Discard was called
+	changeSignal      chan struct{}  // closed at the next change; nil if no reader waits
+	secretMasks       [2]*secretMask // indexed by Stream; nil if no text is masked
 }
 
 // stream describes the kept bytes of one stream.
@@ -143,7 +143,7 @@ func (l *Log) storeWithinLimit(s Stream, readTimeMillis int64, p []byte) {
 	if n := min(st.head.region.capacity-st.writtenBytes, int64(len(p))); n > 0 {
 		if n < int64(len(p)) {
 			n -= int64(TrailingPartialCharacterBytes(p[:n]))
-			st.endFirstHalf(st.writtenBytes + n)
+			st.endHead(st.writtenBytes + n)
 		}
 		l.addPiece(s, &st.head, readTimeMillis, p[:n])
 		p = p[n:]
@@ -187,9 +187,9 @@ func (l *Log) addPiece(s Stream, h *streamHalf, readTimeMillis int64, p []byte) 
 		last.byteCount += n
 		return
 	}
-	h.pieces = append(h.pieces, streamPiece{arrivalNumber: l.pieceCount, streamPosition: pos, byteCount: n,
+	h.pieces = append(h.pieces, streamPiece{arrivalNumber: l.nextArrivalNumber, streamPosition: pos, byteCount: n,
 		readTimeMillis: readTimeMillis})
-	l.pieceCount++
+	l.nextArrivalNumber++
 }
 
 // New bytes extend the last piece of their stream if they arrive within joinPieceWithinMillis after it, and if no
@@ -219,7 +219,8 @@ func (l *Log) shouldExtendLastPiece(lastPiece *streamPiece, readTimeMillis int64
 		doublings := excess * maxJoinTimeDoublings / (l.maxPiecesPerHalf / 2)
 		return readTimeMillis-lastPiece.readTimeMillis < joinPieceWithinMillis<<doublings
 	}
-	return lastPiece.arrivalNumber == l.pieceCount-1 && readTimeMillis-lastPiece.readTimeMillis < joinPieceWithinMillis
+	return lastPiece.arrivalNumber == l.nextArrivalNumber-1 &&
+		readTimeMillis-lastPiece.readTimeMillis < joinPieceWithinMillis
 }
 
 // dropBytesBefore drops the bytes of the half that are before a position in the stream.

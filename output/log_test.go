@@ -17,24 +17,24 @@ import (
 	"github.com/queuectl/queuectl/output"
 )
 
-// createFileIn returns a function that creates the file of a large log in a directory.
-func createFileIn(dir string) func() (*os.File, error) {
+// fileCreatorIn returns a function that creates the file of a large log in a directory.
+func fileCreatorIn(dir string) func() (*os.File, error) {
 	return func() (*os.File, error) { return os.CreateTemp(dir, "out") }
 }
 
-// readAll reads the chunks after a cursor, at most maxBytes with each call of Read.
-func readAll(t interface{ Fatal(...any) }, l *output.Log, c *output.StreamCursor,
+// readRemainingChunks reads the chunks after a cursor, at most maxBytes with each call of Read.
+func readRemainingChunks(t interface{ Fatal(...any) }, l *output.Log, cursor *output.StreamCursor,
 	maxBytes int) (chunks []output.Chunk) {
 	for {
-		some, next, _, err := l.Read(*c, maxBytes)
+		some, next, _, err := l.Read(*cursor, maxBytes)
 		if err != nil {
 			t.Fatal(err)
 		}
 		chunks = append(chunks, some...)
-		if next == *c {
+		if next == *cursor {
 			return chunks
 		}
-		*c = next
+		*cursor = next
 	}
 }
 
@@ -63,13 +63,13 @@ func TestLogKeepsHeadAndTail(t *testing.T) {
 		{2, "abc", "a[1]c"},
 	} {
 		for _, step := range []int{1, 3, len(c.in) + 1} {
-			l := output.NewLog(c.limit, createFileIn(t.TempDir()))
+			l := output.NewLog(c.limit, fileCreatorIn(t.TempDir()))
 			for part := range slices.Chunk([]byte(c.in), step) {
 				l.Append(output.Stderr, 1, part)
 			}
 			l.Close()
 			var cursor output.StreamCursor
-			got := streamTexts(readAll(t, l, &cursor, 1<<20))
+			got := streamTexts(readRemainingChunks(t, l, &cursor, 1<<20))
 			if got != [2]string{"", c.want} {
 				t.Errorf("limit %d, %q by %d: got %q, want %q", c.limit, c.in, step, got, c.want)
 			}
@@ -83,7 +83,7 @@ func TestLogKeepsHeadAndTail(t *testing.T) {
 
 // Reading returns the output of both streams in the order in which it arrived.
 func TestReadReturnsStreamsInArrivalOrder(t *testing.T) {
-	l := output.NewLog(1<<20, createFileIn(t.TempDir()))
+	l := output.NewLog(1<<20, fileCreatorIn(t.TempDir()))
 	var want []string
 	for i := range 50 {
 		s := output.Stream(i % 2)
@@ -92,7 +92,7 @@ func TestReadReturnsStreamsInArrivalOrder(t *testing.T) {
 	}
 	var c output.StreamCursor
 	var got []string
-	for _, chunk := range readAll(t, l, &c, 1<<20) {
+	for _, chunk := range readRemainingChunks(t, l, &c, 1<<20) {
 		got = append(got, fmt.Sprintf("%d/%d %s", chunk.Stream, chunk.ReadTimeMillis, chunk.Data))
 	}
 	if !slices.Equal(got, want) {
@@ -102,7 +102,7 @@ func TestReadReturnsStreamsInArrivalOrder(t *testing.T) {
 
 // Reading allocates memory only for the chunks and for their bytes, because each job's output is read at least once.
 func TestReadAllocatesOnlyChunks(t *testing.T) {
-	l := output.NewLog(1<<20, createFileIn(t.TempDir()))
+	l := output.NewLog(1<<20, fileCreatorIn(t.TempDir()))
 	l.Append(output.Stdout, 0, []byte("done\n"))
 	l.Close()
 	if n := testing.AllocsPerRun(100, func() { l.Read(output.StreamCursor{}, 1<<20) }); n > 2 {
@@ -113,7 +113,7 @@ func TestReadAllocatesOnlyChunks(t *testing.T) {
 // A log that exceeds MaxMemoryBytes is stored in one file. Discard removes that file.
 func TestLargeLogIsStoredInFile(t *testing.T) {
 	dir := t.TempDir()
-	l := output.NewLog(1<<20, createFileIn(dir))
+	l := output.NewLog(1<<20, fileCreatorIn(dir))
 	files := func() int {
 		list, err := filepath.Glob(filepath.Join(dir, "*"))
 		if err != nil {
@@ -139,7 +139,7 @@ func TestLargeLogIsStoredInFile(t *testing.T) {
 	var c output.StreamCursor
 	want := [2]string{strings.Repeat("a", output.MaxMemoryBytes) + "b",
 		strings.Repeat("c", 1<<19) + fmt.Sprintf("[%d]", 10_000_000-1<<20) + strings.Repeat("c", 1<<19)}
-	if got := streamTexts(readAll(t, l, &c, 100_000)); got != want {
+	if got := streamTexts(readRemainingChunks(t, l, &c, 100_000)); got != want {
 		t.Errorf("the streams have %d and %d bytes, or differ from the %d and %d bytes that were written",
 			len(got[0]), len(got[1]), len(want[0]), len(want[1]))
 	}
@@ -185,7 +185,7 @@ func TestUnstorableBytesLeaveGap(t *testing.T) {
 	l.Append(output.Stdout, 3, []byte("and on"))
 	l.Close()
 	var c output.StreamCursor
-	if got, want := streamTexts(readAll(t, l, &c, 1<<20)), "kept[100000]and on"; got[0] != want {
+	if got, want := streamTexts(readRemainingChunks(t, l, &c, 1<<20)), "kept[100000]and on"; got[0] != want {
 		t.Errorf("got %q, want %q", got[0], want)
 	}
 }
@@ -197,9 +197,9 @@ type logModel struct {
 }
 
 // mustKeepByte reports whether a Log with the same bytes must keep the byte at a position of a stream.
-func (m *logModel) mustKeepByte(stream, pos int) bool {
+func (m *logModel) mustKeepByte(stream, streamOffset int) bool {
 	n := len(m.writtenBytes[stream])
-	return pos < (m.limitBytes+1)/2 || pos >= n-m.limitBytes/2 && pos < n
+	return streamOffset < (m.limitBytes+1)/2 || streamOffset >= n-m.limitBytes/2 && streamOffset < n
 }
 
 // A reader that follows a growing log gets each byte at most once and in order. It gets every byte that the log still
@@ -208,7 +208,7 @@ func TestFollowingReaderGetsEachByteOnce(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
 		m := logModel{limitBytes: rapid.SampledFrom([]int{0, 1, 7, 100, 5000, 200_000}).Draw(t, "limit")}
-		l := output.NewLog(int64(m.limitBytes), createFileIn(dir))
+		l := output.NewLog(int64(m.limitBytes), fileCreatorIn(dir))
 		defer l.Discard()
 		var c output.StreamCursor
 		var got []output.Chunk
@@ -232,10 +232,10 @@ func TestFollowingReaderGetsEachByteOnce(t *testing.T) {
 			m.writtenBytes[s] = append(m.writtenBytes[s], p...)
 		}
 		l.Close()
-		got = append(got, readAll(t, l, &c, rapid.SampledFrom([]int{1000, 1 << 20}).Draw(t, "last max"))...)
+		got = append(got, readRemainingChunks(t, l, &c, rapid.SampledFrom([]int{1000, 1 << 20}).Draw(t, "last max"))...)
 		m.checkChunks(t, got)
 		var afresh output.StreamCursor
-		m.checkChunks(t, readAll(t, l, &afresh, 1<<20))
+		m.checkChunks(t, readRemainingChunks(t, l, &afresh, 1<<20))
 	})
 }
 
@@ -265,7 +265,7 @@ func (m *logModel) checkChunks(t interface{ Fatalf(string, ...any) }, chunks []o
 // Append and Close wake a waiting reader. After Close, readers do not wait, and further bytes are
 // ignored.
 func TestAppendAndCloseWakeReaders(t *testing.T) {
-	l := output.NewLog(100, createFileIn(t.TempDir()))
+	l := output.NewLog(100, fileCreatorIn(t.TempDir()))
 	for _, change := range []func(){func() { l.Append(output.Stdout, 1, []byte("x")) }, l.Close, func() {}} {
 		changed := l.ChangeSignal()
 		change()
@@ -282,13 +282,13 @@ func TestAppendAndCloseWakeReaders(t *testing.T) {
 func TestEncodedLogsAreDecoded(t *testing.T) {
 	dir := t.TempDir()
 	for _, limit := range []int64{10, 300_000} {
-		l := output.NewLog(limit, createFileIn(dir))
+		l := output.NewLog(limit, fileCreatorIn(dir))
 		l.Append(output.Stdout, 1_700_000_000_000, bytes.Repeat([]byte("ab"), 200_000))
 		l.Append(output.Stderr, 1_700_000_000_100, []byte("\x00\xff"))
 		l.Append(output.Stdout, 1_600_000_000_000, []byte("the clock went back"))
 		l.Close()
 		var c output.StreamCursor
-		want := readAll(t, l, &c, output.MaxMemoryBytes)
+		want := readRemainingChunks(t, l, &c, output.MaxMemoryBytes)
 		inline, err := l.Encode()
 		if err != nil {
 			t.Fatal(err)
@@ -308,7 +308,7 @@ func TestEncodedLogsAreDecoded(t *testing.T) {
 		}
 		l.Discard()
 	}
-	empty := output.NewLog(10, createFileIn(dir))
+	empty := output.NewLog(10, fileCreatorIn(dir))
 	if raw, err := empty.Encode(); raw != nil || err != nil {
 		t.Errorf("an empty log: got %v, %v", raw, err)
 	}
@@ -317,7 +317,7 @@ func TestEncodedLogsAreDecoded(t *testing.T) {
 // EncodeHead encodes the first bytes of both streams, and gaps for the rest. It encodes a short log
 // completely.
 func TestEncodeHeadKeepsFirstBytes(t *testing.T) {
-	l := output.NewLog(20, createFileIn(t.TempDir()))
+	l := output.NewLog(20, fileCreatorIn(t.TempDir()))
 	for _, text := range []string{"out 1\n", "out 2\n"} {
 		l.Append(output.Stdout, 1, []byte(text))
 	}
@@ -400,13 +400,13 @@ func FuzzDecode(f *testing.F) {
 // limit.
 func TestAlternatingStreamsTakeLittleMemory(t *testing.T) {
 	const n = 2_000_000
-	l := output.NewLog(1<<20, createFileIn(t.TempDir()))
+	l := output.NewLog(1<<20, fileCreatorIn(t.TempDir()))
 	defer l.Discard()
-	before := heapBytes()
+	before := heapBytesInUse()
 	for i := range n {
 		l.Append(output.Stream(i%2), int64(i/100), []byte{byte(i / 2)})
 	}
-	if grown := heapBytes() - before; grown > 2<<20 {
+	if grown := heapBytesInUse() - before; grown > 2<<20 {
 		t.Errorf("the log takes %d bytes, want 2 MiB at most", grown)
 	}
 	l.Close()
@@ -415,11 +415,11 @@ func TestAlternatingStreamsTakeLittleMemory(t *testing.T) {
 		m.writtenBytes[i%2] = append(m.writtenBytes[i%2], byte(i/2))
 	}
 	var c output.StreamCursor
-	m.checkChunks(t, readAll(t, l, &c, 1<<20))
+	m.checkChunks(t, readRemainingChunks(t, l, &c, 1<<20))
 }
 
-// heapBytes returns the number of bytes of the heap that are in use.
-func heapBytes() int64 {
+// heapBytesInUse returns the number of bytes of the heap that are in use.
+func heapBytesInUse() int64 {
 	runtime.GC()
 	var memStats runtime.MemStats
 	runtime.ReadMemStats(&memStats)

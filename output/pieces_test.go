@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func createFileIn(dir string) func() (*os.File, error) {
+func fileCreatorIn(dir string) func() (*os.File, error) {
 	return func() (*os.File, error) { return os.CreateTemp(dir, "out") }
 }
 
@@ -26,7 +26,7 @@ func (l *Log) allPieceLists() (lists [4]pieceList) {
 // it is moved at most four times, when the list needs a larger array.
 func TestAppendedByteTakesConstantTime(t *testing.T) {
 	const n = 300_000
-	l := NewLog(64<<10, createFileIn(t.TempDir()))
+	l := NewLog(64<<10, fileCreatorIn(t.TempDir()))
 	defer l.Discard()
 	var moved, dropped, before int
 	for i := range n {
@@ -45,7 +45,7 @@ func TestAppendedByteTakesConstantTime(t *testing.T) {
 			t.Fatalf("after %d bytes the log has %d pieces, want at most %d", i+1, piecesInUse, 2*l.maxPiecesPerHalf)
 		}
 	}
-	if total := int(l.pieceCount); moved > 4*total || dropped > total || total > n {
+	if total := int(l.nextArrivalNumber); moved > 4*total || dropped > total || total > n {
 		t.Errorf("of %d pieces %d were moved and %d dropped", total, moved, dropped)
 	}
 	for k, list := range l.allPieceLists() {
@@ -81,19 +81,19 @@ func TestPiecesAreJoinedNearTheLimit(t *testing.T) {
 		{60, []step{{int64(joinPieceWithinMillis<<7) - 1, 0, true}, {joinPieceWithinMillis << 7, 0, false}}},
 		{62, []step{{1 << 40, 0, true}, {1 << 50, 1, true}, {1 << 60, 0, true}}},
 	} {
-		l := NewLog(1<<30, createFileIn(t.TempDir()))
+		l := NewLog(1<<30, fileCreatorIn(t.TempDir()))
 		l.maxPiecesPerHalf = 64
 		for i := range c.existing {
 			l.streams[0].head.pieces = append(l.streams[0].head.pieces,
 				streamPiece{arrivalNumber: int64(i), streamPosition: -2, byteCount: 1})
 		}
-		l.pieceCount = int64(c.existing)
+		l.nextArrivalNumber = int64(c.existing)
 		l.Append(Stderr, 0, []byte("e"))
 		l.Append(Stdout, 0, []byte("o"))
 		for i, s := range c.steps {
-			before := l.pieceCount
+			before := l.nextArrivalNumber
 			l.Append(s.s, s.at, []byte("x"))
-			if joined := l.pieceCount == before; joined != s.joins {
+			if joined := l.nextArrivalNumber == before; joined != s.joins {
 				t.Errorf("%d existing pieces, step %d: joined %v, want %v", c.existing, i, joined, s.joins)
 			}
 		}
@@ -139,7 +139,7 @@ func TestWrittenRegionBytesAreReadBack(t *testing.T) {
 	for _, room := range []int64{1, 100, memBlockBytes, memBlockBytes + 1, 3*fileBlockBytes - 7} {
 		for _, inFileFrom := range []int64{0, 2 * memBlockBytes, 1 << 40} {
 			t.Run(fmt.Sprint(room, " ", inFileFrom), func(t *testing.T) {
-				s := blockStore{createFile: createFileIn(t.TempDir())}
+				s := blockStore{createFile: fileCreatorIn(t.TempDir())}
 				defer s.discard()
 				r, other := &ringRegion{capacity: room}, &ringRegion{capacity: 1 << 20}
 				want := make([]byte, room)
@@ -182,7 +182,7 @@ func TestWrittenRegionBytesAreReadBack(t *testing.T) {
 }
 
 // Damaged bytes in the file of an open log are never returned as output. Readers of the log get the bytes before and
-// after the damage, and the number of damaged bytes. The results of Encode and EncodeTo contain the same.
+// after the damage, and the number of damaged bytes. The results of Encode and EncodeFile contain the same.
 func TestDamageInOpenLogIsReported(t *testing.T) {
 	const limit = 12 * fileBlockBytes
 	for name, c := range map[string]struct {
@@ -198,7 +198,7 @@ func TestDamageInOpenLogIsReported(t *testing.T) {
 		"nothing": {3 * limit, func(*os.File) error { return nil }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := NewLog(limit, createFileIn(t.TempDir()))
+			l := NewLog(limit, fileCreatorIn(t.TempDir()))
 			defer l.Discard()
 			var want []byte
 			for len(want) < c.printed {
@@ -248,7 +248,7 @@ func TestDamageInOpenLogIsReported(t *testing.T) {
 			}
 			check("row", func(do func(Chunk) error) error { return Decode(bytes.NewReader(row), do) })
 			var file bytes.Buffer
-			if err := l.EncodeTo(&file); err != nil {
+			if err := l.EncodeFile(&file); err != nil {
 				t.Fatal(err)
 			}
 			check("file", func(do func(Chunk) error) error {

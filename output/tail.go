@@ -49,8 +49,8 @@ func DecodeTail(r io.ReaderAt, fileBytes int64, tailBytes int, handleChunk func(
 // fileRecord is a record in a file. DecodeTail needs only the last wantedDataBytes bytes of the record's data.
 type fileRecord struct {
 	recordHeader
-	fileOffset      int64
-	wantedDataBytes int
+	fileOffset    int64
+	tailDataBytes int
 }
 
 // loadRecordData reads all data of a record and verifies the checksum. It then keeps only about the last
@@ -67,7 +67,7 @@ func (w *bufferedReader) loadRecordData(rec *fileRecord) error {
 	if crc32.Checksum(b, castagnoliTable()) != rec.dataChecksum {
 		return fmt.Errorf("%w: invalid record at byte %d", ErrOutputDamaged, rec.fileOffset)
 	}
-	begin := len(b) - rec.wantedDataBytes
+	begin := len(b) - rec.tailDataBytes
 	// begin earlier if this would cut a character
 	begin -= TrailingPartialCharacterBytes(b[max(0, begin-utf8.UTFMax+1):begin])
 	rec.Data, rec.StreamOffset = bytes.Clone(b[begin:]), rec.streamPosition+int64(begin)
@@ -76,11 +76,11 @@ func (w *bufferedReader) loadRecordData(rec *fileRecord) error {
 
 // lastRecords returns the last records of a stream, beginning with the last one. Together they have at least
 // wantedDataBytes bytes of data, if the stream has that many.
-func (w *bufferedReader) lastRecords(t fileTrailer, s Stream, wantedDataBytes int) (records []fileRecord, err error) {
+func (w *bufferedReader) lastRecords(t fileTrailer, s Stream, minDataBytes int) (records []fileRecord, err error) {
 	const recordsPerByte = 2 // maximum number of records per byte of data: a gap may precede each byte
 	end, position := w.fileBytes-int64(trailerBytes), t.printedBytes[s]
-	for at, maxRecords := t.lastRecordOffsets[s], recordsPerByte*wantedDataBytes; at >= 0 &&
-		wantedDataBytes > 0; maxRecords-- {
+	for at, maxRecords := t.lastRecordOffsets[s], recordsPerByte*minDataBytes; at >= 0 &&
+		minDataBytes > 0; maxRecords-- {
 		if at >= end || maxRecords == 0 {
 			return nil, fmt.Errorf("%w: the records in the file are not consecutive", ErrOutputDamaged)
 		}
@@ -91,9 +91,9 @@ func (w *bufferedReader) lastRecords(t fileTrailer, s Stream, wantedDataBytes in
 		if h.Stream != s || at+h.headerBytes+h.dataBytes > end || h.streamPosition+h.dataBytes+h.DroppedBytes != position {
 			return nil, fmt.Errorf("%w: the records in the file are not consecutive", ErrOutputDamaged)
 		}
-		n := int(min(h.dataBytes, int64(wantedDataBytes)))
+		n := int(min(h.dataBytes, int64(minDataBytes)))
 		records = append(records, fileRecord{h, at, n})
-		wantedDataBytes -= n
+		minDataBytes -= n
 		if h.prevRecordDistance == 0 {
 			break
 		}

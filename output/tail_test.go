@@ -29,7 +29,7 @@ func (c *countingReader) ReadAt(p []byte, offset int64) (int, error) {
 // encodeLog returns a log in the file format.
 func encodeLog(t interface{ Fatal(...any) }, l *output.Log) []byte {
 	var b bytes.Buffer
-	if err := l.EncodeTo(&b); err != nil {
+	if err := l.EncodeFile(&b); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()
@@ -58,7 +58,7 @@ func decodeTail(raw []byte, tailBytes int) (chunks []output.Chunk, err error) {
 func TestDecodeTailReturnsEndOfEachStream(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
-		l := output.NewLog(rapid.SampledFrom([]int64{0, 3, 100, 10_000, 300_000}).Draw(t, "limit"), createFileIn(dir))
+		l := output.NewLog(rapid.SampledFrom([]int64{0, 3, 100, 10_000, 300_000}).Draw(t, "limit"), fileCreatorIn(dir))
 		defer l.Discard()
 		at := int64(1_700_000_000_000)
 		for range rapid.IntRange(0, 40).Draw(t, "steps") {
@@ -135,7 +135,7 @@ func TestDecodeTailReadsFewBytes(t *testing.T) {
 			}
 		}},
 	} { // a little more than the wanted bytes: whole records are read, to verify their checksums
-		l := output.NewLog(limit, createFileIn(t.TempDir()))
+		l := output.NewLog(limit, fileCreatorIn(t.TempDir()))
 		c.fill(l)
 		l.Close()
 		raw := encodeLog(t, l)
@@ -154,9 +154,9 @@ func TestDecodeTailReadsFewBytes(t *testing.T) {
 	}
 }
 
-// restoreStreams joins the chunks of each stream to one text, with a ? for each damaged byte and a - for each
+// streamTextsWithDamage joins the chunks of each stream to one text, with a ? for each damaged byte and a - for each
 // dropped byte.
-func restoreStreams(chunks []output.Chunk) (streams [2]string) {
+func streamTextsWithDamage(chunks []output.Chunk) (streams [2]string) {
 	for _, c := range chunks {
 		if c.DamagedBytes > 0 && !c.StreamUnknown && c.StreamOffset != int64(len(streams[c.Stream])) {
 			streams[c.Stream] += fmt.Sprintf("[damage at %d]", c.StreamOffset)
@@ -183,7 +183,7 @@ func equalExceptDamage(got, want string) bool {
 
 // logWithBothStreams returns a log with both streams, a gap, and records of several sizes.
 func logWithBothStreams(t *testing.T) *output.Log {
-	l := output.NewLog(3000, createFileIn(t.TempDir()))
+	l := output.NewLog(3000, fileCreatorIn(t.TempDir()))
 	t.Cleanup(l.Discard)
 	for i := range 40 {
 		l.Append(output.Stream(i%3/2), int64(1000*i), fmt.Appendf(nil, "line %d of %s\n", i, strings.Repeat("x", i*i%200)))
@@ -200,13 +200,13 @@ func TestDamageIsNeverShownAsOutput(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := restoreStreams(chunks)
+	want := streamTextsWithDamage(chunks)
 	for at := range raw {
 		for _, flip := range []byte{0x01, 0xff} {
 			harmed := bytes.Clone(raw)
 			harmed[at] ^= flip
 			chunks, err := decodeChunks(harmed)
-			got := restoreStreams(chunks)
+			got := streamTextsWithDamage(chunks)
 			if err != nil || !equalExceptDamage(got[0], want[0]) || !equalExceptDamage(got[1], want[1]) {
 				t.Fatalf("damage at byte %d: %v, got %q, want %q", at, err, got, want)
 			}
@@ -219,8 +219,8 @@ func TestDamageIsNeverShownAsOutput(t *testing.T) {
 			}
 			end, err := decodeTail(harmed, 100)
 			if err != nil && !errors.Is(err, output.ErrOutputDamaged) ||
-				err == nil && !strings.HasSuffix(want[0], restoreStreams(end)[0]) {
-				t.Errorf("damage at byte %d: the tail is %q, %v", at, restoreStreams(end), err)
+				err == nil && !strings.HasSuffix(want[0], streamTextsWithDamage(end)[0]) {
+				t.Errorf("damage at byte %d: the tail is %q, %v", at, streamTextsWithDamage(end), err)
 			}
 		}
 	}
@@ -234,7 +234,7 @@ func TestDamageIsNeverShownAsOutput(t *testing.T) {
 func TestDamageCostsOnlyDamagedRecords(t *testing.T) {
 	raw := encodeLog(t, logWithBothStreams(t))
 	chunks, _ := decodeChunks(raw)
-	want := restoreStreams(chunks)
+	want := streamTextsWithDamage(chunks)
 	rapid.Check(t, func(t *rapid.T) {
 		harmed := bytes.Clone(raw)
 		for range rapid.IntRange(1, 4).Draw(t, "places") {
@@ -248,7 +248,7 @@ func TestDamageCostsOnlyDamagedRecords(t *testing.T) {
 			}
 		}
 		chunks, err := decodeChunks(harmed)
-		got := restoreStreams(chunks)
+		got := streamTextsWithDamage(chunks)
 		unknown := err == nil && !bytes.Equal(harmed[len(raw)-trailerBytes:], raw[len(raw)-trailerBytes:])
 		for s := range got {
 			if unknown { // the trailer is damaged, so the number of missing bytes at the end is unknown
@@ -268,7 +268,7 @@ func TestDamageCostsOnlyDamagedRecords(t *testing.T) {
 // If neither a later record nor the trailer shows which stream has lost bytes, the chunk for these bytes has
 // StreamUnknown set. Here, the trailer and the header of the only record of standard error are damaged.
 func TestLossOfUnknownStreamIsReported(t *testing.T) {
-	l := output.NewLog(1<<20, createFileIn(t.TempDir()))
+	l := output.NewLog(1<<20, fileCreatorIn(t.TempDir()))
 	defer l.Discard()
 	const lost = "this is lost"
 	l.Append(output.Stdout, 1, []byte("before\n"))
@@ -300,7 +300,7 @@ func TestLossOfUnknownStreamIsReported(t *testing.T) {
 // copy for a record of the file, even if the record that contains the copy is damaged.
 func TestRecordInsideOutputIsNotParsed(t *testing.T) {
 	inner := encodeLog(t, logWithBothStreams(t))
-	l := output.NewLog(1<<20, createFileIn(t.TempDir()))
+	l := output.NewLog(1<<20, fileCreatorIn(t.TempDir()))
 	defer l.Discard()
 	l.Append(output.Stdout, 1, []byte("before\n"))
 	l.Append(output.Stdout, 2000, inner)
@@ -309,7 +309,7 @@ func TestRecordInsideOutputIsNotParsed(t *testing.T) {
 	raw := encodeLog(t, l)
 	raw[bytes.Index(raw, inner)-5] ^= 1 // damages the header of the record that contains inner
 	chunks, err := decodeChunks(raw)
-	if got, want := restoreStreams(chunks)[0],
+	if got, want := streamTextsWithDamage(chunks)[0],
 		"before\n"+strings.Repeat("?", len(inner))+"after\n"; err != nil || got != want {
 		t.Errorf("DecodeFile returned %q, %v", got, err)
 	}
@@ -325,10 +325,10 @@ func TestTruncatedFileReportsLoss(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := restoreStreams(whole)
+	want := streamTextsWithDamage(whole)
 	for cut := range raw {
 		chunks, err := decodeTruncatedFile(raw[:cut], int64(len(raw)))
-		got := restoreStreams(chunks)
+		got := streamTextsWithDamage(chunks)
 		for s := range got {
 			if kept := strings.TrimRight(got[s], "?"); err != nil || !strings.HasPrefix(want[s], kept) {
 				t.Fatalf("cut after %d bytes: %v, got %q, want the beginning of %q", cut, err, got[s], want[s])
@@ -366,13 +366,13 @@ func TestTruncatedFileReportsLoss(t *testing.T) {
 
 // For any input, DecodeTail does not panic, does not read endlessly, and passes on no invalid chunk.
 func FuzzDecodeTail(f *testing.F) {
-	l := output.NewLog(20, createFileIn(f.TempDir()))
+	l := output.NewLog(20, fileCreatorIn(f.TempDir()))
 	l.Append(output.Stdout, 5, []byte("one"))
 	l.Append(output.Stderr, 30, []byte("two, which is longer than the limit"))
 	l.Append(output.Stdout, 3, []byte("three"))
 	l.Close()
 	var b bytes.Buffer
-	if err := l.EncodeTo(&b); err != nil {
+	if err := l.EncodeFile(&b); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(b.Bytes(), 4)

@@ -37,11 +37,11 @@ type psScript struct {
 	closerByOpener map[int]int // maps the index of each opener to that of its closer
 }
 
-// psLexer splits a script into the tokens that psRules needs.
+// psLexer splits a script into the tokens that psRuleChecker needs.
 type psLexer struct {
 	psScript
 	scriptText      string
-	textPosition    int
+	byteOffset      int
 	lineNumber      int
 	unclosedOpeners []int // indexes of openers that are not closed yet
 	spaceBefore     bool  // a space precedes the next token
@@ -56,8 +56,9 @@ var (
 	psContinuationOperators = strings.Fields(
 		"-and -or -xor -eq -ne -gt -lt -ge -le -match -notmatch -like -notlike -replace " +
 			"-split -join -f -is -isnot -in -notin -contains -notcontains -ceq -cne + - * /")
-	psAssignments = []string{"=", "+=", "-=", "*=", "/="}
-	psKeywords    = strings.Fields("if elseif else foreach for while do until switch try catch finally function filter " +
+	psAssignmentOperators = []string{"=", "+=", "-=", "*=", "/="}
+	psKeywords            = strings.Fields("if elseif else foreach for while do until switch try catch finally function " +
+		"filter " +
 		"param return throw exit break continue in begin process end trap")
 	// psOpenerByCloser maps each closer to its opener.
 	psOpenerByCloser = map[byte]byte{')': '(', '}': '{', ']': '['}
@@ -77,12 +78,12 @@ func parsePowerShell(text string) (psScript, []string) {
 // addProblem records a problem and moves to the end of the script, so that parsing stops.
 func (l *psLexer) addProblem(line int, format string, a ...any) {
 	l.problems = append(l.problems, fmt.Sprintf("%d: ", line)+fmt.Sprintf(format, a...))
-	l.textPosition = len(l.scriptText)
+	l.byteOffset = len(l.scriptText)
 }
 
 // hasPrefix reports whether the text at the present position starts with prefix.
 func (l *psLexer) hasPrefix(prefix string) bool {
-	return strings.HasPrefix(l.scriptText[l.textPosition:], prefix)
+	return strings.HasPrefix(l.scriptText[l.byteOffset:], prefix)
 }
 
 // addToken adds the next byteCount bytes as a token.
@@ -91,16 +92,16 @@ func (l *psLexer) addToken(kind psTokenKind, byteCount int) {
 	if len(l.unclosedOpeners) > 0 {
 		in = l.unclosedOpeners[len(l.unclosedOpeners)-1]
 	}
-	l.tokens = append(l.tokens, psToken{kind, l.scriptText[l.textPosition : l.textPosition+byteCount], l.lineNumber, in,
+	l.tokens = append(l.tokens, psToken{kind, l.scriptText[l.byteOffset : l.byteOffset+byteCount], l.lineNumber, in,
 		!l.spaceBefore})
-	l.textPosition += byteCount
+	l.byteOffset += byteCount
 	l.spaceBefore = false
 }
 
 // addTokens adds tokens until the end of the script. If minUnclosedOpeners is above 0, it also stops when fewer than
 // minUnclosedOpeners openers are unclosed. That is the case, for example, at the end of an expression $( ) in a string.
 func (l *psLexer) addTokens(minUnclosedOpeners int) {
-	for l.textPosition < len(l.scriptText) {
+	for l.byteOffset < len(l.scriptText) {
 		l.addNextToken()
 		if minUnclosedOpeners > 0 && len(l.unclosedOpeners) < minUnclosedOpeners {
 			return
@@ -110,20 +111,20 @@ func (l *psLexer) addTokens(minUnclosedOpeners int) {
 
 // addNextToken adds the next token, or skips a space or a comment.
 func (l *psLexer) addNextToken() {
-	switch c := l.scriptText[l.textPosition]; {
+	switch c := l.scriptText[l.byteOffset]; {
 	case c == '\n':
 		l.handleNewline()
 	case c == ' ', c == '\t', c == '\r':
-		l.textPosition, l.spaceBefore = l.textPosition+1, true
+		l.byteOffset, l.spaceBefore = l.byteOffset+1, true
 	case l.hasPrefix("<#"):
 		l.skipComment()
 	case c == '#':
-		line, _, _ := strings.Cut(l.scriptText[l.textPosition:], "\n")
-		l.textPosition, l.spaceBefore = l.textPosition+len(line), true
+		line, _, _ := strings.Cut(l.scriptText[l.byteOffset:], "\n")
+		l.byteOffset, l.spaceBefore = l.byteOffset+len(line), true
 	case c == '`':
 		l.handleBacktick()
 	case l.hasPrefix("@'"), l.hasPrefix(`@"`):
-		l.addHereString(c, l.scriptText[l.textPosition+1])
+		l.addHereString(c, l.scriptText[l.byteOffset+1])
 	case c == '\'':
 		l.addSingleQuoted()
 	case c == '"':
@@ -138,10 +139,10 @@ func (l *psLexer) addNextToken() {
 		l.addToken(psSeparator, 1)
 	case c == '|', c == ',', c == '&':
 		l.addToken(psOperator, 1)
-	case c == '$' && psVariablePattern.MatchString(l.scriptText[l.textPosition:]):
-		l.addToken(psVariable, len(psVariablePattern.FindString(l.scriptText[l.textPosition:])))
-	case psRedirectionPattern.MatchString(l.scriptText[l.textPosition:]):
-		l.addToken(psRedirection, len(psRedirectionPattern.FindString(l.scriptText[l.textPosition:])))
+	case c == '$' && psVariablePattern.MatchString(l.scriptText[l.byteOffset:]):
+		l.addToken(psVariable, len(psVariablePattern.FindString(l.scriptText[l.byteOffset:])))
+	case psRedirectionPattern.MatchString(l.scriptText[l.byteOffset:]):
+		l.addToken(psRedirection, len(psRedirectionPattern.FindString(l.scriptText[l.byteOffset:])))
 	default:
 		l.addWord()
 	}
@@ -157,7 +158,7 @@ func (l *psLexer) handleNewline() {
 	continues := last.kind == psOperator || last.kind == psSeparator || last.kind == psWord &&
 		slices.Contains(psContinuationOperators, last.text)
 	if continues {
-		l.textPosition++
+		l.byteOffset++
 	} else {
 		l.addToken(psSeparator, 1)
 	}
@@ -165,21 +166,21 @@ func (l *psLexer) handleNewline() {
 }
 
 func (l *psLexer) skipComment() {
-	end := strings.Index(l.scriptText[l.textPosition:], "#>")
+	end := strings.Index(l.scriptText[l.byteOffset:], "#>")
 	if end < 0 {
 		l.addProblem(l.lineNumber, "<# is not closed")
 		return
 	}
-	l.lineNumber += strings.Count(l.scriptText[l.textPosition:l.textPosition+end], "\n")
-	l.textPosition, l.spaceBefore = l.textPosition+end+2, true
+	l.lineNumber += strings.Count(l.scriptText[l.byteOffset:l.byteOffset+end], "\n")
+	l.byteOffset, l.spaceBefore = l.byteOffset+end+2, true
 }
 
 func (l *psLexer) handleBacktick() {
-	rest := l.scriptText[l.textPosition+1:]
+	rest := l.scriptText[l.byteOffset+1:]
 	bare := strings.TrimLeft(rest, " \t")
 	switch {
 	case strings.HasPrefix(rest, "\n"):
-		l.textPosition, l.lineNumber, l.spaceBefore = l.textPosition+2, l.lineNumber+1, true
+		l.byteOffset, l.lineNumber, l.spaceBefore = l.byteOffset+2, l.lineNumber+1, true
 	case bare != rest && strings.HasPrefix(bare, "\n"):
 		l.addProblem(l.lineNumber, "a space follows a backtick")
 	default:
@@ -190,9 +191,9 @@ func (l *psLexer) handleBacktick() {
 // addWord adds a word, up to the next byte that cannot be part of a word. A backtick escapes the byte after it.
 func (l *psLexer) addWord() {
 	n := 0
-	for l.textPosition+n < len(l.scriptText) {
-		c := l.scriptText[l.textPosition+n]
-		if c == '`' && l.textPosition+n+1 < len(l.scriptText) && l.scriptText[l.textPosition+n+1] != '\n' {
+	for l.byteOffset+n < len(l.scriptText) {
+		c := l.scriptText[l.byteOffset+n]
+		if c == '`' && l.byteOffset+n+1 < len(l.scriptText) && l.scriptText[l.byteOffset+n+1] != '\n' {
 			n += 2
 			continue
 		}
@@ -201,9 +202,9 @@ func (l *psLexer) addWord() {
 		}
 		n++
 	}
-	n = min(max(n, 1), len(l.scriptText)-l.textPosition)
+	n = min(max(n, 1), len(l.scriptText)-l.byteOffset)
 	kind := psWord
-	if slices.Contains(psAssignments, l.scriptText[l.textPosition:l.textPosition+n]) {
+	if slices.Contains(psAssignmentOperators, l.scriptText[l.byteOffset:l.byteOffset+n]) {
 		kind = psOperator
 	}
 	l.addToken(kind, n)
@@ -234,7 +235,7 @@ func (l *psLexer) addCloser(c byte) {
 // addSingleQuoted adds a string in single quotes. In it, two single quotes in a row mean one quote, and no other
 // character is special.
 func (l *psLexer) addSingleQuoted() {
-	for n := l.textPosition + 1; n < len(l.scriptText); n++ {
+	for n := l.byteOffset + 1; n < len(l.scriptText); n++ {
 		if l.scriptText[n] != '\'' {
 			continue
 		}
@@ -242,8 +243,8 @@ func (l *psLexer) addSingleQuoted() {
 			n++
 			continue
 		}
-		lines := strings.Count(l.scriptText[l.textPosition:n], "\n")
-		l.addToken(psString, n+1-l.textPosition)
+		lines := strings.Count(l.scriptText[l.byteOffset:n], "\n")
+		l.addToken(psString, n+1-l.byteOffset)
 		l.lineNumber += lines
 		return
 	}
@@ -252,18 +253,18 @@ func (l *psLexer) addSingleQuoted() {
 
 // addDoubleQuoted adds a string in double quotes, which may contain variables and expressions in $( ).
 func (l *psLexer) addDoubleQuoted() {
-	begin, line, token := l.textPosition, l.lineNumber, len(l.tokens)
+	begin, line, token := l.byteOffset, l.lineNumber, len(l.tokens)
 	l.addToken(psString, 1)
-	for l.textPosition < len(l.scriptText) {
+	for l.byteOffset < len(l.scriptText) {
 		switch {
-		case l.hasPrefix("`") && l.textPosition+1 < len(l.scriptText):
-			l.lineNumber += strings.Count(l.scriptText[l.textPosition:l.textPosition+2], "\n")
-			l.textPosition += 2
+		case l.hasPrefix("`") && l.byteOffset+1 < len(l.scriptText):
+			l.lineNumber += strings.Count(l.scriptText[l.byteOffset:l.byteOffset+2], "\n")
+			l.byteOffset += 2
 		case l.hasPrefix(`""`):
-			l.textPosition += 2
+			l.byteOffset += 2
 		case l.hasPrefix(`"`):
-			l.textPosition++
-			l.tokens[token].text = l.scriptText[begin:l.textPosition]
+			l.byteOffset++
+			l.tokens[token].text = l.scriptText[begin:l.byteOffset]
 			return
 		default:
 			l.addExpansionOrByte()
@@ -277,7 +278,7 @@ func (l *psLexer) addDoubleQuoted() {
 // addExpansionOrByte reads the next part of a string in double quotes. If a variable or an expression begins at the
 // current position, the part is the whole variable or expression. Otherwise it is one byte.
 func (l *psLexer) addExpansionOrByte() {
-	name := psVariablePattern.FindString(l.scriptText[l.textPosition:])
+	name := psVariablePattern.FindString(l.scriptText[l.byteOffset:])
 	switch {
 	case l.hasPrefix("$("):
 		l.addOpener(2)
@@ -288,8 +289,8 @@ func (l *psLexer) addExpansionOrByte() {
 			l.addProblem(l.lineNumber, "a colon follows %s in a string; write ${%s}:", name, name[1:])
 		}
 	default:
-		l.lineNumber += strings.Count(l.scriptText[l.textPosition:l.textPosition+1], "\n")
-		l.textPosition++
+		l.lineNumber += strings.Count(l.scriptText[l.byteOffset:l.byteOffset+1], "\n")
+		l.byteOffset++
 	}
 }
 
@@ -297,7 +298,7 @@ func (l *psLexer) addExpansionOrByte() {
 // line with the closing quote.
 func (l *psLexer) addHereString(atSign, quote byte) {
 	begin := string([]byte{atSign, quote})
-	first, rest, _ := strings.Cut(l.scriptText[l.textPosition+2:], "\n")
+	first, rest, _ := strings.Cut(l.scriptText[l.byteOffset+2:], "\n")
 	if strings.TrimSpace(first) != "" {
 		l.addProblem(l.lineNumber, "%s is followed by more than the end of the line", begin)
 		return
@@ -309,26 +310,27 @@ func (l *psLexer) addHereString(atSign, quote byte) {
 	}
 	whole := 2 + len(first) + 1 + end + 2
 	if quote == '\'' {
-		lines := strings.Count(l.scriptText[l.textPosition:l.textPosition+whole], "\n")
+		lines := strings.Count(l.scriptText[l.byteOffset:l.byteOffset+whole], "\n")
 		l.addToken(psString, whole)
 		l.lineNumber += lines
 		return
 	}
-	stop := l.textPosition + whole
+	stop := l.byteOffset + whole
 	l.addToken(psString, 2)
-	for l.textPosition < stop-2 {
+	for l.byteOffset < stop-2 {
 		l.addExpansionOrByte()
 	}
-	l.textPosition = max(l.textPosition, min(stop, len(l.scriptText)))
+	l.byteOffset = max(l.byteOffset, min(stop, len(l.scriptText)))
 }
 
-// isCommand reports whether a token is the name of a command.
-func (f psScript) isCommand(tokenIndex int) bool {
+// isCommandName reports whether a token is the name of a command.
+func (f psScript) isCommandName(tokenIndex int) bool {
 	t := f.tokens[tokenIndex]
 	if t.kind != psWord || f.isKeyword(tokenIndex) || !psCommandPattern.MatchString(t.text) {
 		return false
 	}
-	if t.innermostOpenerIndex >= 0 && (f.tokens[t.innermostOpenerIndex].text == "[" || f.isCall(t.innermostOpenerIndex)) {
+	if t.innermostOpenerIndex >= 0 && (f.tokens[t.innermostOpenerIndex].text == "[" ||
+		f.opensArgumentList(t.innermostOpenerIndex)) {
 		return false
 	}
 	if tokenIndex == 0 {
@@ -346,9 +348,9 @@ func (f psScript) isCommand(tokenIndex int) bool {
 	return false
 }
 
-// isCall reports whether an opening parenthesis begins a list of arguments or parameters: of a method, an
+// opensArgumentList reports whether an opening parenthesis begins a list of arguments or parameters: of a method, an
 // attribute or a function.
-func (f psScript) isCall(tokenIndex int) bool {
+func (f psScript) opensArgumentList(tokenIndex int) bool {
 	t := f.tokens[tokenIndex]
 	return t.text == "(" && t.noSpaceBefore && tokenIndex > 0 && f.tokens[tokenIndex-1].kind != psOpener &&
 		f.tokens[tokenIndex-1].kind != psOperator && !f.isKeyword(tokenIndex-1)

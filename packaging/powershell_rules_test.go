@@ -34,10 +34,10 @@ var (
 )
 
 // psFunctionBody is the body of a function, as a range of token indexes.
-type psFunctionBody struct{ beginToken, endToken int }
+type psFunctionBody struct{ beginTokenIndex, endTokenIndex int }
 
-// psRules checks a script against the rules of TestPowerShellScriptsFollowRules.
-type psRules struct {
+// psRuleChecker checks a script against the rules of TestPowerShellScriptsFollowRules.
+type psRuleChecker struct {
 	psScript
 	functions                map[string]psFunctionBody
 	uncheckedExitCodeSetters map[string]bool // functions that set $script:Code and do not check it, so their callers must
@@ -57,7 +57,7 @@ func scriptProblems(text string) []string {
 	if len(problems) > 0 {
 		return problems
 	}
-	r := &psRules{psScript: f, functions: map[string]psFunctionBody{},
+	r := &psRuleChecker{psScript: f, functions: map[string]psFunctionBody{},
 		uncheckedExitCodeSetters: map[string]bool{}, exitCodeSetters: map[string]bool{}}
 	r.checkPreamble()
 	r.findFunctions()
@@ -71,12 +71,12 @@ func scriptProblems(text string) []string {
 }
 
 // addProblem records a problem at the token with index tokenIndex.
-func (r *psRules) addProblem(tokenIndex int, format string, a ...any) {
+func (r *psRuleChecker) addProblem(tokenIndex int, format string, a ...any) {
 	r.problems = append(r.problems, fmt.Sprintf("%d: ", r.tokens[tokenIndex].lineNumber)+fmt.Sprintf(format, a...))
 }
 
 // hasTexts reports whether the tokens from tokenIndex on are these texts. It ignores case.
-func (r *psRules) hasTexts(tokenIndex int, texts ...string) bool {
+func (r *psRuleChecker) hasTexts(tokenIndex int, texts ...string) bool {
 	for n, text := range texts {
 		if tokenIndex < 0 || tokenIndex+n >= len(r.tokens) || !strings.EqualFold(r.tokens[tokenIndex+n].text, text) {
 			return false
@@ -87,7 +87,7 @@ func (r *psRules) hasTexts(tokenIndex int, texts ...string) bool {
 
 // checkPreamble checks that the script begins with the commands that set strict mode and make errors stop the
 // script. Only the parameters of the script may precede them.
-func (r *psRules) checkPreamble() {
+func (r *psRuleChecker) checkPreamble() {
 	at := 0
 	skip := func() {
 		for at < len(r.tokens) && r.tokens[at].kind == psSeparator {
@@ -107,7 +107,7 @@ func (r *psRules) checkPreamble() {
 }
 
 // findFunctions finds the functions of the script, and checks that their names begin with approved verbs.
-func (r *psRules) findFunctions() {
+func (r *psRuleChecker) findFunctions() {
 	for i := range r.tokens {
 		if !r.hasTexts(i, "function") || r.tokens[i].kind != psWord || i+2 >= len(r.tokens) {
 			continue
@@ -123,10 +123,10 @@ func (r *psRules) findFunctions() {
 	}
 }
 
-// functionAt returns the name of the function that contains a token, or "" for a token outside functions.
-func (r *psRules) functionAt(tokenIndex int) string {
+// enclosingFunction returns the name of the function that contains a token, or "" for a token outside functions.
+func (r *psRuleChecker) enclosingFunction(tokenIndex int) string {
 	for name, f := range r.functions {
-		if f.beginToken < tokenIndex && tokenIndex < f.endToken {
+		if f.beginTokenIndex < tokenIndex && tokenIndex < f.endTokenIndex {
 			return name
 		}
 	}
@@ -135,17 +135,17 @@ func (r *psRules) functionAt(tokenIndex int) string {
 
 // findExitCodeSetters fills exitCodeSetters and uncheckedExitCodeSetters. A function is an unchecked setter if it sets
 // $script:Code, or if it calls an unchecked setter and does not check $script:Code after the call.
-func (r *psRules) findExitCodeSetters() {
+func (r *psRuleChecker) findExitCodeSetters() {
 	for i := range r.tokens {
-		if name := r.functionAt(i); name != "" && r.hasTexts(i, "$script:Code", "=") {
+		if name := r.enclosingFunction(i); name != "" && r.hasTexts(i, "$script:Code", "=") {
 			r.uncheckedExitCodeSetters[name], r.exitCodeSetters[name] = true, true
 		}
 	}
 	for before := -1; before != len(r.uncheckedExitCodeSetters)+len(r.exitCodeSetters); {
 		before = len(r.uncheckedExitCodeSetters) + len(r.exitCodeSetters)
 		for i, t := range r.tokens {
-			name := r.functionAt(i)
-			if name == "" || !r.isCommand(i) || !r.exitCodeSetters[t.text] {
+			name := r.enclosingFunction(i)
+			if name == "" || !r.isCommandName(i) || !r.exitCodeSetters[t.text] {
 				continue
 			}
 			r.exitCodeSetters[name] = true
@@ -158,8 +158,8 @@ func (r *psRules) findExitCodeSetters() {
 
 // checkCommand checks that the name of a command is the full name of a cmdlet, a function of the script, or the
 // file of a program.
-func (r *psRules) checkCommand(tokenIndex int) {
-	if !r.isCommand(tokenIndex) {
+func (r *psRuleChecker) checkCommand(tokenIndex int) {
+	if !r.isCommandName(tokenIndex) {
 		return
 	}
 	name := r.tokens[tokenIndex].text
@@ -178,8 +178,8 @@ func (r *psRules) checkCommand(tokenIndex int) {
 }
 
 // startedProgram returns the program that a token starts, or "" if it starts none.
-func (r *psRules) startedProgram(tokenIndex int) string {
-	if r.isCommand(tokenIndex) && psProgramPattern.MatchString(r.tokens[tokenIndex].text) {
+func (r *psRuleChecker) startedProgram(tokenIndex int) string {
+	if r.isCommandName(tokenIndex) && psProgramPattern.MatchString(r.tokens[tokenIndex].text) {
 		return r.tokens[tokenIndex].text
 	}
 	if r.tokens[tokenIndex].kind != psOperator || !r.hasTexts(tokenIndex, "&") || tokenIndex+1 >= len(r.tokens) {
@@ -196,7 +196,7 @@ func (r *psRules) startedProgram(tokenIndex int) string {
 
 // isExitCodeChecked reports whether the script checks the exit code of the call at tokenIndex. The check must be in the
 // same block as the call, and must come before another call that overwrites the exit code.
-func (r *psRules) isExitCodeChecked(tokenIndex int) bool {
+func (r *psRuleChecker) isExitCodeChecked(tokenIndex int) bool {
 	program := r.startedProgram(tokenIndex) != ""
 	_, end := r.enclosingBlock(tokenIndex)
 	for at := tokenIndex + 1; at < end; at++ {
@@ -205,7 +205,7 @@ func (r *psRules) isExitCodeChecked(tokenIndex int) bool {
 			return true
 		case !program && (r.hasTexts(at, "$script:Code") || r.hasTexts(at, "${script:Code}") || r.hasTexts(at, "Ended")):
 			return true
-		case program && r.startedProgram(at) != "", r.isCommand(at) && r.exitCodeSetters[r.tokens[at].text]:
+		case program && r.startedProgram(at) != "", r.isCommandName(at) && r.exitCodeSetters[r.tokens[at].text]:
 			return false
 		}
 	}
@@ -214,10 +214,10 @@ func (r *psRules) isExitCodeChecked(tokenIndex int) bool {
 
 // checkExitCode checks that the script checks the exit code of a program that it starts at tokenIndex. It does the same
 // for calls of unchecked setters (see findExitCodeSetters) outside functions.
-func (r *psRules) checkExitCode(tokenIndex int) {
+func (r *psRuleChecker) checkExitCode(tokenIndex int) {
 	called := r.startedProgram(tokenIndex)
-	if called == "" && r.isCommand(tokenIndex) && r.uncheckedExitCodeSetters[r.tokens[tokenIndex].text] &&
-		r.functionAt(tokenIndex) == "" {
+	if called == "" && r.isCommandName(tokenIndex) && r.uncheckedExitCodeSetters[r.tokens[tokenIndex].text] &&
+		r.enclosingFunction(tokenIndex) == "" {
 		called = r.tokens[tokenIndex].text
 	}
 	if called != "" && !r.isExitCodeChecked(tokenIndex) {
@@ -227,7 +227,7 @@ func (r *psRules) checkExitCode(tokenIndex int) {
 
 // checkStderrRedirection checks that the script uses 2>&1 only in blocks in which errors do not stop the script. In
 // other blocks, Windows PowerShell would stop at the first line that a program prints to standard error.
-func (r *psRules) checkStderrRedirection(tokenIndex int) {
+func (r *psRuleChecker) checkStderrRedirection(tokenIndex int) {
 	if !r.hasTexts(tokenIndex, "2>&1") || r.tokens[tokenIndex].kind != psRedirection {
 		return
 	}

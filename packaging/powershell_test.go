@@ -94,7 +94,7 @@ func TestPowerShellParserRecognisesCommands(t *testing.T) {
 	var got []string
 	f, problems := parsePowerShell(text)
 	for i := range f.tokens {
-		if f.isCommand(i) {
+		if f.isCommandName(i) {
 			got = append(got, f.tokens[i].text)
 		}
 	}

@@ -168,12 +168,13 @@ func TestEditDoesNotEncodeUnchangedValues(t *testing.T) {
 	if n := after.TotalAlloc - before.TotalAlloc; n > 1<<20 {
 		t.Errorf("the edit allocated %d bytes", n)
 	}
-	if old.Priority = 9; !reflect.DeepEqual(j.Execution, old.Execution) || j.Priority != 9 {
+	if old.Priority = 9; !reflect.DeepEqual(j.ExecutionSettings, old.ExecutionSettings) || j.Priority != 9 {
 		t.Errorf("the job has changed: %.200v", j)
 	}
-	argv := queue.Job{MaxAttempts: 1, Execution: queue.Execution{Argv: []string{"a", "b"}, OnLost: queue.OnLostRetry,
-		Env: []string{"A=1"}, Stdin: "x"}}
-	for set, want := range map[string]queue.Execution{
+	argv := queue.Job{MaxAttempts: 1, ExecutionSettings: queue.ExecutionSettings{Argv: []string{"a", "b"},
+		OnLost: queue.OnLostRetry,
+		Env:    []string{"A=1"}, Stdin: "x"}}
+	for set, want := range map[string]queue.ExecutionSettings{
 		`{"command":"c"}`:                {Command: "c", Env: []string{"A=1"}, Stdin: "x"},
 		`{"argv":["c"]}`:                 {Argv: []string{"c"}, Env: []string{"A=1"}, Stdin: "x"},
 		`{"env":{"B":"2"}}`:              {Argv: []string{"a", "b"}, Env: []string{"A=1", "B=2"}, Stdin: "x"},
@@ -185,7 +186,7 @@ func TestEditDoesNotEncodeUnchangedValues(t *testing.T) {
 		if err := j.Edit(json.RawMessage(set), serviceDefaults); err != nil {
 			t.Errorf("%s: %v", set, err)
 		}
-		got := queue.Execution{Command: j.Command, Argv: j.Argv, Env: j.Env, Stdin: j.Stdin, StdinFile: j.StdinFile}
+		got := queue.ExecutionSettings{Command: j.Command, Argv: j.Argv, Env: j.Env, Stdin: j.Stdin, StdinFile: j.StdinFile}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: got %+v, want %+v", set, got, want)
 		}

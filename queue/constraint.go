@@ -15,23 +15,23 @@ import (
 // For example, Constraint{Enum: []string{"retry", "dead"}} rejects "later" with the message `unknown value
 // "later"; use retry or dead`, and the schema has {"enum": ["retry", "dead"]}.
 type Constraint struct {
-	NumberRange        *Range      // smallest and largest number, or duration in seconds
-	Enum               []string    // accepted texts; nil means any
-	TextFormat         *TextFormat // format of a text
-	EntryFormat        *TextFormat // format of each entry of a list, or of each map value
-	MapNameFormat      *TextFormat // format of each name in a map
-	ReservedMapNames   []string    // names that must not occur in a map
-	MaxBytes           int         // size limit of a text, of each list entry, or of each map value; 0 means unlimited
-	MaxMapNameBytes    int         // size limit of each name in a map; 0 means unlimited
-	NotEmpty           bool        // a text, or the first entry of a list, must not be ""
-	MinItems           int         // smallest number of entries in a list
-	MaxItems           int         // largest number of entries in a list or a map; 0 means unlimited
-	NoDuplicates       bool        // a list must not contain an entry twice
-	ErrorMessageSuffix string      // text at the end of the error message about an invalid value
+	NumberRange        *NumberRange // smallest and largest number, or duration in seconds
+	Enum               []string     // accepted texts; nil means any
+	TextFormat         *TextFormat  // format of a text
+	EntryFormat        *TextFormat  // format of each entry of a list, or of each map value
+	MapNameFormat      *TextFormat  // format of each name in a map
+	ReservedMapNames   []string     // names that must not occur in a map
+	MaxBytes           int          // size limit of a text, of each list entry, or of each map value; 0 means unlimited
+	MaxMapNameBytes    int          // size limit of each name in a map; 0 means unlimited
+	NotEmpty           bool         // a text, or the first entry of a list, must not be ""
+	MinItems           int          // smallest number of entries in a list
+	MaxItems           int          // largest number of entries in a list or a map; 0 means unlimited
+	NoDuplicates       bool         // a list must not contain an entry twice
+	ErrorMessageSuffix string       // text at the end of the error message about an invalid value
 }
 
 // Range limits a number. Min and Max themselves are accepted.
-type Range struct {
+type NumberRange struct {
 	Min, Max     float64
 	ExclusiveMin bool // Min itself is rejected
 }
@@ -117,10 +117,10 @@ func onlyError[T any](_ T, err error) error { return err }
 
 func checkLabelName(name string) error {
 	if name == "" {
-		return InvalidField("labels", "a label has no name; write NAME=value")
+		return InvalidFieldError("labels", "a label has no name; write NAME=value")
 	}
 	if !hasNoNUL(name) {
-		return InvalidField("labels", "a label name must not contain a NUL byte")
+		return InvalidFieldError("labels", "a label name must not contain a NUL byte")
 	}
 	return nil
 }
@@ -133,11 +133,11 @@ func FieldConstraint(fieldName string) *Constraint { return fieldConstraints()[f
 // program that only sends jobs does not need them, and is faster without them.
 var fieldConstraints = sync.OnceValue(func() map[string]*Constraint {
 	between := func(low, high float64, note string) *Constraint {
-		return &Constraint{NumberRange: &Range{Min: low, Max: high}, ErrorMessageSuffix: note}
+		return &Constraint{NumberRange: &NumberRange{Min: low, Max: high}, ErrorMessageSuffix: note}
 	}
 	oneOf := func(words ...string) *Constraint { return &Constraint{Enum: words} }
 	codes := func(least int) *Constraint {
-		return &Constraint{NumberRange: &Range{Min: 0, Max: maxExitCode}, MinItems: least, MaxItems: MaxExitCodes}
+		return &Constraint{NumberRange: &NumberRange{Min: 0, Max: maxExitCode}, MinItems: least, MaxItems: MaxExitCodes}
 	}
 	hook := &Constraint{TextFormat: withoutNULFormat, MaxBytes: MaxHookCommandBytes}
 	return map[string]*Constraint{
@@ -150,16 +150,16 @@ var fieldConstraints = sync.OnceValue(func() map[string]*Constraint {
 		"max_retries":           between(0, MaxAttempts-1, ""),
 		"max_attempts":          between(1, MaxAttempts, ""),
 		"timeout_ms":            between(0, float64(MaxDuration.Milliseconds()), ""),
-		"backoff_base":          {NumberRange: &Range{Min: 0, Max: 1e9, ExclusiveMin: true}},
+		"backoff_base":          {NumberRange: &NumberRange{Min: 0, Max: 1e9, ExclusiveMin: true}},
 		"backoff_strategy":      oneOf(string(BackoffExponential), string(BackoffLinear), string(BackoffFixed)),
-		"backoff_max":           {NumberRange: &Range{Min: 0, Max: MaxDuration.Seconds(), ExclusiveMin: true}},
+		"backoff_max":           {NumberRange: &NumberRange{Min: 0, Max: MaxDuration.Seconds(), ExclusiveMin: true}},
 		"jitter":                between(0, 1, ""),
 		"depends_on":            {EntryFormat: dependencyFormat, MaxItems: MaxDependencies, NoDuplicates: true},
 		"lock":                  {TextFormat: lockFormat},
 		"rate_limit":            {TextFormat: rateLimitFormat},
 		"on":                    {TextFormat: nodeSelectorFormat, MaxBytes: maxNodeKeyBytes},
 		"on_dependency_failure": oneOf(dependencyFailureNames...),
-		"resources": {NumberRange: &Range{Min: 1, Max: MaxDemandAmount}, EntryFormat: resourceAmountFormat,
+		"resources": {NumberRange: &NumberRange{Min: 1, Max: MaxDemandAmount}, EntryFormat: resourceAmountFormat,
 			MapNameFormat: resourceNameFormat, MaxBytes: MaxLabelBytes, MaxItems: MaxDemands},
 		"unique":      {TextFormat: keyFormat},
 		"on_conflict": oneOf(conflictActionNames...),
@@ -180,7 +180,7 @@ var fieldConstraints = sync.OnceValue(func() map[string]*Constraint {
 		"cpus":           between(MinCPUs, MaxCPUs, `, or leave out field "cpus" for no limit`),
 		"tasks":          between(1, MaxTasks, `, or leave out field "tasks" for the default`),
 		"nice":           between(MinNice, MaxNice, ""),
-		"nofile":         between(1, MaxNoFile, `, or leave out field "nofile" for the default`),
+		"nofile":         between(1, MaxOpenFilesPerProcess, `, or leave out field "nofile" for the default`),
 		"on_lost":        oneOf(string(OnLostRetry), string(OnLostDead), string(OnLostHold)),
 		"on_completed":   hook,
 		"on_failed":      hook,
@@ -237,7 +237,7 @@ func (c *Constraint) checkRange(field string, n float64, q quantityWords) error 
 	case r.Max >= noUpperLimit:
 		give = "of " + q.formatValue(r.Min) + " or more"
 	}
-	return InvalidField(field, "%s is too %s; use %s %s%s", q.formatValue(n), wrong, q.valueNoun, give,
+	return InvalidFieldError(field, "%s is too %s; use %s %s%s", q.formatValue(n), wrong, q.valueNoun, give,
 		c.ErrorMessageSuffix)
 }
 
@@ -247,7 +247,7 @@ func (c *Constraint) CheckText(field, text string) error {
 	case c.Enum != nil:
 		return c.checkEnum(field, text)
 	case c.NotEmpty && text == "":
-		return InvalidField(field, "must not be empty%s", c.ErrorMessageSuffix)
+		return InvalidFieldError(field, "must not be empty%s", c.ErrorMessageSuffix)
 	}
 	return checkTextFormat(field, text, c.TextFormat, c.MaxBytes)
 }
@@ -257,18 +257,18 @@ func (c *Constraint) checkEnum(field, text string) error {
 		return nil
 	}
 	if near := DidYouMean(text, c.Enum); near != "" {
-		return InvalidField(field, "unknown value %q%s", ClipForMessage(text), near)
+		return InvalidFieldError(field, "unknown value %q%s", ClipForMessage(text), near)
 	}
-	return InvalidField(field, "unknown value %q; use %s", ClipForMessage(text), joinAlternatives(c.Enum))
+	return InvalidFieldError(field, "unknown value %q; use %s", ClipForMessage(text), joinAlternatives(c.Enum))
 }
 
 // CheckEntryCount returns an error if the constraint does not accept a list or map of entryCount entries.
 func (c *Constraint) CheckEntryCount(field string, entryCount int) error {
 	switch {
 	case entryCount < c.MinItems:
-		return InvalidField(field, "too few entries (%d); use %d or more", entryCount, c.MinItems)
+		return InvalidFieldError(field, "too few entries (%d); use %d or more", entryCount, c.MinItems)
 	case c.MaxItems > 0 && entryCount > c.MaxItems:
-		return InvalidField(field, "too many entries (%d); the maximum is %d", entryCount, c.MaxItems)
+		return InvalidFieldError(field, "too many entries (%d); the maximum is %d", entryCount, c.MaxItems)
 	}
 	return nil
 }
@@ -282,24 +282,26 @@ func (c *Constraint) CheckEntry(field, text string) error {
 }
 
 // checkMapEntry returns an error if the constraint does not accept a name and its value in a map.
-func (c *Constraint) checkMapEntry(field, name, value string) error {
-	if err := checkTextFormat(field, name, c.MapNameFormat, c.MaxMapNameBytes); err != nil {
+func (c *Constraint) checkMapEntry(field, key, value string) error {
+	if err := checkTextFormat(field, key, c.MapNameFormat, c.MaxMapNameBytes); err != nil {
 		return err
 	}
-	if slices.Contains(c.ReservedMapNames, name) {
-		return InvalidField(field, "queuectl sets the variable %s itself; use another name", name)
+	if slices.Contains(c.ReservedMapNames, key) {
+		return InvalidFieldError(field, "queuectl sets the variable %s itself; use another name", key)
 	}
 	switch err := checkTextFormat(field, value, c.EntryFormat, c.MaxBytes); {
 	case c.MaxBytes > 0 && len(value) > c.MaxBytes:
-		return InvalidField(field, "the value of %q is too long (%d bytes); the maximum is %d bytes", ClipForMessage(name),
+		return InvalidFieldError(field, "the value of %q is too long (%d bytes); the maximum is %d bytes",
+			ClipForMessage(key),
 			len(value),
 			c.MaxBytes)
 	case err == nil || !hasNoNUL(value):
 		return err
 	case c.EntryFormat.IsSecret:
-		return InvalidField(field, "the value of variable %s is not %s", ClipForMessage(name), c.EntryFormat.Description)
+		return InvalidFieldError(field, "the value of variable %s is not %s", ClipForMessage(key), c.EntryFormat.Description)
 	}
-	return InvalidField(field, "%s=%q is not %s", ClipForMessage(name), ClipForMessage(value), c.EntryFormat.Description)
+	return InvalidFieldError(field, "%s=%q is not %s", ClipForMessage(key), ClipForMessage(value),
+		c.EntryFormat.Description)
 }
 
 // checkTextFormat returns an error if the text is longer than maxBytes, or does not have the format. If maxBytes is 0,
@@ -307,7 +309,7 @@ func (c *Constraint) checkMapEntry(field, name, value string) error {
 func checkTextFormat(field, text string, format *TextFormat, maxBytes int) error {
 	switch {
 	case maxBytes > 0 && len(text) > maxBytes:
-		return InvalidField(field, "too long (%d bytes); the maximum is %d bytes", len(text), maxBytes)
+		return InvalidFieldError(field, "too long (%d bytes); the maximum is %d bytes", len(text), maxBytes)
 	case format == nil:
 		return nil
 	case format.CheckText != nil:
@@ -315,11 +317,11 @@ func checkTextFormat(field, text string, format *TextFormat, maxBytes int) error
 	case format.IsValid(text):
 		return nil
 	case !hasNoNUL(text):
-		return InvalidField(field, "must not contain a NUL byte")
+		return InvalidFieldError(field, "must not contain a NUL byte")
 	case format == nonBlankFormat:
-		return InvalidField(field, "must not be empty")
+		return InvalidFieldError(field, "must not be empty")
 	}
-	return InvalidField(field, "%q is not %s", ClipForMessage(text), format.Description)
+	return InvalidFieldError(field, "%q is not %s", ClipForMessage(text), format.Description)
 }
 
 // joinAlternatives joins words to a text of the form "a, b or c".
@@ -373,7 +375,7 @@ func (f *Field) checkValue(value any) error {
 	case []string:
 		err := c.CheckEntryCount(f.Name, len(v))
 		if c.NotEmpty && len(v) > 0 && v[0] == "" {
-			err = InvalidField(f.Name, "the first entry is empty%s", c.ErrorMessageSuffix)
+			err = InvalidFieldError(f.Name, "the first entry is empty%s", c.ErrorMessageSuffix)
 		}
 		for i := 0; err == nil && i < len(v); i++ {
 			err = c.CheckEntry(f.Name, v[i])

@@ -14,23 +14,23 @@ type EndCause uint8
 
 // These are the causes. They are sent between service and runner as numbers, so the numbers must not change.
 const (
-	EndExited             EndCause = iota + 1 // the command exited with an exit code
-	EndSignalled                              // ended by a signal that queuectl did not send
-	EndTimedOut                               // the timeout expired
-	EndKilled                                 // a user cancelled the job
-	EndStopped                                // the service had to stop the attempt
-	EndShortage                               // the command could not start, because the machine lacked resources
-	EndNeverStarted                           // the job was claimed, but the attempt never started
-	EndRunnerLost                             // the runner of the attempt died
-	EndInterrupted                            // the machine of the attempt went down
-	EndUnkillable                             // processes of the attempt survived SIGKILL
-	EndIdleTimedOut                           // the idle timeout expired
-	EndOutOfMemory                            // the kernel killed the command or, on Windows, refused it memory
-	EndStartHung                              // the start of the command hung, so it was aborted
-	EndPerhapsRunnerLost                      // the runner died; it is unknown whether the command had started
-	EndPerhapsInterrupted                     // the machine went down; it is unknown whether the command had started
-	EndAccountChanged                         // not started, because a uid of the job now belongs to another account
-	EndCannotStart                            // not started, because a file that the job names is missing or unusable
+	EndExited                  EndCause = iota + 1 // the command exited with an exit code
+	EndSignalled                                   // ended by a signal that queuectl did not send
+	EndTimedOut                                    // the timeout expired
+	EndCancelled                                   // a user cancelled the job
+	EndStopped                                     // the service had to stop the attempt
+	EndResourceShortage                            // the command could not start, because the machine lacked resources
+	EndNeverStarted                                // the job was claimed, but the attempt never started
+	EndRunnerLost                                  // the runner of the attempt died
+	EndInterrupted                                 // the machine of the attempt went down
+	EndUnkillable                                  // processes of the attempt survived SIGKILL
+	EndIdleTimedOut                                // the idle timeout expired
+	EndOutOfMemory                                 // the kernel killed the command or, on Windows, refused it memory
+	EndStartHung                                   // the start of the command hung, so it was aborted
+	EndRunnerLostMaybeStarted                      // the runner died; it is unknown whether the command had started
+	EndInterruptedMaybeStarted                     // the machine went down; it is unknown whether the command had started
+	EndAccountChanged                              // not started, because a uid of the job now belongs to another account
+	EndCannotStart                                 // not started, because a file that the job names is missing or unusable
 )
 
 // AttemptOutcome describes how an attempt ended. The runner or the service determines it. DecideAfterAttempt decides
@@ -81,12 +81,12 @@ type RetryPolicy struct {
 // A shortage means that a job could not start because the machine lacked resources. The job then waits for
 // firstShortageDelay. Each further shortage in a row doubles the wait, up to maxShortageDelay.
 //
-// The job did not cause the shortage, so the attempt does not count. But after MaxShortagesInRow shortages in a row,
-// the next one counts as a failure, because the job itself may be the cause.
+// The job did not cause the shortage, so the attempt does not count. But after MaxConsecutiveShortages shortages in a
+// row, the next one counts as a failure, because the job itself may be the cause.
 const (
-	firstShortageDelay = time.Second
-	maxShortageDelay   = 30 * time.Second
-	MaxShortagesInRow  = 100
+	firstShortageDelay      = time.Second
+	maxShortageDelay        = 30 * time.Second
+	MaxConsecutiveShortages = 100
 )
 
 // AttemptDecision is the result of DecideAfterAttempt: the job's next state, and how the attempt counts.
@@ -113,7 +113,7 @@ func DecideAfterAttempt(j *Job, outcome AttemptOutcome, policy RetryPolicy) Atte
 	d := decideWithoutMemoryNote(j, outcome, policy)
 	if outcome.HitMemoryLimit && outcome.EndCause != EndOutOfMemory && (d.NextState == Failed || d.NextState == Dead) {
 		d.Error += fmt.Sprintf("; the kernel killed a process because the job reached its memory limit of %s (--memory)",
-			DescribeSize(j.Memory))
+			DescribeSize(j.MemoryBytes))
 	}
 	return d
 }
@@ -122,7 +122,8 @@ func DecideAfterAttempt(j *Job, outcome AttemptOutcome, policy RetryPolicy) Atte
 func decideWithoutMemoryNote(j *Job, outcome AttemptOutcome, policy RetryPolicy) AttemptDecision {
 	d := AttemptDecision{Error: outcome.Error, RecordsAttempt: true}
 	switch outcome.EndCause { // these causes do not show whether the job kills its runner, so keep NeedsIsolation
-	case EndStopped, EndShortage, EndNeverStarted, EndInterrupted, EndPerhapsRunnerLost, EndPerhapsInterrupted,
+	case EndStopped, EndResourceShortage, EndNeverStarted, EndInterrupted, EndRunnerLostMaybeStarted,
+		EndInterruptedMaybeStarted,
 		EndAccountChanged:
 		d.NeedsIsolation = j.NeedsIsolation
 	}
@@ -154,20 +155,20 @@ func decideWithoutMemoryNote(j *Job, outcome AttemptOutcome, policy RetryPolicy)
 		d.Reason = ReasonTimedOut
 		d.Error = cmp.Or(d.Error, "the job printed nothing for "+FormatDuration(j.IdleTimeout)+" (--idle-timeout)")
 		return d.decideAfterFailure(j, policy)
-	case EndKilled:
+	case EndCancelled:
 		d.NextState, d.Reason, d.CountsTowardMaxAttempts = Cancelled, ReasonCancelled, true
 	case EndStopped:
 		d.NextState, d.Reason = Pending, ReasonStopped
 		if outcome.WasPausedAtEnd { // a paused job must not run again until a user releases it
 			d.NextState = Held
 		}
-	case EndShortage:
+	case EndResourceShortage:
 		return d.decideAfterShortage(j, policy)
 	case EndNeverStarted:
 		d.NextState, d.RecordsAttempt = Pending, false
 	case EndAccountChanged:
 		d.NextState, d.Reason, d.RecordsAttempt = Held, ReasonDisowned, false
-	case EndRunnerLost, EndInterrupted, EndPerhapsRunnerLost, EndPerhapsInterrupted:
+	case EndRunnerLost, EndInterrupted, EndRunnerLostMaybeStarted, EndInterruptedMaybeStarted:
 		return d.decideAfterLoss(j, outcome)
 	case EndUnkillable:
 		d.NextState, d.Reason, d.CountsTowardMaxAttempts = Dead, ReasonUnkillable, true
@@ -183,7 +184,7 @@ func (d AttemptDecision) decideAfterOutOfMemory(j *Job, o AttemptOutcome, p Retr
 	case d.Error != "":
 	case o.HitMemoryLimit:
 		d.Error = fmt.Sprintf("out of memory, because the job reached its memory limit of %s (--memory)",
-			DescribeSize(j.Memory))
+			DescribeSize(j.MemoryBytes))
 	default:
 		d.Error = "out of memory, killed by the kernel"
 	}
@@ -191,11 +192,12 @@ func (d AttemptDecision) decideAfterOutOfMemory(j *Job, o AttemptOutcome, p Retr
 }
 
 // decideAfterShortage completes the decision for an attempt that could not start because the machine lacked resources.
-// After MaxShortagesInRow such attempts in a row, the next one counts as a failure.
+// After MaxConsecutiveShortages such attempts in a row, the next one counts as a failure.
 func (d AttemptDecision) decideAfterShortage(j *Job, p RetryPolicy) AttemptDecision {
-	d.Reason = ReasonShortage
-	if j.Shortages >= MaxShortagesInRow {
-		message := fmt.Sprintf("not started, because the system was out of resources %d times in a row", MaxShortagesInRow+1)
+	d.Reason = ReasonResourceShortage
+	if j.Shortages >= MaxConsecutiveShortages {
+		message := fmt.Sprintf("not started, because the system was out of resources %d times in a row",
+			MaxConsecutiveShortages+1)
 		if d.Error != "" {
 			message += ": " + d.Error
 		}
@@ -245,7 +247,7 @@ func (d AttemptDecision) decideAfterFailure(j *Job, p RetryPolicy) AttemptDecisi
 
 // lossCause returns why it is unknown how an attempt ended: the machine went down, or the runner died.
 func (o *AttemptOutcome) lossCause() (Reason, string) {
-	if o.EndCause == EndInterrupted || o.EndCause == EndPerhapsInterrupted {
+	if o.EndCause == EndInterrupted || o.EndCause == EndInterruptedMaybeStarted {
 		return ReasonInterrupted, "the machine went down"
 	}
 	return ReasonLost, "the runner died"

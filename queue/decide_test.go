@@ -18,7 +18,7 @@ var testRetryPolicy = queue.RetryPolicy{BaseSeconds: 2, Strategy: queue.BackoffE
 // applies the given changes to the job.
 func jobWithAtMostFourAttempts(usedAttempts int, changes ...func(*queue.Job)) *queue.Job {
 	j := &queue.Job{Seq: 7, MaxAttempts: 4, Attempts: usedAttempts, State: queue.Processing,
-		Execution: queue.Execution{OnLost: queue.OnLostRetry, Timeout: time.Minute}}
+		ExecutionSettings: queue.ExecutionSettings{OnLost: queue.OnLostRetry, Timeout: time.Minute}}
 	for _, f := range changes {
 		f(j)
 	}
@@ -54,7 +54,7 @@ func withDeferrals(n int) func(*queue.Job) {
 // For the job and the outcome in each row of the table, DecideAfterAttempt returns the decision in the row.
 func TestDecideMatchesOutcomeTable(t *testing.T) {
 	type row = queue.AttemptDecision
-	small := jobWithAtMostFourAttempts(0, func(j *queue.Job) { j.Memory = 64 << 20 })
+	small := jobWithAtMostFourAttempts(0, func(j *queue.Job) { j.MemoryBytes = 64 << 20 })
 	for _, c := range []struct {
 		name string
 		job  *queue.Job
@@ -149,22 +149,23 @@ func TestDecideMatchesOutcomeTable(t *testing.T) {
 		{"idle timeout", jobWithAtMostFourAttempts(3, func(j *queue.Job) { j.IdleTimeout = 5 * time.Second }),
 			queue.AttemptOutcome{EndCause: queue.EndIdleTimedOut}, row{NextState: queue.Dead, Reason: queue.ReasonTimedOut,
 				Error: "the job printed nothing for 5s (--idle-timeout)", CountsTowardMaxAttempts: true, RecordsAttempt: true}},
-		{"cancelled", jobWithAtMostFourAttempts(0), queue.AttemptOutcome{EndCause: queue.EndKilled},
+		{"cancelled", jobWithAtMostFourAttempts(0), queue.AttemptOutcome{EndCause: queue.EndCancelled},
 			row{NextState: queue.Cancelled, Reason: queue.ReasonCancelled, CountsTowardMaxAttempts: true, RecordsAttempt: true}},
-		{"a shortage after all refunds", jobWithAtMostFourAttempts(1, withShortages(queue.MaxShortagesInRow)),
-			queue.AttemptOutcome{EndCause: queue.EndShortage, Error: "no memory"}, row{
-				NextState: queue.Failed, Reason: queue.ReasonShortage,
+		{"a shortage after all refunds", jobWithAtMostFourAttempts(1, withShortages(queue.MaxConsecutiveShortages)),
+			queue.AttemptOutcome{EndCause: queue.EndResourceShortage, Error: "no memory"}, row{
+				NextState: queue.Failed, Reason: queue.ReasonResourceShortage,
 				Error:                   "not started, because the system was out of resources 101 times in a row: no memory",
 				CountsTowardMaxAttempts: true,
 				RecordsAttempt:          true, StartDelay: 4 * time.Second}},
 		{"a shortage after all refunds, on the last attempt", jobWithAtMostFourAttempts(3,
-			withShortages(queue.MaxShortagesInRow)),
-			queue.AttemptOutcome{EndCause: queue.EndShortage}, row{
-				NextState: queue.Dead, Reason: queue.ReasonShortage,
+			withShortages(queue.MaxConsecutiveShortages)),
+			queue.AttemptOutcome{EndCause: queue.EndResourceShortage}, row{
+				NextState: queue.Dead, Reason: queue.ReasonResourceShortage,
 				Error: "not started, because the system was out of resources 101 times in a row", CountsTowardMaxAttempts: true,
 				RecordsAttempt: true}},
-		{"a shortage", jobWithAtMostFourAttempts(3), queue.AttemptOutcome{EndCause: queue.EndShortage, Error: "no memory"},
-			row{NextState: queue.Pending, Reason: queue.ReasonShortage, Error: "no memory", StartDelay: time.Second,
+		{"a shortage", jobWithAtMostFourAttempts(3), queue.AttemptOutcome{EndCause: queue.EndResourceShortage,
+			Error: "no memory"},
+			row{NextState: queue.Pending, Reason: queue.ReasonResourceShortage, Error: "no memory", StartDelay: time.Second,
 				CountsAsShortage: true}},
 		{"stopped by the service", jobWithAtMostFourAttempts(3), queue.AttemptOutcome{EndCause: queue.EndStopped},
 			row{NextState: queue.Pending, Reason: queue.ReasonStopped, RecordsAttempt: true}},
@@ -235,17 +236,17 @@ func TestDecideMatchesOutcomeTable(t *testing.T) {
 
 // A job that cannot start because of a shortage waits longer each time, up to half a minute. The wait depends only on
 // the number of shortages that this job has had in a row.
-func TestShortageDelayGrows(t *testing.T) {
+func TestShortageDelayGrowsUpToLimit(t *testing.T) {
 	for n, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30, 30} {
 		if d := queue.DecideAfterAttempt(jobWithAtMostFourAttempts(0, withShortages(n)),
-			queue.AttemptOutcome{EndCause: queue.EndShortage},
+			queue.AttemptOutcome{EndCause: queue.EndResourceShortage},
 			testRetryPolicy); d.StartDelay != want*time.Second {
 			t.Errorf("after %d shortages: waits %v, want %v", n, d.StartDelay, want*time.Second)
 		}
 	}
-	for _, n := range []int{64, queue.MaxShortagesInRow - 1} {
+	for _, n := range []int{64, queue.MaxConsecutiveShortages - 1} {
 		if d := queue.DecideAfterAttempt(jobWithAtMostFourAttempts(0, withShortages(n)),
-			queue.AttemptOutcome{EndCause: queue.EndShortage},
+			queue.AttemptOutcome{EndCause: queue.EndResourceShortage},
 			testRetryPolicy); d.StartDelay != 30*time.Second || !d.CountsAsShortage || d.CountsTowardMaxAttempts {
 			t.Errorf("after %d shortages the decision is %+v", n, d)
 		}
@@ -291,7 +292,8 @@ func TestDecidePanicsOnUnknownEndCause(t *testing.T) {
 
 func delaysAfterFailures(p queue.RetryPolicy, backoff queue.Backoff, n int) (delays []time.Duration) {
 	for i := range n {
-		j := &queue.Job{Seq: 1, MaxAttempts: 1 << 30, Attempts: i, Execution: queue.Execution{Backoff: backoff}}
+		j := &queue.Job{Seq: 1, MaxAttempts: 1 << 30, Attempts: i,
+			ExecutionSettings: queue.ExecutionSettings{Backoff: backoff}}
 		delays = append(delays, queue.DecideAfterAttempt(j, outcomeWithExitCode(1), p).StartDelay)
 	}
 	return delays
@@ -378,21 +380,21 @@ func TestDecideDoesNotRetryAJobThatCannotStart(t *testing.T) {
 	for code, reason := range map[int64]queue.Reason{126: queue.ReasonNotRunnable, 127: queue.ReasonNotFound} {
 		codes := []int{int(code)}
 		for what, c := range map[string]struct {
-			execution queue.Execution
+			execution queue.ExecutionSettings
 			state     queue.State
 		}{
-			"as usual": {queue.Execution{}, queue.Dead},
+			"as usual": {queue.ExecutionSettings{}, queue.Dead},
 			"the code is success": {
-				queue.Execution{SpecialExitCodes: queue.SpecialExitCodes{OkCodes: codes}}, queue.Completed,
+				queue.ExecutionSettings{SpecialExitCodes: queue.SpecialExitCodes{OkCodes: codes}}, queue.Completed,
 			},
 			"the code means later": {
-				queue.Execution{SpecialExitCodes: queue.SpecialExitCodes{DeferCodes: codes}}, queue.Pending,
+				queue.ExecutionSettings{SpecialExitCodes: queue.SpecialExitCodes{DeferCodes: codes}}, queue.Pending,
 			},
 			"the code is not retried": {
-				queue.Execution{SpecialExitCodes: queue.SpecialExitCodes{NoRetryCodes: codes}}, queue.Dead,
+				queue.ExecutionSettings{SpecialExitCodes: queue.SpecialExitCodes{NoRetryCodes: codes}}, queue.Dead,
 			},
 		} {
-			j := &queue.Job{MaxAttempts: 4, Execution: c.execution}
+			j := &queue.Job{MaxAttempts: 4, ExecutionSettings: c.execution}
 			d := queue.DecideAfterAttempt(j, queue.AttemptOutcome{EndCause: queue.EndCannotStart, ExitCode: code,
 				Error: "it is missing"}, policy)
 			if d.NextState != c.state || c.state == queue.Dead &&

@@ -41,15 +41,15 @@ type Demand struct {
 // GateOwner returns the owner of the demanded gate, if a job of the user uid demands it. The owner of nodes, resources,
 // and keys that begin with @ is SharedGateOwner.
 func (d Demand) GateOwner(uid int) int {
-	if !d.StatesItsLimit() || strings.HasPrefix(d.GateKey, "@") {
+	if !d.DeclaresLimit() || strings.HasPrefix(d.GateKey, "@") {
 		return SharedGateOwner
 	}
 	return uid
 }
 
-// StatesItsLimit reports whether the demand itself states the limit, as for a lock or a rate. The limit of a resource
+// DeclaresLimit reports whether the demand itself states the limit, as for a lock or a rate. The limit of a resource
 // is a setting of the node.
-func (d Demand) StatesItsLimit() bool { return d.Kind == GateLock || d.Kind == GateRate }
+func (d Demand) DeclaresLimit() bool { return d.Kind == GateLock || d.Kind == GateRate }
 
 // UnitsWhileRunning returns how many units of the gate a job uses while it runs.
 func (d Demand) UnitsWhileRunning() int {
@@ -85,35 +85,38 @@ func (d Demand) nounAndField() (noun, field string) {
 // them. Resources come last. So a claim reserves units of a resource for a job only if no other gate blocks the job.
 func CheckDemands(demands []Demand) error {
 	if len(demands) > MaxDemands {
-		return InvalidField("resources", "too many locks, rate limits, resources and nodes (%d); use at most %d in total",
+		return InvalidFieldError("resources",
+			"too many locks, rate limits, resources and nodes (%d); use at most %d in total",
 			len(demands), MaxDemands)
 	}
 	for i, d := range demands {
 		noun, field := d.nounAndField()
 		switch {
 		case !slices.Contains(DemandableGateKinds, d.Kind):
-			return InvalidField("resources", "the job needs %q, which is not a lock, rate limit, resource or node (kind %d); %s",
+			return InvalidFieldError("resources", "the job needs %q, which is not a lock, rate limit, resource or node (kind "+
+				"%d); %s",
 				ClipForMessage(d.GateKey), d.Kind, reportBugAdvice)
 		case d.GateKey == "":
-			return InvalidField(field, "a %s of the job has no name; give one", noun)
+			return InvalidFieldError(field, "a %s of the job has no name; give one", noun)
 		case !validDemandKey(d):
 			byLabel := ""
 			if d.Kind == GateNode {
 				byLabel = "; a node can also be named by label=value"
 			}
-			return InvalidField(field, "%q is not a valid name of a %s; use up to 128 letters, digits and . _ @ / -, "+
+			return InvalidFieldError(field, "%q is not a valid name of a %s; use up to 128 letters, digits and . _ @ / -, "+
 				"starting with a letter, a digit or @%s", ClipForMessage(d.GateKey), noun, byLabel)
 		case d.Amount < 1 || d.Amount > MaxDemandAmount || d.Kind == GateNode && d.Amount != 1:
-			return InvalidField(field, "the %s %q has the amount %d; use 1 to %d", noun, ClipForMessage(d.GateKey), d.Amount,
+			return InvalidFieldError(field, "the %s %q has the amount %d; use 1 to %d", noun, ClipForMessage(d.GateKey),
+				d.Amount,
 				MaxDemandAmount)
 		case d.Kind == GateRate && d.RatePeriod < time.Millisecond:
-			return InvalidField(field, "the rate limit %q has the period %v; use 1ms or more", ClipForMessage(d.GateKey),
+			return InvalidFieldError(field, "the rate limit %q has the period %v; use 1ms or more", ClipForMessage(d.GateKey),
 				d.RatePeriod)
 		case d.Kind != GateRate && d.RatePeriod >= time.Millisecond:
-			return InvalidField(field, "the %s %q has the period %v, but only a rate limit can have one; %s", noun,
+			return InvalidFieldError(field, "the %s %q has the period %v, but only a rate limit can have one; %s", noun,
 				ClipForMessage(d.GateKey), d.RatePeriod, reportBugAdvice)
 		case i > 0 && (demands[i-1].Kind > d.Kind || demands[i-1].Kind == d.Kind && demands[i-1].GateKey >= d.GateKey):
-			return InvalidField(field, "the job needs the %s %q twice, or its needs are not sorted; %s", noun,
+			return InvalidFieldError(field, "the job needs the %s %q twice, or its needs are not sorted; %s", noun,
 				ClipForMessage(d.GateKey),
 				reportBugAdvice)
 		}

@@ -35,7 +35,8 @@ func ParseLockDemand(text string) (Demand, error) {
 	if counted {
 		n, ok := parseDemandAmount(count)
 		if !ok {
-			return d, InvalidField("lock", "%q is not a lock; write KEY or KEY:N, with N from 1 to %d", ClipForMessage(text),
+			return d, InvalidFieldError("lock", "%q is not a lock; write KEY or KEY:N, with N from 1 to %d",
+				ClipForMessage(text),
 				MaxDemandAmount)
 		}
 		d.Amount = n
@@ -63,11 +64,12 @@ func ParseRateDemand(text string) (Demand, error) {
 	d := Demand{Kind: GateRate, GateKey: key, RatePeriod: ratePeriods[period]}
 	n, ok := parseDemandAmount(count)
 	if !ok || d.RatePeriod == 0 {
-		return d, InvalidField("rate_limit", "%q is not a rate; write KEY=N/PERIOD like api=10/m, with N from 1 to %d and a "+
+		return d, InvalidFieldError("rate_limit", "%q is not a rate; write KEY=N/PERIOD like api=10/m, with N from 1 to %d "+
+			"and a "+
 			"period of s, m, h or d", ClipForMessage(text), MaxDemandAmount)
 	}
 	if !counted {
-		return d, InvalidField("rate_limit", "the rate %q has no key; write it like api=%s", ClipForMessage(text), rate)
+		return d, InvalidFieldError("rate_limit", "the rate %q has no key; write it like api=%s", ClipForMessage(text), rate)
 	}
 	if d.Amount = n; !validDemandKey(d) {
 		return d, invalidKeyError("rate_limit", key)
@@ -77,7 +79,7 @@ func ParseRateDemand(text string) (Demand, error) {
 
 // invalidKeyError returns the error for an invalid key of a lock or a rate.
 func invalidKeyError(field, key string) error {
-	return InvalidField(field, "%q is not a valid key; use up to 128 letters, digits and . _ @ / -, starting with a "+
+	return InvalidFieldError(field, "%q is not a valid key; use up to 128 letters, digits and . _ @ / -, starting with a "+
 		"letter, a digit, or @ for a key that all users share", ClipForMessage(key))
 }
 
@@ -190,7 +192,7 @@ func ParseDependency(text string) (Dependency, error) {
 		d.Condition = DependencyCondition(max(0, slices.Index(dependencyConditionNames, name)))
 	}
 	if !ValidID(id) || d.Condition == 0 {
-		return d, InvalidField("depends_on",
+		return d, InvalidFieldError("depends_on",
 			"%q is not a dependency; write a job ID, ID:completed, ID:dead or ID:ended", ClipForMessage(text))
 	}
 	return d, nil

@@ -34,7 +34,7 @@ func TestResolveConvertsDemandsAndDependencies(t *testing.T) {
 		j.OnDependencyFailure != queue.DependencyFailureHold {
 		t.Errorf("the dependencies are %v, on failure %v", j.DependsOn, j.OnDependencyFailure)
 	}
-	if j.Queue != "gpu" || j.Unique != "k" || j.UniqueFor != time.Hour || j.OnConflict != queue.ConflictReplace {
+	if j.Queue != "gpu" || j.Unique != "k" || j.UniqueFor != time.Hour || j.OnConflict != queue.ConflictReplaceExisting {
 		t.Errorf("got queue %q, key %q for %v, conflict %v", j.Queue, j.Unique, j.UniqueFor, j.OnConflict)
 	}
 	s := queue.SpecOfJob(&j)

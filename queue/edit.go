@@ -25,8 +25,8 @@ func SpecOfJob(j *Job) *Spec {
 		BackoffJitter: j.Backoff.Jitter, BackoffBase: NonZeroPtr(j.Backoff.BaseSeconds),
 		BackoffMax:      NonZeroPtr(j.Backoff.MaxDelay),
 		BackoffStrategy: NonZeroPtr(string(j.Backoff.Strategy)), Cwd: NonZeroPtr(j.Cwd), Stdin: NonZeroPtr(j.Stdin),
-		ExpiresAt: NonZeroPtr(j.ExpiresAt), AllowBackground: NonZeroPtr(j.AllowBackground), Memory: NonZeroPtr(j.Memory),
-		CPUs: NonZeroPtr(j.CPUs), Tasks: NonZeroPtr(j.Tasks), Nice: NonZeroPtr(j.Nice), NoFile: NonZeroPtr(j.NoFile),
+		ExpiresAt: NonZeroPtr(j.ExpiresAt), AllowBackground: NonZeroPtr(j.AllowBackground), Memory: NonZeroPtr(j.MemoryBytes),
+		CPUs: NonZeroPtr(j.CPUs), Tasks: NonZeroPtr(j.Tasks), Nice: NonZeroPtr(j.Nice), NoFile: NonZeroPtr(j.MaxOpenFiles),
 		NoNewPrivileges: NonZeroPtr(j.NoNewPrivileges), TTY: NonZeroPtr(j.TTY), MaskSecrets: NonZeroPtr(j.MaskSecrets),
 		OnCompleted: NonZeroPtr(j.OnCompleted), OnFailed: NonZeroPtr(j.OnFailed), OnDead: NonZeroPtr(j.OnDead),
 		OnEnded: NonZeroPtr(j.OnEnded),
@@ -89,7 +89,7 @@ func (f *Field) mergeJSON(s *Spec, value json.RawMessage) error {
 		return err
 	})
 	if err != nil {
-		return InvalidField(f.Name, "must be a JSON object with text values, like {\"a\": \"b\"}; null removes an entry")
+		return InvalidFieldError(f.Name, "must be a JSON object with text values, like {\"a\": \"b\"}; null removes an entry")
 	}
 	f.specMember(s).Set(reflect.ValueOf(merged))
 	return nil
@@ -135,7 +135,7 @@ func (s *Spec) Override(overrides *Spec) {
 // Edit changes a waiting job according to a merge patch (RFC 7386): a JSON object of fields. The value null restores a
 // field's default. Maps are merged. Edit does not change under which account the job runs, because the caller does
 // that. If Edit returns an error, the job is unchanged.
-func (j *Job) Edit(patchJSON json.RawMessage, d Defaults) error {
+func (j *Job) Edit(patchJSON json.RawMessage, d JobDefaults) error {
 	patch, err := parsePatch(patchJSON)
 	if err != nil {
 		return err
@@ -163,19 +163,19 @@ func (j *Job) Edit(patchJSON json.RawMessage, d Defaults) error {
 		return err
 	}
 	if edited.MaxAttempts <= j.Attempts {
-		return InvalidField("max_retries", "the job has already made %d attempts; use %[1]d or more, or cancel the job",
+		return InvalidFieldError("max_retries", "the job has already made %d attempts; use %[1]d or more, or cancel the job",
 			j.Attempts)
 	}
 	depends := isPatched(JointEditFields.RequiredField)
 	if isPatched(JointEditFields.Field) && !depends {
-		return InvalidField(JointEditFields.Field, "can only be changed together with field %s; set both",
+		return InvalidFieldError(JointEditFields.Field, "can only be changed together with field %s; set both",
 			JointEditFields.RequiredField)
 	}
 	edited.RunAsUser, edited.RunAsUID = j.RunAsUser, j.RunAsUID
-	j.Queue, j.Demands, j.Priority, j.MaxAttempts, j.Execution, j.ExpiresAt = edited.Queue, edited.Demands,
-		edited.Priority, edited.MaxAttempts, edited.Execution, edited.ExpiresAt
+	j.Queue, j.Demands, j.Priority, j.MaxAttempts, j.ExecutionSettings, j.ExpiresAt = edited.Queue, edited.Demands,
+		edited.Priority, edited.MaxAttempts, edited.ExecutionSettings, edited.ExpiresAt
 	j.Unique, j.UniqueFor, j.HookEvents = edited.Unique, edited.UniqueFor,
-		edited.HookEvents|j.HookEvents&(IsHookJob|HookDefinedBySettings)
+		edited.HookEvents|j.HookEvents&(HookJobFlag|SettingsHookFlag)
 	if depends {
 		j.DependsOn, j.OnDependencyFailure = edited.DependsOn, edited.OnDependencyFailure
 		if j.DependsOn == nil {
@@ -219,13 +219,13 @@ func parsePatch(patchJSON json.RawMessage) (map[string]json.RawMessage, error) {
 		case f == nil:
 			return CheckFieldName(name)
 		case f.Name == UneditableField:
-			return InvalidField(name, "the id of a job cannot be changed; enqueue a new job and remove this one")
+			return InvalidFieldError(name, "the id of a job cannot be changed; enqueue a new job and remove this one")
 		}
 		patch[f.Name] = value
 		return nil
 	})
 	if err == nil && len(patch) == 0 {
-		err = InvalidField("set", "no changes given; give at least one field of the job")
+		err = InvalidFieldError("set", "no changes given; give at least one field of the job")
 	}
 	return patch, err
 }

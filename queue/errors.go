@@ -88,9 +88,9 @@ func Errorf(code ErrorCode, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// InvalidField returns an Error of CodeInvalid about a field. If the name of the field is long, it is shortened in the
-// error.
-func InvalidField(field, format string, args ...any) *Error {
+// InvalidFieldError returns an Error of CodeInvalid about a field. If the name of the field is long, it is shortened in
+// the error.
+func InvalidFieldError(field, format string, args ...any) *Error {
 	return &Error{Code: CodeInvalid, Field: ClipForMessage(field), Message: fmt.Sprintf(format, args...)}
 }
 

@@ -11,7 +11,7 @@ import (
 
 // errors.Is compares Errors only by their codes, even if an Error is wrapped or contains the number of a job.
 func TestErrorsAreComparedByCode(t *testing.T) {
-	err := fmt.Errorf("enqueue: %w", queue.InvalidField("cwd", "is %s", "odd").WithBatchIndex(3))
+	err := fmt.Errorf("enqueue: %w", queue.InvalidFieldError("cwd", "is %s", "odd").WithBatchIndex(3))
 	if !errors.Is(err, queue.ErrInvalid) || errors.Is(err, queue.ErrExists) || errors.Is(err, errors.New("invalid")) {
 		t.Errorf("%v: does not match ErrInvalid, or matches another error", err)
 	}

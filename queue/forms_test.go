@@ -26,8 +26,8 @@ func textFormats() map[string]*TextFormat {
 	return all
 }
 
-// A text format accepts a text exactly if its pattern in the JSON Schema matches the text. patternIsTooWide lists the
-// exceptions.
+// A text format accepts a text exactly if its pattern in the JSON Schema matches the text. mayRejectPatternMatch lists
+// the exceptions.
 func TestTextFormatsAcceptWhatPatternsMatch(t *testing.T) {
 	for name, form := range textFormats() {
 		t.Run(name, func(t *testing.T) {
@@ -43,7 +43,7 @@ func TestTextFormatsAcceptWhatPatternsMatch(t *testing.T) {
 				texts := []string{text, text[:at], changed, rapid.String().Draw(t, "any")}
 				for _, text := range texts {
 					got, want := checkTextFormat("x", text, form, 0) == nil, pattern.MatchString(text)
-					if got != want && !patternIsTooWide(form, text) {
+					if got != want && !mayRejectPatternMatch(form, text) {
 						t.Fatalf("%q: accepted: %t, the pattern matches: %t", text, got, want)
 					}
 				}
@@ -52,8 +52,8 @@ func TestTextFormatsAcceptWhatPatternsMatch(t *testing.T) {
 	}
 }
 
-// patternIsTooWide reports whether the format may reject a text that its pattern matches: a text that is too
+// mayRejectPatternMatch reports whether the format may reject a text that its pattern matches: a text that is too
 // long, or a glob with a reversed range like [z-a].
-func patternIsTooWide(format *TextFormat, text string) bool {
+func mayRejectPatternMatch(format *TextFormat, text string) bool {
 	return len(text) > 250 || format == GlobFormat && regexp.MustCompile(`\[[^]]+-`).MatchString(text)
 }

@@ -15,7 +15,7 @@ const MaxGlobBytes = 256
 // to match is proportional to the length of the pattern times the length of the text.
 func CompileGlob(pattern string) (func(string) bool, error) {
 	if len(pattern) > MaxGlobBytes {
-		return nil, InvalidField("id_glob", "too long (%d bytes); the maximum is %d bytes", len(pattern), MaxGlobBytes)
+		return nil, InvalidFieldError("id_glob", "too long (%d bytes); the maximum is %d bytes", len(pattern), MaxGlobBytes)
 	}
 	expression := `(?s)\A`
 	for rest := pattern; rest != ""; {
@@ -28,7 +28,7 @@ func CompileGlob(pattern string) (func(string) bool, error) {
 		case '[':
 			end := strings.IndexByte(rest, ']')
 			if end < 2 {
-				return nil, InvalidField("id_glob", `%q has an unmatched "["; write it like build-* or job[0-9]`,
+				return nil, InvalidFieldError("id_glob", `%q has an unmatched "["; write it like build-* or job[0-9]`,
 					ClipForMessage(pattern))
 			}
 			if rest[1:end] == "!" {
@@ -49,7 +49,8 @@ func CompileGlob(pattern string) (func(string) bool, error) {
 }
 
 func invalidGlobError(pattern string) error {
-	return InvalidField("id_glob", "%q is not a valid pattern; write it like build-* or job[0-9]", ClipForMessage(pattern))
+	return InvalidFieldError("id_glob", "%q is not a valid pattern; write it like build-* or job[0-9]",
+		ClipForMessage(pattern))
 }
 
 // GlobFormat is the format of a pattern for CompileGlob. The JSON Schema also accepts reversed ranges like [z-a], which

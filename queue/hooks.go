@@ -6,18 +6,18 @@ import "slices"
 // webhook.
 type HookEvents uint8
 
-// These are the events, and two flags. IsHookJob marks a job that is itself a hook, so it cannot have hooks.
-// HookDefinedBySettings marks a hook that the settings of the service define. Only operators and the hook's user may
+// These are the events, and two flags. HookJobFlag marks a job that is itself a hook, so it cannot have hooks.
+// SettingsHookFlag marks a hook that the settings of the service define. Only operators and the hook's user may
 // see such a job.
 //
 // The numbers are stored, so they must not change.
 const (
-	HookCompleted         HookEvents = 1 << 0
-	HookFailed            HookEvents = 1 << 1 // an attempt failed and will be retried
-	HookDead              HookEvents = 1 << 2
-	HookEnded             HookEvents = 1 << 3 // the job is completed, dead or cancelled
-	HookDefinedBySettings HookEvents = 1 << 6
-	IsHookJob             HookEvents = 1 << 7
+	HookCompleted    HookEvents = 1 << 0
+	HookFailed       HookEvents = 1 << 1 // an attempt failed and will be retried
+	HookDead         HookEvents = 1 << 2
+	HookEnded        HookEvents = 1 << 3 // the job is completed, dead or cancelled
+	SettingsHookFlag HookEvents = 1 << 6
+	HookJobFlag      HookEvents = 1 << 7
 )
 
 // AllHookEvents lists the events in the order in which their hook jobs are created.
@@ -83,7 +83,7 @@ func (c *HookCommands) EventsWithCommand() (events HookEvents) {
 // RestrictedToUID returns the uid of the only user, apart from operators, that may see the job. Only hooks that the
 // settings define are restricted like this, to the user of the hook. For all other jobs, the result is nil.
 func (j *Job) RestrictedToUID() *int {
-	if j.HookEvents&HookDefinedBySettings == 0 {
+	if j.HookEvents&SettingsHookFlag == 0 {
 		return nil
 	}
 	return new(j.UID)

@@ -27,7 +27,7 @@ const (
 	MaxTasks                 = 4 << 20   // maximum of tasks, as in Linux
 	MinNice                  = -20       // minimum of nice
 	MaxNice                  = 19        // maximum of nice
-	MaxNoFile                = 1 << 20   // maximum of nofile, as in Linux by default
+	MaxOpenFilesPerProcess   = 1 << 20   // maximum of nofile, as in Linux by default
 	MaxKeyBytes              = 128       // a key, such as the idempotency key of a request
 	DefaultQueue             = "default" // not a limit: the queue of a job that names no queue
 	MaxJobsPerRequest        = 1000      // jobs in one request
@@ -55,7 +55,7 @@ const (
 
 // Execution holds the settings with which a job runs. They are fixed when the job is enqueued, and stored as
 // JSON. Exactly one of Command and Argv is set.
-type Execution struct {
+type ExecutionSettings struct {
 	Command string   `json:"command,omitempty"`
 	Argv    []string `json:"argv,omitempty"`
 	Env     []string `json:"env,omitempty"` // NAME=value, sorted by name
@@ -77,7 +77,7 @@ type Execution struct {
 	AllowBackground  bool              `json:"allow_background,omitempty"`
 	Labels           map[string]string `json:"labels,omitempty"`
 	OutputLimitBytes int64             `json:"output_limit"` // bytes per output stream
-	Limits
+	ResourceLimits
 	TTY bool `json:"tty,omitempty"`
 	HookCommands
 	RunAsUser string `json:"user,omitempty"`
@@ -95,12 +95,12 @@ type SpecialExitCodes struct {
 
 // Limits restrict the processes of a job. Memory, CPUs and Tasks limit all processes together; 0 means no
 // limit.
-type Limits struct {
-	Memory          int64   `json:"memory,omitempty"` // bytes
+type ResourceLimits struct {
+	MemoryBytes     int64   `json:"memory,omitempty"` // bytes
 	CPUs            float64 `json:"cpus,omitempty"`   // processors; 0.5 allows half of one processor's time
 	Tasks           int64   `json:"tasks,omitempty"`  // number of processes; on Linux, threads count too
 	Nice            int64   `json:"nice,omitempty"`   // 0 means the nice value of the runner
-	NoFile          int64   `json:"nofile,omitempty"` // open files per process; 0 means the default
+	MaxOpenFiles    int64   `json:"nofile,omitempty"` // open files per process; 0 means the default
 	NoNewPrivileges bool    `json:"no_new_privileges,omitempty"`
 }
 
@@ -142,7 +142,7 @@ type Job struct {
 	// InputRemoved says which parts of the job's input were removed after the job had ended. A job without its
 	// input cannot run again.
 	InputRemoved InputParts
-	Execution
+	ExecutionSettings
 
 	State           State
 	Reason          Reason
@@ -174,7 +174,7 @@ type Job struct {
 	DueAt         UnixMillis // when the job is due; in state failed, the time of the retry
 	AgingSince    UnixMillis // when ageing (gaining rank by waiting) started
 	ArrivalNumber int64      // number of jobs enqueued until AgingSince, including this one
-	Rank          int64      // result of RankOrder.Rank; set only in the result of a claim or of a list of leases
+	Rank          int64      // result of RankPolicy.Rank; set only in the result of a claim or of a list of leases
 	// StartPosition is the position of a claimed job in the order in which jobs start. It is zero for all other jobs.
 	// Normally it consists of the job's own Rank and Seq. If fairness lets the job start before a job of another user with
 	// a better rank, it consists of the Rank and Seq of the other user's job. Jobs with equal StartPosition start in the
@@ -208,13 +208,15 @@ type ConflictAction uint8
 
 // These are the values of ConflictAction.
 const (
-	ConflictReturn  ConflictAction = iota // the draft is not stored; the request returns the other job
-	ConflictReject                        // the request fails with ErrExists
-	ConflictReplace                       // if the other job is waiting, it is cancelled; otherwise like ConflictReject
+	ConflictReturnExisting ConflictAction = iota // the draft is not stored; the request returns the other job
+	ConflictReject                               // the request fails with ErrExists
+	// if the other job is waiting, it is cancelled; otherwise like ConflictReject
+	ConflictReplaceExisting
 )
 
 // conflictActionNames contains the names of the values of ConflictAction, as users write them.
-var conflictActionNames = []string{ConflictReturn: "return", ConflictReject: "reject", ConflictReplace: "replace"}
+var conflictActionNames = []string{ConflictReturnExisting: "return", ConflictReject: "reject",
+	ConflictReplaceExisting: "replace"}
 
 // InputParts is a set of parts of a job's input that were removed after the job had ended, to free space.
 type InputParts uint8
@@ -382,7 +384,7 @@ type EventDetail struct {
 	CausedByUID     *int       `json:"uid,omitempty"`     // user who caused the event
 	CausedByUser    string     `json:"user,omitempty"`    // name of this user then; only in audit events
 	SettingName     string     `json:"key,omitempty"`     // name of the setting
-	Value           string     `json:"value,omitempty"`
+	SettingValue    string     `json:"value,omitempty"`
 	// action that caused the event; empty if the event's kind already names the action
 	Verb              string     `json:"verb,omitempty"`
 	ActionTarget      string     `json:"target,omitempty"` // object of the action, if it is not a job

@@ -6,7 +6,7 @@ import "testing"
 // user, queue, directory and command are the same.
 func TestFingerprintIdentifiesSameCommand(t *testing.T) {
 	base := func() Job {
-		return Job{UID: 7, Queue: "default", Execution: Execution{Command: "make all", Cwd: "/src"}}
+		return Job{UID: 7, Queue: "default", ExecutionSettings: ExecutionSettings{Command: "make all", Cwd: "/src"}}
 	}
 	j := base()
 	j.ID, j.Seq, j.Priority, j.Env = "x", 3, 9, []string{"A=b"}

@@ -98,7 +98,7 @@ func EachMember(data []byte, visit func(name string, value json.RawMessage) erro
 			return err
 		}
 		if seen[name] {
-			return InvalidField(name, "the member is given twice; give it once")
+			return InvalidFieldError(name, "the member is given twice; give it once")
 		}
 		if len(seen) == MaxObjectMembers {
 			return Errorf(CodeInvalid, "the JSON object has too many members; the maximum is %d", MaxObjectMembers)

@@ -11,27 +11,29 @@ import (
 // limit.
 func TestUnenforcedLimitsNameFirstJob(t *testing.T) {
 	all := func(nice, nofile int64) queue.Job {
-		return queue.Job{Execution: queue.Execution{
-			Limits: queue.Limits{Memory: 1, CPUs: 1, Tasks: 1, Nice: nice, NoFile: nofile}}}
+		return queue.Job{ExecutionSettings: queue.ExecutionSettings{
+			ResourceLimits: queue.ResourceLimits{MemoryBytes: 1, CPUs: 1, Tasks: 1, Nice: nice, MaxOpenFiles: nofile}}}
 	}
-	known := []queue.Enforcement{
+	known := []queue.LimitEnforcement{
 		{LimitField: "memory", Extent: queue.EnforcedPerProcess, Mechanism: "a"}, {LimitField: "cpus", Mechanism: "b"},
 		{LimitField: "tasks", Extent: queue.Enforced}, {LimitField: "nice", Extent: queue.Enforced},
 	}
 	const older = "the runners, which supervise jobs, have not reported that they can enforce it"
 	for name, c := range map[string]struct {
 		jobs  []queue.Job
-		known []queue.Enforcement
+		known []queue.LimitEnforcement
 		want  []queue.UnenforcedLimit
 	}{
 		"no limits": {[]queue.Job{{}}, nil, nil},
 		"all": {[]queue.Job{{}, all(-1, 0), all(0, 5)}, known,
-			[]queue.UnenforcedLimit{{known[0], 1}, {known[1], 1}, {queue.Enforcement{LimitField: "nofile", Mechanism: older},
-				2}}},
-		"no new": {[]queue.Job{{Execution: queue.Execution{Limits: queue.Limits{NoNewPrivileges: true}}}}, nil,
-			[]queue.UnenforcedLimit{{queue.Enforcement{LimitField: "no_new_privileges", Mechanism: older}, 0}}},
-		"older runner": {[]queue.Job{{Execution: queue.Execution{Limits: queue.Limits{Nice: 3}}}}, nil,
-			[]queue.UnenforcedLimit{{queue.Enforcement{LimitField: "nice", Mechanism: older}, 0}}},
+			[]queue.UnenforcedLimit{{known[0], 1}, {known[1], 1}, {queue.LimitEnforcement{LimitField: "nofile",
+				Mechanism: older}, 2}}},
+		"no new": {[]queue.Job{{ExecutionSettings: queue.ExecutionSettings{
+			ResourceLimits: queue.ResourceLimits{NoNewPrivileges: true}}}}, nil,
+			[]queue.UnenforcedLimit{{queue.LimitEnforcement{LimitField: "no_new_privileges", Mechanism: older}, 0}}},
+		"older runner": {[]queue.Job{{ExecutionSettings: queue.ExecutionSettings{
+			ResourceLimits: queue.ResourceLimits{Nice: 3}}}}, nil,
+			[]queue.UnenforcedLimit{{queue.LimitEnforcement{LimitField: "nice", Mechanism: older}, 0}}},
 	} {
 		got := queue.UnenforcedLimits(c.jobs, c.known)
 		if !reflect.DeepEqual(got, c.want) || queue.AnyJobHasLimit(c.jobs) != (name != "no limits") {

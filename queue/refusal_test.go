@@ -45,7 +45,7 @@ func TestInvalidJSONValueErrorsSayWhatToDo(t *testing.T) {
 		var s Spec
 		err := s.UnmarshalJSON(raw)
 		if err == nil {
-			_, err = ResolveSpec(&s, Defaults{Shell: "sh", OnLost: OnLostRetry})
+			_, err = ResolveSpec(&s, JobDefaults{Shell: "sh", OnLost: OnLostRetry})
 		}
 		if want := c.field + ": " + c.want; err == nil || err.Error() != want {
 			t.Errorf("%s %s: got %v, want %s", c.field, c.value, err, want)
@@ -101,7 +101,7 @@ func TestExclusiveFieldErrorsSayWhatToDo(t *testing.T) {
 		var s Spec
 		err := s.UnmarshalJSON([]byte(job))
 		if err == nil {
-			_, err = ResolveSpec(&s, Defaults{Shell: "sh", OnLost: OnLostRetry})
+			_, err = ResolveSpec(&s, JobDefaults{Shell: "sh", OnLost: OnLostRetry})
 		}
 		if err == nil || err.Error() != want {
 			t.Errorf("%s: got %v, want %s", job, err, want)

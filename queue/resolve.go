@@ -8,7 +8,7 @@ import (
 )
 
 // Defaults holds the values that a job gets for fields which its spec does not set.
-type Defaults struct {
+type JobDefaults struct {
 	Priority    int64
 	MaxRetries  int64
 	Timeout     time.Duration
@@ -20,11 +20,11 @@ type Defaults struct {
 
 // ResolveSpec checks a spec and returns the requested job as a draft: a job that is not stored yet. If the spec is
 // invalid, the error is an *Error of CodeInvalid, which lists all problems, up to maxListedErrors.
-func ResolveSpec(s *Spec, d Defaults) (Job, error) {
+func ResolveSpec(s *Spec, d JobDefaults) (Job, error) {
 	var problems errorList
 	check := func(ok bool, field, format string, args ...any) {
 		if !ok {
-			problems.add(InvalidField(field, format, args...))
+			problems.add(InvalidFieldError(field, format, args...))
 		}
 	}
 	j := Job{
@@ -40,7 +40,7 @@ func ResolveSpec(s *Spec, d Defaults) (Job, error) {
 		Unique:      valueOrZero(s.Unique),
 		UniqueFor:   valueOrZero(s.UniqueFor),
 		OnConflict:  ConflictAction(max(0, slices.Index(conflictActionNames, valueOrZero(s.OnConflict)))),
-		Execution: Execution{
+		ExecutionSettings: ExecutionSettings{
 			Command:          valueOrZero(s.Command),
 			Argv:             s.Argv,
 			RunAsUser:        valueOrZero(s.User),
@@ -56,12 +56,12 @@ func ResolveSpec(s *Spec, d Defaults) (Job, error) {
 			AllowBackground:  valueOrZero(s.AllowBackground),
 			Labels:           s.Labels,
 			OutputLimitBytes: ValueOr(s.OutputLimit, d.OutputLimit),
-			Limits: Limits{
-				Memory:          valueOrZero(s.Memory),
+			ResourceLimits: ResourceLimits{
+				MemoryBytes:     valueOrZero(s.Memory),
 				CPUs:            valueOrZero(s.CPUs),
 				Tasks:           valueOrZero(s.Tasks),
 				Nice:            valueOrZero(s.Nice),
-				NoFile:          valueOrZero(s.NoFile),
+				MaxOpenFiles:    valueOrZero(s.NoFile),
 				NoNewPrivileges: valueOrZero(s.NoNewPrivileges),
 			},
 			TTY:         valueOrZero(s.TTY),
@@ -94,7 +94,7 @@ func ResolveSpec(s *Spec, d Defaults) (Job, error) {
 type fieldChecker = func(ok bool, field, format string, args ...any)
 
 // resolveCommand sets the job's shell, and reports a spec that has neither command nor argv.
-func resolveCommand(check fieldChecker, s *Spec, j *Job, d Defaults) {
+func resolveCommand(check fieldChecker, s *Spec, j *Job, d JobDefaults) {
 	if s.Argv == nil {
 		check(s.Command != nil, "command", "no command given; example: queuectl enqueue 'make all'")
 		j.Shell = ValueOr(s.Shell, d.Shell)

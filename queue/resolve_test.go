@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-var serviceDefaults = queue.Defaults{Priority: 5, MaxRetries: 3, KillAfter: 10 * time.Second, Shell: "/bin/sh -c",
+var serviceDefaults = queue.JobDefaults{Priority: 5, MaxRetries: 3, KillAfter: 10 * time.Second, Shell: "/bin/sh -c",
 	OnLost: queue.OnLostRetry, OutputLimit: 1 << 20}
 
 func ptr[T any](v T) *T { return &v }
@@ -24,7 +24,7 @@ func TestResolveUsesDefaults(t *testing.T) {
 	got := fmt.Sprintf("%+v", j)
 	want := fmt.Sprintf("%+v", queue.Job{
 		Queue: "default", State: queue.Pending, ExitCode: -1, Priority: 5, MaxAttempts: 4,
-		Execution: queue.Execution{Command: "true", Env: []string{}, Umask: 0o022, Shell: "/bin/sh -c",
+		ExecutionSettings: queue.ExecutionSettings{Command: "true", Env: []string{}, Umask: 0o022, Shell: "/bin/sh -c",
 			KillAfter: 10 * time.Second, OnLost: queue.OnLostRetry, OutputLimitBytes: 1 << 20},
 	})
 	if got != want {
@@ -64,7 +64,7 @@ func envOfBytes(n int) map[string]string {
 	return m
 }
 
-func labelsOf(n int) map[string]string {
+func newLabels(n int) map[string]string {
 	m := map[string]string{}
 	for i := range n {
 		m[fmt.Sprint("k", i)] = "v"
@@ -135,8 +135,8 @@ func fieldLimits() []fieldLimit {
 		{"huge retries", "max_retries", retries(1), retries(1<<63 - 1)},
 		{"fewest attempts", "max_attempts", attempts(1), attempts(0)},
 		{"most attempts", "max_attempts", attempts(1_000_000), attempts(1_000_001)},
-		{"labels", "labels", specChange(func(s *queue.Spec) { s.Labels = labelsOf(32) }),
-			specChange(func(s *queue.Spec) { s.Labels = labelsOf(33) })},
+		{"labels", "labels", specChange(func(s *queue.Spec) { s.Labels = newLabels(32) }),
+			specChange(func(s *queue.Spec) { s.Labels = newLabels(33) })},
 		{"label", "labels", specChange(func(s *queue.Spec) { s.Labels = map[string]string{"k": textOfBytes(255)} }),
 			specChange(func(s *queue.Spec) { s.Labels = map[string]string{"k": textOfBytes(256)} })},
 		{"jitter", "jitter", specChange(func(s *queue.Spec) { s.BackoffJitter = ptr(1.0) }),

@@ -75,5 +75,5 @@ func ParseSignal(text string) (int, error) {
 	}
 	hint := DidYouMean(name, signalNames[1:])
 	hint = cmp.Or(hint, fmt.Sprintf("; use a name like TERM or a number from 1 to %d", lastSignal))
-	return 0, InvalidField("signal", "%q is not a signal%s", ClipForMessage(text), hint)
+	return 0, InvalidFieldError("signal", "%q is not a signal%s", ClipForMessage(text), hint)
 }

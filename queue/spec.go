@@ -206,16 +206,16 @@ func (s *Spec) setMembers(data []byte, handleUnknown func(name string, value jso
 		timeout := s.Timeout
 		switch {
 		case f == nil && len(problems.problems) > 0:
-			problems.add(InvalidField(name, "unknown job field"))
+			problems.add(InvalidFieldError(name, "unknown job field"))
 		case f == nil:
 			problems.add(CheckFieldName(name)) // only the first error suggests a field, because the search takes long
 		case slices.Contains(givenFields, f):
-			problems.add(InvalidField(name, "%s and %s are the same field; use only one of them", f.Name, f.Alias))
+			problems.add(InvalidFieldError(name, "%s and %s are the same field; use only one of them", f.Name, f.Alias))
 		case !isJSONNull(value):
 			if err := setField(f, s, value); err != nil {
 				problems.add(asFieldError(f.Name, err))
 			} else if timeout != nil && *s.Timeout != *timeout {
-				problems.add(InvalidField(name, "differs from field timeout_ms; use only one of them"))
+				problems.add(InvalidFieldError(name, "differs from field timeout_ms; use only one of them"))
 			}
 		}
 		givenFields = append(givenFields, f)
@@ -256,7 +256,7 @@ func (s *Spec) CheckUTF8() error {
 		}
 		for _, t := range texts {
 			if !utf8.ValidString(t) {
-				return InvalidField(f.Name, notUTF8Message, ClipForMessage(t))
+				return InvalidFieldError(f.Name, notUTF8Message, ClipForMessage(t))
 			}
 		}
 	}
@@ -273,7 +273,7 @@ func (s *Spec) SetFieldText(fieldName, value string) error {
 		return CheckFieldName(fieldName)
 	}
 	if !utf8.ValidString(value) {
-		return InvalidField(fieldName, notUTF8Message, ClipForMessage(value))
+		return InvalidFieldError(fieldName, notUTF8Message, ClipForMessage(value))
 	}
 	err := f.setText(s, value)
 	return asFieldError(f.Name, err)
@@ -333,13 +333,13 @@ func asFieldError(name string, err error) error {
 	if e, ok := err.(*Error); ok && e.Field != "" {
 		return e
 	}
-	return InvalidField(name, "%s", err)
+	return InvalidFieldError(name, "%s", err)
 }
 
 // CheckFieldName returns an error if a job has no field with this name.
 func CheckFieldName(name string) error {
 	if fieldsByName()[name] == nil {
-		return InvalidField(name, "unknown job field%s", unknownFieldHint(name))
+		return InvalidFieldError(name, "unknown job field%s", unknownFieldHint(name))
 	}
 	return nil
 }

@@ -98,15 +98,15 @@ func TestSpecRoundTripsThroughFlags(t *testing.T) {
 }
 
 // flagValuesOf returns the values of the flags with which a user would set a field.
-func flagValuesOf(kind queue.FieldKind, value any) (flags []string) {
+func flagValuesOf(kind queue.FieldKind, value any) (values []string) {
 	switch v := value.(type) {
 	case []string:
 		return v
 	case map[string]string:
 		for k, text := range v {
-			flags = append(flags, k+"="+text)
+			values = append(values, k+"="+text)
 		}
-		return flags
+		return values
 	case []int:
 		return []string{strings.Trim(strings.Join(strings.Fields(fmt.Sprint(v)), ","), "[]")}
 	case float64:
@@ -266,7 +266,7 @@ func FuzzSpec(f *testing.F) {
 // An edit changes only the fields that it names. SpecOfJob must set every field of Execution. Otherwise an edit would
 // reset the fields that SpecOfJob does not set.
 func TestEditKeepsOtherFields(t *testing.T) {
-	defaults := queue.Defaults{Shell: "/bin/sh -c", OnLost: queue.OnLostRetry, KillAfter: time.Second,
+	defaults := queue.JobDefaults{Shell: "/bin/sh -c", OnLost: queue.OnLostRetry, KillAfter: time.Second,
 		OutputLimit: 1 << 20}
 	common := `"env":{"A":"b"},"cwd":"/","umask":"077","timeout":1,"idle_timeout":2,"kill_after":3,"backoff_base":4,"backoff_strategy":"linear",
 		"backoff_max":5,"jitter":0.5,"ok_codes":[3],"no_retry_codes":[4],"defer_codes":[5],"on_lost":"hold","allow_background":true,"no_new_privileges":true,"labels":{"l":"m"},
@@ -284,12 +284,12 @@ func TestEditKeepsOtherFields(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		before := j.Execution
+		before := j.ExecutionSettings
 		if err := j.Edit(json.RawMessage(`{"priority":9}`), defaults); err != nil || j.Priority != 9 {
 			t.Fatalf("after the edit the priority is %d, error %v; want 9", j.Priority, err)
 		}
-		if !reflect.DeepEqual(j.Execution, before) {
-			t.Errorf("the settings were %+v, and are %+v after an edit of the priority", before, j.Execution)
+		if !reflect.DeepEqual(j.ExecutionSettings, before) {
+			t.Errorf("the settings were %+v, and are %+v after an edit of the priority", before, j.ExecutionSettings)
 		}
 		for _, field := range reflect.VisibleFields(reflect.TypeOf(before)) {
 			if !reflect.ValueOf(before).FieldByIndex(field.Index).IsZero() {
@@ -297,7 +297,7 @@ func TestEditKeepsOtherFields(t *testing.T) {
 			}
 		}
 	}
-	for _, field := range reflect.VisibleFields(reflect.TypeFor[queue.Execution]()) {
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[queue.ExecutionSettings]()) {
 		if !seen[field.Name] {
 			t.Errorf("field %s has no value in this test", field.Name)
 		}

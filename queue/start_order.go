@@ -28,9 +28,9 @@ const (
 	AgingByEnqueues AgingUnit = "enqueue"
 )
 
-// RankOrder defines how ranks are computed. AgingInterval is used only with AgingByTime: a job gains one point of
+// RankPolicy defines how ranks are computed. AgingInterval is used only with AgingByTime: a job gains one point of
 // priority for each AgingInterval that it waits.
-type RankOrder struct {
+type RankPolicy struct {
 	Scheduling    Scheduling
 	AgingUnit     AgingUnit
 	AgingInterval time.Duration
@@ -41,7 +41,7 @@ type RankOrder struct {
 //
 // The rank of a job does not change while the job waits. This is possible because all waiting jobs gain points at the
 // same speed, so their order stays the same. If the rank does not fit an int64, the result is the nearest int64.
-func (o RankOrder) Rank(priority int64, agingSince UnixMillis, arrivalNumber int64) int64 {
+func (o RankPolicy) Rank(priority int64, agingSince UnixMillis, arrivalNumber int64) int64 {
 	switch {
 	case o.Scheduling == SchedulingByPriority:
 		return -priority
@@ -53,27 +53,27 @@ func (o RankOrder) Rank(priority int64, agingSince UnixMillis, arrivalNumber int
 	return saturatingSub(int64(agingSince), saturatingMul(priority, o.AgingInterval.Milliseconds()))
 }
 
-// AgingPoints returns how many points of priority a job has gained by waiting. enqueuedJobs is the number of all jobs
-// that were enqueued until now. agingSince and arrivalNumber are fields of the job, as for Rank.
-func (o RankOrder) AgingPoints(agingSince, now UnixMillis, arrivalNumber, enqueuedJobs int64) int64 {
+// AgingPoints returns how many points of priority a job has gained by waiting. enqueuedJobCount is the number of all
+// jobs that were enqueued until now. agingSince and arrivalNumber are fields of the job, as for Rank.
+func (o RankPolicy) AgingPoints(agingSince, now UnixMillis, arrivalNumber, enqueuedJobCount int64) int64 {
 	switch {
 	case o.Scheduling != SchedulingByAging || agingSince == 0:
 		return 0
 	case o.AgingUnit == AgingByEnqueues:
-		return max(0, enqueuedJobs-arrivalNumber)
+		return max(0, enqueuedJobCount-arrivalNumber)
 	}
 	return max(0, int64(now-agingSince)/max(1, o.AgingInterval.Milliseconds()))
 }
 
 // MaxEffectivePriority returns an upper bound for the effective priority of all jobs that have the given rank or a
-// higher one. The effective priority is the priority plus the points gained by waiting. enqueuedJobs is the number of
-// all jobs that were enqueued until now. Scheduling must not be SchedulingByArrival.
-func (o RankOrder) MaxEffectivePriority(rank int64, now UnixMillis, enqueuedJobs int64) int64 {
+// higher one. The effective priority is the priority plus the points gained by waiting. enqueuedJobCount is the number
+// of all jobs that were enqueued until now. Scheduling must not be SchedulingByArrival.
+func (o RankPolicy) MaxEffectivePriority(rank int64, now UnixMillis, enqueuedJobCount int64) int64 {
 	switch {
 	case o.Scheduling == SchedulingByPriority:
 		return saturatingSub(0, rank)
 	case o.AgingUnit == AgingByEnqueues:
-		return saturatingSub(enqueuedJobs, rank)
+		return saturatingSub(enqueuedJobCount, rank)
 	}
 	return saturatingSub(int64(now), rank) / max(1, o.AgingInterval.Milliseconds())
 }

@@ -14,15 +14,15 @@ import (
 
 // With rankOrderByTime, jobs gain priority with time. With rankOrderByEnqueues, they gain priority with each job that
 // is enqueued.
-var rankOrderByTime = queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime,
+var rankOrderByTime = queue.RankPolicy{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime,
 	AgingInterval: time.Minute}
-var rankOrderByEnqueues = queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByEnqueues,
+var rankOrderByEnqueues = queue.RankPolicy{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByEnqueues,
 	AgingInterval: time.Minute}
 
 // Jobs start in the order of their sums of priority and points. Here, four jobs have these priorities and points:
 // (3,5), (5,3), (8,0) and (2,7). The last job has the sum nine, so it starts first. The others have the sum eight, so
 // they start in the order of arrival.
-func TestAgeingOrdersByPriorityPlusPoints(t *testing.T) {
+func TestAgingOrdersByPriorityPlusPoints(t *testing.T) {
 	const arrivals = 100
 	type job struct{ seq, priority, points int64 }
 	jobs := []job{{2, 3, 5}, {3, 5, 3}, {4, 8, 0}, {1, 2, 7}}
@@ -42,9 +42,9 @@ func TestAgeingOrdersByPriorityPlusPoints(t *testing.T) {
 
 // At any time, two runnable jobs have the same order by rank as by effective priority. Ranks never change, although
 // effective priorities grow. This holds for both units of ageing.
-func TestRankOrdersAsEffectivePriorityAtEveryInstant(t *testing.T) {
+func TestRankOrdersJobsLikeEffectivePriority(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		o := rapid.SampledFrom([]queue.RankOrder{rankOrderByTime, rankOrderByEnqueues}).Draw(t, "order")
+		o := rapid.SampledFrom([]queue.RankPolicy{rankOrderByTime, rankOrderByEnqueues}).Draw(t, "order")
 		interval := o.AgingInterval.Milliseconds()
 		draw := func(name string) (priority, since int64) {
 			return rapid.Int64Range(-queue.MaxPriority, queue.MaxPriority).Draw(t, name),
@@ -71,7 +71,7 @@ func TestRankSaturatesOnOverflow(t *testing.T) {
 	any64 := rapid.OneOf(rapid.Int64(), rapid.SampledFrom([]int64{math.MinInt64, math.MinInt64 + 1, -1, 0, 1,
 		math.MaxInt64 - 1, math.MaxInt64}))
 	rapid.Check(t, func(t *rapid.T) {
-		o := queue.RankOrder{Scheduling: queue.SchedulingByAging,
+		o := queue.RankPolicy{Scheduling: queue.SchedulingByAging,
 			AgingUnit:     rapid.SampledFrom([]queue.AgingUnit{queue.AgingByTime, queue.AgingByEnqueues}).Draw(t, "aging"),
 			AgingInterval: time.Duration(rapid.Int64Range(int64(time.Millisecond), math.MaxInt64).Draw(t, "interval"))}
 		p, q := any64.Draw(t, "p"), any64.Draw(t, "q")
@@ -88,8 +88,9 @@ func TestRankSaturatesOnOverflow(t *testing.T) {
 }
 
 // SchedulingByPriority uses only the priority. SchedulingByArrival ignores the priority.
-func TestRankWithoutAgeingFollowsScheduling(t *testing.T) {
-	p, f := queue.RankOrder{Scheduling: queue.SchedulingByPriority}, queue.RankOrder{Scheduling: queue.SchedulingByArrival}
+func TestRankWithoutAgingFollowsScheduling(t *testing.T) {
+	p, f := queue.RankPolicy{Scheduling: queue.SchedulingByPriority},
+		queue.RankPolicy{Scheduling: queue.SchedulingByArrival}
 	if p.Rank(5, 1, 1) != p.Rank(5, 99, 99) || p.Rank(6, 99, 99) >= p.Rank(5, 1, 1) {
 		t.Error("ByPriority considers more than the priority, or puts a lower priority first")
 	}
@@ -118,7 +119,7 @@ func TestAgingPointsCountWholeIntervals(t *testing.T) {
 // or a higher one has a higher effective priority.
 func TestEffectivePriorityOfRankIsAnUpperBound(t *testing.T) {
 	const now, arrivals = queue.UnixMillis(1_000_000), 500
-	for _, o := range []queue.RankOrder{
+	for _, o := range []queue.RankPolicy{
 		{Scheduling: queue.SchedulingByPriority}, {Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByEnqueues},
 		{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute},
 	} {

@@ -104,10 +104,10 @@ func ParseStates(name string) ([]State, error) {
 		}
 	}
 	if meant := StateNameForWord(name); meant != "" {
-		return nil, InvalidField("state", "unknown state %q; queuectl calls it %s", name, meant)
+		return nil, InvalidFieldError("state", "unknown state %q; queuectl calls it %s", name, meant)
 	}
 	known := append(slices.Clone(stateNames[1:]), "waiting", "done")
-	return nil, InvalidField("state", "unknown state %q%s", ClipForMessage(name),
+	return nil, InvalidFieldError("state", "unknown state %q%s", ClipForMessage(name),
 		cmp.Or(DidYouMean(name, known), "; use one of "+strings.Join(known, ", ")))
 }
 
@@ -143,17 +143,17 @@ const (
 	ReasonNotFound Reason = "not_found"  // exit code 127
 	// ReasonNotRunnable means exit code 126: the file is not executable, or the job's cwd, stdin_file or
 	// env_secret cannot be used.
-	ReasonNotRunnable Reason = "not_runnable"
-	ReasonLost        Reason = "lost"        // the runner died, although the machine did not go down
-	ReasonInterrupted Reason = "interrupted" // the machine went down
-	ReasonDeferred    Reason = "deferred"    // the exit code is one of the job's defer_codes
-	ReasonStopped     Reason = "stopped"     // the service had to stop the attempt
-	ReasonShortage    Reason = "shortage"    // the machine had no free process, memory or file descriptor
-	ReasonExpired     Reason = "expired"     // the job was not started by expires_at
-	ReasonUnkillable  Reason = "unkillable"  // a process of the attempt survived SIGKILL
-	ReasonPoison      Reason = "poison"      // several runners died while this job was their only job
-	ReasonCancelled   Reason = "cancelled"   // a user cancelled the job while it ran
-	ReasonDependency  Reason = "dependency"  // a parent did not end as required, or was removed
+	ReasonNotRunnable      Reason = "not_runnable"
+	ReasonLost             Reason = "lost"        // the runner died, although the machine did not go down
+	ReasonInterrupted      Reason = "interrupted" // the machine went down
+	ReasonDeferred         Reason = "deferred"    // the exit code is one of the job's defer_codes
+	ReasonStopped          Reason = "stopped"     // the service had to stop the attempt
+	ReasonResourceShortage Reason = "shortage"    // the machine had no free process, memory or file descriptor
+	ReasonExpired          Reason = "expired"     // the job was not started by expires_at
+	ReasonUnkillable       Reason = "unkillable"  // a process of the attempt survived SIGKILL
+	ReasonPoison           Reason = "poison"      // several runners died while this job was their only job
+	ReasonCancelled        Reason = "cancelled"   // a user cancelled the job while it ran
+	ReasonDependency       Reason = "dependency"  // a parent did not end as required, or was removed
 	// ReasonReplaced means that another job replaced this one: a job with the same unique key, or the next
 	// occurrence of its schedule.
 	ReasonReplaced Reason = "replaced"

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// wantedStateTransitions lists, for each state, the states that can follow. The state "" means that the job is new.
-var wantedStateTransitions = map[string]string{
+// allowedStateTransitions lists, for each state, the states that can follow. The state "" means that the job is new.
+var allowedStateTransitions = map[string]string{
 	"":           "pending blocked held",
 	"blocked":    "pending held cancelled",
 	"held":       "pending blocked cancelled",
@@ -24,11 +24,11 @@ var wantedStateTransitions = map[string]string{
 
 // CanChangeTo allows exactly the listed transitions.
 func TestCanChangeToMatchesTransitions(t *testing.T) {
-	if got := len(queue.States()); got != len(wantedStateTransitions)-1 {
-		t.Fatalf("got %d states, want %d", got, len(wantedStateTransitions)-1)
+	if got := len(queue.States()); got != len(allowedStateTransitions)-1 {
+		t.Fatalf("got %d states, want %d", got, len(allowedStateTransitions)-1)
 	}
 	for _, from := range append([]queue.State{0}, queue.States()...) {
-		allowed, known := wantedStateTransitions[from.String()]
+		allowed, known := allowedStateTransitions[from.String()]
 		if !known {
 			t.Fatalf("state %q is not in the contract", from)
 		}

@@ -254,12 +254,12 @@ func ParseTime(text string) (UnixMillis, error) {
 		offset <= -daySeconds || offset >= daySeconds {
 		return 0, fmt.Errorf("%q is not an RFC 3339 time; write it like 2026-03-01T15:04:05Z", ClipForMessage(text))
 	}
-	return UnixMillisInRange(t, text)
+	return UnixMillisOfParsedTime(t, text)
 }
 
-// UnixMillisInRange converts a time that was parsed from text. It returns an error if the time is 1970-01-01T00:00:00Z,
-// which would mean no time, or earlier, or if its year in UTC has more than four digits.
-func UnixMillisInRange(t time.Time, text string) (UnixMillis, error) {
+// UnixMillisOfParsedTime converts a time that was parsed from text. It returns an error if the time is
+// 1970-01-01T00:00:00Z, which would mean no time, or earlier, or if its year in UTC has more than four digits.
+func UnixMillisOfParsedTime(t time.Time, text string) (UnixMillis, error) {
 	if t.UnixMilli() <= 0 || t.UTC().Year() > 9999 {
 		return 0, fmt.Errorf("%q is out of range; use a time after 1970-01-01T00:00:00Z and before the year 10000",
 			ClipForMessage(text))

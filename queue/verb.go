@@ -18,10 +18,11 @@ const (
 
 // verbRule is one row of the table of verbs.
 type verbRule struct {
-	actsInStates     []State   // states in which the verb changes a job
-	noEffectInStates []State   // states in which the verb is accepted but changes nothing
-	makesJobRunnable bool      // the verb lets the job run
-	nextState        State     // the job's state after the verb; 0 for VerbRemove, and for VerbEdit, which keeps the state
+	statesWithEffect    []State // states in which the verb changes a job
+	statesWithoutEffect []State // states in which the verb is accepted but changes nothing
+	makesJobRunnable    bool    // the verb lets the job run
+	// the job's state after the verb; 0 for VerbRemove, and for VerbEdit, which keeps the state
+	nextState        State
 	eventKind        EventKind // event to record
 	acceptedJobsText string    // text for error messages: which jobs the verb accepts
 }
@@ -55,11 +56,11 @@ func (v Verb) EffectOn(j *Job) (nextState State, event EventKind, hasEffect bool
 		return 0, "", false, Errorf(CodeWrongState,
 			"the account of job %s no longer exists; an admin can set another account: queuectl edit %s '{\"user\":\"NAME\"}'",
 			j.ID, j.ID)
-	case slices.Contains(r.noEffectInStates, j.State):
+	case slices.Contains(r.statesWithoutEffect, j.State):
 		return j.State, "", false, nil
-	case slices.Contains(r.actsInStates, j.State) && v == VerbEdit:
+	case slices.Contains(r.statesWithEffect, j.State) && v == VerbEdit:
 		return j.State, r.eventKind, true, nil
-	case slices.Contains(r.actsInStates, j.State):
+	case slices.Contains(r.statesWithEffect, j.State):
 		return r.nextState, r.eventKind, true, nil
 	}
 	return 0, "", false, Errorf(CodeWrongState, "job %s is %s; %s%s", j.ID, j.State, r.acceptedJobsText,
@@ -84,5 +85,5 @@ func (v Verb) suggestCommand(j *Job) string {
 	return ""
 }
 
-// AffectedStates returns the states in which the verb changes a job.
-func (v Verb) AffectedStates() []State { return verbRules[v].actsInStates }
+// StatesWithEffect returns the states in which the verb changes a job.
+func (v Verb) StatesWithEffect() []State { return verbRules[v].statesWithEffect }

@@ -37,8 +37,8 @@ func TestVerbsFollowStateTable(t *testing.T) {
 				t.Errorf("%s of a %s job: %v", verb, s, err)
 			}
 		}
-		if len(verb.AffectedStates()) != len(strings.Fields(takes)) {
-			t.Errorf("%s acts in the states %v, want %s", verb, verb.AffectedStates(), takes)
+		if len(verb.StatesWithEffect()) != len(strings.Fields(takes)) {
+			t.Errorf("%s acts in the states %v, want %s", verb, verb.StatesWithEffect(), takes)
 		}
 	}
 }
@@ -131,7 +131,8 @@ func TestSpecOfJobRequestsSameJob(t *testing.T) {
 			t.Fatal(err)
 		}
 		j.ID = "x"
-		other := queue.Defaults{Priority: 7, MaxRetries: 1, Timeout: time.Hour, KillAfter: time.Second, Shell: "/bin/other",
+		other := queue.JobDefaults{Priority: 7, MaxRetries: 1, Timeout: time.Hour, KillAfter: time.Second,
+			Shell:  "/bin/other",
 			OnLost: queue.OnLostDead, OutputLimit: 5}
 		again, err := queue.ResolveSpec(queue.SpecOfJob(&j), other)
 		if err != nil || !reflect.DeepEqual(emptyFieldsToNil(again), emptyFieldsToNil(j)) {

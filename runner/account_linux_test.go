@@ -73,7 +73,7 @@ func createAccountRunnerDir(t *testing.T, baseDir string, runnerProcess startedP
 	if err := os.Chown(filepath.Dir(dir), 1, 1); err != nil {
 		t.Fatal(err)
 	}
-	lock, ok, err := rundir.LockFile(filepath.Join(dir, rundir.LockFileName), 0o600)
+	lock, ok, err := rundir.TryLockFile(filepath.Join(dir, rundir.LockFileName), 0o600)
 	if !ok || err != nil {
 		t.Fatal(ok, err)
 	}
@@ -132,8 +132,8 @@ func TestEndAllRunnersSparesOtherAccounts(t *testing.T) {
 	}
 }
 
-// OutputFileBytes counts a symbolic link in the output directory as 0 bytes, because the target of the link may belong
-// to another account.
+// CappedOutputFileBytes counts a symbolic link in the output directory as 0 bytes, because the target of the link may
+// belong to another account.
 func TestOutputSizeIgnoresSymlinks(t *testing.T) {
 	root := t.TempDir()
 	path := OutputPath(root, "1-1")
@@ -143,7 +143,7 @@ func TestOutputSizeIgnoresSymlinks(t *testing.T) {
 	if err := os.Symlink(os.Args[0], path); err != nil {
 		t.Fatal(err)
 	}
-	if got := OutputFileBytes(root, "1-1", 1<<20); got != 0 {
+	if got := CappedOutputFileBytes(root, "1-1", 1<<20); got != 0 {
 		t.Errorf("the file has %d bytes", got)
 	}
 }

@@ -62,7 +62,7 @@ func TestEndAllRunnersCountsEndingRunner(t *testing.T) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	lock, ok, err := rundir.LockFile(filepath.Join(dir, rundir.LockFileName), 0o600)
+	lock, ok, err := rundir.TryLockFile(filepath.Join(dir, rundir.LockFileName), 0o600)
 	if !ok || err != nil {
 		t.Fatal(ok, err)
 	}

@@ -24,7 +24,7 @@ func AttemptCookie(runnerName string, l wire.Lease) string {
 //
 // In two cases, EndProcessTrees ends nothing. If the machine has rebooted since the runner started, the pids may belong
 // to other processes. If the directory is a copy, the original runner may be alive. See docs/decisions/0031.
-func EndProcessTrees(runnerDir string, leasedAttempts []wire.Attempt) (reply wire.RecoverReply, err error) {
+func EndProcessTrees(runnerDir string, leasedAttempts []wire.Attempt) (reply wire.EndProcessTreesReply, err error) {
 	d := process.DeadRunner{}
 	running := leasedAttempts
 	reply.RunnerStartedThisBoot = true
@@ -40,7 +40,7 @@ func EndProcessTrees(runnerDir string, leasedAttempts []wire.Attempt) (reply wir
 		if err != nil || t.IsIntact && t.RunnerPID == 0 {
 			return reply, err
 		}
-		spared, err := rundir.ReadBackgroundGroups(runnerDir)
+		spared, err := rundir.ReadBackgroundPGIDs(runnerDir)
 		if err != nil {
 			return reply, err
 		}

@@ -155,7 +155,7 @@ func (l RunnersLocation) KillRunner(runnerDir string) error {
 	}
 	name, err := filepath.Rel(l.RunnersDir, runnerDir)
 	if err == nil {
-		_, err = l.sendSpawnRequest(SpawnRequest{KillRunnerDir: filepath.ToSlash(name)})
+		_, err = l.sendSpawnRequest(SpawnRequest{RunnerDirToKill: filepath.ToSlash(name)})
 	}
 	return err
 }

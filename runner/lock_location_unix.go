@@ -17,7 +17,7 @@ func (l RunnersLocation) LockRunnersDir() (*os.File, error) {
 	if !l.HasExternalRunnersDir() {
 		return nil, nil
 	}
-	f, err := rundir.WaitForLock(func() (*os.File, bool, error) { return rundir.LockDir(l.RunnersDir) })
+	f, err := rundir.WaitForLock(func() (*os.File, bool, error) { return rundir.TryLockDir(l.RunnersDir) })
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return nil, nil

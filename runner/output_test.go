@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// A job's account may be able to make the job's output file as large as it likes. So OutputFileBytes returns at most
-// the size that the limit per stream allows. It returns 0 for anything but a regular file.
+// A job's account may be able to make the job's output file as large as it likes. So CappedOutputFileBytes returns at
+// most the size that the limit per stream allows. It returns 0 for anything but a regular file.
 func TestOutputSizeIsBounded(t *testing.T) {
 	root := t.TempDir()
 	if err := os.MkdirAll(OutputPath(root, "3-3"), 0o700); err != nil { // a directory
@@ -25,7 +25,7 @@ func TestOutputSizeIsBounded(t *testing.T) {
 	}
 	const limit = 1000
 	for ref, bounds := range map[string][2]int64{"1-1": {2500, 2500}, "2-2": {2 * limit, 2 << 20}, "3-3": {}, "4-4": {}} {
-		if got := OutputFileBytes(root, ref, limit); got < bounds[0] || got > bounds[1] {
+		if got := CappedOutputFileBytes(root, ref, limit); got < bounds[0] || got > bounds[1] {
 			t.Errorf("%s: counted as %d bytes, want %d to %d", ref, got, bounds[0], bounds[1])
 		}
 	}

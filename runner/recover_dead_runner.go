@@ -46,7 +46,7 @@ func RecoverDeadRunner(ctx context.Context, runnerDir string, leasedAttempts, se
 	if err != nil {
 		return r, err
 	}
-	var reply wire.RecoverReply
+	var reply wire.EndProcessTreesReply
 	if livingRunner == nil {
 		reply, err = EndProcessTrees(runnerDir, sentAttempts)
 	} else {
@@ -72,7 +72,7 @@ func RecoverDeadRunner(ctx context.Context, runnerDir string, leasedAttempts, se
 // UnacknowledgedLeases lists the running attempts of the runner in runnerDir, and the ended attempts whose results no
 // service has acknowledged. runnerAlive reports whether the runner is alive. The ended attempts of a dead runner are
 // read from its journal, which may also contain results that were acknowledged.
-func UnacknowledgedLeases(runnerDir string) (leases []wire.Lease, runnerAlive bool, err error) {
+func UnsettledLeases(runnerDir string) (leases []wire.Lease, runnerAlive bool, err error) {
 	if runnerAlive, err = IsAlive(runnerDir); err != nil {
 		return nil, runnerAlive, err
 	}
@@ -146,12 +146,13 @@ func ReadDeadRunnerFiles(runnerDir string, leasedAttempts []wire.Attempt) (recov
 // endProcessTrees makes the connected runner call EndProcessTrees for the dead runner in runnerDir. The connected
 // runner has the rights to kill the processes, which this process may lack.
 func (c *Client) endProcessTrees(ctx context.Context, runnerDir string,
-	sentAttempts []wire.Attempt) (reply wire.RecoverReply, err error) {
+	sentAttempts []wire.Attempt) (reply wire.EndProcessTreesReply, err error) {
 	name := ""
 	if runnerDir != "" {
 		name = filepath.Base(runnerDir)
 	}
-	r, err := sendRequest[*wire.RecoverReply](ctx, c, nil, &wire.Recover{RunnerName: name, Attempts: sentAttempts})
+	r, err := sendRequest[*wire.EndProcessTreesReply](ctx, c, nil, &wire.EndProcessTrees{RunnerName: name,
+		Attempts: sentAttempts})
 	switch {
 	case err == ErrNoReply:
 		return reply, errors.New("the service lost its connection to the runner that should end the jobs of " +
@@ -164,13 +165,13 @@ func (c *Client) endProcessTrees(ctx context.Context, runnerDir string,
 	return *r, nil
 }
 
-// RemoveDeadRunner removes a dead runner's directory. The caller must first save the results and the output in the
+// RemoveDeadRunnerDir removes a dead runner's directory. The caller must first save the results and the output in the
 // directory. livingRunner is a runner with the rights to remove the directory. If it is nil, this process removes the
 // directory.
-func RemoveDeadRunner(runnerDir string, livingRunner *Client) error {
+func RemoveDeadRunnerDir(runnerDir string, livingRunner *Client) error {
 	if livingRunner == nil {
 		return rundir.RemoveDeadRunnerDir(runnerDir)
 	}
-	livingRunner.Send(&wire.RemoveDeadRunner{RunnerName: filepath.Base(runnerDir)})
+	livingRunner.Send(&wire.RemoveDeadRunnerDir{RunnerName: filepath.Base(runnerDir)})
 	return nil
 }

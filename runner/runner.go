@@ -23,10 +23,10 @@ func OutputPath(runnersDir, outputRef string) string {
 	return filepath.Join(runnersDir, rundir.OutputsDirName, outputRef)
 }
 
-// OutputFileBytes returns the size of an output file in bytes, or 0 if the file is missing. If the runner has switched
-// to an account, jobs of this account can make the file larger than the runner would. So OutputFileBytes returns at
-// most the size of a file with maxStreamBytes bytes of output of each stream.
-func OutputFileBytes(runnersDir, outputRef string, maxStreamBytes int64) int64 {
+// CappedOutputFileBytes returns the size of an output file in bytes, or 0 if the file is missing. If the runner has
+// switched to an account, jobs of this account can make the file larger than the runner would. So CappedOutputFileBytes
+// returns at most the size of a file with maxStreamBytes bytes of output of each stream.
+func CappedOutputFileBytes(runnersDir, outputRef string, maxStreamBytes int64) int64 {
 	info, err := os.Lstat(OutputPath(runnersDir, outputRef))
 	if err != nil || !info.Mode().IsRegular() {
 		return 0
@@ -41,14 +41,14 @@ const maxOutputFramingBytes = 1 << 20
 // isolated if it may have killed its previous runner.
 const IsolatedRunnerDirSuffix = ".alone"
 
-// RunsIsolatedJob reports whether the runner that uses a directory runs only one isolated job.
-func RunsIsolatedJob(runnerDir string) bool {
+// IsIsolatedRunnerDir reports whether the runner that uses a directory runs only one isolated job.
+func IsIsolatedRunnerDir(runnerDir string) bool {
 	return strings.HasSuffix(runnerDir, IsolatedRunnerDirSuffix)
 }
 
 // WorkerName returns the name of a worker of the runner in runnerDir. slot is the number of the worker.
 func WorkerName(runnerDir string, slot int64) string {
-	if RunsIsolatedJob(runnerDir) {
+	if IsIsolatedRunnerDir(runnerDir) {
 		pid, _, _ := strings.Cut(filepath.Base(runnerDir), ".")
 		return "lone-" + pid
 	}

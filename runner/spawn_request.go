@@ -43,16 +43,16 @@ type SpawnRequest struct {
 	ForIsolatedJob  bool   // the runner runs one isolated job
 	SwitchToAccount string // account that the runner switches to permanently; "" if it does not switch
 	JobTmpdir       string // setting job_tmpdir, for a runner of the service's own account
-	// KillRunnerDir is the directory of a runner to be killed, as a path relative to the directory of root's
+	// RunnerDirToKill is the directory of a runner to be killed, as a path relative to the directory of root's
 	// runners. It is "" in a request for a new runner.
-	KillRunnerDir string
+	RunnerDirToKill string
 }
 
 // String returns the request as one line, without the newline.
 func (r SpawnRequest) String() string {
 	line := spawnRequestPrefix
-	if r.KillRunnerDir != "" {
-		return line + " " + spawnKillArg + r.KillRunnerDir
+	if r.RunnerDirToKill != "" {
+		return line + " " + spawnKillArg + r.RunnerDirToKill
 	}
 	if r.ForIsolatedJob {
 		line += " " + spawnIsolatedArg
@@ -83,7 +83,7 @@ func ParseSpawnRequest(line string) (r SpawnRequest, err error) {
 		case isAccount:
 			r.SwitchToAccount = account
 		case isEnd && end != "":
-			r.KillRunnerDir = end
+			r.RunnerDirToKill = end
 		default:
 			return r, fmt.Errorf("unknown word %q in the service's request: the service is newer than this "+
 				"runner; install the same version of both", word)

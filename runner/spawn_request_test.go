@@ -14,7 +14,7 @@ func TestSpawnRequestFormatIsStable(t *testing.T) {
 		"queuectl wants a runner alone as=mail":              {ForIsolatedJob: true, SwitchToAccount: "mail"},
 		"queuectl wants a runner tmpdir=/mnt/a tmpdir=b c":   {JobTmpdir: "/mnt/a tmpdir=b c"},
 		"queuectl wants a runner alone tmpdir=/mnt as=x":     {ForIsolatedJob: true, JobTmpdir: "/mnt as=x"},
-		"queuectl wants a runner end=as-mail/4711.18a2b3c4d": {KillRunnerDir: "as-mail/4711.18a2b3c4d"},
+		"queuectl wants a runner end=as-mail/4711.18a2b3c4d": {RunnerDirToKill: "as-mail/4711.18a2b3c4d"},
 	} {
 		if got := want.String(); got != line {
 			t.Errorf("%+v: got the line %q, want %q", want, got, line)

@@ -21,7 +21,7 @@ import (
 // Depending on the environment, this test program is a service, or the runner that this service starts.
 func init() {
 	if dir := os.Getenv("QUEUECTL_TEST_SERVICE"); dir != "" {
-		runAsService(dir)
+		spawnRunnerAsService(dir)
 		os.Exit(0)
 	}
 	if len(os.Args) > 1 && os.Args[1] == "runner" {
@@ -31,8 +31,8 @@ func init() {
 	}
 }
 
-// runAsService waits for a line on standard input, starts a runner and prints the runner's pid.
-func runAsService(runnersDir string) {
+// spawnRunnerAsService waits for a line on standard input, starts a runner and prints the runner's pid.
+func spawnRunnerAsService(runnersDir string) {
 	self, _ := os.Executable()
 	bufio.NewReader(os.Stdin).ReadString('\n')
 	name, err := RunnersLocation{RunnersDir: runnersDir, RunnerCommand: []string{self, "runner"},

@@ -8,10 +8,10 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// HasCurrentJobTmpdir reports whether the runner that uses a directory has the job_tmpdir that a new runner would get.
-// It returns true for root's runners: their job_tmpdir is in root's policy file, so the settings of the service do not
-// change it.
-func (l RunnersLocation) HasCurrentJobTmpdir(runnerDir string) bool {
+// RunnerHasCurrentJobTmpdir reports whether the runner that uses a directory has the job_tmpdir that a new runner would
+// get. It returns true for root's runners: their job_tmpdir is in root's policy file, so the settings of the service do
+// not change it.
+func (l RunnersLocation) RunnerHasCurrentJobTmpdir(runnerDir string) bool {
 	if l.HasExternalRunnersDir() {
 		return true
 	}

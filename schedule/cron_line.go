@@ -24,8 +24,8 @@ import (
 
 // These constants are limits of a cron line. See docs/decisions/0021.
 const (
-	MaxLineBytes = 1024        // maximum length in bytes
-	MinInterval  = time.Second // shortest interval of @every; job ids contain times in whole seconds
+	MaxCronLineBytes = 1024        // maximum length in bytes
+	MinEveryInterval = time.Second // shortest interval of @every; job ids contain times in whole seconds
 	// maxSearchYears limits how far ahead NextOccurrence searches, in years. For example, the next February 29 that is a
 	// Sunday may be 40 years away.
 	maxSearchYears = 50
@@ -34,7 +34,7 @@ const (
 // CronLine is a parsed cron line.
 type CronLine struct {
 	everyInterval time.Duration // interval of @every; 0 for other lines
-	isReboot      bool          // the line is @reboot
+	runsAtBoot    bool          // the line is @reboot
 	// timeFields finds wall-clock times that match the line. Wall-clock times are passed to the cron library as times in
 	// UTC, so that the library applies no time zone.
 	timeFields      *cron.SpecSchedule
@@ -73,26 +73,28 @@ const syntaxHint = `write five fields like "0 3 * * *", six fields with the seco
 
 // Parse parses a cron line. If the line is invalid, the error is about the field cron of the schedule, and names the
 // invalid part of the line and the accepted values.
-func Parse(text string) (CronLine, error) {
-	if len(text) > MaxLineBytes {
-		return CronLine{}, queue.InvalidField("cron", "too long (%d bytes); the maximum is %d bytes", len(text), MaxLineBytes)
+func ParseCronLine(text string) (CronLine, error) {
+	if len(text) > MaxCronLineBytes {
+		return CronLine{}, queue.InvalidFieldError("cron", "too long (%d bytes); the maximum is %d bytes", len(text),
+			MaxCronLineBytes)
 	}
 	words := strings.Fields(text)
 	switch {
 	case len(words) == 0:
-		return CronLine{}, queue.InvalidField("cron", "must not be empty; %s", syntaxHint)
+		return CronLine{}, queue.InvalidFieldError("cron", "must not be empty; %s", syntaxHint)
 	case words[0] == "@reboot" && len(words) == 1:
-		return CronLine{isReboot: true}, nil
+		return CronLine{runsAtBoot: true}, nil
 	case words[0] == "@every":
 		return parseEveryInterval(words[1:])
 	case strings.HasPrefix(words[0], "@"):
 		line, known := cronNicknames[strings.ToLower(words[0])]
 		if !known || len(words) > 1 {
-			return CronLine{}, queue.InvalidField("cron", "unknown schedule %q; %s", queue.ClipForMessage(text), syntaxHint)
+			return CronLine{}, queue.InvalidFieldError("cron", "unknown schedule %q; %s", queue.ClipForMessage(text), syntaxHint)
 		}
 		words = strings.Fields(line)
 	case strings.Contains(words[0], "="):
-		return CronLine{}, queue.InvalidField("cron", `%q is not a cron field; set the time zone with --tz (parameter "tz")`,
+		return CronLine{}, queue.InvalidFieldError("cron",
+			`%q is not a cron field; set the time zone with --tz (parameter "tz")`,
 			queue.ClipForMessage(words[0]))
 	}
 	switch len(words) {
@@ -100,7 +102,7 @@ func Parse(text string) (CronLine, error) {
 		words = append([]string{"0"}, words...)
 	case len(cronFields):
 	default:
-		return CronLine{}, queue.InvalidField("cron", "wrong number of fields (%d); %s", len(words), syntaxHint)
+		return CronLine{}, queue.InvalidFieldError("cron", "wrong number of fields (%d); %s", len(words), syntaxHint)
 	}
 	return parseCronFields(words)
 }
@@ -108,16 +110,16 @@ func Parse(text string) (CronLine, error) {
 // parseEveryInterval parses the words after @every.
 func parseEveryInterval(words []string) (CronLine, error) {
 	if len(words) != 1 {
-		return CronLine{}, queue.InvalidField("cron", "@every needs one duration; write it like @every 90s")
+		return CronLine{}, queue.InvalidFieldError("cron", "@every needs one duration; write it like @every 90s")
 	}
 	d, err := queue.ParseDuration(words[0])
 	switch {
 	case err != nil:
-		return CronLine{}, queue.InvalidField("cron", "@every: %v", err)
-	case d < MinInterval:
-		return CronLine{}, queue.InvalidField("cron", "@every %s is too often; use at least %s",
+		return CronLine{}, queue.InvalidFieldError("cron", "@every: %v", err)
+	case d < MinEveryInterval:
+		return CronLine{}, queue.InvalidFieldError("cron", "@every %s is too often; use at least %s",
 			queue.ClipForMessage(words[0]),
-			queue.FormatDuration(MinInterval))
+			queue.FormatDuration(MinEveryInterval))
 	}
 	return CronLine{everyInterval: d.Truncate(time.Millisecond)}, nil
 }
@@ -139,24 +141,24 @@ func parseCronFields(fieldTexts []string) (CronLine, error) {
 		var ok bool
 		if parts[i], ok = parseFieldList(i, word); !ok {
 			return CronLine{},
-				queue.InvalidField("cron", "the %s %q is not valid; use %s, a list (1,2), a range (1-3), a step of "+
+				queue.InvalidFieldError("cron", "the %s %q is not valid; use %s, a list (1,2), a range (1-3), a step of "+
 					"1 or more (*/2) or *", cronFields[i].name, queue.ClipForMessage(given[i]), cronFields[i].allowedValues)
 		}
 	}
 	read, err := cronParser.Parse(strings.Join(parts, " "))
 	if err != nil {
-		return CronLine{}, queue.InvalidField("cron", "%v", err)
+		return CronLine{}, queue.InvalidFieldError("cron", "%v", err)
 	}
 	days, ok := read.(*cron.SpecSchedule)
 	if !ok {
-		return CronLine{}, queue.InvalidField("cron", "%s", syntaxHint)
+		return CronLine{}, queue.InvalidFieldError("cron", "%s", syntaxHint)
 	}
 	days.Location = time.UTC
 	// As in crontab(5), a day must match both day fields if one of the fields begins with *.
-	days.DowOrDom = !isUnrestricted(fieldTexts[dayOfMonthField]) && !isUnrestricted(fieldTexts[dayOfWeekField])
+	days.DowOrDom = !startsWithWildcard(fieldTexts[dayOfMonthField]) && !startsWithWildcard(fieldTexts[dayOfWeekField])
 	l := CronLine{timeFields: days, usesElapsedTime: strings.ContainsAny(fieldTexts[hourField], "*?/-")}
 	if days.Next(time.Unix(0, 0).UTC()).IsZero() {
-		return CronLine{}, queue.InvalidField("cron",
+		return CronLine{}, queue.InvalidFieldError("cron",
 			"the schedule would never start a job: the given day does not exist in any of "+
 				"the given months; change the day or the month")
 	}
@@ -180,7 +182,7 @@ func parseFieldList(fieldIndex int, fieldText string) (normalizedList string, ok
 			return "", false
 		}
 		items[i], _, _ = strings.Cut(span, "-")
-		if isUnrestricted(span) {
+		if startsWithWildcard(span) {
 			items[i] = cronFields[fieldIndex].lowestValueText
 		}
 	}
@@ -195,18 +197,18 @@ func cronLibraryAccepts(fieldIndex int, listItem string) bool {
 	return err == nil
 }
 
-// isUnrestricted reports whether a field or range begins with * or ?. As in crontab(5), this includes */2.
-func isUnrestricted(fieldText string) bool { return fieldText[0] == '*' || fieldText[0] == '?' }
+// startsWithWildcard reports whether a field or range begins with * or ?. As in crontab(5), this includes */2.
+func startsWithWildcard(fieldText string) bool { return fieldText[0] == '*' || fieldText[0] == '?' }
 
-// IsAtBoot reports whether the line is @reboot, whose occurrences are the boots of the machine.
-func (l *CronLine) IsAtBoot() bool { return l.isReboot }
+// RunsAtBoot reports whether the line is @reboot, whose occurrences are the boots of the machine.
+func (l *CronLine) RunsAtBoot() bool { return l.runsAtBoot }
 
 // NextOccurrence returns the first occurrence after afterTime in a time zone, or the zero time if no occurrence exists.
 // scheduleCreatedAt is when the schedule was created, and the first interval of @every starts at this time. Every
 // occurrence is a whole number of milliseconds.
 func (l *CronLine) NextOccurrence(afterTime, scheduleCreatedAt time.Time, zone *time.Location) time.Time {
 	switch {
-	case l.isReboot:
+	case l.runsAtBoot:
 		return time.Time{}
 	case l.everyInterval > 0:
 		if afterTime.Before(scheduleCreatedAt) {
@@ -255,20 +257,20 @@ func (l *CronLine) nextWallClockOccurrence(afterTime time.Time) time.Time {
 	}
 }
 
-// NewestOccurrences returns the newest occurrences after afterTime and until lastTime, at most maxCount, oldest first.
-// The other parameters are as in NextOccurrence. NewestOccurrences searches a short period before lastTime first, then
+// NewestOccurrences returns the newest occurrences after afterTime and until untilTime, at most maxCount, oldest first.
+// The other parameters are as in NextOccurrence. NewestOccurrences searches a short period before untilTime first, then
 // longer ones, so it is fast even if many more occurrences exist.
-func (l *CronLine) NewestOccurrences(afterTime, lastTime, scheduleCreatedAt time.Time, zone *time.Location,
+func (l *CronLine) NewestOccurrences(afterTime, untilTime, scheduleCreatedAt time.Time, zone *time.Location,
 	maxCount int) (occurrences []time.Time) {
 	for span := time.Minute; ; span *= 2 {
-		start := lastTime.Add(-span)
+		start := untilTime.Add(-span)
 		complete := !start.After(afterTime) || span > maxSearchYears*366*24*time.Hour
 		if complete {
 			start = afterTime
 		}
 		occurrences = occurrences[:0]
 		for t := l.NextOccurrence(start, scheduleCreatedAt, zone); !t.IsZero() &&
-			!t.After(lastTime); t = l.NextOccurrence(t, scheduleCreatedAt, zone) {
+			!t.After(untilTime); t = l.NextOccurrence(t, scheduleCreatedAt, zone) {
 			if occurrences = append(occurrences, t); len(occurrences) == 2*maxCount {
 				occurrences = append(occurrences[:0], occurrences[maxCount:]...)
 			}

@@ -16,7 +16,7 @@ import (
 // shows.
 func nextOccurrences(t *testing.T, line, zone, afterTime string, count int) (occurrences []string) {
 	t.Helper()
-	l, err := Parse(line)
+	l, err := ParseCronLine(line)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +212,7 @@ func TestInvalidCronLinesAreRejected(t *testing.T) {
 		"CRON_TZ=Europe/Berlin 0 3 * * *":       "set the time zone with --tz",
 		strings.Repeat("1,", 600) + "1 * * * *": "1209 bytes",
 	} {
-		_, err := Parse(line)
+		_, err := ParseCronLine(line)
 		var e *queue.Error
 		if !errors.As(err, &e) || e.Code != queue.CodeInvalid || e.Field != "cron" || !strings.Contains(e.Message, part) {
 			t.Errorf("%q: got %v, want %s", line, err, part)
@@ -240,7 +240,7 @@ func TestNewestOccurrencesReturnsLastOnes(t *testing.T) {
 		{"@every 90s", from, from.AddDate(0, 0, 1), "03-02 09:31:30", "03-02 12:00:00", 100},
 		{"0 0 29 2 *", from, from.AddDate(70, 0, 0), "02-29 00:00:00", "02-29 00:00:00", 18},
 	} {
-		l, err := Parse(c.line)
+		l, err := ParseCronLine(c.line)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -270,7 +270,7 @@ func TestNextOccurrenceAlwaysAdvances(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, line := range []string{"*/10 * * * *", "15,45 0,1,2,3,23 * * *", "0 1-4 * * *"} {
-			l, err := Parse(line)
+			l, err := ParseCronLine(line)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -312,7 +312,7 @@ func TestShortestIntervalIsFound(t *testing.T) {
 	at := time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC)
 	for line, want := range map[string]time.Duration{"0 0,1 * * *": time.Hour, "@every 90s": 90 * time.Second,
 		"@reboot": 0, "0 3 * * *": 24 * time.Hour} {
-		l, err := Parse(line)
+		l, err := ParseCronLine(line)
 		if err != nil {
 			t.Fatal(err)
 		}

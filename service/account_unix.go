@@ -27,11 +27,11 @@ func checkRunAsSupported(settings *config.Settings, _ *worker.Account) error {
 	}
 	if accounts.CurrentUserID() == 0 { // root can start such runners: see bootstrapRoot
 		if _, _, err := serviceUIDAndGID(); err != nil {
-			return queue.InvalidField("run_as", "%s: %v", settings.RunAs, err)
+			return queue.InvalidFieldError("run_as", "%s: %v", settings.RunAs, err)
 		}
 		return nil
 	}
-	return queue.InvalidField("run_as",
+	return queue.InvalidFieldError("run_as",
 		"%s works only if root starts the service; as root, run: queuectl service install; or "+
 			"set run_as = service", settings.RunAs)
 }

@@ -22,11 +22,11 @@ func checkRunAsSupported(settings *config.Settings, account *worker.Account) err
 	case settings.RunAs == config.RunAsService, name != "" && strings.EqualFold(name, account.UserName):
 		return nil
 	case name != "":
-		return queue.InvalidField(
+		return queue.InvalidFieldError(
 			"run_as",
 			`%s: a Windows service cannot run jobs as another user without that user's password; set run_as = "fixed:%s" (the service's account), or install a service that runs as you: queuectl service install --user`, settings.RunAs, account.UserName)
 	}
-	return queue.InvalidField(
+	return queue.InvalidFieldError(
 		"run_as",
 		`%s: a Windows service cannot run jobs as the user who enqueued them without that user's password; set run_as = "fixed:%s" (the service's account), or install a service that runs as you: queuectl service install --user`, settings.RunAs, account.UserName)
 }

@@ -119,7 +119,8 @@ func RestoreBackup(p config.Paths, backupFile string, reportProgress func(done, 
 	}
 	got, replace, err := restoreStore(p.StateDir, backupFile, func(ref string) (io.WriteCloser, error) {
 		if !runner.IsOutputRef(ref) {
-			return nil, queue.InvalidField("backup", "contains an output file with the invalid name %q; use another backup", ref)
+			return nil, queue.InvalidFieldError("backup", "contains an output file with the invalid name %q; use another backup",
+				ref)
 		}
 		return os.OpenFile(runner.OutputPath(tmp, ref), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	}, reportProgress)

@@ -20,18 +20,18 @@ var (
 	restoreStore          = integrity.PrepareRestore
 	examineStoppedStore   = integrity.ExamineStoppedDatabase
 	examineDatabaseServer = pgdb.ExamineDatabase
-	examineStoreDir       = integrity.ExamineStateDir
+	examineStateDir       = integrity.ExamineStateDir
 	storeFileID           = sqlitedb.FileID
-	errDirCopied          = postgres.ErrStateDirCopied
+	errStateDirCopied     = postgres.ErrStateDirCopied
 	moveQueue             = move.MoveQueue
 )
 
-// storeLocation says in which directory or database a queue is stored. storeNode identifies the node whose state
+// storeLocation says in which directory or database a queue is stored. migrationNode identifies the node whose state
 // directory is used when a queue is moved from one store to another. MigrateResult describes a finished move. Source
 // and Target are the two stores.
 type (
 	storeLocation = move.QueueLocation
-	storeNode     = move.NodeIdentity
+	migrationNode = move.NodeIdentity
 	MigrateResult struct {
 		move.MoveResult
 		Source string `json:"from"`
@@ -45,15 +45,15 @@ type storeOpener func(ctx context.Context, dir string, log *slog.Logger, loadOrd
 	error)
 
 // loadRankOrderFunc computes from the stored settings how the store ranks jobs.
-type loadRankOrderFunc = func([]store.Setting) (queue.RankOrder, error)
+type loadRankOrderFunc = func([]store.Setting) (queue.RankPolicy, error)
 
 // openSQLiteStore is the storeOpener for a queue in files.
 func openSQLiteStore(ctx context.Context, dir string, log *slog.Logger, loadRankOrder loadRankOrderFunc) (store.Store,
 	error) {
-	if err := checkStoreMatchesFile(dir); err != nil {
+	if err := checkStoreMatchesIDFile(dir); err != nil {
 		return nil, err
 	}
-	return sqlite.Open(ctx, sqlite.Options{Dir: dir, Log: log, OrderFromSettings: loadRankOrder})
+	return sqlite.Open(ctx, sqlite.Options{Dir: dir, Log: log, RankOrderFromSettings: loadRankOrder})
 }
 
 // nodeIdentity is the identity of a node that shares a queue.
@@ -63,12 +63,12 @@ type nodeIdentity = postgres.NodeConfig
 // directory. identity distinguishes this service from the other nodes that share the store.
 func postgresOpener(url string, identity nodeIdentity) storeOpener {
 	return func(ctx context.Context, _ string, log *slog.Logger, loadOrder loadRankOrderFunc) (store.Store, error) {
-		return postgres.Open(ctx, url, postgres.Options{Log: log, OrderFromSettings: loadOrder, Node: identity})
+		return postgres.Open(ctx, url, postgres.Options{Log: log, RankOrderFromSettings: loadOrder, Node: identity})
 	}
 }
 
 // openStoreReadOnly opens the store in a directory read-only. No service may be using the directory.
 func openStoreReadOnly(_ context.Context, dir string, log *slog.Logger, loadRankOrder loadRankOrderFunc) (store.Store,
 	error) {
-	return sqlite.OpenReadOnly(sqlite.Options{Dir: dir, Log: log, OrderFromSettings: loadRankOrder})
+	return sqlite.OpenReadOnly(sqlite.Options{Dir: dir, Log: log, RankOrderFromSettings: loadRankOrder})
 }

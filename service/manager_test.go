@@ -57,7 +57,7 @@ func TestServiceManagerDoesNotWaitForAdoption(t *testing.T) {
 			LogHandler: slog.DiscardHandler},
 		OnReady: func() { close(ready) },
 		openLocalStore: func(_ context.Context, _ string, _ *slog.Logger,
-			orderOf func([]store.Setting) (queue.RankOrder, error)) (store.Store, error) {
+			orderOf func([]store.Setting) (queue.RankPolicy, error)) (store.Store, error) {
 			order, err := orderOf(nil)
 			s.Store = memstore.New(order)
 			return s, err

@@ -39,7 +39,7 @@ func MigrateQueue(
 	if err != nil {
 		return result, err
 	}
-	moved, err := moveQueue(ctx, current, target, storeNode{NodeName: node.NodeName, StateDirID: node.StateDirID},
+	moved, err := moveQueue(ctx, current, target, migrationNode{NodeName: node.NodeName, StateDirID: node.StateDirID},
 		reportCopiedRows)
 	return MigrateResult{moved, current.String(), target.String()}, err
 }
@@ -53,7 +53,7 @@ func (st *startup) parseStoreLocation(storeText, paramName string) (location sto
 	} else if storeText != config.StoreSQLite {
 		k, _, _ := config.FindSetting("store", "")
 		if err = k.CheckValue(storeText); err != nil {
-			err = queue.InvalidField(paramName, "must be sqlite or a URL such as postgres://USER@HOST/DATABASE")
+			err = queue.InvalidFieldError(paramName, "must be sqlite or a URL such as postgres://USER@HOST/DATABASE")
 		}
 		location.URL = storeText
 	}

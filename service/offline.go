@@ -70,7 +70,7 @@ func ExamineStoppedService(p config.Paths, startCommand, createCommand string, t
 		return result, doctor.ErrStoreHasNoFiles
 	default:
 		list = append(append(list, examineDatabaseServer(context.Background(), location.URL)...),
-			examineStoreDir(p.StateDir)...)
+			examineStateDir(p.StateDir)...)
 	}
 	return doctor.SummarizeFindings(append(list, doctor.ExaminePathPermissions(p, 0o777)...)), nil
 }
@@ -78,7 +78,7 @@ func ExamineStoppedService(p config.Paths, startCommand, createCommand string, t
 // outputDirsOf returns the output directories of a service that is not running. They include the directories of
 // the runners that run as root, if any exist.
 func outputDirsOf(p config.Paths) store.OutputDirs {
-	dirs := store.OutputDirs{OwnFilesWrittenSince: cluster.StateDirFirstUsedAt(p.StateDir)}
+	dirs := store.OutputDirs{DirsUsedSince: cluster.StateDirFirstUsedAt(p.StateDir)}
 	for _, h := range runnerLocations(p, "") {
 		dirs.Dirs = append(dirs.Dirs, h.OutputDirs()...)
 	}

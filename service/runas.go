@@ -16,13 +16,13 @@ import (
 
 // runnerAccountPolicy returns the policy that says as which accounts runners that run as root may run jobs. It
 // returns nil if the service uses no such runners.
-func (st *startup) runnerAccountPolicy() *launcher.Accounts {
+func (st *startup) runnerAccountPolicy() *launcher.AccountAuthorizer {
 	r := &st.options.ExternalRunners
 	if !r.runnersRunAsRoot() {
 		return nil
 	}
-	return &launcher.Accounts{PolicyFile: r.PolicyFile, ServiceUID: accounts.CurrentUserID(),
-		AccountDirectory: &st.UserDirectory.Resolver}
+	return &launcher.AccountAuthorizer{PolicyFile: r.PolicyFile, ServiceUID: accounts.CurrentUserID(),
+		AccountResolver: &st.UserDirectory.Resolver}
 }
 
 // chooseRunnerLocation returns where the runners of the service are. The setting job_tmpdir applies only to runners
@@ -43,7 +43,7 @@ func (st *startup) chooseRunnerLocation() (runner.RunnersLocation, error) {
 		return runners, nil
 	case r.runnersRunAsRoot():
 		return runners,
-			queue.InvalidField("job_tmpdir", "this setting has no effect if root starts the runners; remove it here, "+
+			queue.InvalidFieldError("job_tmpdir", "this setting has no effect if root starts the runners; remove it here, "+
 				"and set it in %s", r.PolicyFile)
 	}
 	runners.JobTmpdir = filepath.Clean(set.JobTmpdir)
@@ -70,7 +70,7 @@ func (st *startup) jobAccount(settings *config.Settings) (worker.Account, error)
 	if name := settings.FixedJobUser(); name != "" {
 		known, err := st.UserDirectory.AccountByName(name)
 		if err != nil {
-			return a, queue.InvalidField("run_as", "%s: %v", settings.RunAs, err)
+			return a, queue.InvalidFieldError("run_as", "%s: %v", settings.RunAs, err)
 		}
 		a = known
 	}

@@ -79,7 +79,7 @@ type runningService struct {
 	paths                 config.Paths
 	openStore             storeOpener
 	concurrencyLimitCalls atomic.Int64            // number of calls of Options.OnConcurrencyLimit
-	cancelService         context.CancelCauseFunc // stops the service; the cause may be the end of the user's session
+	cancelSession         context.CancelCauseFunc // stops the service; the cause may be the end of the user's session
 	requestServiceStop    context.CancelFunc      // requests a stop
 	stopEndsJobs          bool                    // stopping the service ends its jobs
 	runResult             chan error              // receives the error that Run has returned
@@ -93,7 +93,7 @@ func (w *runningService) start() {
 
 // startWithRetries starts the service. If another process still holds the lock or the socket, it tries again,
 // up to retries times.
-func (w *runningService) startWithRetries(retries int) {
+func (w *runningService) startWithRetries(maxRetries int) {
 	w.Helper()
 	log, err := os.Create(filepath.Join(w.TempDir(), "log"))
 	if err != nil {
@@ -101,7 +101,7 @@ func (w *runningService) startWithRetries(retries int) {
 	}
 	sessionCtx, stop := context.WithCancelCause(context.Background())
 	ctx, halt := context.WithCancel(session.MarkSessionContext(sessionCtx))
-	w.cancelService, w.requestServiceStop, w.runResult = stop, halt, make(chan error, 1)
+	w.cancelSession, w.requestServiceStop, w.runResult = stop, halt, make(chan error, 1)
 	ready := make(chan struct{})
 	o := Options{
 		Paths: w.paths, FlagSettings: map[string]string{"workers": "4", "run_as": config.RunAsService},
@@ -116,10 +116,10 @@ func (w *runningService) startWithRetries(retries int) {
 	case <-ready:
 	case err := <-w.runResult:
 		// Retry: a child process that another test is starting may still hold the lock or the socket until its exec.
-		if retries > 0 && (errors.Is(err, queue.ErrWrongState) || err != nil &&
+		if maxRetries > 0 && (errors.Is(err, queue.ErrWrongState) || err != nil &&
 			strings.Contains(err.Error(), "another process already listens there")) {
 			time.Sleep(20 * time.Millisecond)
-			w.startWithRetries(retries - 1)
+			w.startWithRetries(maxRetries - 1)
 			return
 		}
 		w.runResult <- nil // shutDown waits for a value in this channel
@@ -135,7 +135,7 @@ func (w *runningService) startWithRetries(retries int) {
 func (w *runningService) shutDown() {
 	w.Helper()
 	w.Client.Close()
-	w.cancelService(nil)
+	w.cancelSession(nil)
 	if err := <-w.runResult; err != nil {
 		w.Error(err)
 	}
@@ -171,10 +171,10 @@ func forEachStore(t *testing.T, test func(w *runningService)) {
 		"engine": openSQLiteStore,
 		"server": nil, // replaced by the database server of the tests, if PostgreSQL is installed
 		"model": func() storeOpener {
-			model := memstore.New(queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime,
+			model := memstore.New(queue.RankPolicy{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime,
 				AgingInterval: time.Minute})
 			return func(_ context.Context, _ string, _ *slog.Logger,
-				orderOf func([]store.Setting) (queue.RankOrder, error)) (store.Store, error) {
+				orderOf func([]store.Setting) (queue.RankPolicy, error)) (store.Store, error) {
 				settings, err := model.Settings(context.Background())
 				if err != nil {
 					return nil, err
@@ -226,7 +226,7 @@ func (w *runningService) enqueue(s queue.Spec) {
 func (w *runningService) waitForEndedJobs(ids ...string) map[string]string {
 	w.Helper()
 	how := map[string]string{}
-	got, err := w.WaitForJobs(w.Context(), control.WaitParams{IDs: ids, MaxWait: control.Duration(20 * time.Second)},
+	got, err := w.WaitForJobs(w.Context(), control.JobWaitParams{IDs: ids, MaxWait: control.Duration(20 * time.Second)},
 		func(e control.JobEndNotice) error {
 			how[e.Job.ID] = e.Job.State
 			return nil
@@ -241,7 +241,7 @@ func (w *runningService) waitForEndedJobs(ids ...string) map[string]string {
 func (w *runningService) waitForState(id, state string) control.JobDetail {
 	w.Helper()
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		j, err := w.ShowJob(w.Context(), control.ShowParams{ID: control.JobID(id)})
+		j, err := w.ShowJob(w.Context(), control.JobShowParams{ID: control.JobID(id)})
 		if err == nil && j.State == state {
 			return j
 		}
@@ -252,10 +252,10 @@ func (w *runningService) waitForState(id, state string) control.JobDetail {
 }
 
 // applyToJob calls a bulk method of the client, such as CancelJobs, for one job.
-func (w *runningService) applyToJob(bulkMethod func(context.Context, control.Selection) (control.BulkResult, error),
+func (w *runningService) applyToJob(bulkMethod func(context.Context, control.JobSelection) (control.BulkResult, error),
 	id string) {
 	w.Helper()
-	got, err := bulkMethod(w.Context(), control.Selection{IDs: control.JobIDs{id}})
+	got, err := bulkMethod(w.Context(), control.JobSelection{IDs: control.JobIDs{id}})
 	if err != nil || len(got.ChangedJobIDs) != 1 {
 		w.Fatalf("%s: %+v, %v", id, got, err)
 	}
@@ -274,7 +274,7 @@ func TestServiceRunsJobs(t *testing.T) {
 			w.Fatalf("got %v", got)
 		}
 		said := map[string]string{}
-		if _, err := w.StreamOutput(ctx, control.LogsParams{ID: "good"},
+		if _, err := w.StreamOutput(ctx, control.JobOutputParams{ID: "good"},
 			func(p control.OutputPiece) error { said[p.Stream] += string(p.Bytes()); return nil }); err != nil ||
 			said["stdout"] != "one\n" || said["stderr"] != "two\n" {
 			w.Errorf("it said %q, %v", said, err)
@@ -326,8 +326,8 @@ func TestServiceAppliesJobOperations(t *testing.T) {
 		}
 		w.applyToJob(w.HoldJobs, "held")
 		w.waitForState("held", "held")
-		w.applyToJob(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
-			return w.EditJobs(ctx, control.EditParams{Selection: s,
+		w.applyToJob(func(ctx context.Context, s control.JobSelection) (control.BulkResult, error) {
+			return w.EditJobs(ctx, control.JobEditParams{JobSelection: s,
 				FieldsToSet: []byte(`{"delay": 0, "command": "echo changed"}`)})
 		}, "held")
 		w.applyToJob(w.ReleaseJobs, "held")
@@ -337,14 +337,14 @@ func TestServiceAppliesJobOperations(t *testing.T) {
 		}
 		w.applyToJob(w.CancelJobs, "cancelled")
 		w.waitForState("cancelled", "cancelled")
-		w.applyToJob(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
-			return w.RetryJobs(ctx, control.RetryParams{Selection: s})
+		w.applyToJob(func(ctx context.Context, s control.JobSelection) (control.BulkResult, error) {
+			return w.RetryJobs(ctx, control.JobRetryParams{JobSelection: s})
 		}, "cancelled")
 		w.waitForEndedJobs("cancelled")
-		w.applyToJob(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
-			return w.RemoveJobs(ctx, control.RemoveParams{Selection: s})
+		w.applyToJob(func(ctx context.Context, s control.JobSelection) (control.BulkResult, error) {
+			return w.RemoveJobs(ctx, control.JobRemoveParams{JobSelection: s})
 		}, "removed")
-		if _, err := w.ShowJob(ctx, control.ShowParams{ID: "removed"}); !errors.Is(err, queue.ErrNotFound) {
+		if _, err := w.ShowJob(ctx, control.JobShowParams{ID: "removed"}); !errors.Is(err, queue.ErrNotFound) {
 			w.Errorf("shown: %v", err)
 		}
 
@@ -358,15 +358,16 @@ func TestServiceAppliesJobOperations(t *testing.T) {
 		if j := w.waitForState("again", "processing"); j.AttemptCount != 0 {
 			w.Errorf("%d attempts count", j.AttemptCount)
 		}
-		w.applyToJob(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
-			return w.KillJobs(ctx, control.KillParams{Selection: s, Signal: "KILL"})
+		w.applyToJob(func(ctx context.Context, s control.JobSelection) (control.BulkResult, error) {
+			return w.KillJobs(ctx, control.JobKillParams{JobSelection: s, Signal: "KILL"})
 		}, "signalled")
 		if j := w.waitForState("signalled", "dead"); j.Signal == nil || *j.Signal != 9 {
 			w.Errorf("its signal: %+v", j.Signal)
 		}
 		w.applyToJob(w.CancelJobs, "again")
 		w.waitForState("again", "cancelled")
-		if got, err := w.RemoveNonRunningJobs(ctx, control.ClearParams{Confirmed: true}); err != nil || got.RemovedJobs != 5 {
+		if got, err := w.RemoveNonRunningJobs(ctx, control.JobClearParams{Confirmed: true}); err != nil ||
+			got.RemovedJobs != 5 {
 			w.Errorf("cleared: %+v, %v", got, err)
 		}
 	})
@@ -377,7 +378,7 @@ func TestServiceAppliesJobOperations(t *testing.T) {
 func TestServiceEnqueuesBatches(t *testing.T) {
 	forEachStore(t, func(w *runningService) {
 		ctx := w.Context()
-		if _, err := w.WorkerScale(ctx, control.WorkerScaleParams{}); err != nil {
+		if _, err := w.ScaleWorkers(ctx, control.WorkerScaleParams{}); err != nil {
 			w.Fatal(err)
 		}
 		part := func(from, n int) (list []queue.Spec) {
@@ -392,7 +393,7 @@ func TestServiceEnqueuesBatches(t *testing.T) {
 			{BatchName: "b", Jobs: part(900, 300), Commit: true, IdempotencyKey: "k"},
 			{Jobs: part(5000, 1), Commit: true, IdempotencyKey: "other"}} {
 			if i == 1 {
-				if page, err := w.ListJobs(ctx, control.ListParams{}); err != nil || len(page.Jobs) != 0 {
+				if page, err := w.ListJobs(ctx, control.JobListParams{}); err != nil || len(page.Jobs) != 0 {
 					w.Fatalf("before the last part: %d jobs, %v", len(page.Jobs), err)
 				}
 			}
@@ -402,7 +403,7 @@ func TestServiceEnqueuesBatches(t *testing.T) {
 		}
 		seen, cursor := map[string]bool{}, ""
 		for more := true; more; {
-			page, err := w.ListJobs(ctx, control.ListParams{Cursor: cursor, PageSize: 500})
+			page, err := w.ListJobs(ctx, control.JobListParams{Cursor: cursor, PageSize: 500})
 			if err != nil {
 				w.Fatal(err)
 			}
@@ -416,7 +417,7 @@ func TestServiceEnqueuesBatches(t *testing.T) {
 		if len(seen) != 1201 {
 			w.Errorf("%d jobs are listed, want 1201", len(seen))
 		}
-		if page, err := w.ListJobs(ctx, control.ListParams{WithLabels: control.Labels{"part": "900"}}); err != nil ||
+		if page, err := w.ListJobs(ctx, control.JobListParams{WithLabels: control.Labels{"part": "900"}}); err != nil ||
 			len(page.Jobs) != 300 {
 			w.Errorf("by label: %d jobs, %v", len(page.Jobs), err)
 		}
@@ -424,7 +425,7 @@ func TestServiceEnqueuesBatches(t *testing.T) {
 			IdempotencyKey: "other"}); err != nil || !again.AlreadyExisted {
 			w.Errorf("the same request again: %+v, %v", again, err)
 		}
-		if _, err := w.WorkerScale(ctx, control.WorkerScaleParams{TargetWorkers: 4}); err != nil {
+		if _, err := w.ScaleWorkers(ctx, control.WorkerScaleParams{TargetWorkers: 4}); err != nil {
 			w.Fatal(err)
 		}
 		ids := slices.Sorted(maps.Keys(seen))
@@ -449,13 +450,13 @@ func TestServiceAdoptsJobsOfItsPredecessor(t *testing.T) {
 		gate := filepath.Join(w.TempDir(), "gate")
 		w.enqueue(commandSpec("long", "echo begun; until [ -e "+gate+" ]; do sleep 0.02; done; exit 7"))
 		before := w.waitForState("long", "processing")
-		if v, err := w.ConfigSet(ctx, control.ConfigSetParams{SettingName: "priority", Value: "7"}); err != nil ||
+		if v, err := w.ChangeSetting(ctx, control.ConfigSetParams{SettingName: "priority", Value: "7"}); err != nil ||
 			v.Origin != "stored" {
 			w.Fatalf("set: %+v, %v", v, err)
 		}
 		w.shutDown()
 		w.start()
-		if v, err := w.ConfigGet(ctx, control.SettingNameParams{SettingName: "priority"}); err != nil || v.Value != "7" {
+		if v, err := w.ReadSetting(ctx, control.SettingNameParams{SettingName: "priority"}); err != nil || v.Value != "7" {
 			w.Errorf("the setting: %+v, %v", v, err)
 		}
 		if after := w.waitForState("long", "processing"); *after.PID != *before.PID {

@@ -90,7 +90,7 @@ func (s *Service) notifySystemdWatchdog(ctx context.Context, interval time.Durat
 func (s *Service) selfCheck(ctx context.Context) error {
 	// Commit any change to the database. A new epoch (the number of a service start) is harmless, because no runner gets
 	// this epoch.
-	if _, err := s.Store.NextEpoch(ctx); err != nil && !errors.Is(err, queue.ErrNoSpace) {
+	if _, err := s.Store.AdvanceEpoch(ctx); err != nil && !errors.Is(err, queue.ErrNoSpace) {
 		return fmt.Errorf("cannot commit a change to the database: %w", err)
 	}
 	c, err := socket.Dial(ctx, s.Paths.SocketPath)

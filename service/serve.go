@@ -19,7 +19,7 @@ import (
 
 // serve runs the parts of the service until it must stop.
 func (s *Service) serve(ctx context.Context, reloadSignals <-chan os.Signal) error {
-	defer s.traces.Close()
+	defer s.traceExporter.Close()
 	perms, err := s.socketPerms(&s.Settings.CurrentConfig().Settings)
 	if err != nil {
 		return s.settingStartError("socket_group", err)
@@ -31,7 +31,7 @@ func (s *Service) serve(ctx context.Context, reloadSignals <-chan os.Signal) err
 	if runners != nil {
 		defer runners.Close()
 	}
-	if err := s.prepareStoreChange(ctx); err != nil {
+	if err := s.prepareForNewStore(ctx); err != nil {
 		return err
 	}
 	s.configureTraceExport()
@@ -81,14 +81,14 @@ type servicePartGroup struct {
 	partFailures chan error // the errors of the parts that have failed
 }
 
-// partsThatCanFail is the number of parts that can fail. It is the capacity of servicePartGroup.partFailures, so that
+// maxPartFailures is the number of parts that can fail. It is the capacity of servicePartGroup.partFailures, so that
 // no part waits when it reports its error.
-const partsThatCanFail = 4
+const maxPartFailures = 4
 
 // newPartGroup returns a group without parts. The parts continue to run when ctx ends. Only servicePartGroup.stopParts
 // stops them.
 func newPartGroup(ctx context.Context) *servicePartGroup {
-	r := &servicePartGroup{partFailures: make(chan error, partsThatCanFail)}
+	r := &servicePartGroup{partFailures: make(chan error, maxPartFailures)}
 	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	return r
 }
@@ -199,7 +199,7 @@ const maxStoredEvents = 1_000_000
 func (s *Service) upkeepConfig(f *frontEnd) upkeep.Config {
 	return upkeep.Config{
 		Store: s.Store, CurrentRetention: s.upkeepRetention, PurgeOutputs: s.purgeOutputs,
-		RecurringJobConfig: f.api.RecurringJobs(),
+		RecurringJobConfig: f.api.RecurringJobConfig(),
 		SettingsChanged:    f.api.SettingsChangedSignal(), OnIdleCheck: s.options.OnIdleCheck, Log: s.Log,
 	}
 }
@@ -237,7 +237,7 @@ func launcherEndedError(err error) error {
 // configureTraceExport makes the exporter send traces of attempts to the collector that the settings name. If this
 // fails, failureText is a message for the user; otherwise it is "".
 func (s *Service) configureTraceExport() (failureText string) {
-	if err := s.traces.SetEndpoint(s.Settings.CurrentConfig().TracesEndpoint); err != nil {
+	if err := s.traceExporter.SetEndpoint(s.Settings.CurrentConfig().TracesEndpoint); err != nil {
 		s.Log.Error("the service sends no traces; correct the setting traces.endpoint", "error", err)
 		return "the service sends no traces; correct the setting traces.endpoint: " + err.Error()
 	}

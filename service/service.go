@@ -152,15 +152,15 @@ func nilIfCancelled(ctx context.Context, err error) error {
 // requests are in frontEnd.
 type Service struct {
 	*startup
-	admission *access.Admission
-	traces    *traces.Exporter // nil exports no traces
+	admission     *access.Admission
+	traceExporter *traces.Exporter // nil exports no traces
 }
 
 // newService returns the parts that work on the open store of st. runners says where the runners are. account is the
 // account that jobs run as by default. A nil exporter exports no traces.
 func newService(st *startup, runners runner.RunnersLocation, account worker.Account,
 	exporter *traces.Exporter) *Service {
-	s, d := &Service{startup: st, traces: exporter}, st.Dependencies
+	s, d := &Service{startup: st, traceExporter: exporter}, st.Dependencies
 	d.StartedAt, d.RunnerLocation, d.JobAccount = d.Store.Now(), runners, account
 	d.StoreMaintainer, _ = d.Store.(store.Maintainer)
 	d.Cluster, _ = d.Store.(store.Cluster)
@@ -186,19 +186,19 @@ func newService(st *startup, runners runner.RunnersLocation, account worker.Acco
 		workers = d.Settings.CurrentConfig().WorkerCount()
 	}
 	d.Pool = worker.New(d.Store, s.poolConfig(), workers)
-	d.AllNodes = &cluster.NodeList{
+	d.NodeRegistry = &cluster.NodeRegistry{
 		NodeName: d.NodeName, Store: d.Store, Owners: d.Owners, Settings: d.Settings, Cluster: d.Cluster, Pool: d.Pool,
 		ServiceStartedAt: d.StartedAt, ServiceVersion: d.Version,
 	}
 	d.JobRouter = &cluster.JobRouter{
-		NodeList: d.AllNodes, NodeRequests: requests, OutputFiles: d.OutputFiles,
+		NodeRegistry: d.NodeRegistry, NodeRequests: requests, OutputFiles: d.OutputFiles,
 		RemoteWaitLimiter: cluster.NewRemoteWaitLimiter(),
 	}
 	d.Drainer = &cluster.Drainer{Cluster: d.Cluster, Pool: d.Pool, DrainState: d.DrainState}
-	d.NodeLeaseKeeper = cluster.NewNodeLeaseKeeper(d.Log, d.Drainer, d.AllNodes)
+	d.NodeLeaseKeeper = cluster.NewNodeLeaseKeeper(d.Log, d.Drainer, d.NodeRegistry)
 	s.admission = &access.Admission{
 		Log: d.Log, SettingsLock: d.SettingsLock, Owners: d.Owners, Rights: d.Rights,
-		StoreNodeRecord: d.AllNodes.StoreNodeRecord,
+		StoreNodeRecord: d.NodeRegistry.StoreNodeRecord,
 	}
 	return s
 }
@@ -236,7 +236,7 @@ func (st *startup) prepareService(ctx context.Context) (*Service, *ExitError) {
 	}
 	s := newService(st, runners, account, traces.New(st.Version, st.NodeName, st.Log))
 	err = errors.Join(s.Store.SetMaxRunningPerUser(ctx, s.Settings.CurrentConfig().MaxRunningPerUser),
-		s.AllNodes.StoreNodeRecord(ctx), s.QueueRules.LoadQueueRules(ctx), s.GateRules.LoadGateRules(ctx),
+		s.NodeRegistry.StoreNodeRecord(ctx), s.QueueRules.LoadQueueRules(ctx), s.GateRules.LoadGateRules(ctx),
 		s.Owners.LoadOwnerNames(ctx))
 	if err != nil {
 		return nil, &ExitError{ExitCodeDatabase, err}
@@ -264,10 +264,10 @@ func (s *Service) poolConfig() worker.Config {
 		SettleDelay:        func() time.Duration { return now().SettleCommitDelay },
 		UserQuotaBytes:     s.UserQuota.MaxBytesPerUser,
 		CheckJobMayStart:   s.Owners.CheckJobAccountsUnchanged,
-		ResourceUnitEnv:    s.Settings.ResourceUnitVariables,
-		AttemptTraceparent: s.traces.AttemptTraceparent,
+		ResourceUnitEnv:    s.Settings.ResourceUnitEnvVars,
+		AttemptTraceparent: s.traceExporter.AttemptTraceparent,
 		OnAttemptEnded: func(j *queue.Job, e *store.Settlement) {
-			s.traces.ExportAttempt(j, e.Lease, &e.Attempt, &e.Decision)
+			s.traceExporter.ExportAttempt(j, e.Lease, &e.Attempt, &e.Decision)
 		},
 		AreRunningJobsPaused: s.QueueRules.RunningJobsPaused,
 		HungRunnerAdvice:     doctor.HungRunnerAdvice,

@@ -26,7 +26,7 @@ func TestSessionEndDoesNotWaitForJobs(t *testing.T) {
 			if stops {
 				w.requestServiceStop()
 				for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-					if _, err := w.WorkerScale(w.Context(), control.WorkerScaleParams{TargetWorkers: 4}); err != nil {
+					if _, err := w.ScaleWorkers(w.Context(), control.WorkerScaleParams{TargetWorkers: 4}); err != nil {
 						// The service is stopping.
 						break
 					}
@@ -36,7 +36,7 @@ func TestSessionEndDoesNotWaitForJobs(t *testing.T) {
 				}
 			}
 			began := time.Now()
-			w.cancelService(session.ErrSessionEnding)
+			w.cancelSession(session.ErrSessionEnding)
 			w.runResult <- <-w.runResult
 			if took := time.Since(began); took < session.CommandGracePeriod || took > 20*time.Second {
 				// If it waited for its jobs, the service would take 30 s, its stop_timeout.
@@ -53,12 +53,12 @@ func TestSessionEndDoesNotWaitForJobs(t *testing.T) {
 			if j.Reason == nil || *j.Reason != "stopped" || len(j.History) != 2 || j.AttemptCount != 0 {
 				t.Errorf("returned job: %+v", j)
 			}
-			w.applyToJob(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
-				return w.KillJobs(ctx, control.KillParams{Selection: s, Signal: "KILL"})
+			w.applyToJob(func(ctx context.Context, s control.JobSelection) (control.BulkResult, error) {
+				return w.KillJobs(ctx, control.JobKillParams{JobSelection: s, Signal: "KILL"})
 			}, "deaf")
 			w.waitForState("deaf", "dead")
-			w.applyToJob(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
-				return w.RemoveJobs(ctx, control.RemoveParams{Selection: s})
+			w.applyToJob(func(ctx context.Context, s control.JobSelection) (control.BulkResult, error) {
+				return w.RemoveJobs(ctx, control.JobRemoveParams{JobSelection: s})
 			}, "deaf")
 		}
 	})
@@ -73,15 +73,15 @@ func TestClosedConsoleLeavesJobsRunning(t *testing.T) {
 		w.start()
 		w.enqueue(commandSpec("stays", "echo begun; while :; do sleep 1; done"))
 		before := w.waitForState("stays", "processing")
-		w.cancelService(session.ErrConsoleClosed)
+		w.cancelSession(session.ErrConsoleClosed)
 		w.runResult <- <-w.runResult
 		w.shutDown()
 		w.start()
 		if after := w.waitForState("stays", "processing"); len(after.History) != 1 || *after.PID != *before.PID {
 			t.Errorf("the job was %+v, and is now %+v", before, after)
 		}
-		w.applyToJob(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
-			return w.KillJobs(ctx, control.KillParams{Selection: s, Signal: "KILL"})
+		w.applyToJob(func(ctx context.Context, s control.JobSelection) (control.BulkResult, error) {
+			return w.KillJobs(ctx, control.JobKillParams{JobSelection: s, Signal: "KILL"})
 		}, "stays")
 		w.waitForState("stays", "dead")
 	})

@@ -12,9 +12,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// inheritedSockets returns the control socket that systemd has opened for the service, or nil if systemd has
+// takeInheritedSockets returns the control socket that systemd has opened for the service, or nil if systemd has
 // opened none. It also stores the listeners that systemd has opened for the web page in st.webListeners.
-func (st *startup) inheritedSockets() (*socket.Listener, error) {
+func (st *startup) takeInheritedSockets() (*socket.Listener, error) {
 	passed, err := systemd.InheritedSockets()
 	st.webListeners = passed.DashboardSockets
 	// The queue works without the sockets that are not usable, so only log a warning.
@@ -37,7 +37,7 @@ func (st *startup) socketPerms(settings *config.Settings) (socket.Perms, error) 
 	}
 	gid, ok := st.UserDirectory.GroupID(group)
 	if !ok {
-		return perms, queue.InvalidField("socket_group", "there is no group %q on this machine", group)
+		return perms, queue.InvalidFieldError("socket_group", "there is no group %q on this machine", group)
 	}
 	perms.GID = gid
 	return perms, nil
@@ -48,7 +48,7 @@ func (st *startup) checkSocketSettings(settings *config.Settings) error {
 	perms, err := st.socketPerms(settings)
 	if groups, failed := os.Getgroups(); err == nil && failed == nil && os.Geteuid() != 0 && perms.GID >= 0 &&
 		perms.GID != os.Getegid() && !slices.Contains(groups, perms.GID) {
-		err = queue.InvalidField("socket_group",
+		err = queue.InvalidFieldError("socket_group",
 			"the service's account is not a member of the group %q, so it cannot give this "+
 				"group access to the socket; add the account to the group", settings.SocketGroup)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/internal/pipe"
 )
 
-// inheritedSockets returns nil, since Windows passes no sockets to services.
-func (*startup) inheritedSockets() (*socket.Listener, error) { return nil, nil }
+// takeInheritedSockets returns nil, since Windows passes no sockets to services.
+func (*startup) takeInheritedSockets() (*socket.Listener, error) { return nil, nil }
 
 // socketPerms returns the permissions of the control pipe. Every account that has a right in the settings access.* may
 // connect. ResolveAccessSettings has already looked up the ids of these accounts.

@@ -78,7 +78,7 @@ func readStartupSettings(o Options) (*startup, error) {
 	users := &access.UserDirectory{}
 	keeper, err := settings.New(settings.Options{SettingsFile: o.Paths.SettingsFile,
 		RequireSettingsFile: o.RequireSettingsFile,
-		DefaultValues:       defaultSettingsForManager(&o, users), FlagValues: o.FlagSettings})
+		DefaultValues:       defaultsForServiceManager(&o, users), FlagValues: o.FlagSettings})
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func readStartupSettings(o Options) (*startup, error) {
 		AccessParts: parts.AccessParts{UserDirectory: users,
 			Rights: &access.Rights{Paths: o.Paths, UserDirectory: users, Settings: keeper}},
 		NodeParts:       parts.NodeParts{DrainState: &cluster.DrainState{}},
-		ExamineStateDir: examineStoreDir,
+		ExamineStateDir: examineStateDir,
 	}}, nil
 }
 
@@ -101,7 +101,7 @@ func readStartupSettings(o Options) (*startup, error) {
 // another running node, openStore gives this node a new identity and opens the store again.
 func (st *startup) openStore(ctx context.Context) error {
 	err := st.tryOpenStore(ctx)
-	if errors.Is(err, errDirCopied) {
+	if errors.Is(err, errStateDirCopied) {
 		if err = st.replaceNodeID(); err == nil {
 			err = st.tryOpenStore(ctx)
 		}
@@ -109,8 +109,8 @@ func (st *startup) openStore(ctx context.Context) error {
 	return err
 }
 
-// tryOpenStore opens the store once. It returns errDirCopied if the state directory is a copy of the state directory of
-// another running node.
+// tryOpenStore opens the store once. It returns errStateDirCopied if the state directory is a copy of the state
+// directory of another running node.
 func (st *startup) tryOpenStore(ctx context.Context) error {
 	url, err := st.Settings.CurrentConfig().StoreURL()
 	if err != nil {
@@ -122,9 +122,9 @@ func (st *startup) tryOpenStore(ctx context.Context) error {
 		return err
 	}
 	st.Store, err = open(ctx, st.Paths.StateDir, st.Log,
-		func(storedSettings []store.Setting) (queue.RankOrder, error) {
+		func(storedSettings []store.Setting) (queue.RankPolicy, error) {
 			if err := handlers.ApplyStoredSettings(storedSettings, st.DrainState, st.PauseOfAllJobs, st.Settings); err != nil {
-				return queue.RankOrder{}, err
+				return queue.RankPolicy{}, err
 			}
 			st.Rights.ResolveAccessSettings()
 			return st.Settings.CurrentConfig().JobOrder(), nil
@@ -150,9 +150,9 @@ func (st *startup) storeOpener(url string) (storeOpener, error) {
 	return openSQLiteStore, nil
 }
 
-// defaultSettingsForManager returns default settings that depend on how the service was started. If a ServiceManager
+// defaultsForServiceManager returns default settings that depend on how the service was started. If a ServiceManager
 // started the service, all jobs run as the service's own account by default.
-func defaultSettingsForManager(o *Options, d *access.UserDirectory) map[string]string {
+func defaultsForServiceManager(o *Options, d *access.UserDirectory) map[string]string {
 	if o.ServiceManager == nil {
 		return nil
 	}

@@ -63,9 +63,9 @@ func (st *startup) replaceNodeID() error {
 	return err
 }
 
-// checkStoreMatchesFile returns an error if the queue of this state directory is in a database on a server, but the
+// checkStoreMatchesIDFile returns an error if the queue of this state directory is in a database on a server, but the
 // settings no longer name that database. Otherwise the service would silently start a new, empty queue.
-func checkStoreMatchesFile(dir string) error {
+func checkStoreMatchesIDFile(dir string) error {
 	path := filepath.Join(dir, cluster.StoreIDFileName)
 	database, err := os.ReadFile(path)
 	_, statErr := os.Stat(storeLocation{Dir: dir}.String())
@@ -77,11 +77,11 @@ func checkStoreMatchesFile(dir string) error {
 		dir, path)
 }
 
-// prepareStoreChange prepares this service to use another store than the previous service in this directory. It ends
+// prepareForNewStore prepares this service to use another store than the previous service in this directory. It ends
 // the idle runners of the previous service. If a runner has jobs that the new store does not know, it returns an error,
 // because this service must neither end these jobs nor start them again. (After "queuectl migrate", the new store knows
 // all jobs.)
-func (s *Service) prepareStoreChange(ctx context.Context) error {
+func (s *Service) prepareForNewStore(ctx context.Context) error {
 	path := filepath.Join(s.Paths.StateDir, cluster.StoreIDFileName)
 	raw, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -110,7 +110,7 @@ func (s *Service) prepareStoreChange(ctx context.Context) error {
 	// that runners have but this store does not know.
 	var idleRunnerDirs, unknownJobs []string
 	for _, dir := range dirs {
-		list, alive, err := runner.UnacknowledgedLeases(dir)
+		list, alive, err := runner.UnsettledLeases(dir)
 		if err != nil {
 			return err
 		}

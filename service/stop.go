@@ -89,7 +89,7 @@ func (s *Service) drainAndStop(stopCtx context.Context, failures <-chan error) {
 			continue
 		case <-nextProgress:
 			go func() { // this goroutine ends at the latest when the store is closed
-				_, err := s.Store.NextEpoch(context.Background())
+				_, err := s.Store.AdvanceEpoch(context.Background())
 				stored <- err
 			}()
 			continue

@@ -30,7 +30,7 @@ func startWithStoreHook(t *testing.T, hook faultstore.CallHook) (*runningService
 	var faultStore *faultstore.Store
 	w := &runningService{TB: t, paths: config.PathsInDir(dir),
 		openStore: func(ctx context.Context, dir string, log *slog.Logger,
-			orderOf func([]store.Setting) (queue.RankOrder, error)) (store.Store, error) {
+			orderOf func([]store.Setting) (queue.RankPolicy, error)) (store.Store, error) {
 			s, err := openSQLiteStore(ctx, dir, log, orderOf)
 			faultStore = faultstore.New(s)
 			faultStore.SetHook(hook)
@@ -50,7 +50,7 @@ func startWithStoreHook(t *testing.T, hook faultstore.CallHook) (*runningService
 // ends between these two steps is not changed, and causes no error.
 func TestBulkChangeSkipsJobsEndedSinceSelection(t *testing.T) {
 	t.Parallel()
-	running := control.Selection{States: control.TextList{queue.Processing.String()}}
+	running := control.JobSelection{States: control.TextList{queue.Processing.String()}}
 	for _, c := range []struct {
 		name, exit, newState string
 		verb                 func(*runningService) error
@@ -60,7 +60,7 @@ func TestBulkChangeSkipsJobsEndedSinceSelection(t *testing.T) {
 			return err
 		}},
 		{"remove", "0", queue.Completed.String(), func(w *runningService) error {
-			_, err := w.RemoveJobs(t.Context(), control.RemoveParams{Selection: running, EndRunningJobs: true})
+			_, err := w.RemoveJobs(t.Context(), control.JobRemoveParams{JobSelection: running, EndRunningJobs: true})
 			return err
 		}},
 	} {
@@ -81,7 +81,7 @@ func TestBulkChangeSkipsJobsEndedSinceSelection(t *testing.T) {
 				}
 				w.waitForState("a", c.newState)
 				for busy := true; busy; time.Sleep(time.Millisecond) { // wait until no worker has a job
-					list, err := w.WorkerList(t.Context(), control.NoParams{})
+					list, err := w.ListWorkers(t.Context(), control.NoParams{})
 					busy = err == nil && slices.ContainsFunc(list.Workers, func(k control.Worker) bool { return k.Job != nil })
 				}
 				return nil
@@ -150,7 +150,7 @@ func TestServiceOutlivesStoreFaults(t *testing.T) {
 	}
 	for _, id := range ids {
 		retry("wait", func() error {
-			_, err := w.WaitForJobs(t.Context(), control.WaitParams{IDs: control.JobIDs{id},
+			_, err := w.WaitForJobs(t.Context(), control.JobWaitParams{IDs: control.JobIDs{id},
 				MaxWait: control.Duration(20 * time.Second)},
 				func(e control.JobEndNotice) error {
 					if e.Job.State != "completed" || e.Job.AttemptCount != 1 {
@@ -177,7 +177,7 @@ func TestRequeueSucceedsAfterJobEndedAgain(t *testing.T) {
 	w.enqueue(commandSpec("a", "[ $QUEUECTL_ATTEMPT = 2 ] || sleep 600"))
 	w.waitForState("a", queue.Processing.String())
 	calls.SetHook(func(_ context.Context, call faultstore.Call) error {
-		if j, err := calls.Store.Get(t.Context(), "a"); call.MethodName == "Get" && (err != nil || j.StartedAttempts > 0) {
+		if j, err := calls.Store.GetJob(t.Context(), "a"); call.MethodName == "Get" && (err != nil || j.StartedAttempts > 0) {
 			calls.SetHook(nil)
 			w.waitForState("a", queue.Completed.String())
 		}

@@ -17,7 +17,7 @@ import (
 func TestIdleBrowsersHoldNoConnections(t *testing.T) {
 	forEachStore(t, func(w *runningService) {
 		ctx := w.Context()
-		state, err := w.WebStart(ctx, control.WebStartParams{ListenAddress: "127.0.0.1:0"})
+		state, err := w.StartWebPage(ctx, control.WebStartParams{ListenAddress: "127.0.0.1:0"})
 		if err != nil {
 			w.Fatal(err)
 		}

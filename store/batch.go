@@ -53,11 +53,11 @@ func BatchAuditTarget(name, action string, jobCount int64) string {
 	return fmt.Sprintf("%q %s with %d jobs", name, action, jobCount)
 }
 
-// ErrTooManyBatches is returned if a user who already has MaxStagedBatchesPerUser staged batches begins another.
+// ErrTooManyStagedBatches is returned if a user who already has MaxStagedBatchesPerUser staged batches begins another.
 // ErrTooManyChosenIDs is returned if a user's staged batches would contain more than MaxStagedChosenIDs jobs with an
 // id.
 var (
-	ErrTooManyBatches = queue.Errorf(queue.CodeUnavailable,
+	ErrTooManyStagedBatches = queue.Errorf(queue.CodeUnavailable,
 		"you have %d unfinished batches (lists of jobs that are still "+
 			"being sent), the maximum per user; wait until one is finished; abandoned ones are removed after %v",
 		MaxStagedBatchesPerUser, BatchStagingTimeout)
@@ -89,6 +89,7 @@ func StagedIDError(id, batchName string) *queue.Error {
 // StagedParentError returns the error for a job that depends on a job of a staged batch, that is, of a batch that is
 // not committed yet. Only later jobs of the same batch can depend on that job.
 func StagedParentError(parentID, batchName string) *queue.Error {
-	return queue.InvalidField("depends_on", "job %q is in the batch %q, which is not committed yet; commit the batch "+
-		"first, or add this job to the batch", parentID, batchName)
+	return queue.InvalidFieldError("depends_on",
+		"job %q is in the batch %q, which is not committed yet; commit the batch "+
+			"first, or add this job to the batch", parentID, batchName)
 }

@@ -35,18 +35,18 @@ type Cluster interface {
 	SetNodeDrained(ctx context.Context, name string, drain bool) error
 	// RemoveNode deletes a node whose service does not run.
 	RemoveNode(ctx context.Context, name string) error
-	// LeaseHolderNode returns the number of the node that has leased a job, or 0 if that is this node or the job is
+	// LeaseHolderNodeID returns the number of the node that has leased a job, or 0 if that is this node or the job is
 	// not leased.
-	LeaseHolderNode(ctx context.Context, jobSeq int64) (int64, error)
-	// LastJobNodeNames returns for each job, by its seq, the name of the node that leased it last.
-	LastJobNodeNames(ctx context.Context, jobSeqs []int64) (map[int64]string, error)
+	LeaseHolderNodeID(ctx context.Context, jobSeq int64) (int64, error)
+	// LastNodeNames returns for each job, by its seq, the name of the node that leased it last.
+	LastNodeNames(ctx context.Context, jobSeqs []int64) (map[int64]string, error)
 }
 
 // NodeLeaseRenewal is the result of RenewNodeLease. It says what the node must do next. Drained means that the node
 // must not claim jobs.
 type NodeLeaseRenewal struct {
-	IsNodeDrained     bool
-	HasTakeoverLeases bool // the lease of another node has ended, so its jobs can be taken over
+	IsNodeDrained       bool
+	HasLeasesToTakeOver bool // the lease of another node has ended, so its jobs can be taken over
 }
 
 // LostLease is a lease that was taken over from another node. Job has the new fence, OldFence is the old fence,
@@ -65,23 +65,23 @@ type NodeState struct {
 	IsNodeLeaseValid bool // the node's lease is valid
 	ServiceStopped   bool // the node's service was stopped, and gave up the node lease
 	IsDrained        bool
-	NodeLoad             // the load that the node reported at the time LastHeartbeat
+	NodeLoad             // the load that the node reported at the time LastHeartbeatAt
 	RunningJobs      int // number of running jobs
 	ServiceVersion   string
 	JoinedAt         queue.UnixMillis
-	LastHeartbeat    queue.UnixMillis // approximate time when the node last renewed its lease
+	LastHeartbeatAt  queue.UnixMillis // approximate time when the node last renewed its lease
 }
 
 // NodeLoad describes how busy a node is.
 type NodeLoad struct {
 	WorkerCount           int `json:"workers"`
 	RecentlyEndedAttempts int `json:"ended,omitempty"` // attempts that ended in the last minute
-	// RecentlyEndedByQueue splits RecentlyEndedAttempts by queue. It contains the MaxQueuesInLoad busiest queues.
+	// RecentlyEndedByQueue splits RecentlyEndedAttempts by queue. It contains the MaxQueuesInNodeLoad busiest queues.
 	RecentlyEndedByQueue map[string]int `json:"ended_of,omitempty"`
 }
 
-// MaxQueuesInLoad is the maximum number of queues in a node's load. It keeps the stored load below 3 KiB.
-const MaxQueuesInLoad = 32
+// MaxQueuesInNodeLoad is the maximum number of queues in a node's load. It keeps the stored load below 3 KiB.
+const MaxQueuesInNodeLoad = 32
 
 // MaxTakenOverLeases is the maximum number of leases that one call of TakeOverLeases transfers.
 const MaxTakenOverLeases = 500

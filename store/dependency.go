@@ -5,11 +5,11 @@ import "github.com/queuectl/queuectl/queue"
 // DependencyLink describes a dependency of a job. The job at the other end of the dependency is called the other job:
 // it is a parent or a dependant. The dependency may already be resolved.
 type DependencyLink struct {
-	OtherJobSeq   int64       // number of the job at the other end
-	OtherJobID    string      // "" if the job at the other end was removed
-	OtherJobState queue.State // 0 if the job at the other end was removed
-	Condition     queue.DependencyCondition
-	Status        DependencyStatus
+	LinkedJobSeq   int64       // number of the job at the other end
+	LinkedJobID    string      // "" if the job at the other end was removed
+	LinkedJobState queue.State // 0 if the job at the other end was removed
+	Condition      queue.DependencyCondition
+	Status         DependencyStatus
 }
 
 // ParentJob is the current state of a parent that a job has waited for.

@@ -15,9 +15,9 @@ type Events interface {
 	// Events lists up to limit events whose number is above afterSeq, oldest first. The result of Counts already includes
 	// the changes that these events report.
 	Events(ctx context.Context, afterSeq int64, limit int) ([]queue.Event, error)
-	// LastEventSeq returns the number of the newest event, or 0 if no event was ever stored. newerStored is
+	// LastEventSeq returns the number of the newest event, or 0 if no event was ever stored. newerEventStored is
 	// closed when a newer event is stored.
-	LastEventSeq() (lastSeq int64, newerStored <-chan struct{})
+	LastEventSeq() (lastSeq int64, newerEventStored <-chan struct{})
 	// WatchJobs sends hints about changes of the given jobs until the returned watch is stopped.
 	WatchJobs(seqs []int64) *JobWatch
 }

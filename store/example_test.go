@@ -13,20 +13,20 @@ import (
 // A job is enqueued, claimed, started and settled. Every implementation of store.Store works like this; the
 // example uses memstore, which keeps jobs in memory.
 func Example() {
-	ctx, s := context.Background(), store.Store(memstore.New(queue.RankOrder{}))
+	ctx, s := context.Background(), store.Store(memstore.New(queue.RankPolicy{}))
 	must := func(err error) {
 		if err != nil {
 			panic(err)
 		}
 	}
 	command := "make all"
-	draft, err := queue.ResolveSpec(&queue.Spec{Command: &command}, queue.Defaults{MaxRetries: 2})
+	draft, err := queue.ResolveSpec(&queue.Spec{Command: &command}, queue.JobDefaults{MaxRetries: 2})
 	must(err)
 	_, err = s.Enqueue(ctx, store.EnqueueRequest{Drafts: []queue.Job{draft}, UID: 1000, OwnerName: "ann"})
 	must(err)
 
 	// Claim the job. It stays pending until its start is reported.
-	granted, err := s.ReportAndClaim(ctx, store.LeaseReport{WantedJobCount: 1})
+	granted, err := s.ReportAndClaim(ctx, store.LeaseReport{MaxJobsToClaim: 1})
 	must(err)
 	job := granted.ClaimedJobs[0]
 	fmt.Println(job.ID, job.State, job.Command)

@@ -65,10 +65,10 @@ type Maintainer interface {
 }
 
 // OutputDirs names the directories that may contain output files. An earlier store may have used the same directories.
-// If OwnFilesWrittenSince is not zero, files last written before OwnFilesWrittenSince may belong to that earlier store.
+// If DirsUsedSince is not zero, files last written before DirsUsedSince may belong to that earlier store.
 type OutputDirs struct {
-	Dirs                 []string
-	OwnFilesWrittenSince time.Time
+	Dirs          []string
+	DirsUsedSince time.Time
 }
 
 // OutputOpener opens an output file by name. It returns os.ErrNotExist if the file is gone.

@@ -10,20 +10,21 @@ import (
 // users.
 type Reader interface {
 	// Get reads one job by id, without its Env and Stdin, which may be large.
-	Get(ctx context.Context, id string) (queue.Job, error)
+	GetJob(ctx context.Context, id string) (queue.Job, error)
 	// GetWithEnvAndStdin reads one job by id, with its Env and Stdin.
 	GetWithEnvAndStdin(ctx context.Context, id string) (queue.Job, error)
 	// AttemptHistory reads a page of a job's attempts, without their output, in ascending order. It reads the newest
-	// attempts whose numbers are below beforeNumber; if beforeNumber is 0, the newest of all attempts. The page has at
-	// most limit attempts, from 1 to MaxPageRows, and at most MaxHistoryTextBytes of text, but at least one attempt.
-	AttemptHistory(ctx context.Context, jobSeq int64, beforeNumber, limit int) ([]queue.Attempt, error)
+	// attempts whose numbers are below beforeAttemptNumber; if beforeAttemptNumber is 0, the newest of all attempts. The
+	// page has at most limit attempts, from 1 to MaxPageRows, and at most MaxHistoryTextBytes of text, but at least one
+	// attempt.
+	AttemptHistory(ctx context.Context, jobSeq int64, beforeAttemptNumber, limit int) ([]queue.Attempt, error)
 	// Attempt reads one attempt with its output. If attemptNumber is 0, it reads the last attempt.
 	Attempt(ctx context.Context, jobSeq int64, attemptNumber int) (queue.Attempt, error)
 	// List reads a page of the jobs that match a filter, newest first, without their Env and Stdin. The page
 	// has at most Filter.Limit jobs and MaxPageTextBytes of text, but at least one job.
-	List(ctx context.Context, f Filter) (JobPage, error)
-	// ListRefs reads a page of references to the jobs that match a filter, newest first.
-	ListRefs(ctx context.Context, f Filter) (JobRefPage, error)
+	ListJobs(ctx context.Context, f JobFilter) (JobPage, error)
+	// ListJobRefs reads a page of references to the jobs that match a filter, newest first.
+	ListJobRefs(ctx context.Context, f JobFilter) (JobRefPage, error)
 	// DependencyLinks returns up to limit parents and up to limit dependants of a job. They include parents for which the
 	// job no longer waits, and dependants that no longer wait for the job. Unresolved dependencies come first, in the
 	// order in which they were added.
@@ -39,7 +40,7 @@ type Reader interface {
 }
 
 // Filter selects the jobs to be listed. A job must match all fields that are set.
-type Filter struct {
+type JobFilter struct {
 	States []queue.State     // states of the jobs; empty means all states
 	Labels map[string]string // labels that the job must have
 	Queue  string            // name of the queue; "" means all queues

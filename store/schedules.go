@@ -45,10 +45,10 @@ type OccurrenceOutcome string
 
 // The values of OccurrenceOutcome.
 const (
-	OutcomeEnqueued OccurrenceOutcome = "fired"
-	OutcomeMissed   OccurrenceOutcome = "missed"
-	OutcomeSkipped  OccurrenceOutcome = "skipped" // no job was created, because an earlier job had not ended
-	OutcomeRefused  OccurrenceOutcome = "refused" // no job could be created; OutcomeNote contains the reason
+	OccurrenceEnqueued OccurrenceOutcome = "fired"
+	OccurrenceMissed   OccurrenceOutcome = "missed"
+	OccurrenceSkipped  OccurrenceOutcome = "skipped" // no job was created, because an earlier job had not ended
+	OccurrenceRefused  OccurrenceOutcome = "refused" // no job could be created; OutcomeNote contains the reason
 )
 
 // Schedule is the definition and the state of a recurring job.
@@ -111,7 +111,7 @@ type SchedulePauseRequest struct {
 	Generation     int64
 	RequestedByUID *int
 	PauseNote      string
-	Pause          bool // true pauses, false resumes
+	Paused         bool // true pauses, false resumes
 	// LastOccurrenceAt, NextOccurrenceAt, NextDueAt and LastBootID are the new values of the schedule's fields when it is
 	// resumed.
 	LastOccurrenceAt, NextOccurrenceAt, NextDueAt queue.UnixMillis
@@ -138,8 +138,8 @@ type OccurrenceRequest struct {
 
 	// LastOccurrenceAt, NextOccurrenceAt, NextDueAt and NewLastBootID are the new values of the schedule's fields once
 	// the request is carried out.
-	LastOccurrenceAt, NextOccurrenceAt, NextDueAt queue.UnixMillis
-	NewLastBootID                                 string
+	NewLastOccurrenceAt, NewNextOccurrenceAt, NewNextDueAt queue.UnixMillis
+	NewLastBootID                                          string
 
 	// OwnerName is the current name of the schedule's user, as in EnqueueRequest.
 	OwnerName                             string
@@ -191,16 +191,16 @@ type Schedules interface {
 	ListSchedules(ctx context.Context, afterName string, limit int) ([]Schedule, error)
 	// RemoveSchedule deletes a schedule and its records, but not its jobs. byUID is the user who requested the
 	// removal, and generation must be the schedule's Generation.
-	RemoveSchedule(ctx context.Context, name string, generation int64, byUID int) error
+	RemoveSchedule(ctx context.Context, name string, generation int64, requesterUID int) error
 	// PauseSchedule pauses or resumes a schedule. A paused schedule creates no jobs. If the schedule is already in the
 	// requested state, nothing changes.
 	PauseSchedule(ctx context.Context, p SchedulePauseRequest) error
 	// DueSchedules lists up to limit due schedules. It takes one schedule of each user in turn; of each user's schedules,
-	// it takes the one that has been due longest first. A call may miss some due schedules. untilNext is the time until
+	// it takes the one that has been due longest first. A call may miss some due schedules. untilNextDue is the time until
 	// another schedule is due, at most an hour; 0 means that more may be due now. A schedule that runs at boot is due if
 	// it has not run for the boot bootID. If bootID is "", no such schedule is due.
 	DueSchedules(ctx context.Context, bootID string, limit int) (
-		dueSchedules []Schedule, untilNext time.Duration, err error)
+		dueSchedules []Schedule, untilNextDue time.Duration, err error)
 	// RunOccurrences carries out and records occurrences in one transaction. Either all of the following are stored, or
 	// nothing: the records of the occurrences, their jobs and the schedule's next occurrence. If an earlier job of the
 	// schedule has not ended, Schedule.Overlap decides what happens. Jobs of another user do not count as earlier jobs,

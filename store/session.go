@@ -29,8 +29,8 @@ type Session interface {
 	// PreviousSession returns the leases and runners of the service that ran before. A service
 	// calls it when it starts.
 	PreviousSession(ctx context.Context) (PreviousSession, error)
-	// NextEpoch increments the epoch, the number of the service's start, and returns it.
-	NextEpoch(ctx context.Context) (int64, error)
+	// AdvanceEpoch increments the epoch, the number of the service's start, and returns it.
+	AdvanceEpoch(ctx context.Context) (int64, error)
 	// StoreRunnerDirs stores the directories of the runners that may have leases, in any order, so that the next
 	// service can find them. After this call, PreviousSession.IsDatabaseCopy is false.
 	StoreRunnerDirs(ctx context.Context, dirs []string) error
@@ -62,7 +62,7 @@ type LeaseReport struct {
 	// LeasedJobChanges contains users' changes of leased jobs that were never started. The leases of these jobs are not in
 	// ReleasedLeases. The store releases each of these leases and then changes the job as ChangeJob does.
 	LeasedJobChanges []LeasedJobChange
-	WantedJobCount   int
+	MaxJobsToClaim   int
 	// MaxBytesPerUser limits the bytes that one user's jobs may use; 0 means unlimited. If the output of an ended attempt
 	// would exceed the limit, outputs and inputs of the same user are removed, as by TrimUserData, at most
 	// QuotaRemovalLimit of them. If removing that many is not enough, nothing is removed, and the attempt is recorded

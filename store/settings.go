@@ -42,11 +42,11 @@ func (s *Setting) EventValue() string {
 // HookSettings says which hooks the settings define, and for which events the store creates them; see queue.HookEvents.
 // The store also creates the hooks that a job itself defines (HookCommands).
 type HookSettings struct {
-	TriggerEvents queue.HookEvents // events for which MakeHooks is called; jobs that are hooks have no hooks
-	// MakeHooks returns the hooks of a job for the given events, as drafts without an id. j is the job in its new state.
-	// The store calls MakeHooks inside a transaction, and possibly again if that transaction is rolled back. So MakeHooks
-	// must not block or use the store. If MakeHooks is nil, no hooks are created.
-	MakeHooks func(j *queue.Job, events queue.HookEvents) []queue.Job
+	TriggerEvents queue.HookEvents // events for which MakeHookDrafts is called; jobs that are hooks have no hooks
+	// MakeHookDrafts returns the hooks of a job for the given events, as drafts without an id. j is the job in its new
+	// state. The store calls MakeHookDrafts inside a transaction, and possibly again if that transaction is rolled back.
+	// So MakeHookDrafts must not block or use the store. If MakeHookDrafts is nil, no hooks are created.
+	MakeHookDrafts func(j *queue.Job, events queue.HookEvents) []queue.Job
 	// OwnerUID and OwnerName identify the account that owns hooks which do not run as the user of the job.
 	OwnerUID  int
 	OwnerName string

@@ -34,7 +34,7 @@ func encodedJSONBytes(texts ...string) int {
 }
 
 // JobInputBytes returns the size of a job's environment and standard input in bytes.
-func JobInputBytes(execution *queue.Execution) int {
+func JobInputBytes(execution *queue.ExecutionSettings) int {
 	n := len(execution.Stdin)
 	for _, v := range execution.Env {
 		n += len(v)

@@ -33,20 +33,20 @@ func TestJobTextBytesCountsEveryText(t *testing.T) {
 		job  queue.Job
 		want int
 	}{
-		"command": {queue.Job{Execution: queue.Execution{Command: "1234567"}}, 7},
+		"command": {queue.Job{ExecutionSettings: queue.ExecutionSettings{Command: "1234567"}}, 7},
 		// argv takes 10 bytes with quotes and commas; the command text made from argv is added
-		"argv":   {queue.Job{Execution: queue.Execution{Argv: []string{"1", "234"}}}, 10 + len("1 234")},
-		"labels": {queue.Job{Execution: queue.Execution{Labels: map[string]string{"a": "b<"}}}, 14},
+		"argv":   {queue.Job{ExecutionSettings: queue.ExecutionSettings{Argv: []string{"1", "234"}}}, 10 + len("1 234")},
+		"labels": {queue.Job{ExecutionSettings: queue.ExecutionSettings{Labels: map[string]string{"a": "b<"}}}, 14},
 		"error":  {queue.Job{Error: "\x01"}, 6},
-		"env":    {queue.Job{Execution: queue.Execution{Env: []string{"A=1"}, Stdin: "text"}}, 0},
+		"env":    {queue.Job{ExecutionSettings: queue.ExecutionSettings{Env: []string{"A=1"}, Stdin: "text"}}, 0},
 	} {
 		if got := JobTextBytes(&c.job) - empty; got != c.want {
 			t.Errorf("%s: got %d, want %d", name, got, c.want)
 		}
 	}
-	for at, i := reflect.TypeFor[queue.Execution](), 0; i < at.NumField(); i++ {
+	for at, i := reflect.TypeFor[queue.ExecutionSettings](), 0; i < at.NumField(); i++ {
 		var j queue.Job
-		switch to := reflect.ValueOf(&j.Execution).Elem().Field(i).Addr().Interface().(type) {
+		switch to := reflect.ValueOf(&j.ExecutionSettings).Elem().Field(i).Addr().Interface().(type) {
 		case *string:
 			*to = "1234567"
 		case *[]string:

@@ -254,9 +254,9 @@ type StatsFilter struct {
 	Granularity Granularity
 	// IncludePeriods adds the statistics of each single period to the result.
 	IncludePeriods bool
-	// AllTimeTotals selects the totals of all time by queue instead of periods. The totals never decrease. If
-	// AllTimeTotals is set, the other fields are ignored.
-	AllTimeTotals bool
+	// OnlyAllTimeTotals selects the totals of all time by queue instead of periods. The totals never decrease. If
+	// OnlyAllTimeTotals is set, the other fields are ignored.
+	OnlyAllTimeTotals bool
 }
 
 // PeriodRange returns which periods the filter selects when the time is now. grain is their granularity. The periods
@@ -331,23 +331,23 @@ func (e *RuntimeEstimate) TypicalRuntime() time.Duration {
 type Counts struct {
 	JobsByState      [queue.Cancelled + 1]int64 // number of jobs in each state, by state
 	JobsEverEnqueued int64                      // number of jobs ever enqueued
-	// RerankUnfinished reports that some jobs still have ranks from old settings, so RerankWaitingJobs must be
+	// IsRerankUnfinished reports that some jobs still have ranks from old settings, so RerankWaitingJobs must be
 	// called again.
-	RerankUnfinished bool
-	DatabaseBytes    int64 // size of the database in bytes
-	OutputBytes      int64 // size of all outputs, in the database and in files, in bytes
-	// EndedUnderQueueRetention is the number of completed and cancelled jobs whose queue had its own retention settings
+	IsRerankUnfinished bool
+	DatabaseBytes      int64 // size of the database in bytes
+	OutputBytes        int64 // size of all outputs, in the database and in files, in bytes
+	// JobsUnderQueueRetention is the number of completed and cancelled jobs whose queue had its own retention settings
 	// when they ended.
-	EndedUnderQueueRetention int64
+	JobsUnderQueueRetention int64
 }
 
 // StatesWithRetention lists the states for which a retention setting limits how many jobs are kept. Dead jobs are
 // kept until a user handles them.
 var StatesWithRetention = []queue.State{queue.Completed, queue.Cancelled}
 
-// EndedUnderGeneralRetention returns the number of jobs to which the retention for all queues applies.
-func (c Counts) EndedUnderGeneralRetention() int64 {
-	n := -c.EndedUnderQueueRetention
+// JobsUnderGeneralRetention returns the number of jobs to which the retention for all queues applies.
+func (c Counts) JobsUnderGeneralRetention() int64 {
+	n := -c.JobsUnderQueueRetention
 	for _, s := range StatesWithRetention {
 		n += c.JobsByState[s]
 	}

@@ -52,7 +52,7 @@ func newJob(id string, state queue.State, edit func(*control.Job)) control.Job {
 
 // testSnapshot returns the snapshot with which most tests start.
 func testSnapshot(accessRight control.Right) snapshot {
-	s := snapshot{whoami: &control.Whoami{User: "mira", Right: accessRight}}
+	s := snapshot{whoami: &control.WhoamiResult{User: "mira", Right: accessRight}}
 	s.screen = control.OverviewScreen{
 		Status: control.Status{Health: "ok", PID: 1, Workers: control.WorkerSummary{Total: 4, Busy: 3},
 			ThroughputPerMinute: 412,

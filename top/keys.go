@@ -92,7 +92,7 @@ func (m *model) handleAnswerKey(k keyPress) []effect {
 		}
 	case q.kind == askConfirmation && k.name == "y":
 		m.question = nil
-		return m.queueAction(q.pendingAction)
+		return m.addPendingAction(q.pendingAction)
 	case q.kind == askConfirmation: // ignore all other keys: none of them answers a confirmation
 	case k.name == "enter":
 		m.question = nil
@@ -105,7 +105,7 @@ func (m *model) handleAnswerKey(k keyPress) []effect {
 			return nil
 		}
 		q.pendingAction.newPriority = n
-		return m.queueAction(q.pendingAction)
+		return m.addPendingAction(q.pendingAction)
 	case k.name == "backspace":
 		if runes := []rune(q.typedAnswer); len(runes) > 0 {
 			q.typedAnswer = string(runes[:len(runes)-1])
@@ -201,10 +201,10 @@ func (m *model) handleActionKey(k keyPress) []effect {
 }
 
 // moveSelection moves the selection down by a number of rows. If the number is negative, it moves up.
-func (m *model) moveSelection(rowCount int) {
+func (m *model) moveSelection(rowOffset int) {
 	rows := m.currentTable().rows
 	p := &m.selectionByList[m.currentList]
-	p.rowIndex = max(min(p.rowIndex+rowCount, len(rows)-1), 0)
+	p.rowIndex = max(min(p.rowIndex+rowOffset, len(rows)-1), 0)
 	p.rowID = ""
 	if len(rows) > 0 {
 		p.rowID = rows[p.rowIndex].id
@@ -230,7 +230,7 @@ func (m *model) availableKeys() (keys []keyHelp) {
 		if m.mayReadOutput(r.job) && newOutputSource(r.job, 1).jobID != "" {
 			keys = append(keys, keyHelp{"f", "follow"})
 		}
-		if m.mayCallMethod("why", m.ownsJob(r.job)) && jobStateFilter(queue.VerbEdit.AffectedStates()...)(r) {
+		if m.mayCallMethod("why", m.ownsJob(r.job)) && jobStateFilter(queue.VerbEdit.StatesWithEffect()...)(r) {
 			keys = append(keys, keyHelp{"w", "why"})
 		}
 	}

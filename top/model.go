@@ -62,10 +62,10 @@ type (
 	effect any
 	// fetchSnapshotEffect reads the state of the queue from the service.
 	fetchSnapshotEffect struct {
-		maxRows     int // maximum number of jobs for each part of the screen
-		list        listID
-		searchText  string
-		fetchesUser bool // also fetch the name and the rights of the user
+		maxRows       int // maximum number of jobs for each part of the screen
+		list          listID
+		searchText    string
+		fetchesWhoami bool // also fetch the name and the rights of the user
 	}
 	// followOutputEffect starts reading the output of a job and stops reading the previous output. With an
 	// empty id, it only stops.
@@ -85,7 +85,7 @@ type (
 
 // snapshot is the state of the queue as the service has returned it in one fetch.
 type snapshot struct {
-	whoami        *control.Whoami // nil if it was not fetched
+	whoami        *control.WhoamiResult // nil if it was not fetched
 	screen        control.OverviewScreen
 	list          listID // list for which queues, schedules, searchMatches and hasMoreRows were fetched
 	queues        []control.QueueView
@@ -100,7 +100,7 @@ type model struct {
 	width, height      int
 	hostName           string
 	currentTime        time.Time
-	whoami             control.Whoami
+	whoami             control.WhoamiResult
 	snapshot           snapshot
 	snapshotReceivedAt time.Time // time at which snapshot was received
 	outage             *outage   // nil while the service replies
@@ -190,7 +190,7 @@ func (m *model) requestFetch() []effect {
 	_, rows := m.listLayout()
 	return []effect{fetchSnapshotEffect{maxRows: min(max(m.selectionByList[m.currentList].firstVisibleIndex+2*rows,
 		minFetchedRows), maxFetchedRows),
-		list: m.currentList, searchText: m.searchText, fetchesUser: m.outage != nil}}
+		list: m.currentList, searchText: m.searchText, fetchesWhoami: m.outage != nil}}
 }
 
 // A fetch requests at least minFetchedRows and at most maxFetchedRows jobs for each part of the status screen.

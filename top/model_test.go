@@ -470,7 +470,7 @@ func TestScreenKeepsStateWhileServiceIsDown(t *testing.T) {
 	}
 	fetchesAfter(time.Second)
 	fail()
-	who := control.Whoami{User: "mira", Right: control.RightRead}
+	who := control.WhoamiResult{User: "mira", Right: control.RightRead}
 	s.sendMessages(fetchSnapshotResult{snapshot: snapshot{screen: s.snapshot.screen, whoami: &who}})
 	s.wantNoText("no answer", "c cancel") // the user has no right to cancel now
 }

@@ -102,8 +102,8 @@ func limitReportedSize(_ tea.Model, msg tea.Msg) tea.Msg {
 func runProgram(ctx context.Context, o Options, extraOptions ...tea.ProgramOption) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // also cancels pending requests
-	s := &shell{ctx: ctx, options: o}
-	first := s.fetchSnapshot(fetchSnapshotEffect{maxRows: minFetchedRows, fetchesUser: true})
+	s := &effectExecutor{ctx: ctx, options: o}
+	first := s.fetchSnapshot(fetchSnapshotEffect{maxRows: minFetchedRows, fetchesWhoami: true})
 	if first.err != nil {
 		return first.err
 	}
@@ -123,7 +123,7 @@ func runProgram(ctx context.Context, o Options, extraOptions ...tea.ProgramOptio
 }
 
 // shell executes the effects that the model requests, and sends the results to the model.
-type shell struct {
+type effectExecutor struct {
 	ctx                context.Context
 	options            Options
 	model              *model
@@ -140,7 +140,7 @@ const editorSignalGrace = time.Second
 // endProgramOnInterrupt ends the program on SIGINT, except if the user has pressed Ctrl-C in an editor. In that case,
 // the terminal sends SIGINT not only to the editor but also to this program, which may receive it only after the editor
 // has ended.
-func (s *shell) endProgramOnInterrupt(ctx context.Context, endProgram func()) {
+func (s *effectExecutor) endProgramOnInterrupt(ctx context.Context, endProgram func()) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt)
 	defer signal.Stop(signals)
@@ -157,7 +157,7 @@ func (s *shell) endProgramOnInterrupt(ctx context.Context, endProgram func()) {
 }
 
 // editJob lets the user edit a job in an editor in the terminal.
-func (s *shell) editJob(id string) error {
+func (s *effectExecutor) editJob(id string) error {
 	s.runningEditors.Add(1)
 	defer s.runningEditors.Done()
 	s.ignoreSIGINTUntil.Store(math.MaxInt64)
@@ -166,22 +166,22 @@ func (s *shell) editJob(id string) error {
 }
 
 // Init starts the clock.
-func (s *shell) Init() tea.Cmd { return s.nextTick() }
+func (s *effectExecutor) Init() tea.Cmd { return s.nextTick() }
 
 // nextTick returns a command that sends a tick at the next full second.
-func (s *shell) nextTick() tea.Cmd {
+func (s *effectExecutor) nextTick() tea.Cmd {
 	return tea.Every(time.Second, func(now time.Time) tea.Msg { return clockTick{now} })
 }
 
 // View draws the model.
-func (s *shell) View() tea.View {
+func (s *effectExecutor) View() tea.View {
 	v := tea.NewView(s.model.view())
 	v.AltScreen = true
 	return v
 }
 
 // Update passes a message to the model and starts the effects (requests) that the model returns.
-func (s *shell) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+func (s *effectExecutor) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	var commands []tea.Cmd
 	var message any = msg
 	switch msg := msg.(type) {
@@ -209,7 +209,7 @@ func (s *shell) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 
 // detectResize returns the size of the terminal if that differs from the last size that Bubble Tea has
 // reported, and otherwise nil.
-func (s *shell) detectResize() tea.Msg {
+func (s *effectExecutor) detectResize() tea.Msg {
 	if s.options.Stdout == nil {
 		return nil
 	}
@@ -221,7 +221,7 @@ func (s *shell) detectResize() tea.Msg {
 }
 
 // effectCommand returns the Bubble Tea command that executes an effect.
-func (s *shell) effectCommand(e effect) tea.Cmd {
+func (s *effectExecutor) effectCommand(e effect) tea.Cmd {
 	switch e := e.(type) {
 	case fetchSnapshotEffect:
 		return func() tea.Msg { return s.fetchSnapshot(e) }
@@ -266,7 +266,8 @@ func (foregroundFunc) SetStdout(io.Writer) {}
 func (foregroundFunc) SetStderr(io.Writer) {}
 
 // sendRequest sends one request over a new client.
-func sendRequest[R any](s *shell, timeout time.Duration, call func(context.Context, Client) (R, error)) (R, error) {
+func sendRequest[R any](s *effectExecutor, timeout time.Duration, call func(context.Context, Client) (R, error)) (R,
+	error) {
 	ctx, cancel := context.WithTimeout(s.ctx, timeout)
 	defer cancel()
 	c := s.options.Connect()
@@ -276,7 +277,7 @@ func sendRequest[R any](s *shell, timeout time.Duration, call func(context.Conte
 }
 
 // addNextStepToError adds the user's next step to an error.
-func (s *shell) addNextStepToError(err error) error {
+func (s *effectExecutor) addNextStepToError(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return queue.Errorf(queue.CodeUnavailable, "the service did not answer in time; check it with: queuectl status")
 	}
@@ -287,7 +288,7 @@ func (s *shell) addNextStepToError(err error) error {
 }
 
 // fetchSnapshot reads the state of the queue from the service.
-func (s *shell) fetchSnapshot(f fetchSnapshotEffect) fetchSnapshotResult {
+func (s *effectExecutor) fetchSnapshot(f fetchSnapshotEffect) fetchSnapshotResult {
 	got, err := sendRequest(s, fetchTimeout, func(ctx context.Context, c Client) (snapshot, error) {
 		return readSnapshot(ctx, c, f)
 	})
@@ -297,27 +298,27 @@ func (s *shell) fetchSnapshot(f fetchSnapshotEffect) fetchSnapshotResult {
 // readSnapshot reads the parts of a snapshot that f requests.
 func readSnapshot(ctx context.Context, api control.API, f fetchSnapshotEffect) (s snapshot, err error) {
 	s.list = f.list
-	if f.fetchesUser {
+	if f.fetchesWhoami {
 		who, err := api.Whoami(ctx, control.NoParams{})
 		if err != nil {
 			return s, err
 		}
 		s.whoami = &who
 	}
-	if s.screen, err = api.ReadScreen(ctx, control.ScreenParams{JobsPerSection: f.maxRows}); err != nil {
+	if s.screen, err = api.ReadOverviewScreen(ctx, control.OverviewScreenParams{JobsPerSection: f.maxRows}); err != nil {
 		return s, err
 	}
 	switch states := listDefinitions()[f.list].jobStates; {
 	case f.list == queueList:
-		page, err := api.QueueList(ctx, control.QueueListParams{})
+		page, err := api.ListQueues(ctx, control.QueueListParams{})
 		s.queues, s.hasMoreRows = page.Queues, page.Next != ""
 		return s, err
 	case f.list == scheduleList:
-		page, err := api.ScheduleList(ctx, control.ScheduleListParams{})
+		page, err := api.ListSchedules(ctx, control.ScheduleListParams{})
 		s.schedules, s.hasMoreRows = page.Schedules, page.Next != nil
 		return s, err
 	case f.searchText != "":
-		p := control.ListParams{PageSize: maxFetchedRows, IDGlob: f.searchText, States: queue.StateNames(states)}
+		p := control.JobListParams{PageSize: maxFetchedRows, IDGlob: f.searchText, States: queue.StateNames(states)}
 		if !strings.ContainsAny(f.searchText, "*?[") {
 			p.IDGlob = "*" + f.searchText + "*"
 		}
@@ -332,7 +333,7 @@ func readSnapshot(ctx context.Context, api control.API, f fetchSnapshotEffect) (
 }
 
 // followOutput starts reading an output and stops reading the previous one.
-func (s *shell) followOutput(f followOutputEffect) tea.Cmd {
+func (s *effectExecutor) followOutput(f followOutputEffect) tea.Cmd {
 	if s.activeOutputReader != nil {
 		s.activeOutputReader.stop()
 		s.activeOutputReader = nil
@@ -352,7 +353,8 @@ func (s *shell) followOutput(f followOutputEffect) tea.Cmd {
 		c := s.options.Connect()
 		defer c.Close()
 		lines := f.maxKeptLines
-		_, err := c.StreamOutput(ctx, control.LogsParams{ID: control.JobID(f.jobID), Follow: f.isRunning, LastLines: &lines},
+		_, err := c.StreamOutput(ctx, control.JobOutputParams{ID: control.JobID(f.jobID), Follow: f.isRunning,
+			LastLineCount: &lines},
 			r.addPiece)
 		r.markComplete(s.addNextStepToError(err))
 		return nil

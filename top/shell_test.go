@@ -22,9 +22,9 @@ import (
 type fakeQueue struct {
 	control.API
 
-	onFetch func(n int) error                   // called for the nth fetch
-	onLogs  func(context.Context, string) error // called when the output of a job is read
-	rights  control.Right
+	onFetch      func(n int) error                   // called for the nth fetch
+	onReadOutput func(context.Context, string) error // called when the output of a job is read
+	accessRight  control.Right
 
 	fetchCount  atomic.Int64
 	openClients sync.WaitGroup
@@ -32,29 +32,29 @@ type fakeQueue struct {
 
 func (f *fakeQueue) connect() Client {
 	f.openClients.Add(1)
-	return Client{API: f, Closer: closer(sync.OnceFunc(f.openClients.Done))}
+	return Client{API: f, Closer: closeFunc(sync.OnceFunc(f.openClients.Done))}
 }
 
 // closer is a function that implements io.Closer.
-type closer func()
+type closeFunc func()
 
-func (c closer) Close() error {
+func (c closeFunc) Close() error {
 	c()
 	return nil
 }
 
-func (f *fakeQueue) Whoami(context.Context, control.NoParams) (control.Whoami, error) {
-	return control.Whoami{User: "mira", Right: f.rights}, nil
+func (f *fakeQueue) Whoami(context.Context, control.NoParams) (control.WhoamiResult, error) {
+	return control.WhoamiResult{User: "mira", Right: f.accessRight}, nil
 }
 
-func (f *fakeQueue) ReadScreen(context.Context, control.ScreenParams) (control.OverviewScreen, error) {
-	return testSnapshot(f.rights).screen, f.onFetch(int(f.fetchCount.Add(1)))
+func (f *fakeQueue) ReadOverviewScreen(context.Context, control.OverviewScreenParams) (control.OverviewScreen, error) {
+	return testSnapshot(f.accessRight).screen, f.onFetch(int(f.fetchCount.Add(1)))
 }
 
 func (f *fakeQueue) StreamOutput(
-	ctx context.Context, p control.LogsParams, _ func(control.OutputPiece) error,
+	ctx context.Context, p control.JobOutputParams, _ func(control.OutputPiece) error,
 ) (control.OutputStreamEnd, error) {
-	return control.OutputStreamEnd{}, f.onLogs(ctx, string(p.ID))
+	return control.OutputStreamEnd{}, f.onReadOutput(ctx, string(p.ID))
 }
 
 // runScreenWithKeys runs the screen with a fake queue until the screen ends. It returns the text that was
@@ -69,7 +69,7 @@ func runScreenWithKeys(f *fakeQueue, keys io.Reader) (string, error) {
 
 // After a panic, the terminal shows the main screen and its cursor again.
 func TestPanicRestoresTerminal(t *testing.T) {
-	f := &fakeQueue{rights: control.RightRead, onFetch: func(n int) error {
+	f := &fakeQueue{accessRight: control.RightRead, onFetch: func(n int) error {
 		if n > 2 { // the screen has been shown for a second
 			panic("a mistake")
 		}
@@ -101,8 +101,8 @@ func TestRunReturnsErrorOfFirstFetch(t *testing.T) {
 func TestSelectionChangeStopsReadingPreviousOutput(t *testing.T) {
 	type event struct{ what, id string }
 	events := make(chan event)
-	f := &fakeQueue{rights: control.RightAdmin, onFetch: func(int) error { return nil },
-		onLogs: func(ctx context.Context, id string) error {
+	f := &fakeQueue{accessRight: control.RightAdmin, onFetch: func(int) error { return nil },
+		onReadOutput: func(ctx context.Context, id string) error {
 			events <- event{"begins", id}
 			<-ctx.Done()
 			events <- event{"ends", id}

@@ -28,29 +28,29 @@ type verbFunc func(ctx context.Context, c Client, a *actionEffect) (control.Bulk
 // verbs returns the table of actions. If several actions have the same key, the first one that applies to the
 // row is used.
 func verbs() []verb {
-	cancellable := append([]queue.State{queue.Processing}, queue.VerbCancel.AffectedStates()...)
+	cancellable := append([]queue.State{queue.Processing}, queue.VerbCancel.StatesWithEffect()...)
 	notPaused, paused := pauseFilter(false), pauseFilter(true)
 	anyRow := func(*listRow) bool { return true }
 	return []verb{
-		{"r", "retry", "job", "pending again", "retry", false, jobStateFilter(queue.VerbRetry.AffectedStates()...),
+		{"r", "retry", "job", "pending again", "retry", false, jobStateFilter(queue.VerbRetry.StatesWithEffect()...),
 			retryJobs},
 		{"c", "cancel", "job", "cancelled", "cancel", false, jobStateFilter(cancellable...),
 			bulkJobAction(control.API.CancelJobs)},
 		{"p", "pause", "job", "paused", "pause", false, notPaused, bulkJobAction(control.API.PauseJobs)},
 		{"p", "resume", "job", "resumed", "resume", false, paused, bulkJobAction(control.API.ResumeJobs)},
-		{"h", "hold", "job", "held", "hold", false, jobStateFilter(queue.VerbHold.AffectedStates()...),
+		{"h", "hold", "job", "held", "hold", false, jobStateFilter(queue.VerbHold.StatesWithEffect()...),
 			bulkJobAction(control.API.HoldJobs)},
-		{"h", "release", "job", "released", "release", false, jobStateFilter(queue.VerbRelease.AffectedStates()...),
+		{"h", "release", "job", "released", "release", false, jobStateFilter(queue.VerbRelease.StatesWithEffect()...),
 			bulkJobAction(control.API.ReleaseJobs)},
-		{"P", "priority", "job", "changed", "edit", true, jobStateFilter(queue.VerbEdit.AffectedStates()...), setPriority},
-		{"p", "pause", "queue", "paused", "queue.pause", false, notPaused, actionPerName(control.API.QueuePause,
+		{"P", "priority", "job", "changed", "edit", true, jobStateFilter(queue.VerbEdit.StatesWithEffect()...), setPriority},
+		{"p", "pause", "queue", "paused", "queue.pause", false, notPaused, actionPerName(control.API.PauseQueues,
 			func(name string) control.QueuePauseParams { return control.QueuePauseParams{Name: name} })},
-		{"p", "resume", "queue", "resumed", "queue.resume", false, paused, actionPerName(control.API.QueueResume,
+		{"p", "resume", "queue", "resumed", "queue.resume", false, paused, actionPerName(control.API.ResumeQueues,
 			func(name string) control.QueueResumeParams { return control.QueueResumeParams{Name: name} })},
 		{"p", "pause", "schedule", "paused", "schedule.pause", false, notPaused,
-			actionPerName(control.API.SchedulePause, scheduleNameParams)},
+			actionPerName(control.API.PauseSchedule, scheduleNameParams)},
 		{"p", "resume", "schedule", "resumed", "schedule.resume", false, paused,
-			actionPerName(control.API.ScheduleResume, scheduleNameParams)},
+			actionPerName(control.API.ResumeSchedule, scheduleNameParams)},
 		{"r", "run", "schedule", "job enqueued", "schedule.run", false, anyRow,
 			actionPerName(control.API.RunScheduleNow, scheduleNameParams)},
 		{key: "+", name: "add a worker", apiMethod: "worker.start", execute: addWorker},
@@ -72,17 +72,18 @@ func pauseFilter(paused bool) func(*listRow) bool {
 }
 
 func retryJobs(ctx context.Context, c Client, a *actionEffect) (control.BulkResult, error) {
-	return c.RetryJobs(ctx, control.RetryParams{Selection: a.jobSelection()})
+	return c.RetryJobs(ctx, control.JobRetryParams{JobSelection: a.jobSelection()})
 }
 
 // setPriority sets the priority of jobs to the number that the user has entered.
 func setPriority(ctx context.Context, c Client, a *actionEffect) (control.BulkResult, error) {
-	return c.EditJobs(ctx, control.EditParams{Selection: a.jobSelection(),
+	return c.EditJobs(ctx, control.JobEditParams{JobSelection: a.jobSelection(),
 		FieldsToSet: fmt.Appendf(nil, `{"priority":%d}`, a.newPriority)})
 }
 
 // bulkJobAction returns an action that calls a method once for all jobs.
-func bulkJobAction(method func(control.API, context.Context, control.Selection) (control.BulkResult, error)) verbFunc {
+func bulkJobAction(method func(control.API, context.Context, control.JobSelection) (control.BulkResult,
+	error)) verbFunc {
 	return func(ctx context.Context, c Client, a *actionEffect) (control.BulkResult, error) {
 		return method(c, ctx, a.jobSelection())
 	}
@@ -110,7 +111,7 @@ func scheduleNameParams(name string) control.ScheduleNameParams {
 }
 
 func addWorker(ctx context.Context, c Client, _ *actionEffect) (control.BulkResult, error) {
-	_, err := c.WorkerStart(ctx, control.WorkerStartParams{})
+	_, err := c.StartWorkers(ctx, control.WorkerStartParams{})
 	return control.BulkResult{}, err
 }
 
@@ -118,12 +119,14 @@ func removeWorker(ctx context.Context, c Client, _ *actionEffect) (control.BulkR
 	// The displayed number of workers may be outdated, so query the service.
 	st, err := c.Status(ctx, control.NoParams{})
 	if err == nil {
-		_, err = c.WorkerScale(ctx, control.WorkerScaleParams{TargetWorkers: max(st.Workers.Total-1, 0)})
+		_, err = c.ScaleWorkers(ctx, control.WorkerScaleParams{TargetWorkers: max(st.Workers.Total-1, 0)})
 	}
 	return control.BulkResult{}, err
 }
 
-func (a *actionEffect) jobSelection() control.Selection { return control.Selection{IDs: a.objectIDs} }
+func (a *actionEffect) jobSelection() control.JobSelection {
+	return control.JobSelection{IDs: a.objectIDs}
+}
 
 // describeObjects returns the number of the action's objects and the first few of their names.
 func (a *actionEffect) describeObjects() string {
@@ -189,7 +192,7 @@ func (m *model) verbForKey(keyName string) *verb {
 func (m *model) confirmOrStartVerb(v *verb) []effect {
 	a := actionEffect{verb: v}
 	if v.appliesTo == nil {
-		return m.queueAction(a)
+		return m.addPendingAction(a)
 	}
 	for _, r := range m.currentTable().rows {
 		if m.markedIDs[r.id] {
@@ -210,8 +213,8 @@ func (m *model) confirmOrStartVerb(v *verb) []effect {
 // refused.
 const maxPendingActions = 8
 
-// queueAction queues an action. Actions are executed one at a time.
-func (m *model) queueAction(a actionEffect) []effect {
+// addPendingAction queues an action. Actions are executed one at a time.
+func (m *model) addPendingAction(a actionEffect) []effect {
 	if len(m.pendingActions) == maxPendingActions {
 		m.notice = "too many actions pending; wait until the service has answered"
 		return nil

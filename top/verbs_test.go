@@ -30,7 +30,7 @@ func (c *fakeControlAPI) RunScheduleNow(_ context.Context, p control.ScheduleNam
 	return control.EnqueueResult{}, nil
 }
 
-func (c *fakeControlAPI) WorkerScale(_ context.Context, p control.WorkerScaleParams) (control.WorkerCount, error) {
+func (c *fakeControlAPI) ScaleWorkers(_ context.Context, p control.WorkerScaleParams) (control.WorkerCount, error) {
 	c.requestedWorkerCounts = append(c.requestedWorkerCounts, p.TargetWorkers)
 	return control.WorkerCount{Workers: p.TargetWorkers}, nil
 }

@@ -100,7 +100,7 @@ func (m *model) view() string {
 func (m *model) outageLine() string {
 	retry := "retrying now"
 	if wait := m.outage.retryAt.Sub(m.currentTime); wait > 0 && !m.isFetching {
-		retry = "retrying in " + present.RoughDuration(wait)
+		retry = "retrying in " + present.RoughDurationText(wait)
 	}
 	return termtext.Truncate("no answer since "+m.outage.startedAt.Format("15:04:05")+", "+retry+": "+m.outage.reason,
 		m.width)

@@ -23,11 +23,11 @@ func newEndedAttempt(jobSeq int, env ...string) (*queue.Job, queue.Lease, *queue
 }
 
 // requireReturnsWithin calls f and fails the test if f takes longer than limit.
-func requireReturnsWithin(t *testing.T, limit time.Duration, description string, f func()) {
+func requireReturnsWithin(t *testing.T, limit time.Duration, description string, call func()) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() {
-		f()
+		call()
 		close(done)
 	}()
 	select {

@@ -34,7 +34,7 @@ const maxRemovedJobsPerStep = 100
 func applyRetention(ctx context.Context, s store.Store, retention Retention) (hasMore bool, err error) {
 	for _, step := range []func() (more bool, err error){
 		func() (bool, error) {
-			return applyQueueRetention(ctx, s, jobsUnderGeneralRetention,
+			return applyQueueRetention(ctx, s, generalRetentionQueue,
 				store.Retention{MaxJobs: retention.MaxCompletedOrCancelledJobs}, retention.MaxAgeByState)
 		},
 		func() (bool, error) { return applyAllQueueRetentions(ctx, s, &retention) },
@@ -77,9 +77,9 @@ func trimUsersOverLimit(ctx context.Context, s store.Store, maxBytesPerUser int6
 	return hasMore, err
 }
 
-// jobsUnderGeneralRetention selects the ended jobs to which only the general retention applies: those whose queue had
+// generalRetentionQueue selects the ended jobs to which only the general retention applies: those whose queue had
 // no retention settings when they ended.
-var jobsUnderGeneralRetention = store.OwnRetentionQueue{EndedJobs: math.MaxInt64}
+var generalRetentionQueue = store.OwnRetentionQueue{EndedJobCount: math.MaxInt64}
 
 // applyAllQueueRetentions removes jobs that ended while their queue had retention settings. How long such a job is
 // kept depends on the settings that its queue has now.
@@ -119,7 +119,7 @@ func applyQueueRetention(ctx context.Context, s store.Store, q store.OwnRetentio
 		}
 		hasMore = hasMore || n == maxRemovedJobsPerStep
 	}
-	if retention.MaxJobs > 0 && q.EndedJobs > retention.MaxJobs {
+	if retention.MaxJobs > 0 && q.EndedJobCount > retention.MaxJobs {
 		unfinished, err := s.TrimEndedJobs(ctx, q.Name, retention.MaxJobs, maxRemovedJobsPerStep)
 		if hasMore = hasMore || unfinished; err != nil {
 			return hasMore, err

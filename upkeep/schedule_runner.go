@@ -41,16 +41,16 @@ type RecurringJobConfig struct {
 func PlanOccurrences(s *store.Schedule, bootID string, now queue.UnixMillis) (store.OccurrenceRequest, error) {
 	f := store.OccurrenceRequest{
 		ScheduleName: s.Name, Generation: s.Generation, ExpectedLastOccurrenceAt: s.LastOccurrenceAt,
-		ExpectedLastBootID: s.LastBootID, LastOccurrenceAt: s.LastOccurrenceAt,
+		ExpectedLastBootID: s.LastBootID, NewLastOccurrenceAt: s.LastOccurrenceAt,
 		NewLastBootID:  s.LastBootID,
 		CandidateJobID: func(at queue.UnixMillis, n int) string { return schedule.CandidateJobID(s.Name, at.Time(), n) },
 	}
-	line, err := schedule.Parse(s.CronLine)
+	line, err := schedule.ParseCronLine(s.CronLine)
 	if err != nil {
 		return f, err
 	}
-	if line.IsAtBoot() {
-		f.OccurrencesToRun, f.NewLastBootID, f.LastOccurrenceAt = []queue.UnixMillis{now}, bootID,
+	if line.RunsAtBoot() {
+		f.OccurrencesToRun, f.NewLastBootID, f.NewLastOccurrenceAt = []queue.UnixMillis{now}, bootID,
 			max(s.LastOccurrenceAt, now)
 		return f, nil
 	}
@@ -71,7 +71,7 @@ func PlanOccurrences(s *store.Schedule, bootID string, now queue.UnixMillis) (st
 		}
 	}
 	if n := len(occurrenceTimes); n > 0 {
-		f.LastOccurrenceAt = occurrenceTimes[n-1]
+		f.NewLastOccurrenceAt = occurrenceTimes[n-1]
 		switch {
 		case s.CatchUp == store.CatchUpAll:
 			f.OccurrencesToRun = occurrenceTimes
@@ -81,8 +81,8 @@ func PlanOccurrences(s *store.Schedule, bootID string, now queue.UnixMillis) (st
 			f.MissedOccurrences = occurrenceTimes
 		}
 	}
-	if next := line.NextOccurrence(f.LastOccurrenceAt.Time(), since, location); !next.IsZero() {
-		f.NextOccurrenceAt, f.NextDueAt = queue.UnixMillisOf(next), due(next)
+	if next := line.NextOccurrence(f.NewLastOccurrenceAt.Time(), since, location); !next.IsZero() {
+		f.NewNextOccurrenceAt, f.NewNextDueAt = queue.UnixMillisOf(next), due(next)
 	}
 	return f, nil
 }
@@ -143,7 +143,7 @@ func (r *scheduleRunner) runSchedule(ctx context.Context, s *store.Schedule) err
 		r.log.Error("a schedule is invalid and was paused; see: queuectl schedule show NAME",
 			"schedule", s.Name, "error", err)
 		err = r.store.PauseSchedule(ctx, store.SchedulePauseRequest{ScheduleName: s.Name, Generation: s.Generation,
-			Pause: true, PauseNote: err.Error()})
+			Paused: true, PauseNote: err.Error()})
 		return ignoreRemovedScheduleError(err)
 	}
 	plan.OwnerName, plan.MaxPendingJobs, plan.MaxPendingJobsPerUser,
@@ -212,13 +212,13 @@ func (r *scheduleRunner) replaceRunningJobs(ctx context.Context, uid int, plan s
 		}
 		fired, err := r.runOccurrences(ctx, uid, plan)
 		if err = ignoreRemovedScheduleError(err); err == nil && len(fired.JobSeqsToCancel) == 0 ||
-			!sleepOrDone(ctx, replacementRetryDelay) {
+			!sleepUnlessDone(ctx, replacementRetryDelay) {
 			break
 		}
 		if err = errors.Join(endErr, err); err != nil {
 			r.log.Warn("cannot replace the running job of a schedule yet; trying again", "schedule", plan.ScheduleName, "error",
 				err)
-			if errors.Is(err, queue.ErrOutcomeUnknown) || !sleepOrDone(ctx, time.Second) {
+			if errors.Is(err, queue.ErrOutcomeUnknown) || !sleepUnlessDone(ctx, time.Second) {
 				break
 			}
 		}

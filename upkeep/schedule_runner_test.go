@@ -70,9 +70,9 @@ func TestPlanOccurrencesRunsNewestUnlessLate(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := []string{formatMarchTimes(f.OccurrencesToRun), formatMarchTimes(f.MissedOccurrences),
-			formatMarchTimes([]queue.UnixMillis{f.NextOccurrenceAt})}
-		if want := []string{c.runs, c.missed, c.next}; !slices.Equal(got, want) || f.NextDueAt != f.NextOccurrenceAt ||
-			f.LastOccurrenceAt < s.LastOccurrenceAt || f.ExpectedLastOccurrenceAt != s.LastOccurrenceAt {
+			formatMarchTimes([]queue.UnixMillis{f.NewNextOccurrenceAt})}
+		if want := []string{c.runs, c.missed, c.next}; !slices.Equal(got, want) || f.NewNextDueAt != f.NewNextOccurrenceAt ||
+			f.NewLastOccurrenceAt < s.LastOccurrenceAt || f.ExpectedLastOccurrenceAt != s.LastOccurrenceAt {
 			t.Errorf("%s: got %q, want %q; %+v", c.name, got, want, f)
 		}
 	}
@@ -99,12 +99,12 @@ func TestPlanOccurrencesAddsStableJitter(t *testing.T) {
 		LastOccurrenceAt: parseMarchTime("1 12:00:00.000")}
 	f, err := PlanOccurrences(&s, "", s.LastOccurrenceAt)
 	if err != nil || len(f.OccurrencesToRun)+len(f.MissedOccurrences) > 0 ||
-		f.NextOccurrenceAt != parseMarchTime("2 03:00:00.000") ||
-		f.NextDueAt <= f.NextOccurrenceAt ||
-		f.NextDueAt >= parseMarchTime("2 04:00:00.000") {
+		f.NewNextOccurrenceAt != parseMarchTime("2 03:00:00.000") ||
+		f.NewNextDueAt <= f.NewNextOccurrenceAt ||
+		f.NewNextDueAt >= parseMarchTime("2 04:00:00.000") {
 		t.Fatalf("before the occurrence: %+v, %v", f, err)
 	}
-	due := f.NextDueAt
+	due := f.NewNextDueAt
 	for after, want := range map[queue.UnixMillis][2]string{-1: {}, 0: {"2 03:00:00"}, 59_999: {"2 03:00:00"},
 		60_000: {"", "2 03:00:00"}} {
 		if f, err = PlanOccurrences(&s, "", due+after); err != nil || formatMarchTimes(f.OccurrencesToRun) != want[0] ||
@@ -130,7 +130,8 @@ func TestPlanOccurrencesRejectsInvalidSchedule(t *testing.T) {
 func storeSchedule(s store.Store, name, cron string, configure func(*store.Schedule)) store.Schedule {
 	one := store.Schedule{Name: name, OwnerUID: 1, CronLine: cron, TimeZone: "UTC", CatchUp: store.CatchUpNone,
 		Overlap: store.OverlapQueue, CreatedAt: s.Now(), LastOccurrenceAt: s.Now()}
-	one.JobDraft = queue.Job{Queue: "default", MaxAttempts: 1, ExitCode: -1, Execution: queue.Execution{Command: "true"}}
+	one.JobDraft = queue.Job{Queue: "default", MaxAttempts: 1, ExitCode: -1,
+		ExecutionSettings: queue.ExecutionSettings{Command: "true"}}
 	if configure != nil {
 		configure(&one)
 	}
@@ -139,7 +140,7 @@ func storeSchedule(s store.Store, name, cron string, configure func(*store.Sched
 		if err != nil {
 			panic(err)
 		}
-		one.NextOccurrenceAt, one.NextDueAt = f.NextOccurrenceAt, f.NextDueAt
+		one.NextOccurrenceAt, one.NextDueAt = f.NewNextOccurrenceAt, f.NewNextDueAt
 	}
 	one, err := s.PutSchedule(context.Background(), store.SchedulePutRequest{Schedule: one, RequestedByUID: 1})
 	if err != nil {
@@ -154,21 +155,21 @@ func newRecurringJobConfig(bootID string, endJob func(context.Context, int64, in
 	}}
 }
 
-// keepUpkeepRunning calls Run until ctx ends. It calls Run again after each error.
-func keepUpkeepRunning(ctx context.Context, s store.Store, r RecurringJobConfig) {
+// runUpkeepDespiteErrors calls Run until ctx ends. It calls Run again after each error.
+func runUpkeepDespiteErrors(ctx context.Context, s store.Store, config RecurringJobConfig) {
 	d := newConfig(s, func() Retention { return Retention{} }, func(context.Context, []string) bool { return false })
-	d.RecurringJobConfig = r
+	d.RecurringJobConfig = config
 	for ctx.Err() == nil {
 		if err := Run(ctx, d); err != nil {
-			sleepOrDone(ctx, time.Millisecond)
+			sleepUnlessDone(ctx, time.Millisecond)
 		}
 	}
 }
 
 // occurrenceOutcomes returns the outcomes of a schedule's occurrences, oldest first.
-func occurrenceOutcomes(t *testing.T, s store.Store, name string) (texts []string) {
+func occurrenceOutcomes(t *testing.T, s store.Store, scheduleName string) (texts []string) {
 	t.Helper()
-	_, runs, err := s.GetSchedule(t.Context(), name)
+	_, runs, err := s.GetSchedule(t.Context(), scheduleName)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,13 +181,13 @@ func occurrenceOutcomes(t *testing.T, s store.Store, name string) (texts []strin
 
 // runWithUpkeep calls the given function with a new store while Run is active. The clock is fake and starts at
 // midnight.
-func runWithUpkeep(t *testing.T, r RecurringJobConfig, test func(s *memstore.Store)) {
+func runWithUpkeep(t *testing.T, config RecurringJobConfig, test func(s *memstore.Store)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := memstore.New(queue.RankOrder{Scheduling: queue.SchedulingByPriority})
+		s := memstore.New(queue.RankPolicy{Scheduling: queue.SchedulingByPriority})
 		ctx, cancel := context.WithCancel(t.Context())
 		var loop sync.WaitGroup
-		loop.Go(func() { keepUpkeepRunning(ctx, s, r) })
+		loop.Go(func() { runUpkeepDespiteErrors(ctx, s, config) })
 		test(s)
 		cancel()
 		loop.Wait()
@@ -217,7 +218,7 @@ func TestOccurrenceRunsOnceDespiteFailures(t *testing.T) {
 	const seconds = 40
 	for every := 1; every <= 9; every++ {
 		synctest.Test(t, func(t *testing.T) {
-			inner := memstore.New(queue.RankOrder{Scheduling: queue.SchedulingByPriority})
+			inner := memstore.New(queue.RankPolicy{Scheduling: queue.SchedulingByPriority})
 			s := faultstore.New(inner)
 			storeSchedule(inner, "n", "*/2 * * * * *", func(s *store.Schedule) { s.CatchUp = store.CatchUpAll })
 			ctx, cancel := context.WithCancel(t.Context())
@@ -232,7 +233,7 @@ func TestOccurrenceRunsOnceDespiteFailures(t *testing.T) {
 				return queue.ErrNoSpace
 			})
 			var loop sync.WaitGroup
-			loop.Go(func() { keepUpkeepRunning(ctx, s, newRecurringJobConfig("", nil)) })
+			loop.Go(func() { runUpkeepDespiteErrors(ctx, s, newRecurringJobConfig("", nil)) })
 			time.Sleep(seconds * time.Second)
 			s.SetHook(nil)
 			time.Sleep(3 * time.Second)
@@ -257,17 +258,17 @@ func TestOccurrenceRunsOnceDespiteFailures(t *testing.T) {
 // schedule, no occurrences are recorded.
 func TestMissedOccurrencesAreRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := memstore.New(queue.RankOrder{Scheduling: queue.SchedulingByPriority})
+		s := memstore.New(queue.RankPolicy{Scheduling: queue.SchedulingByPriority})
 		storeSchedule(s, "n", "* * * * *", nil)
 		p := storeSchedule(s, "paused", "* * * * *", nil)
 		if err := s.PauseSchedule(t.Context(), store.SchedulePauseRequest{ScheduleName: "paused", Generation: p.Generation,
-			Pause: true}); err != nil {
+			Paused: true}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(3*time.Minute + 30*time.Second)
 		ctx, cancel := context.WithCancel(t.Context())
 		var loop sync.WaitGroup
-		loop.Go(func() { keepUpkeepRunning(ctx, s, newRecurringJobConfig("", nil)) })
+		loop.Go(func() { runUpkeepDespiteErrors(ctx, s, newRecurringJobConfig("", nil)) })
 		synctest.Wait()
 		if got := occurrenceOutcomes(t, s, "n"); !slices.Equal(got,
 			[]string{"00:01:00 missed", "00:02:00 missed", "00:03:00 fired"}) {
@@ -307,7 +308,7 @@ func TestReplacementWaitsForRunningJobsEnd(t *testing.T) {
 		time.Sleep(time.Hour + time.Second)
 		synctest.Wait()
 		for claimed := false; !claimed; {
-			g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 1})
+			g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{MaxJobsToClaim: 1})
 			if err != nil || len(g.ClaimedJobs) == 0 {
 				t.Fatalf("claimed %v, %v", g.ClaimedJobs, err)
 			}
@@ -363,7 +364,7 @@ func TestScheduleAddedAgainDoesNotWaitForReplacement(t *testing.T) {
 				first := storeSchedule(s, "n", "0 * * * *", func(s *store.Schedule) { s.Overlap = store.OverlapReplace })
 				time.Sleep(time.Hour + time.Second)
 				synctest.Wait()
-				if g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 1}); err != nil ||
+				if g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{MaxJobsToClaim: 1}); err != nil ||
 					len(g.ClaimedJobs) != 1 {
 					t.Fatalf("claimed %v, %v", g.ClaimedJobs, err)
 				}
@@ -391,7 +392,7 @@ func TestScheduleAddedAgainDoesNotWaitForReplacement(t *testing.T) {
 // A schedule with @reboot creates one job per boot.
 func TestRebootScheduleRunsOncePerBoot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := memstore.New(queue.RankOrder{Scheduling: queue.SchedulingByPriority})
+		s := memstore.New(queue.RankPolicy{Scheduling: queue.SchedulingByPriority})
 		storeSchedule(s, "n", "@reboot", func(s *store.Schedule) { s.RunsAtBoot, s.LastBootID = true, "first" })
 		for _, c := range []struct {
 			boot string
@@ -399,7 +400,7 @@ func TestRebootScheduleRunsOncePerBoot(t *testing.T) {
 		}{{"first", 0}, {"second", 1}, {"second", 1}, {"third", 2}, {"", 2}} {
 			ctx, cancel := context.WithCancel(t.Context())
 			var loop sync.WaitGroup
-			loop.Go(func() { keepUpkeepRunning(ctx, s, newRecurringJobConfig(c.boot, nil)) })
+			loop.Go(func() { runUpkeepDespiteErrors(ctx, s, newRecurringJobConfig(c.boot, nil)) })
 			time.Sleep(time.Minute)
 			cancel()
 			loop.Wait()
@@ -452,7 +453,7 @@ func TestDueOccurrenceFreesUsersQuota(t *testing.T) {
 		s = is
 		large := strings.Repeat("x", 5000)
 		old := queue.Job{UID: 1, State: queue.Pending, Queue: "default", MaxAttempts: 1,
-			Execution: queue.Execution{Command: "true", Stdin: large}}
+			ExecutionSettings: queue.ExecutionSettings{Command: "true", Stdin: large}}
 		got, err := s.Enqueue(t.Context(), store.EnqueueRequest{UID: 1, Drafts: []queue.Job{old}})
 		if err == nil {
 			err = s.ChangeJob(t.Context(), got.Seqs[0], store.JobChange{Verb: queue.VerbCancel, UID: 1})

@@ -45,7 +45,7 @@ func RunUnownedOutputSearch(ctx context.Context, s store.OutputFiles, outputDirs
 					"directory", dir, "error", err)
 			}
 		}
-		if !sleepOrDone(ctx, unownedSearchInterval) {
+		if !sleepUnlessDone(ctx, unownedSearchInterval) {
 			return
 		}
 	}
@@ -75,14 +75,14 @@ func markUnownedOutputsInDir(ctx context.Context, s store.OutputFiles, dir strin
 		if markedCount += len(refs); err != nil || markedCount >= maxFoundFilesPerDir {
 			return markedCount, err
 		}
-		if len(names) == filesPerSearchStep && !sleepOrDone(ctx, searchStepPause) {
+		if len(names) == filesPerSearchStep && !sleepUnlessDone(ctx, searchStepPause) {
 			return markedCount, ctx.Err()
 		}
 	}
 }
 
-// sleepOrDone waits for the duration d. It returns false if ctx ends before.
-func sleepOrDone(ctx context.Context, d time.Duration) bool {
+// sleepUnlessDone waits for the duration d. It returns false if ctx ends before.
+func sleepUnlessDone(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -48,7 +48,7 @@ func (k *fakeStore) TrimEndedJobs(ctx context.Context, name string, maxJobs int6
 		k.recordedTrimCalls = append(k.recordedTrimCalls, fmt.Sprint("jobs of ", name, " ", maxJobs))
 		return false, nil
 	}
-	excess := store.Counts{JobsByState: k.endedJobCounts}.EndedUnderGeneralRetention() - maxJobs
+	excess := store.Counts{JobsByState: k.endedJobCounts}.JobsUnderGeneralRetention() - maxJobs
 	if excess <= 0 {
 		return false, nil
 	}
@@ -61,10 +61,10 @@ func (k *fakeStore) TrimQueueOutputs(_ context.Context, name string, maxBytes in
 	k.recordedTrimCalls = append(k.recordedTrimCalls, fmt.Sprint("outputs of ", name, " ", maxBytes))
 	return false, nil
 }
-func (k *fakeStore) PurgeEndedJobs(_ context.Context, selection store.EndedJobFilter, limit int, _ *int) (int, error) {
-	states, before, n := selection.States, selection.EndedBefore, 0
-	if *selection.RetentionQueue != "" {
-		k.recordedRemovals = append(k.recordedRemovals, fmt.Sprint("of ", *selection.RetentionQueue, " ", states, " ", limit,
+func (k *fakeStore) PurgeEndedJobs(_ context.Context, filter store.EndedJobFilter, limit int, _ *int) (int, error) {
+	states, before, n := filter.States, filter.EndedBefore, 0
+	if *filter.RetentionQueue != "" {
+		k.recordedRemovals = append(k.recordedRemovals, fmt.Sprint("of ", *filter.RetentionQueue, " ", states, " ", limit,
 			" older than ",
 			(time.Duration(k.Now()-before)*time.Millisecond).Round(time.Second)))
 		return 0, nil
@@ -122,30 +122,30 @@ func newConfig(s store.Store, retention func() Retention, purge PurgeOutputsFunc
 
 // runUpkeep calls the given function while Run is active on a store. It returns the number of deleted files
 // and the error of Run.
-func runUpkeep(t *testing.T, k *fakeStore, action func()) (purgedFileCount int, err error) {
-	return runUpkeepWithRetention(t, k, Retention{}, action)
+func runUpkeep(t *testing.T, s *fakeStore, whileRunning func()) (purgedFileCount int, err error) {
+	return runUpkeepWithRetention(t, s, Retention{}, whileRunning)
 }
 
 // runUpkeepWithRetention is like runUpkeep, but with the given retention.
-func runUpkeepWithRetention(t *testing.T, k *fakeStore, retention Retention, action func()) (purgedFileCount int,
+func runUpkeepWithRetention(t *testing.T, s *fakeStore, retention Retention, whileRunning func()) (purgedFileCount int,
 	err error) {
 	synctest.Test(t, func(t *testing.T) {
-		k.startedAt, k.dueChangeHints = time.Now(), make(chan struct{}, 1)
+		s.startedAt, s.dueChangeHints = time.Now(), make(chan struct{}, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
-			d := newConfig(k, func() Retention { return retention }, func(_ context.Context, refs []string) bool {
-				if k.failingPurgeCount--; k.failingPurgeCount >= 0 {
+			d := newConfig(s, func() Retention { return retention }, func(_ context.Context, refs []string) bool {
+				if s.failingPurgeCount--; s.failingPurgeCount >= 0 {
 					return false
 				}
 				purgedFileCount += len(refs)
 				return true
 			})
-			d.OnIdleCheck = func() { k.idleCheckCount++ }
+			d.OnIdleCheck = func() { s.idleCheckCount++ }
 			done <- Run(ctx, d)
 		}()
 		synctest.Wait()
-		action()
+		whileRunning()
 		synctest.Wait()
 		cancel()
 		err = <-done
@@ -298,8 +298,8 @@ func TestRetentionRemovesJobsAndEventsInSteps(t *testing.T) {
 // general retention applies.
 func TestQueueRetentionAppliesToItsJobs(t *testing.T) {
 	k := &fakeStore{untilNextDueJob: time.Hour, ownRetentionQueues: []store.OwnRetentionQueue{
-		{Name: "bulk", EndedJobs: 6, OutputBytes: 10}, {Name: "full", EndedJobs: 5, OutputBytes: 9},
-		{Name: "left", EndedJobs: 9, OutputBytes: 99}}}
+		{Name: "bulk", EndedJobCount: 6, OutputBytes: 10}, {Name: "full", EndedJobCount: 5, OutputBytes: 9},
+		{Name: "left", EndedJobCount: 9, OutputBytes: 99}}}
 	retentionOf := func(name string) store.Retention {
 		if name != "left" {
 			return store.Retention{MaxAge: time.Minute, MaxJobs: 5, MaxOutputBytes: 9}
@@ -334,14 +334,14 @@ func (q *quotaStore) TrimEvents(context.Context, queue.UnixMillis, int64) (bool,
 	return false, nil
 }
 
-func (q *quotaStore) UsersOverStoredBytes(maxBytes int64) (list []store.UserStoredBytes) {
+func (q *quotaStore) UsersOverStoredBytes(maxBytes int64) (users []store.UserStoredBytes) {
 	for uid, n := range q.bytesByUID {
 		if n > maxBytes {
-			list = append(list, store.UserStoredBytes{UID: uid, StoredBytes: n})
+			users = append(users, store.UserStoredBytes{UID: uid, StoredBytes: n})
 		}
 	}
-	store.SortByStoredBytes(list)
-	return list
+	store.SortByStoredBytes(users)
+	return users
 }
 
 func (q *quotaStore) TrimUserData(_ context.Context, uid int, maxBytes int64) (bool, error) {

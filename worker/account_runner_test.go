@@ -50,7 +50,7 @@ func TestMisbehavingAccountRunnerCannotBlockPool(t *testing.T) {
 			})
 			f.waitUntilFramesHandled()
 			s.enqueueJobs(0)
-			start, _ := awaitFrame[*wire.Start](t, f, 1)
+			start, _ := awaitFrame[*wire.StartAttempt](t, f, 1)
 			f.sendFrames(successResult(start.Lease, longRunTime))
 			s.awaitJobState(1, queue.Completed)
 			checkEqual(t, "workers", len(p.ListWorkers(t.Context())), 1)
@@ -65,7 +65,7 @@ func TestUnrecordedAccountRunnersAreIgnored(t *testing.T) {
 	newAccountRunner(t, s, root)
 	unknownRunner := newFakeRunner(t, filepath.Join(root, "as-x"), "planted")
 	s.enqueueJobs(0)
-	if _, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 1}); err != nil {
+	if _, err := s.ReportAndClaim(t.Context(), store.LeaseReport{MaxJobsToClaim: 1}); err != nil {
 		t.Fatal(err)
 	}
 	unknownRunner.helloReply.UnendedAttempts = []wire.Attempt{runningAttempt(firstClaimLease(1))}
@@ -79,7 +79,7 @@ func TestUnrecordedAccountRunnersAreIgnored(t *testing.T) {
 	runPool(t, s, root, 1)
 	// Job 1 has returned to the queue, because no runner can have started this job. So the pool claims the
 	// job again.
-	start, _ := awaitFrame[*wire.Start](t, f, 1)
+	start, _ := awaitFrame[*wire.StartAttempt](t, f, 1)
 	if start.Lease == firstClaimLease(1) {
 		t.Error("the job was not returned to the queue first")
 	}

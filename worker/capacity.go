@@ -41,7 +41,7 @@ func (l *poolLoop) claimableJobCountLocked() int {
 	if failpoint.IsEnabled("ahead") {
 		prefetch = maxPrefetchedJobs
 	}
-	return max(0, workers+prefetch-l.leases.openLeaseCountLocked())
+	return max(0, workers+prefetch-l.leases.undecidedLeaseCountLocked())
 }
 
 // stuckWorkerCountLocked returns how many workers cannot run jobs, because processes of an ended job
@@ -83,7 +83,7 @@ func (l *poolLoop) updateCapacityFromResultLocked(h *lease, r *wire.Result) {
 	switch {
 	case r.ResourceShortage:
 		text := "a job could not be started; the service tries again later, without using one of the job's attempts"
-		if h.job.Shortages >= queue.MaxShortagesInRow {
+		if h.job.Shortages >= queue.MaxConsecutiveShortages {
 			text = "a job could not be started, again and again, so this start counts as a failed attempt"
 		}
 		l.cfg.Log.Warn(text, "job", h.job.ID, "error", r.Error)

@@ -25,7 +25,7 @@ var ErrAttemptEnded = errors.New("the attempt ended before it could be requeued"
 func (p *Pool) CancelJob(ctx context.Context, jobSeq int64, requesterUID int) (bool, error) {
 	leased, err := p.ChangeUnstartedJob(ctx, jobSeq, store.JobChange{Verb: queue.VerbCancel, UID: requesterUID})
 	if errors.Is(err, ErrAttemptStarted) {
-		h, err := p.endLeasedAttempt(ctx, jobSeq, queue.EndKilled, requesterUID, "cancel")
+		h, err := p.endLeasedAttempt(ctx, jobSeq, queue.EndCancelled, requesterUID, "cancel")
 		return h != nil, err
 	}
 	return leased, err
@@ -125,7 +125,7 @@ func addUnresponsiveConsequence(err error, consequence string) error {
 func (p *Pool) requestAttemptEnd(h *lease, cause queue.EndCause, endedByUID *int, auditVerb string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if h.endRequest == nil || cause == queue.EndKilled {
+	if h.endRequest == nil || cause == queue.EndCancelled {
 		h.endRequest = &endRequest{cause: cause, killGrace: h.job.KillAfter, endedByUID: endedByUID, auditVerb: auditVerb}
 	}
 	// Limit the grace period to maxKillGrace, except if the job's own user ends the job. That user gets the full
@@ -172,7 +172,8 @@ func (p *Pool) SignalJob(ctx context.Context, jobSeq int64, signalNumber int) (b
 		h.runnerConn.Send(&wire.SignalAttempt{Lease: h.wireLease(), SignalNumber: int64(signalNumber)})
 	}
 	p.mu.Unlock()
-	return true, addUnresponsiveConsequence(p.checkLeaseRunner(ctx, h), "the signal will be sent when the runner answers")
+	return true, addUnresponsiveConsequence(p.checkLeaseRunnerAlive(ctx, h),
+		"the signal will be sent when the runner answers")
 }
 
 // awaitRunningLease returns the lease of a running job, or nil if the job does not run. If the job was sent
@@ -230,7 +231,7 @@ func (p *Pool) ReadOutput(ctx context.Context, jobSeq int64, attemptNumber int, 
 	if h == nil || attemptNumber != 0 && attemptNumber != h.job.StartedAttempts+1 {
 		return nil, false, nil
 	}
-	conn, err := p.leaseConn(ctx, h, waitForOutput)
+	conn, err := p.awaitLeaseConn(ctx, h, waitForOutput)
 	if err != nil || conn == nil {
 		return nil, false, err
 	}
@@ -254,10 +255,10 @@ func (p *Pool) ReadOutput(ctx context.Context, jobSeq int64, attemptNumber int, 
 	return chunk, true, nil
 }
 
-// leaseConn returns the connection to the runner of a lease, or nil if no runner is connected. Unless mayBeMissing is
-// set, it waits up to livenessCheckTimeout for the runner of an attempt that has started. If the runner does not accept
-// the connection in this time, leaseConn returns an error that names the runner.
-func (p *Pool) leaseConn(ctx context.Context, h *lease, mayBeMissing bool) (*runnerConn, error) {
+// awaitLeaseConn returns the connection to the runner of a lease, or nil if no runner is connected. Unless mayBeMissing
+// is set, it waits up to livenessCheckTimeout for the runner of an attempt that has started. If the runner does not
+// accept the connection in this time, awaitLeaseConn returns an error that names the runner.
+func (p *Pool) awaitLeaseConn(ctx context.Context, h *lease, mayBeMissing bool) (*runnerConn, error) {
 	var timeout <-chan time.Time
 	for {
 		p.mu.Lock()
@@ -274,7 +275,7 @@ func (p *Pool) leaseConn(ctx context.Context, h *lease, mayBeMissing bool) (*run
 		case <-h.endStoredSignal:
 			return nil, nil
 		case <-timeout:
-			return nil, p.checkLeaseRunner(ctx, h)
+			return nil, p.checkLeaseRunnerAlive(ctx, h)
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}

@@ -16,28 +16,28 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// callResult contains the results of CancelJob or a similar call.
-type callResult struct {
+// cancelResult contains the results of CancelJob or a similar call.
+type cancelResult struct {
 	isLeased bool // the first result; for most calls, whether the job is leased
 	err      error
 }
 
 // cancelInBackground cancels a job in the background on behalf of uid 7.
-func cancelInBackground(p *worker.Pool, jobSeq int64) <-chan callResult {
-	answer := make(chan callResult, 1)
+func cancelInBackground(p *worker.Pool, jobSeq int64) <-chan cancelResult {
+	answer := make(chan cancelResult, 1)
 	go func() {
 		leased, err := p.CancelJob(context.Background(), jobSeq, 7)
-		answer <- callResult{leased, err}
+		answer <- cancelResult{leased, err}
 	}()
 	return answer
 }
 
-// checkCallStillWaits checks that a call of CancelJob has not returned yet.
-func checkCallStillWaits(t *testing.T, result <-chan callResult, moment string) {
+// checkCancelStillWaits checks that a call of CancelJob has not returned yet.
+func checkCancelStillWaits(t *testing.T, result <-chan cancelResult, when string) {
 	t.Helper()
 	select {
 	case v := <-result:
-		t.Errorf("Cancel answered %+v %s", v, moment)
+		t.Errorf("Cancel answered %+v %s", v, when)
 	default:
 	}
 }
@@ -53,9 +53,9 @@ func TestCancelRecallsUnstartedJob(t *testing.T) {
 	answer := cancelInBackground(p, 1)
 	drop, _ := awaitFrame[*wire.DropStart](t, f, 2)
 	f.waitUntilFramesHandled()
-	checkCallStillWaits(t, answer, "while the job waits")
+	checkCancelStillWaits(t, answer, "while the job waits")
 	f.sendFrames(&wire.DropStartReply{Lease: drop.Lease, StartDropped: true})
-	checkEqual(t, "answer", receiveEvent(t, "an answer", answer), callResult{true, nil})
+	checkEqual(t, "answer", receiveEvent(t, "an answer", answer), cancelResult{true, nil})
 	s.checkJobState(1, queue.Cancelled, "")
 	ended, released, cancelled := s.reportedEndCounts(1)
 	checkEqual(t, "ended, released, cancelled", []int{ended, released, cancelled}, []int{0, 0, 1})
@@ -68,16 +68,16 @@ func TestCancelKillsRunningJob(t *testing.T) {
 	s.awaitJobState(1, queue.Processing)
 	answer := cancelInBackground(p, 1)
 	kill, _ := awaitFrame[*wire.EndAttempt](t, f, 1)
-	checkEqual(t, "killed", *kill, wire.EndAttempt{Lease: firstClaimLease(1), EndCause: int64(queue.EndKilled),
+	checkEqual(t, "killed", *kill, wire.EndAttempt{Lease: firstClaimLease(1), EndCause: int64(queue.EndCancelled),
 		GracePeriod: 3 * time.Second})
 	release := s.blockSettlements()
 	end := successResult(firstClaimLease(1), longRunTime)
 	end.EndCause, end.Signal, end.ExitCode = kill.EndCause, 15, -1
 	f.sendFrames(end)
-	waitUntil(t, "the settlement has begun", s.isExchangeBlocked)
-	checkCallStillWaits(t, answer, "before the end was stored")
+	waitUntil(t, "the settlement has begun", s.isSettlementBlocked)
+	checkCancelStillWaits(t, answer, "before the end was stored")
 	release()
-	checkEqual(t, "answer", receiveEvent(t, "an answer", answer), callResult{true, nil})
+	checkEqual(t, "answer", receiveEvent(t, "an answer", answer), cancelResult{true, nil})
 	s.checkJobState(1, queue.Cancelled, queue.ReasonCancelled)
 	s.checkAttemptEndedBy(1, 7, "cancel")
 	checkEqual(t, "dropped", len(framesOfType[*wire.DropStart](f)), 0)
@@ -93,13 +93,13 @@ func TestCancelKillsJobThatStartsDuringRecall(t *testing.T) {
 	awaitFrame[*wire.DropStart](t, f, 2)
 	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(1)})
 	kill, _ := awaitFrame[*wire.EndAttempt](t, f, 1)
-	checkEqual(t, "killed", *kill, wire.EndAttempt{Lease: firstClaimLease(1), EndCause: int64(queue.EndKilled),
+	checkEqual(t, "killed", *kill, wire.EndAttempt{Lease: firstClaimLease(1), EndCause: int64(queue.EndCancelled),
 		GracePeriod: 3 * time.Second})
-	checkCallStillWaits(t, answer, "before the end")
+	checkCancelStillWaits(t, answer, "before the end")
 	end := successResult(firstClaimLease(1), longRunTime)
 	end.EndCause, end.Signal, end.ExitCode = kill.EndCause, 15, -1
 	f.sendFrames(end)
-	checkEqual(t, "answer", receiveEvent(t, "an answer", answer), callResult{true, nil})
+	checkEqual(t, "answer", receiveEvent(t, "an answer", answer), cancelResult{true, nil})
 	s.checkJobState(1, queue.Cancelled, queue.ReasonCancelled)
 }
 
@@ -114,12 +114,13 @@ func TestCancelReturnsIfJobEndsByItself(t *testing.T) {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	leased, err := p.CancelJob(ended, 1, 7)
-	checkEqual(t, "answer to the caller whose context ended", callResult{leased, err}, callResult{true, context.Canceled})
+	checkEqual(t, "answer to the caller whose context ended", cancelResult{leased, err}, cancelResult{true,
+		context.Canceled})
 	f.sendFrames(successResult(firstClaimLease(1), longRunTime))
-	checkEqual(t, "answer", receiveEvent(t, "an answer", answer), callResult{true, nil})
+	checkEqual(t, "answer", receiveEvent(t, "an answer", answer), cancelResult{true, nil})
 	s.checkJobState(1, queue.Completed, "")
 	checkEqual(t, "answer of a job that is not leased", receiveEvent(t, "an answer", cancelInBackground(p, 1)),
-		callResult{false, nil})
+		cancelResult{false, nil})
 }
 
 // WatchJobEnd applies to the running attempt of a job and to later attempts, until the caller stops the watch.
@@ -153,15 +154,15 @@ func TestReadOutputEndsWithLease(t *testing.T) {
 			f.setUnresponsive(true)
 			s.enqueueJobs(0)
 			awaitFrame[*wire.DropStart](t, f, 1)
-			answer := make(chan callResult, 1)
+			answer := make(chan cancelResult, 1)
 			go func() { // this goroutine ends with the lease or the test
 				_, ok, err := p.ReadOutput(t.Context(), 1, 1, [2]int64{}, true)
-				answer <- callResult{ok, err}
+				answer <- cancelResult{ok, err}
 			}()
 			read, _ := awaitFrame[*wire.ReadOutput](t, f, 1)
 			checkEqual(t, "read", []any{read.Lease, read.WaitForOutput}, []any{firstClaimLease(1), true})
 			f.sendFrames(end)
-			checkEqual(t, "answer", receiveEvent(t, "the end of the read", answer), callResult{false, nil})
+			checkEqual(t, "answer", receiveEvent(t, "the end of the read", answer), cancelResult{false, nil})
 		})
 	}
 }
@@ -171,21 +172,21 @@ func TestReadOutputEndsWithLease(t *testing.T) {
 func TestReadOutputStaysInGivenAttempt(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitJobState(1, queue.Processing)
-	answer := make(chan callResult, 1)
+	answer := make(chan cancelResult, 1)
 	go func() {
 		leased, err := p.RequeueJob(context.Background(), 1, 7)
-		answer <- callResult{leased, err}
+		answer <- cancelResult{leased, err}
 	}()
 	kill, _ := awaitFrame[*wire.EndAttempt](t, f, 1)
 	end := successResult(kill.Lease, longRunTime)
 	end.EndCause, end.Signal, end.ExitCode = kill.EndCause, 15, -1
 	f.sendFrames(end)
-	checkEqual(t, "answer of Requeue", receiveEvent(t, "an answer", answer), callResult{true, nil})
-	second, _ := awaitFrame[*wire.Start](t, f, 2)
+	checkEqual(t, "answer of Requeue", receiveEvent(t, "an answer", answer), cancelResult{true, nil})
+	second, _ := awaitFrame[*wire.StartAttempt](t, f, 2)
 	waitUntil(t, "attempt 2 is leased", func() bool { return p.LeasedAttemptNumber(1) == 2 })
 	for _, c := range []struct{ attempt, reads int }{{1, 0}, {2, 1}, {0, 2}} {
 		_, ok, err := p.ReadOutput(t.Context(), 1, c.attempt, [2]int64{5, 0}, false)
-		checkEqual(t, "answer", callResult{ok, err}, callResult{}) // the fake runner has no output
+		checkEqual(t, "answer", cancelResult{ok, err}, cancelResult{}) // the fake runner has no output
 		reads := 0
 		for _, frame := range framesOfType[*wire.ReadOutput](f) {
 			if frame.Lease == second.Lease {
@@ -263,11 +264,11 @@ func TestChangeReturnsUnstartedJobToQueue(t *testing.T) {
 	f.ignoreStarts()
 	s.enqueueJobs(0)
 	awaitFrame[*wire.DropStart](t, f, 1)
-	change := func(verb queue.Verb) <-chan callResult {
-		answer := make(chan callResult, 1)
+	change := func(verb queue.Verb) <-chan cancelResult {
+		answer := make(chan cancelResult, 1)
 		go func() {
 			done, err := p.ChangeUnstartedJob(context.Background(), 1, store.JobChange{Verb: verb, UID: 7})
-			answer <- callResult{done, err}
+			answer <- cancelResult{done, err}
 		}()
 		return answer
 	}
@@ -275,14 +276,14 @@ func TestChangeReturnsUnstartedJobToQueue(t *testing.T) {
 	awaitFrame[*wire.DropStart](t, f, 2)
 	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(1)})
 	checkEqual(t, "answer for a started job", receiveEvent(t, "an answer", answer),
-		callResult{true, worker.ErrAttemptStarted})
+		cancelResult{true, worker.ErrAttemptStarted})
 	checkEqual(t, "answer to the next change", receiveEvent(t, "an answer", change(queue.VerbHold)),
-		callResult{true, worker.ErrAttemptStarted})
+		cancelResult{true, worker.ErrAttemptStarted})
 	checkEqual(t, "killed", len(framesOfType[*wire.EndAttempt](f)), 0)
 	f.sendFrames(successResult(firstClaimLease(1), longRunTime))
 	s.awaitJobState(1, queue.Completed)
 	checkEqual(t, "answer for an unleased job", receiveEvent(t, "an answer", change(queue.VerbHold)),
-		callResult{false, nil})
+		cancelResult{false, nil})
 
 	s.enqueueJobs(0)
 	drop, _ := awaitFrame[*wire.DropStart](t, f, 3)
@@ -307,17 +308,17 @@ func TestChangeWaitsUntilJobEndIsStored(t *testing.T) {
 	s.awaitJobState(1, queue.Processing)
 	release := s.blockSettlements()
 	f.sendFrames(successResult(firstClaimLease(1), longRunTime))
-	waitUntil(t, "the end is being stored", s.isExchangeBlocked)
-	answer := make(chan callResult, 1)
+	waitUntil(t, "the end is being stored", s.isSettlementBlocked)
+	answer := make(chan cancelResult, 1)
 	called := make(chan struct{})
 	go func() {
 		close(called)
 		done, err := p.ChangeUnstartedJob(context.Background(), 1, store.JobChange{Verb: queue.VerbRemove})
-		answer <- callResult{done, err}
+		answer <- cancelResult{done, err}
 	}()
 	<-called
 	release()
-	checkEqual(t, "answer", receiveEvent(t, "an answer", answer), callResult{false, nil})
+	checkEqual(t, "answer", receiveEvent(t, "an answer", answer), cancelResult{false, nil})
 	s.checkJobState(1, queue.Completed, "")
 }
 
@@ -329,7 +330,7 @@ func TestChangeReturnsErrorOfStore(t *testing.T) {
 	drop, _ := awaitFrame[*wire.DropStart](t, f, 1)
 	answer := make(chan error, 1)
 	go func() {
-		edit := func(*queue.Job) error { return queue.InvalidField("priority", "no") }
+		edit := func(*queue.Job) error { return queue.InvalidFieldError("priority", "no") }
 		_, err := p.ChangeUnstartedJob(context.Background(), 1, store.JobChange{Verb: queue.VerbEdit, EditJob: edit})
 		answer <- err
 	}()
@@ -338,21 +339,21 @@ func TestChangeReturnsErrorOfStore(t *testing.T) {
 	if err := receiveEvent(t, "an answer", answer); !errors.Is(err, queue.ErrInvalid) {
 		t.Errorf("Change returned %v, want the error of the store", err)
 	}
-	awaitFrame[*wire.Start](t, f, 2)
+	awaitFrame[*wire.StartAttempt](t, f, 2)
 }
 
 // If the attempt ends by itself before RequeueJob can end it, RequeueJob returns ErrAttemptEnded.
 func TestRequeueFailsIfJobEndsByItself(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitJobState(1, queue.Processing)
-	answer := make(chan callResult, 1)
+	answer := make(chan cancelResult, 1)
 	go func() {
 		leased, err := p.RequeueJob(context.Background(), 1, 7)
-		answer <- callResult{leased, err}
+		answer <- cancelResult{leased, err}
 	}()
 	awaitFrame[*wire.EndAttempt](t, f, 1)
 	f.sendFrames(successResult(firstClaimLease(1), longRunTime))
-	checkEqual(t, "answer", receiveEvent(t, "an answer", answer), callResult{true, worker.ErrAttemptEnded})
+	checkEqual(t, "answer", receiveEvent(t, "an answer", answer), cancelResult{true, worker.ErrAttemptEnded})
 }
 
 // RequeueJob ends a running job and returns it to the queue. The attempt does not count.
@@ -360,15 +361,15 @@ func TestRequeueReturnsRunningJob(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitJobState(1, queue.Processing)
 	got, err := p.SignalJob(t.Context(), 1, 10)
-	checkEqual(t, "answer to the signal", callResult{got, err}, callResult{true, nil})
+	checkEqual(t, "answer to the signal", cancelResult{got, err}, cancelResult{true, nil})
 	signal, _ := awaitFrame[*wire.SignalAttempt](t, f, 1)
 	checkEqual(t, "signal", *signal, wire.SignalAttempt{Lease: firstClaimLease(1), SignalNumber: 10})
 	got, err = p.SignalJob(t.Context(), 2, 10)
-	checkEqual(t, "signal to a job that does not run", callResult{got, err}, callResult{false, nil})
-	answer := make(chan callResult, 1)
+	checkEqual(t, "signal to a job that does not run", cancelResult{got, err}, cancelResult{false, nil})
+	answer := make(chan cancelResult, 1)
 	go func() {
 		leased, err := p.RequeueJob(context.Background(), 1, 7)
-		answer <- callResult{leased, err}
+		answer <- cancelResult{leased, err}
 	}()
 	kill, _ := awaitFrame[*wire.EndAttempt](t, f, 1)
 	checkEqual(t, "killed", *kill, wire.EndAttempt{Lease: firstClaimLease(1), EndCause: int64(queue.EndStopped),
@@ -377,7 +378,7 @@ func TestRequeueReturnsRunningJob(t *testing.T) {
 	end := successResult(firstClaimLease(1), longRunTime)
 	end.EndCause, end.Signal, end.ExitCode = kill.EndCause, 15, -1
 	f.sendFrames(end)
-	checkEqual(t, "answer", receiveEvent(t, "an answer", answer), callResult{true, nil})
+	checkEqual(t, "answer", receiveEvent(t, "an answer", answer), cancelResult{true, nil})
 	if j := s.readJob(1); j.Attempts != 0 || j.StartedAttempts != 1 {
 		t.Errorf("after Requeue the job has %d counted attempts and %d runs, want 0 and 1", j.Attempts, j.StartedAttempts)
 	}
@@ -407,7 +408,7 @@ func TestConcurrentJobRequestsAreAllAnswered(t *testing.T) {
 	end := successResult(firstClaimLease(1), longRunTime)
 	end.EndCause, end.Signal, end.ExitCode = kill.EndCause, 15, -1
 	f.sendFrames(end)
-	checkEqual(t, "answer", receiveEvent(t, "an answer", cancelled), callResult{true, nil})
+	checkEqual(t, "answer", receiveEvent(t, "an answer", cancelled), cancelResult{true, nil})
 	s.checkJobState(1, queue.Cancelled, queue.ReasonCancelled)
 }
 
@@ -425,7 +426,7 @@ func TestPurgeOutputsNeedsRunnerPerDirectory(t *testing.T) {
 	}
 	s := newStore(t)
 	s.enqueueJobs(0)
-	if _, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 1}); err != nil {
+	if _, err := s.ReportAndClaim(t.Context(), store.LeaseReport{MaxJobsToClaim: 1}); err != nil {
 		t.Fatal(err)
 	}
 	first, other := newFakeRunner(t, root, "1"), newFakeRunner(t, filepath.Join(root, "as-x"), "2")
@@ -454,7 +455,8 @@ func TestPurgeOutputsNeedsRunnerPerDirectory(t *testing.T) {
 func TestCancelByAnotherUserLimitsKillGrace(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	drafts := []queue.Job{{
-		MaxAttempts: 1, ExitCode: -1, Execution: queue.Execution{Argv: []string{"true"}, KillAfter: 1000 * time.Hour},
+		MaxAttempts: 1, ExitCode: -1, ExecutionSettings: queue.ExecutionSettings{Argv: []string{"true"},
+			KillAfter: 1000 * time.Hour},
 	}}
 	if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: drafts}); err != nil {
 		t.Fatal(err)
@@ -466,7 +468,7 @@ func TestCancelByAnotherUserLimitsKillGrace(t *testing.T) {
 	end := successResult(firstClaimLease(1), longRunTime)
 	end.EndCause, end.Signal, end.ExitCode = kill.EndCause, 9, -1
 	f.sendFrames(end)
-	checkEqual(t, "answer", receiveEvent(t, "an answer", answer), callResult{true, nil})
+	checkEqual(t, "answer", receiveEvent(t, "an answer", answer), cancelResult{true, nil})
 }
 
 // If several runners in one directory answer, PurgeOutputs asks the newest of them to delete the files.
@@ -476,7 +478,7 @@ func TestPurgeOutputsUsesNewestResponsiveRunner(t *testing.T) {
 	foreign := runner.RunnersLocation{RunnersDir: root, SpawnSocketPath: "unused"}
 	s := newStore(t)
 	s.enqueueJobs(0)
-	if _, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 1}); err != nil {
+	if _, err := s.ReportAndClaim(t.Context(), store.LeaseReport{MaxJobsToClaim: 1}); err != nil {
 		t.Fatal(err)
 	}
 	old, newest := newFakeRunner(t, root, "1"), newFakeRunner(t, root, "2")

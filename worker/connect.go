@@ -104,7 +104,7 @@ func (l *poolLoop) adoptLeases() error {
 		h := l.leases.addLeaseLocked(j, phaseSent)
 		if j.State == queue.Processing {
 			h.markStartedLocked()
-			h.attempt = attemptInfo{j.WorkerID, j.PID, j.StartedAt}
+			h.attempt = startedAttempt{j.WorkerID, j.PID, j.StartedAt}
 		}
 	}
 	l.mu.Unlock()
@@ -163,7 +163,7 @@ func (l *poolLoop) connectOrRecover(c *runnerContact) {
 					"processing; trying again; see: queuectl doctor", "dir", c.runnerDir, "error", err)
 			}
 			l.wakeLoop() // makes Run check whether another runner is needed now
-			if !sleepOrDone(l.ctx, wait) {
+			if !sleepUnlessDone(l.ctx, wait) {
 				return
 			}
 		}
@@ -212,12 +212,12 @@ func (p *Pool) tryContact(ctx context.Context, c *runnerContact) (result contact
 // services. After a temporary error, nextEpoch tries again until ctx ends.
 func (p *Pool) nextEpoch(ctx context.Context) (int64, error) {
 	for wait := minStoreRetryDelay; ; wait = min(2*wait, maxStoreRetryDelay) {
-		epoch, err := p.store.NextEpoch(ctx)
+		epoch, err := p.store.AdvanceEpoch(ctx)
 		if !isTemporaryStoreError(err) {
 			return epoch, err
 		}
 		p.cfg.Log.Warn("could not write to the store; trying again", "error", err, "in_ms", wait.Milliseconds())
-		if !sleepOrDone(ctx, wait) {
+		if !sleepUnlessDone(ctx, wait) {
 			return 0, ctx.Err()
 		}
 	}
@@ -232,7 +232,7 @@ func (l *poolLoop) handleContactResult(c *runnerContact, result contactResult) e
 	l.mu.Lock()
 	delete(l.runners.contactsByDir, c.runnerDir)
 	lastFoundAtStart := c.origin.existedAtStart() && !l.runners.hasUnadoptedRunnerLocked()
-	state := connOther
+	state := connRestricted
 	if c.origin == contactLostCurrentRunner || result.client != nil && l.runners.canTakeNewJobs(result.client) {
 		state = connCurrent
 	}
@@ -317,7 +317,7 @@ func (l *poolLoop) recordAttemptStartLocked(h *lease, a wire.Attempt) {
 	if !h.markStartedLocked() {
 		return
 	}
-	h.attempt = attemptInfo{runner.WorkerName(h.runnerConn.RunnerDir, a.TableSlot), int(a.PID),
+	h.attempt = startedAttempt{runner.WorkerName(h.runnerConn.RunnerDir, a.TableSlot), int(a.PID),
 		queue.UnixMillis(a.StartedAtMillis)}
 	if !hadStarted {
 		if l.draining {
@@ -372,7 +372,7 @@ func (l *poolLoop) handleConnectionEnd(conn *runnerConn) {
 	if finished {
 		// The next call of ReportAndClaim records the runner's results in the store. Remove the runner's directory only after
 		// that.
-		l.storeSession.afterExchangeFuncs = append(l.storeSession.afterExchangeFuncs,
+		l.storeSession.afterReportFuncs = append(l.storeSession.afterReportFuncs,
 			func() { l.removeDismissedRunnerDir(l.ctx, conn.RunnerDir) })
 	} else {
 		l.connectOrRecover(&runnerContact{runnerDir: conn.RunnerDir, origin: origin, tryingSince: time.Now()})
@@ -398,8 +398,9 @@ type runnerPurpose uint8
 
 const (
 	runnerForNewJobs runnerPurpose = iota // all new jobs
-	runnerForSuspect                      // one job that may have killed its last runner (a suspect; see isolation.go)
-	runnerForUser                         // the jobs of one user
+	// one job that may have killed its last runner (a suspect; see isolation.go)
+	runnerForSuspectJob
+	runnerForIsolatedUser // the jobs of one user
 )
 
 // spawnRunner starts a runner in the background. If the runner is for new jobs, spawnRunner retries until a runner has
@@ -409,7 +410,7 @@ func (l *poolLoop) spawnRunner(purpose runnerPurpose, onSpawned func(*runnerConn
 	l.Go(func() {
 		logged := ""
 		for wait := minSpawnRetryDelay; ; wait = min(2*wait, maxSpawnRetryDelay) {
-			client, dir, err := l.trySpawnRunner(l.ctx, purpose == runnerForSuspect)
+			client, dir, err := l.trySpawnRunner(l.ctx, purpose == runnerForSuspectJob)
 			if err != nil && dir != "" { // a runner was started, but it has died or hangs
 				c := &runnerContact{runnerDir: dir, tryingSince: time.Now()}
 				l.runInLoop(func() error { l.connectOrRecover(c); return nil })
@@ -434,7 +435,7 @@ func (l *poolLoop) spawnRunner(purpose runnerPurpose, onSpawned func(*runnerConn
 			}
 			logged = err.Error()
 			l.wakeLoop()
-			if !sleepOrDone(l.ctx, wait) {
+			if !sleepUnlessDone(l.ctx, wait) {
 				return
 			}
 		}
@@ -447,7 +448,7 @@ func (l *poolLoop) adoptSpawnedRunner(client *runner.Client, purpose runnerPurpo
 	onSpawned func(*runnerConn, error), err error) {
 	var conn *runnerConn
 	if err == nil {
-		state := connOther
+		state := connRestricted
 		if purpose == runnerForNewJobs {
 			state = connCurrent
 		}
@@ -458,16 +459,16 @@ func (l *poolLoop) adoptSpawnedRunner(client *runner.Client, purpose runnerPurpo
 	onSpawned(conn, err)
 }
 
-// trySpawnRunner starts a runner and connects to it. If forSuspect is true, the runner is for a single job that may
+// trySpawnRunner starts a runner and connects to it. If forSuspectJob is true, the runner is for a single job that may
 // have killed its last runner. runnerDir is the runner's directory, or "" if no runner was started. If the runner was
 // started but cannot be reached, runnerDir is returned together with an error.
-func (p *Pool) trySpawnRunner(ctx context.Context, forSuspect bool) (client *runner.Client, runnerDir string,
+func (p *Pool) trySpawnRunner(ctx context.Context, forSuspectJob bool) (client *runner.Client, runnerDir string,
 	err error) {
 	epoch, err := p.nextEpoch(ctx)
 	if err != nil {
 		return nil, "", err
 	}
-	if runnerDir, err = p.cfg.RunnerLocation.SpawnRunner(forSuspect); err != nil {
+	if runnerDir, err = p.cfg.RunnerLocation.SpawnRunner(forSuspectJob); err != nil {
 		return nil, "", err
 	}
 	client, err = runner.Connect(runnerDir, epoch, p.cfg.ServiceVersion)

@@ -23,7 +23,7 @@ import (
 func (s *recordingStore) leaseAllJobs(startedJobSeqs ...int64) {
 	s.t.Helper()
 	ctx := context.Background()
-	if _, err := s.Store.ReportAndClaim(ctx, store.LeaseReport{WantedJobCount: 100}); err != nil {
+	if _, err := s.Store.ReportAndClaim(ctx, store.LeaseReport{MaxJobsToClaim: 100}); err != nil {
 		s.t.Fatal(err)
 	}
 	var report store.LeaseReport
@@ -47,7 +47,7 @@ func TestPoolAdoptsJobsOfEarlierService(t *testing.T) {
 	s.enqueueJobs(0, 0, 0, 0, 0, 0)
 	const recorded, unrecorded, ended, waiting, claimed, lost = 1, 2, 3, 4, 5, 6
 	s.leaseAllJobs(recorded, ended, lost)
-	before, err := s.NextEpoch(context.Background())
+	before, err := s.AdvanceEpoch(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +70,7 @@ func TestPoolAdoptsJobsOfEarlierService(t *testing.T) {
 	}
 	s.checkJobState(lost, queue.Dead, queue.ReasonLost)
 	// The job that returned to the queue starts on the worker of the job that ended.
-	start, _ := awaitFrame[*wire.Start](t, f, 1)
+	start, _ := awaitFrame[*wire.StartAttempt](t, f, 1)
 	checkEqual(t, "started", start.Lease, wire.Lease{Seq: claimed, Fence: 2})
 	s.checkJobState(waiting, queue.Pending, "")
 	f.sendFrames(&wire.StartReport{Attempt: runningAttempt(firstClaimLease(waiting))})
@@ -98,7 +98,7 @@ func TestReconnectKeepsRunningJobs(t *testing.T) {
 	f.ignoreStarts()
 	p.SetWantedWorkerCount(4)
 	s.enqueueJobs(0)
-	awaitFrame[*wire.Start](t, f, 4)
+	awaitFrame[*wire.StartAttempt](t, f, 4)
 	const kept, ended, lost, claimed = 1, 2, 3, 4
 	f.mu.Lock()
 	f.helloReply.UnendedAttempts = []wire.Attempt{runningAttempt(firstClaimLease(kept))}
@@ -110,8 +110,8 @@ func TestReconnectKeepsRunningJobs(t *testing.T) {
 	s.awaitJobState(ended, queue.Completed)
 	s.awaitJobState(lost, queue.Dead)
 	s.checkJobState(lost, queue.Dead, queue.ReasonLost)
-	awaitFrame[*wire.Start](t, f, 5)
-	restarted := framesOfType[*wire.Start](f)[4].Lease
+	awaitFrame[*wire.StartAttempt](t, f, 5)
+	restarted := framesOfType[*wire.StartAttempt](f)[4].Lease
 	checkEqual(t, "started again", restarted, wire.Lease{Seq: claimed, Fence: 2})
 	f.waitUntilFramesHandled()
 	checkEqual(t, "acknowledged", f.ackedLeases(), []wire.Lease{firstClaimLease(ended)})
@@ -138,10 +138,10 @@ func TestDeadRunnerIsReplaced(t *testing.T) {
 	first.ignoreStarts()
 	p.SetWantedWorkerCount(2)
 	s.enqueueJobs(0)
-	awaitFrame[*wire.Start](t, first, 2)
+	awaitFrame[*wire.StartAttempt](t, first, 2)
 	second := newFakeRunner(t, root, "second")
 	first.simulateExit()
-	start, _ := awaitFrame[*wire.Start](t, second, 1)
+	start, _ := awaitFrame[*wire.StartAttempt](t, second, 1)
 	checkEqual(t, "started by the second runner", start.Lease, wire.Lease{Seq: 2, Fence: 2})
 	s.checkJobState(1, queue.Dead, queue.ReasonLost)
 	s.awaitJobState(2, queue.Processing)
@@ -167,7 +167,7 @@ func TestUnremovableRunnerDirectoryIsKept(t *testing.T) {
 	first.simulateExit()
 	s.awaitJobState(1, queue.Dead)
 	s.enqueueJobs(0)
-	start, _ := awaitFrame[*wire.Start](t, second, 1)
+	start, _ := awaitFrame[*wire.StartAttempt](t, second, 1)
 	second.sendFrames(successResult(start.Lease, longRunTime))
 	s.awaitJobState(2, queue.Completed)
 }
@@ -192,7 +192,7 @@ func TestLeasesOfMissingRunnerWaitForStartDeadline(t *testing.T) {
 	if !isRecorded() {
 		t.Error("the store no longer names the vanished runner")
 	}
-	start, startedAt := awaitFrame[*wire.Start](t, f, 1)
+	start, startedAt := awaitFrame[*wire.StartAttempt](t, f, 1)
 	checkEqual(t, "started", start.Lease, wire.Lease{Seq: 1, Fence: 2})
 	waitUntil(t, "the vanished runner is settled", func() bool { return !isRecorded() })
 	if waited := startedAt.Sub(poolStarted); waited < 5*time.Second {
@@ -212,11 +212,11 @@ func TestRecoverySparesOtherRunnersJobProcesses(t *testing.T) {
 	first, old := newFakeRunner(t, root, "first"), newFakeRunner(t, root, "old")
 	old.simulateExit()
 	recovered := make(chan []wire.Attempt, 1)
-	first.onRecover = func(f *wire.Recover) {
+	first.onRecover = func(f *wire.EndProcessTrees) {
 		if f.RunnerName == filepath.Base(old.dir) {
 			recovered <- f.Attempts
 		}
-		first.sendFrames(&wire.RecoverReply{RequestID: f.RequestID, RunnerStartedThisBoot: true})
+		first.sendFrames(&wire.EndProcessTreesReply{RequestID: f.RequestID, RunnerStartedThisBoot: true})
 	}
 	runPoolAtLocation(t, s, runner.RunnersLocation{RunnersDir: root, SpawnSocketPath: "unused"}, 2)
 	checkEqual(t, "attempts to be ended with the dead runner",
@@ -233,16 +233,16 @@ func TestPoolReceivesRecoverReplyAfterManyFrames(t *testing.T) {
 	first, old := newFakeRunner(t, root, "first"), newFakeRunner(t, root, "old")
 	old.helloReply.RunnerVersion, old.helloReply.UnendedAttempts = "older",
 		[]wire.Attempt{runningAttempt(firstClaimLease(1))}
-	first.onRecover = func(f *wire.Recover) {
+	first.onRecover = func(f *wire.EndProcessTrees) {
 		for n := range int64(200) { // the pause makes the pool read each frame separately
-			first.sendFrames(&wire.Result{Attempt: wire.Attempt{Lease: wire.Lease{Seq: firstUnknownJobSeq + n, Fence: 1}}})
+			first.sendFrames(&wire.Result{Attempt: wire.Attempt{Lease: wire.Lease{Seq: firstSyncJobSeq + n, Fence: 1}}})
 			time.Sleep(time.Millisecond)
 		}
-		first.sendFrames(&wire.RecoverReply{RequestID: f.RequestID})
+		first.sendFrames(&wire.EndProcessTreesReply{RequestID: f.RequestID})
 	}
 	runPoolAtLocation(t, s, runner.RunnersLocation{RunnersDir: root, SpawnSocketPath: "unused"}, 2)
 	old.simulateExit()
-	forget, _ := awaitFrame[*wire.RemoveDeadRunner](t, first, 1)
+	forget, _ := awaitFrame[*wire.RemoveDeadRunnerDir](t, first, 1)
 	checkEqual(t, "forgotten", forget.RunnerName, filepath.Base(old.dir))
 	first.waitUntilFramesHandled()
 }

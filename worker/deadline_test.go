@@ -7,7 +7,7 @@ import (
 
 // A deadline passes exactly when its limit is over. The zero deadline never passes, and any other deadline
 // is earlier than the zero deadline.
-func TestDeadlinePassesAtItsLimit(t *testing.T) {
+func TestDeadlinePassesWhenItsTimeEnds(t *testing.T) {
 	start := time.Now()
 	d := deadlineAfter(start, time.Second)
 	for _, c := range []struct {

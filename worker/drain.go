@@ -77,7 +77,7 @@ func (p *Pool) AwaitNoJobStarts(ctx context.Context, timeout time.Duration) erro
 			return ctx.Err()
 		case <-changed:
 		case <-tick.C:
-			if err := p.checkLeaseRunners(ctx, list); ctx.Err() == nil {
+			if err := p.checkLeaseRunnersAlive(ctx, list); ctx.Err() == nil {
 				unresponsive = err
 				if !time.Now().Before(deadline) {
 					return startableJobsError(list, unresponsive)
@@ -102,9 +102,9 @@ func startableJobsError(startableLeases []*lease, unresponsiveErr error) error {
 	return addUnresponsiveConsequence(unresponsiveErr, "draining has begun, but "+jobs+" may still start")
 }
 
-// checkLeaseRunners checks, for all leases at the same time, that their runners answer. It returns the error
+// checkLeaseRunnersAlive checks, for all leases at the same time, that their runners answer. It returns the error
 // about one runner that does not answer, or nil.
-func (p *Pool) checkLeaseRunners(ctx context.Context, leaseList []*lease) error {
+func (p *Pool) checkLeaseRunnersAlive(ctx context.Context, leaseList []*lease) error {
 	p.mu.Lock()
 	leaseAt := map[leaseLocation]*lease{}
 	for _, h := range leaseList {
@@ -117,7 +117,7 @@ func (p *Pool) checkLeaseRunners(ctx context.Context, leaseList []*lease) error 
 	var checks sync.WaitGroup
 	for _, h := range leaseAt {
 		checks.Go(func() {
-			if err := p.checkLeaseRunner(ctx, h); err != nil {
+			if err := p.checkLeaseRunnerAlive(ctx, h); err != nil {
 				errs <- err
 			}
 		})

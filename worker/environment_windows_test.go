@@ -20,7 +20,7 @@ func TestWindowsJobGetsOnlyMachineAndAccountVariables(t *testing.T) {
 	p := &Pool{cfg: Config{Account: account, SocketPath: `\\.\pipe\queuectl`,
 		AttemptTraceparent: func(*queue.Job) string { return "" }}}
 	env := p.jobEnvironment(&queue.Job{
-		ID: "a", Queue: "default", Execution: queue.Execution{Env: []string{"pathext=.EXE", "x=y"}},
+		ID: "a", Queue: "default", ExecutionSettings: queue.ExecutionSettings{Env: []string{"pathext=.EXE", "x=y"}},
 	})
 	for _, want := range []string{
 		"SystemRoot=" + os.Getenv("SystemRoot"), "ComSpec=" + os.Getenv("ComSpec"),

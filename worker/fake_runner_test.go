@@ -60,16 +60,17 @@ type fakeRunner struct {
 	listener        net.Listener
 	acceptLoopGroup sync.WaitGroup
 
-	mu                     sync.Mutex
-	helloReply             wire.HelloReply          // the answer to a Hello frame, with which a service connects
-	framesAfterHello       []wire.Frame             // frames that are sent after this answer
-	onRecover              func(*wire.Recover)      // called with each Recover frame; may be nil
-	onPause                func(*wire.PauseAttempt) // called with each PauseAttempt frame; may be nil
-	runningProcessCount    int64                    // number of running processes that the answer to PauseAttempt reports
-	repliesAttemptIsEnding bool                     // PauseAttempt is answered as for an attempt that is ending
-	ignoresStarts          bool                     // Start is not answered with StartReport
-	ignoresHello           bool                     // Hello is not answered
-	refusesHello           bool                     // Hello is answered with HelloRefusal
+	mu               sync.Mutex
+	helloReply       wire.HelloReply             // the answer to a Hello frame, with which a service connects
+	framesAfterHello []wire.Frame                // frames that are sent after this answer
+	onRecover        func(*wire.EndProcessTrees) // called with each Recover frame; may be nil
+	onPause          func(*wire.PauseAttempt)    // called with each PauseAttempt frame; may be nil
+	// number of running processes that the answer to PauseAttempt reports
+	unchangedProcessCount int64
+	refusesPauses         bool // PauseAttempt is answered as for an attempt that is ending
+	ignoresStarts         bool // Start is not answered with StartReport
+	ignoresHello          bool // Hello is not answered
+	refusesHello          bool // Hello is answered with HelloRefusal
 	// ReadOutput, TypeInput, PauseAttempt and PurgeOutputs are not answered
 	isUnresponsive    bool
 	conn              net.Conn            // connection of the newest service
@@ -216,7 +217,7 @@ func (f *fakeRunner) handleFrame(conn net.Conn, frame wire.Frame) {
 	}
 	f.receivedFrames, f.frameArrivalTimes = append(f.receivedFrames, frame), append(f.frameArrivalTimes, time.Now())
 	switch frame := frame.(type) {
-	case *wire.Start:
+	case *wire.StartAttempt:
 		f.openLeases[frame.Lease] = true
 		f.maxOpenLeaseCount = max(f.maxOpenLeaseCount, len(f.openLeases))
 		if !f.ignoresStarts {
@@ -235,14 +236,14 @@ func (f *fakeRunner) handleFrame(conn net.Conn, frame wire.Frame) {
 			f.onPause(frame)
 		}
 		if !f.isUnresponsive {
-			f.writeFramesLocked(&wire.PauseReply{RequestID: frame.RequestID, UnchangedProcessCount: f.runningProcessCount,
-				AttemptNotRunning: f.repliesAttemptIsEnding})
+			f.writeFramesLocked(&wire.PauseReply{RequestID: frame.RequestID, UnchangedProcessCount: f.unchangedProcessCount,
+				AttemptNotRunning: f.refusesPauses})
 		}
 	case *wire.PurgeOutputs:
 		if !f.isUnresponsive {
 			f.writeFramesLocked(&wire.PurgeOutputsReply{RequestID: frame.RequestID})
 		}
-	case *wire.Recover:
+	case *wire.EndProcessTrees:
 		if f.onRecover != nil {
 			f.acceptLoopGroup.Go(func() { f.onRecover(frame) })
 		}
@@ -309,7 +310,7 @@ func awaitFrame[F wire.Frame](t *testing.T, f *fakeRunner, frameCount int) (fram
 
 // startedJobSeqs returns the job numbers of all Start frames, in order.
 func (f *fakeRunner) startedJobSeqs() (seqs []int64) {
-	for _, s := range framesOfType[*wire.Start](f) {
+	for _, s := range framesOfType[*wire.StartAttempt](f) {
 		seqs = append(seqs, s.Seq)
 	}
 	return seqs
@@ -320,7 +321,7 @@ func (f *fakeRunner) startedJobSeqs() (seqs []int64) {
 func (f *fakeRunner) ackedLeases() (leases []wire.Lease) {
 	for _, a := range framesOfType[*wire.AckResults](f) {
 		for _, l := range a.Leases {
-			if l.Seq < firstUnknownJobSeq {
+			if l.Seq < firstSyncJobSeq {
 				leases = append(leases, l)
 			}
 		}
@@ -350,9 +351,9 @@ func (f *fakeRunner) setUnresponsive(unresponsive bool) {
 	f.isUnresponsive = unresponsive
 }
 
-// firstUnknownJobSeq is the first of the job numbers in the results that waitUntilFramesHandled sends. No job has such
+// firstSyncJobSeq is the first of the job numbers in the results that waitUntilFramesHandled sends. No job has such
 // a number.
-const firstUnknownJobSeq = 1 << 40
+const firstSyncJobSeq = 1 << 40
 
 // waitUntilFramesHandled waits until the pool has handled all earlier frames and has made the claims that follow from
 // them. It sends two results, one after the other, for leases that no pool has. The pool acknowledges the first result
@@ -362,7 +363,7 @@ func (f *fakeRunner) waitUntilFramesHandled() {
 	for range 2 {
 		f.mu.Lock()
 		f.syncResultCount++
-		l := wire.Lease{Seq: firstUnknownJobSeq + f.syncResultCount, Fence: 1}
+		l := wire.Lease{Seq: firstSyncJobSeq + f.syncResultCount, Fence: 1}
 		f.writeFramesLocked(&wire.Result{Attempt: wire.Attempt{Lease: l}})
 		f.mu.Unlock()
 		waitUntil(f.t, "the pool had settled", func() bool {

@@ -27,7 +27,7 @@ func (p *Pool) appendStartFramesLocked(frames []wire.Frame, j *queue.Job) []wire
 	} else if cwd == "" {
 		cwd = p.cfg.Account.HomeDir
 	}
-	frames = append(frames, &wire.Start{
+	frames = append(frames, &wire.StartAttempt{
 		Lease: wire.Lease(j.Lease()), Queue: j.Queue, Position: queuePosition(j), AccountUID: uid,
 		Argv: argv, Env: p.jobEnvironment(j), Cwd: cwd, Umask: int64(j.Umask), Stdin: j.Stdin, StdinFile: j.StdinFile,
 		Timeouts: wire.Timeouts{
@@ -36,8 +36,8 @@ func (p *Pool) appendStartFramesLocked(frames []wire.Frame, j *queue.Job) []wire
 		OutputLimitBytes: j.OutputLimitBytes,
 		AllowBackground:  j.AllowBackground, StartDeadlineMillis: p.localExpiryMillis(j),
 		StartDeadlineBootMillis: (runner.TimeSinceBoot() + startDeadline).Milliseconds(),
-		MemoryBytes:             j.Memory, MilliCPUs: int64(math.Round(j.CPUs * 1000)), MaxTasks: j.Tasks,
-		Nice: j.Nice, MaxOpenFiles: j.NoFile, NoNewPrivileges: j.NoNewPrivileges,
+		MemoryBytes:             j.MemoryBytes, MilliCPUs: int64(math.Round(j.CPUs * 1000)), MaxTasks: j.Tasks,
+		Nice: j.Nice, MaxOpenFiles: j.MaxOpenFiles, NoNewPrivileges: j.NoNewPrivileges,
 		TTY: j.TTY, Secrets: j.SecretReferences, MaskSecrets: j.MaskSecrets, DependencyResults: j.DependencyResults,
 	})
 	j.DependencyResults = nil // free the memory, because the results may be large
@@ -109,14 +109,14 @@ func attemptOutcome(r *wire.Result) queue.AttemptOutcome {
 		HitMemoryLimit: r.ReachedMemoryLimit}
 	switch {
 	case r.ResourceShortage:
-		o.EndCause = queue.EndShortage
+		o.EndCause = queue.EndResourceShortage
 	case r.HasStuckProcesses:
 		o.EndCause = queue.EndUnkillable
 	case r.IdleTimedOut:
 		o.EndCause = queue.EndIdleTimedOut
 	case r.TimedOut:
 		o.EndCause = queue.EndTimedOut
-	case r.EndCause == int64(queue.EndKilled), r.EndCause == int64(queue.EndStopped),
+	case r.EndCause == int64(queue.EndCancelled), r.EndCause == int64(queue.EndStopped),
 		r.EndCause == int64(queue.EndOutOfMemory),
 		r.EndCause == int64(queue.EndStartHung), r.EndCause == int64(queue.EndCannotStart),
 		r.EndCause == int64(queue.EndRunnerLost), r.EndCause == int64(queue.EndInterrupted):
@@ -144,7 +144,7 @@ func (p *Pool) resultSettlementLocked(h *lease, r *wire.Result, runnerDir string
 		a.OutputFileRef = "" // a runner may name only the output file of this lease
 	}
 	if a.OutputFileRef != "" {
-		a.OutputBytes = runner.OutputFileBytes(filepath.Dir(runnerDir), a.OutputFileRef, j.OutputLimitBytes)
+		a.OutputBytes = runner.CappedOutputFileBytes(filepath.Dir(runnerDir), a.OutputFileRef, j.OutputLimitBytes)
 	}
 	o := attemptOutcome(r)
 	o.WasPausedAtEnd = p.mustHoldReturnedJobLocked(h)

@@ -41,7 +41,7 @@ func TestReturnUnstartedIgnoresPendingChange(t *testing.T) {
 		t.Errorf("give back: %v", err)
 	}
 	s.checkJobState(1, queue.Pending, "")
-	awaitFrame[*wire.Start](t, f, 2) // the job is claimed again
+	awaitFrame[*wire.StartAttempt](t, f, 2) // the job is claimed again
 	held := make(chan error, 1)
 	waits.doneCalledSignal = make(chan struct{}, 9)
 	go func() {
@@ -77,21 +77,21 @@ func TestSecondChangeDoesNotGetFirstResult(t *testing.T) {
 		first <- err
 	}()
 	awaitFrame[*wire.DropStart](t, f, 2)
-	second, waits := make(chan callResult, 1), signalingContext{context.Background(), make(chan struct{}, 9)}
+	second, waits := make(chan cancelResult, 1), signalingContext{context.Background(), make(chan struct{}, 9)}
 	go func() {
 		done, err := p.ChangeUnstartedJob(waits, 1, store.JobChange{Verb: queue.VerbHold, UID: 7})
-		second <- callResult{done, err}
+		second <- cancelResult{done, err}
 	}()
 	<-waits.doneCalledSignal
 	refusals := make(chan struct{}, 100)
-	s.setExchangeRefusal(func(store.LeaseReport) error { refusals <- struct{}{}; return queue.ErrUnavailable })
+	s.setReportRefusal(func(store.LeaseReport) error { refusals <- struct{}{}; return queue.ErrUnavailable })
 	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(1), StartDropped: true})
 	<-refusals // the store has refused the report that contains the first change, so the pool will send it again
 	giveUp()
 	if err := <-first; !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	s.setExchangeRefusal(nil)
+	s.setReportRefusal(nil)
 	got := receiveEvent(t, "an answer", second)
 	if got.isLeased && got.err == nil && s.readJob(1).State != queue.Held {
 		t.Errorf("hold returned success, but the job is %v", s.readJob(1).State)
@@ -101,14 +101,14 @@ func TestSecondChangeDoesNotGetFirstResult(t *testing.T) {
 // A job occupies a worker while the results of its dependencies are read.
 func TestReadingDependenciesOccupiesWorker(t *testing.T) {
 	s, f, _ := startPool(t, 1, 0)
-	awaitFrame[*wire.Start](t, f, 1)
+	awaitFrame[*wire.StartAttempt](t, f, 1)
 	s.awaitJobState(1, queue.Processing)
 	var drafts []queue.Job
 	for range 20 {
 		drafts = append(drafts, queue.Job{
 			MaxAttempts: 1, ExitCode: -1, ParentCount: 1, DependsOn: []queue.Dependency{{ParentID: "1",
 				Condition: queue.ParentEnded}},
-			Execution: queue.Execution{Argv: []string{"true"}},
+			ExecutionSettings: queue.ExecutionSettings{Argv: []string{"true"}},
 		})
 	}
 	if _, err := s.Enqueue(context.Background(), store.EnqueueRequest{Drafts: drafts}); err != nil {
@@ -122,5 +122,5 @@ func TestReadingDependenciesOccupiesWorker(t *testing.T) {
 		t.Errorf("%d jobs are leased for one worker, want 1", n)
 	}
 	close(s.unblockParentReadsSignal)
-	awaitFrame[*wire.Start](t, f, 2)
+	awaitFrame[*wire.StartAttempt](t, f, 2)
 }

@@ -21,12 +21,12 @@ import (
 // isolationState contains what the pool knows about suspects (jobs whose last runner died) and about users whose jobs
 // need separate runners. Only Run's goroutine uses it.
 type isolationState struct {
-	isolatedUsers        map[int]*isolatedUser // users whose starts have hung, by uid
-	isSpawningForSuspect bool                  // a separate runner for a suspect is being started
+	isolatedUsers           map[int]*isolatedUser // users whose starts have hung, by uid
+	isSpawningSuspectRunner bool                  // a separate runner for a suspect is being started
 	// spawnRetryDelay is how long suspects (jobs whose last runner died) must wait after the next failed start of a
 	// separate runner. Each failure doubles this delay.
 	spawnRetryDelay    time.Duration
-	nextSuspectStartAt time.Time // earliest time at which the next suspect (see maxConcurrentSuspects) may start
+	nextSuspectStartAt time.Time // earliest time at which the next suspect (see maxConcurrentSuspectJobs) may start
 	lastPostponedUntil time.Time // time at which the job that was postponed last may be claimed again
 }
 
@@ -55,7 +55,7 @@ func (l *poolLoop) dispatchClaimedJobs(jobs []queue.Job, allResultsStored bool) 
 	}
 	l.sendToCurrentRunner(regular, allResultsStored)
 	if len(suspects) > 0 {
-		l.startSuspects(suspects)
+		l.startSuspectJobs(suspects)
 	}
 	for o, list := range byOwner {
 		l.sendToUserRunner(o, list)
@@ -70,7 +70,7 @@ var ErrJobNeedsOtherNode = errors.New("the job cannot start on the node that tri
 func (l *poolLoop) settleForbiddenJob(j *queue.Job, cause error) {
 	end, text := queue.EndAccountChanged, cause.Error()
 	if errors.Is(cause, ErrJobNeedsOtherNode) {
-		end, text = queue.EndShortage, fmt.Sprintf("node %q: %v", l.cfg.NodeName, cause)
+		end, text = queue.EndResourceShortage, fmt.Sprintf("node %q: %v", l.cfg.NodeName, cause)
 	}
 	d := queue.DecideAfterAttempt(j, queue.AttemptOutcome{EndCause: end, Error: text}, l.cfg.RetryPolicy())
 	l.storeSession.addSettlement(store.Settlement{Lease: j.Lease(), Decision: d})
@@ -84,20 +84,20 @@ func (l *poolLoop) settleForbiddenJob(j *queue.Job, cause error) {
 // These constants limit how many suspects (jobs whose last runner died) run at the same time, and how often the pool
 // tries to start them.
 const (
-	// maxConcurrentSuspects is the maximum number of suspects that run concurrently. Each suspect needs a runner process
-	// of 11 MB and, if root runs the runner, also a watchdog process. When a runner with thousands of workers dies, there
-	// are thousands of suspects. See docs/decisions/0050.
-	maxConcurrentSuspects = 16
+	// maxConcurrentSuspectJobs is the maximum number of suspects that run concurrently. Each suspect needs a runner
+	// process of 11 MB and, if root runs the runner, also a watchdog process. When a runner with thousands of workers
+	// dies, there are thousands of suspects. See docs/decisions/0050.
+	maxConcurrentSuspectJobs = 16
 	// suspectReclaimInterval is the minimum time between the moments at which one postponed suspect and the next one may
 	// be claimed again. Without this interval, one claim could return more suspects than can be started.
-	suspectReclaimInterval = time.Second / maxConcurrentSuspects
+	suspectReclaimInterval = time.Second / maxConcurrentSuspectJobs
 	// minPostponeDelay is the minimum time for which a job is postponed.
 	minPostponeDelay = time.Second
 )
 
-// startSuspects starts a separate runner for each suspect (a job whose last runner died), one after the other. It
-// postpones suspects that exceed maxConcurrentSuspects.
-func (l *poolLoop) startSuspects(suspects []queue.Job) {
+// startSuspectJobs starts a separate runner for each suspect (a job whose last runner died), one after the other. It
+// postpones suspects that exceed maxConcurrentSuspectJobs.
+func (l *poolLoop) startSuspectJobs(suspects []queue.Job) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range suspects {
@@ -107,19 +107,19 @@ func (l *poolLoop) startSuspects(suspects []queue.Job) {
 		}
 		l.leases.addLeaseLocked(&suspects[i], phaseAwaitingRunner)
 	}
-	l.spawnForSuspectLocked()
+	l.spawnSuspectRunnerLocked()
 }
 
-// spawnForSuspectLocked starts a separate runner for the next waiting suspect (a job whose last runner died). It does
-// nothing while a runner for another suspect is being started.
-func (l *poolLoop) spawnForSuspectLocked() {
-	if l.isolation.isSpawningForSuspect {
+// spawnSuspectRunnerLocked starts a separate runner for the next waiting suspect (a job whose last runner died). It
+// does nothing while a runner for another suspect is being started.
+func (l *poolLoop) spawnSuspectRunnerLocked() {
+	if l.isolation.isSpawningSuspectRunner {
 		return
 	}
 	for _, h := range l.leases.leasesOldestFirstLocked() {
 		if h.phase == phaseAwaitingRunner && h.job.NeedsIsolation {
-			l.isolation.isSpawningForSuspect = true
-			l.spawnRunner(runnerForSuspect, func(conn *runnerConn, err error) {
+			l.isolation.isSpawningSuspectRunner = true
+			l.spawnRunner(runnerForSuspectJob, func(conn *runnerConn, err error) {
 				l.handleSuspectRunnerSpawnedLocked(h, conn, err)
 			})
 			return
@@ -138,11 +138,11 @@ func (l *poolLoop) suspectLimitErrorLocked() error {
 	}
 	n := len(l.leases.leasesAwaitingRunnerLocked(isSuspect))
 	for _, conn := range l.runners.conns {
-		if runner.RunsIsolatedJob(conn.RunnerDir) && !conn.shutdownSent {
+		if runner.IsIsolatedRunnerDir(conn.RunnerDir) && !conn.shutdownSent {
 			n++
 		}
 	}
-	if n >= maxConcurrentSuspects {
+	if n >= maxConcurrentSuspectJobs {
 		return fmt.Errorf("the job waits for a separate runner, because its last runner died; all %d separate runners are "+
 			"in use; the job starts when one is free", n)
 	}
@@ -154,7 +154,7 @@ func (l *poolLoop) suspectLimitErrorLocked() error {
 // suspects, and the pool claims no jobs for a while. The suspects wait longer than the pool, so that the next claims
 // get other jobs.
 func (l *poolLoop) handleSuspectRunnerSpawnedLocked(h *lease, conn *runnerConn, err error) {
-	l.isolation.isSpawningForSuspect = false
+	l.isolation.isSpawningSuspectRunner = false
 	if err == nil {
 		l.isolation.spawnRetryDelay = minShortagePause
 		if h.phase == phaseAwaitingRunner {
@@ -170,7 +170,7 @@ func (l *poolLoop) handleSuspectRunnerSpawnedLocked(h *lease, conn *runnerConn, 
 		})
 		l.postponeJobs(failed, err)
 	}
-	l.spawnForSuspectLocked()
+	l.spawnSuspectRunnerLocked()
 }
 
 // sendToSeparateRunnerLocked sends a job to the separate runner that was started for it. It returns the job to the
@@ -196,7 +196,7 @@ func (l *poolLoop) postponeJobs(jobs []queue.Job, cause error) {
 			l.cfg.RetryPolicy())
 		// Record the reason "shortage", so that users see why the job waits. Because the cause is EndNeverStarted and not
 		// EndShortage, this delay does not count toward MaxShortagesInRow: the job has not caused the delay.
-		d.Reason = queue.ReasonShortage
+		d.Reason = queue.ReasonResourceShortage
 		d.StartDelay = l.isolation.nextPostponeDelay(time.Now())
 		l.storeSession.addSettlement(store.Settlement{Lease: j.Lease(), Decision: d})
 	}
@@ -272,23 +272,23 @@ func (l *poolLoop) isolatedUserOf(j *queue.Job) *isolatedUser {
 }
 
 // sendToUserRunner sends jobs of one user to the user's separate runner. It starts the runner if necessary.
-func (l *poolLoop) sendToUserRunner(o *isolatedUser, jobs []queue.Job) {
+func (l *poolLoop) sendToUserRunner(user *isolatedUser, jobs []queue.Job) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	others, unresponsive := 0, 0
 	for _, other := range l.isolation.isolatedUsers {
-		if other != o && (other.conn != nil || other.isSpawningRunner) {
+		if other != user && (other.conn != nil || other.isSpawningRunner) {
 			others++
 		}
 	}
 	for _, conn := range l.runners.conns {
-		if conn.isolatedUser == o && conn.state == connUnresponsive {
+		if conn.isolatedUser == user && conn.state == connUnresponsive {
 			unresponsive++
 		}
 	}
 	var cause error
 	switch {
-	case o.conn != nil || o.isSpawningRunner:
+	case user.conn != nil || user.isSpawningRunner:
 	case others >= maxIsolatedUsers:
 		cause = fmt.Errorf("the job waits for a separate runner, because jobs of its user hang when they start; all %d "+
 			"runners for such users are in use; the job starts when one is free", others)
@@ -302,31 +302,34 @@ func (l *poolLoop) sendToUserRunner(o *isolatedUser, jobs []queue.Job) {
 	}
 	for i := range jobs {
 		h := l.leases.addLeaseLocked(&jobs[i], phaseAwaitingRunner)
-		if o.conn != nil {
-			l.sendToSeparateRunnerLocked(h, o.conn)
+		if user.conn != nil {
+			l.sendToSeparateRunnerLocked(h, user.conn)
 		}
 	}
-	o.runnerLastUsedAt = time.Now()
-	if o.conn == nil && !o.isSpawningRunner {
-		o.isSpawningRunner = true
-		l.spawnRunner(runnerForUser, func(conn *runnerConn, err error) { l.handleUserRunnerSpawnedLocked(o, conn, err) })
+	user.runnerLastUsedAt = time.Now()
+	if user.conn == nil && !user.isSpawningRunner {
+		user.isSpawningRunner = true
+		l.spawnRunner(runnerForIsolatedUser, func(conn *runnerConn, err error) {
+			l.handleUserRunnerSpawnedLocked(user, conn,
+				err)
+		})
 	}
 }
 
 // handleUserRunnerSpawnedLocked sends the waiting jobs of a user to the runner that was started for them. If err is not
 // nil, it postpones these jobs.
-func (l *poolLoop) handleUserRunnerSpawnedLocked(o *isolatedUser, conn *runnerConn, err error) {
-	o.isSpawningRunner, o.runnerLastUsedAt = false, time.Now()
-	selects := func(j *queue.Job) bool { return !isSuspect(j) && l.cfg.Account.JobUID(j) == o.uid }
+func (l *poolLoop) handleUserRunnerSpawnedLocked(user *isolatedUser, conn *runnerConn, err error) {
+	user.isSpawningRunner, user.runnerLastUsedAt = false, time.Now()
+	selects := func(j *queue.Job) bool { return !isSuspect(j) && l.cfg.Account.JobUID(j) == user.uid }
 	if err == nil {
-		o.conn, conn.isolatedUser = conn, o
+		user.conn, conn.isolatedUser = conn, user
 		for _, h := range l.leases.leasesAwaitingRunnerLocked(selects) {
 			l.sendToSeparateRunnerLocked(h, conn)
 		}
 	} else if failed := l.leases.endLeasesAwaitingRunnerLocked(selects); len(failed) > 0 {
 		l.Go(func() { // in the background, since logging may block and the caller holds mu
 			l.cfg.Log.Error("could not start a separate runner for a user's jobs; they are postponed",
-				"uid", o.uid, "error", err)
+				"uid", user.uid, "error", err)
 		})
 		l.postponeJobs(failed, err)
 	}

@@ -16,14 +16,14 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// maxConcurrentSuspects is the pool's limit of suspects (jobs whose last runner died) that run concurrently.
-const maxConcurrentSuspects = 16
+// maxConcurrentSuspectJobs is the pool's limit of suspects (jobs whose last runner died) that run concurrently.
+const maxConcurrentSuspectJobs = 16
 
-// startPoolWithSpawns is like startPool, with a command that starts separate runners. The command waits for the file
-// waitFile in rootDir, and then reports that it has started the runner runnerName. spawnCount returns how often the
+// startPoolWithStarter is like startPool, with a command that starts separate runners. The command waits for the file
+// waitFile in rootDir, and then reports that it has started the runner runnerName. startCallCount returns how often the
 // command was called.
-func startPoolWithSpawns(t *testing.T, workers int, runnerName, waitFile string) (
-	s *recordingStore, f *fakeRunner, p *worker.Pool, rootDir string, spawnCount func() int,
+func startPoolWithStarter(t *testing.T, workerCount int, runnerName, waitFileName string) (
+	s *recordingStore, f *fakeRunner, p *worker.Pool, rootDir string, startCallCount func() int,
 ) {
 	t.Helper()
 	t.Parallel()
@@ -38,12 +38,12 @@ func startPoolWithSpawns(t *testing.T, workers int, runnerName, waitFile string)
 	if runnerName != "" {
 		runnerName = uniqueRunnerName(rootDir, runnerName)
 	}
-	if waitFile != "" {
-		waitFile = filepath.Join(rootDir, waitFile)
+	if waitFileName != "" {
+		waitFileName = filepath.Join(rootDir, waitFileName)
 	}
 	p, _ = runPoolAtLocation(t, s, runner.RunnersLocation{RunnersDir: rootDir, RunnerLog: logs,
-		RunnerCommand: runnerStarterCommand(t, runnerName, callLog, waitFile)},
-		workers)
+		RunnerCommand: runnerStarterCommand(t, runnerName, callLog, waitFileName)},
+		workerCount)
 	return s, f, p, rootDir, func() int { return countLines(callLog) }
 }
 
@@ -54,7 +54,8 @@ func (s *recordingStore) enqueueSuspects(n int) {
 	drafts := make([]queue.Job, n)
 	for i := range drafts {
 		drafts[i] = queue.Job{
-			Priority: 9, MaxAttempts: 1, ExitCode: -1, NeedsIsolation: true, Execution: queue.Execution{Argv: []string{"true"}},
+			Priority: 9, MaxAttempts: 1, ExitCode: -1, NeedsIsolation: true,
+			ExecutionSettings: queue.ExecutionSettings{Argv: []string{"true"}},
 		}
 	}
 	if _, err := s.Enqueue(context.Background(), store.EnqueueRequest{Drafts: drafts}); err != nil {
@@ -66,14 +67,14 @@ func (s *recordingStore) enqueueSuspects(n int) {
 // later, for one suspect at a time, and doubles the delay after each failure. After each failure, the pool pauses
 // claims for a while, and then runs other jobs before the suspects.
 func TestSuspectsWithoutRunnerLetOtherJobsRun(t *testing.T) {
-	s, f, _, _, tries := startPoolWithSpawns(t, 3, "", "")
+	s, f, _, _, tries := startPoolWithStarter(t, 3, "", "")
 	s.enqueueSuspects(3)
 	s.enqueueJobs(0, 0)
-	awaitFrame[*wire.Start](t, f, 2)
+	awaitFrame[*wire.StartAttempt](t, f, 2)
 	checkEqual(t, "attempted runner starts when the other jobs run", tries(), 1)
 	checkEqual(t, "started", f.startedJobSeqs(), []int64{4, 5})
 	for seq := range int64(3) {
-		s.checkJobState(seq+1, queue.Pending, queue.ReasonShortage)
+		s.checkJobState(seq+1, queue.Pending, queue.ReasonResourceShortage)
 	}
 	waitUntil(t, "a second runner start was attempted", func() bool { return tries() == 2 })
 	waitUntil(t, "only the other jobs are leased", func() bool { return slices.Equal(s.leasedJobSeqs(), []int64{4, 5}) })
@@ -82,13 +83,13 @@ func TestSuspectsWithoutRunnerLetOtherJobsRun(t *testing.T) {
 	s.awaitJobState(4, queue.Completed)
 }
 
-// Suspects (jobs whose last runner died) run in separate runners, at most maxConcurrentSuspects concurrently. Further
-// suspects start when running ones end. Other jobs start before them.
+// Suspects (jobs whose last runner died) run in separate runners, at most maxConcurrentSuspectJobs concurrently.
+// Further suspects start when running ones end. Other jobs start before them.
 func TestSuspectsRunInSeparateRunnersUpToLimit(t *testing.T) {
 	const excess = 3
-	s, f, _, root, tries := startPoolWithSpawns(t, 2*maxConcurrentSuspects, "#.alone", "")
+	s, f, _, root, tries := startPoolWithStarter(t, 2*maxConcurrentSuspectJobs, "#.alone", "")
 	var separate []*fakeRunner
-	for n := range maxConcurrentSuspects + excess {
+	for n := range maxConcurrentSuspectJobs + excess {
 		separate = append(separate, newFakeRunner(t, root, fmt.Sprintf("%d.alone", n+1)))
 	}
 	starts := func() (seqs []int64) {
@@ -97,21 +98,21 @@ func TestSuspectsRunInSeparateRunnersUpToLimit(t *testing.T) {
 		}
 		return seqs
 	}
-	s.enqueueSuspects(maxConcurrentSuspects + excess)
+	s.enqueueSuspects(maxConcurrentSuspectJobs + excess)
 	s.enqueueJobs(0)
-	awaitFrame[*wire.Start](t, f, 1)
+	awaitFrame[*wire.StartAttempt](t, f, 1)
 	waitUntil(t, "the maximum number of suspects has started",
-		func() bool { return len(starts()) == maxConcurrentSuspects })
+		func() bool { return len(starts()) == maxConcurrentSuspectJobs })
 	f.waitUntilFramesHandled()
-	checkEqual(t, "attempted runner starts", tries(), maxConcurrentSuspects)
-	checkEqual(t, "suspects started", len(starts()), maxConcurrentSuspects)
-	checkEqual(t, "other jobs started", f.startedJobSeqs(), []int64{maxConcurrentSuspects + excess + 1})
+	checkEqual(t, "attempted runner starts", tries(), maxConcurrentSuspectJobs)
+	checkEqual(t, "suspects started", len(starts()), maxConcurrentSuspectJobs)
+	checkEqual(t, "other jobs started", f.startedJobSeqs(), []int64{maxConcurrentSuspectJobs + excess + 1})
 	before := time.Now()
 	for n := range excess {
 		separate[n].sendFrames(successResult(firstClaimLease(int64(n+1)), longRunTime))
 	}
 	waitUntil(t, "the remaining suspects have started", func() bool {
-		return len(starts()) == maxConcurrentSuspects+
+		return len(starts()) == maxConcurrentSuspectJobs+
 			excess
 	})
 	if took := time.Since(before); took > 5*time.Second {
@@ -119,16 +120,16 @@ func TestSuspectsRunInSeparateRunnersUpToLimit(t *testing.T) {
 	}
 	got := starts()
 	slices.Sort(got)
-	if len(slices.Compact(got)) != maxConcurrentSuspects+excess {
+	if len(slices.Compact(got)) != maxConcurrentSuspectJobs+excess {
 		t.Errorf("suspects started: %v", got)
 	}
-	checkEqual(t, "attempted runner starts", tries(), maxConcurrentSuspects+excess)
+	checkEqual(t, "attempted runner starts", tries(), maxConcurrentSuspectJobs+excess)
 }
 
 // If a runner reports an attempt of a job that the pool has not sent to any runner, the pool does not assign the lease
 // to this runner, and ignores the attempt's result.
 func TestRunnerCannotReportJobItWasNotSent(t *testing.T) {
-	s, f, _, root, tries := startPoolWithSpawns(t, 2, "2.alone", "go")
+	s, f, _, root, tries := startPoolWithStarter(t, 2, "2.alone", "go")
 	separate := newFakeRunner(t, root, "2.alone")
 	s.enqueueSuspects(1)
 	waitUntil(t, "a runner start was attempted", func() bool { return tries() == 1 })
@@ -140,7 +141,7 @@ func TestRunnerCannotReportJobItWasNotSent(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	awaitFrame[*wire.Start](t, separate, 1)
+	awaitFrame[*wire.StartAttempt](t, separate, 1)
 	separate.sendFrames(successResult(firstClaimLease(1), longRunTime))
 	s.awaitJobState(1, queue.Completed)
 }
@@ -148,7 +149,7 @@ func TestRunnerCannotReportJobItWasNotSent(t *testing.T) {
 // If a drain begins while a runner for a suspect (a job whose last runner died) is starting, the suspects return to the
 // queue and the runner ends.
 func TestDrainReturnsSuspectsToQueue(t *testing.T) {
-	s, _, p, root, tries := startPoolWithSpawns(t, 2, "2.alone", "go")
+	s, _, p, root, tries := startPoolWithStarter(t, 2, "2.alone", "go")
 	separate := newFakeRunner(t, root, "2.alone")
 	s.enqueueSuspects(2)
 	waitUntil(t, "a runner start was attempted", func() bool { return tries() == 1 })

@@ -19,14 +19,14 @@ type lease struct {
 
 	// The pool's mu guards all fields below.
 
-	phase         leasePhase    // advancePhaseLocked changes it
-	leaseLocation               // the runner that has the job; zero if no runner has it or the runner is unknown
-	sentAt        time.Time     // when the job was sent to the runner, or when it was claimed if it was not sent yet
-	lastMessageAt time.Time     // time of the runner's last message before its connection ended
-	attempt       attemptInfo   // facts about the attempt; zero until the attempt is known to have started
-	progress      progressState // progress that the attempt has reported
-	endRequest    *endRequest   // how the service ends the attempt; nil if it has not requested an end
-	pause         pauseState
+	phase           leasePhase      // advancePhaseLocked changes it
+	leaseLocation                   // the runner that has the job; zero if no runner has it or the runner is unknown
+	claimedOrSentAt time.Time       // when the job was sent to the runner, or when it was claimed if it was not sent yet
+	lastMessageAt   time.Time       // time of the runner's last message before its connection ended
+	attempt         startedAttempt  // facts about the attempt; zero until the attempt is known to have started
+	progress        attemptProgress // progress that the attempt has reported
+	endRequest      *endRequest     // how the service ends the attempt; nil if it has not requested an end
+	pause           pauseState
 	// pendingChanges lists the changes of the job that callers wait for, the oldest first. It is empty once
 	// the job has started.
 	pendingChanges []*pendingChange
@@ -40,15 +40,15 @@ type leaseLocation struct {
 	runnerDir  string
 }
 
-// attemptInfo describes an attempt that has started.
-type attemptInfo struct {
+// startedAttempt describes an attempt that has started.
+type startedAttempt struct {
 	workerID  string
 	pid       int
 	startedAt queue.UnixMillis
 }
 
-// progressState is the progress of an attempt.
-type progressState struct {
+// attemptProgress is the progress of an attempt.
+type attemptProgress struct {
 	lastReported *queue.Progress // last reported progress; nil if none was reported
 	// lastRecordTriedAt is the time of the last try to record progress. A try fails if the start of the attempt is
 	// not recorded yet.
@@ -77,7 +77,7 @@ func newLease(j *queue.Job, claimNumber int64, initialPhase leasePhase, log *slo
 	now := time.Now()
 	return &lease{
 		job: *j, claimNumber: claimNumber, log: log, startedSignal: make(chan struct{}), endStoredSignal: make(chan struct{}),
-		phase: initialPhase, sentAt: now, lastMessageAt: now,
+		phase: initialPhase, claimedOrSentAt: now, lastMessageAt: now,
 		pause: pauseState{isRecordedAsPaused: j.PausedAt != 0, changeLock: make(chan struct{}, 1)},
 	}
 }
@@ -125,7 +125,7 @@ func (l *lease) isOrphanOfRunnerLocked(runnerDir string) bool {
 // assignToRunnerLocked records that a connected runner has the job. It keeps endRequest and pendingChanges, so that the
 // pool can send these requests to the runner.
 func (l *lease) assignToRunnerLocked(conn *runnerConn) {
-	l.leaseLocation, l.sentAt = leaseLocation{conn, conn.RunnerDir}, time.Now()
+	l.leaseLocation, l.claimedOrSentAt = leaseLocation{conn, conn.RunnerDir}, time.Now()
 }
 
 // markStartedLocked records that the attempt has started. It returns false and changes nothing if
@@ -142,12 +142,14 @@ func (l *lease) markStartedLocked() bool {
 
 // recallDeadlineLocked returns the time at which the pool asks the runner to give the job back, if the job has not
 // started by then.
-func (l *lease) recallDeadlineLocked() deadline { return deadlineAfter(l.sentAt, unstartedRecallDelay) }
+func (l *lease) recallDeadlineLocked() deadline {
+	return deadlineAfter(l.claimedOrSentAt, unstartedRecallDelay)
+}
 
 // takeBackDeadlineLocked returns the time at which the pool takes the job back from a runner that does not answer. At
 // that time, the start deadline of the job has passed, so the runner cannot start it any more.
 func (l *lease) takeBackDeadlineLocked() deadline {
-	return deadlineAfter(l.sentAt, startDeadline+startDeadlineMargin)
+	return deadlineAfter(l.claimedOrSentAt, startDeadline+startDeadlineMargin)
 }
 
 // recordEndingUserLocked records in the settlement which user ended the attempt, if a user did.

@@ -54,7 +54,7 @@ func (p *Pool) endOrphanProcesses(ctx context.Context, runnerDir string) {
 			}
 			return
 		}
-		if !sleepOrDone(ctx, wait) {
+		if !sleepUnlessDone(ctx, wait) {
 			return
 		}
 	}

@@ -42,7 +42,7 @@ func TestLostNodesAttemptsAreRecordedAsInterrupted(t *testing.T) {
 	s, _, p := startPool(t, 1)
 	var got []store.Settlement
 	seen := make(chan struct{}, 10)
-	s.setExchangeRefusal(func(r store.LeaseReport) error {
+	s.setReportRefusal(func(r store.LeaseReport) error {
 		if len(r.Settlements) > 0 {
 			got = append([]store.Settlement(nil), r.Settlements...)
 			seen <- struct{}{}
@@ -52,7 +52,7 @@ func TestLostNodesAttemptsAreRecordedAsInterrupted(t *testing.T) {
 	job := func(seq int64) queue.Job {
 		return queue.Job{
 			Seq: seq, Fence: 7, MaxAttempts: 3, WorkerID: "1/1", PID: 9, StartedAt: 5, State: queue.Processing,
-			Execution: queue.Execution{OnLost: queue.OnLostRetry},
+			ExecutionSettings: queue.ExecutionSettings{OnLost: queue.OnLostRetry},
 		}
 	}
 	p.AddLostLeases([]store.LostLease{{Job: job(101), AttemptStarted: true, FormerNodeName: "far"},

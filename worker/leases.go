@@ -61,9 +61,9 @@ func (s *leases) notifyChangeLocked() {
 	s.changeSignal = make(chan struct{})
 }
 
-// openLeaseCountLocked returns the number of open leases. A lease is open until the pool has decided how it ends,
+// undecidedLeaseCountLocked returns the number of open leases. A lease is open until the pool has decided how it ends,
 // or that its job returns to the queue.
-func (s *leases) openLeaseCountLocked() (n int) {
+func (s *leases) undecidedLeaseCountLocked() (n int) {
 	for _, h := range s.byID {
 		if !h.phase.isEndDecided() {
 			n++
@@ -104,7 +104,7 @@ func (s *leases) startableLeasesLocked() []*lease {
 // are sorted by job number, because the clock may be too coarse to distinguish leases of one claim.
 func (s *leases) leasesOldestFirstLocked() []*lease {
 	return slices.SortedFunc(maps.Values(s.byID), func(a, b *lease) int {
-		return cmp.Or(a.sentAt.Compare(b.sentAt), cmp.Compare(a.job.Seq, b.job.Seq))
+		return cmp.Or(a.claimedOrSentAt.Compare(b.claimedOrSentAt), cmp.Compare(a.job.Seq, b.job.Seq))
 	})
 }
 
@@ -114,9 +114,10 @@ func (s *leases) anyLeaseOnRunnerLocked(conn *runnerConn) bool {
 }
 
 // orphanAttemptsOfRunnerLocked returns the attempts that may belong to the dead runner in the directory runnerDir.
-// knownAttempts lists the attempts that were certainly sent to this runner. possibleAttempts lists these attempts and,
-// in addition, all attempts whose runner is unknown; a living runner may be running some of these additional attempts.
-func (s *leases) orphanAttemptsOfRunnerLocked(runnerDir string) (possibleAttempts, knownAttempts []wire.Attempt) {
+// certainAttempts lists the attempts that were certainly sent to this runner. possibleAttempts lists these attempts
+// and, in addition, all attempts whose runner is unknown; a living runner may be running some of these additional
+// attempts.
+func (s *leases) orphanAttemptsOfRunnerLocked(runnerDir string) (possibleAttempts, certainAttempts []wire.Attempt) {
 	for _, h := range s.byID {
 		isKnown := h.isOrphanOfRunnerLocked(runnerDir)
 		if !isKnown && !h.isOrphanOfRunnerLocked("") {
@@ -125,10 +126,10 @@ func (s *leases) orphanAttemptsOfRunnerLocked(runnerDir string) (possibleAttempt
 		a := wire.Attempt{Lease: h.wireLease(), PID: int64(h.attempt.pid), StartedAtMillis: int64(h.attempt.startedAt)}
 		possibleAttempts = append(possibleAttempts, a)
 		if isKnown {
-			knownAttempts = append(knownAttempts, a)
+			certainAttempts = append(certainAttempts, a)
 		}
 	}
-	return possibleAttempts, knownAttempts
+	return possibleAttempts, certainAttempts
 }
 
 // anyOrphanOfRunnersLocked reports whether any lease may belong to a disconnected runner with one of these

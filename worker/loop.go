@@ -43,8 +43,8 @@ func (b *backgroundTasks) runInLoop(call func() error) {
 	}
 }
 
-// sleepOrDone waits for the duration wait. It returns false if ctx ends first.
-func sleepOrDone(ctx context.Context, wait time.Duration) bool {
+// sleepUnlessDone waits for the duration wait. It returns false if ctx ends first.
+func sleepUnlessDone(ctx context.Context, wait time.Duration) bool {
 	select {
 	case <-time.After(wait):
 		return true
@@ -78,7 +78,7 @@ func (p *Pool) Run(ctx context.Context, onReady func()) error {
 	l.ensureRunnerForNewJobs()
 	err := l.awaitJobAdoption()
 	if err == nil {
-		err = l.exchangeWithStore()
+		err = l.reportAndClaim()
 	}
 	if err == nil {
 		// End separate runners to which an earlier service has never sent a job.
@@ -143,7 +143,7 @@ func (l *poolLoop) handleEvents() error {
 	l.startLivenessChecks()
 	l.ensureRunnerForNewJobs()
 	l.settleLostLeases()
-	err = l.exchangeWithStore()
+	err = l.reportAndClaim()
 	l.dismissIdleRunners()
 	l.sendChangedRunnerSetup()
 	return err
@@ -172,7 +172,7 @@ func (l *poolLoop) maxEventWait() time.Duration {
 			next = next.earlierOf(conn.livenessCheckDueLocked(l.cfg.HeartbeatInterval()))
 		}
 	}
-	// After a store error, wake up at retryAt, because exchangeWithStore does nothing before that time.
+	// After a store error, wake up at retryAt, because reportAndClaim does nothing before that time.
 	// Otherwise, wake up when the pause of claims ends.
 	next = next.earlierOf(deadline{cmp.Or(l.storeSession.retryAt, l.claimsPausedUntil)})
 	return max(next.time.Sub(now), time.Millisecond)
@@ -251,9 +251,9 @@ func (l *poolLoop) recallFromRunnerLocked(conn *runnerConn) {
 	recall(func(h *lease) bool { return h.runnerConn == conn })
 }
 
-// exchangeWithStore records the pending events in the store and claims jobs for the free workers, in one commit. It
+// reportAndClaim records the pending events in the store and claims jobs for the free workers, in one commit. It
 // then sends acknowledgements and jobs to the runners.
-func (l *poolLoop) exchangeWithStore() error {
+func (l *poolLoop) reportAndClaim() error {
 	s := &l.storeSession
 	if time.Now().Before(s.retryAt) {
 		return nil
@@ -266,9 +266,9 @@ func (l *poolLoop) exchangeWithStore() error {
 	capacity, workers, recalls := l.claimableJobCountLocked(), l.usableWorkerCountLocked(), l.recallCount
 	l.progress.moveDueProgressToReportLocked(time.Now(), &s.pendingReport)
 	l.mu.Unlock()
-	report, callCount := s.pendingReport, len(s.afterExchangeFuncs)
+	report, callCount := s.pendingReport, len(s.afterReportFuncs)
 	if s.cancelClaim == nil {
-		report.WantedJobCount = capacity
+		report.MaxJobsToClaim = capacity
 	} else if capacity == 0 || workers < s.workerCountAtClaim {
 		// Cancel the claim that waits for jobs, because this claim may return more jobs than can start now.
 		s.cancelClaim()
@@ -292,10 +292,10 @@ func (l *poolLoop) exchangeWithStore() error {
 	}
 	s.sendAcks() // these also include results that an earlier service has stored
 	s.writeLog(lines)
-	for _, call := range s.afterExchangeFuncs[:callCount] {
+	for _, call := range s.afterReportFuncs[:callCount] {
 		l.Go(call) // in the background, because the function may remove large directories
 	}
-	s.afterExchangeFuncs = s.afterExchangeFuncs[callCount:]
+	s.afterReportFuncs = s.afterReportFuncs[callCount:]
 	// Record returned jobs before the next claim, so that the claim can choose them too.
 	if capacity > 0 && s.cancelClaim == nil && len(s.pendingReport.ReleasedLeases) == 0 {
 		l.claimInBackground(capacity, workers, recalls)
@@ -333,7 +333,7 @@ func (l *poolLoop) handleResultLocked(conn *runnerConn, r *wire.Result) {
 	h := l.leases.byID[queue.Lease(r.Lease)]
 	switch {
 	case h == nil:
-		l.wakeLoop() // the attempt was settled before, so the next exchangeWithStore only acknowledges the result
+		l.wakeLoop() // the attempt was settled before, so the next reportAndClaim only acknowledges the result
 	case h.runnerConn != conn:
 		return
 	case h.phase.isEndDecided(): // the same result has arrived before, through another connection
@@ -378,7 +378,7 @@ func (l *poolLoop) handleDropReplyLocked(conn *runnerConn, f *wire.DropStartRepl
 	if h == nil || h.phase.isEndDecided() || h.runnerConn != conn {
 		return
 	}
-	h.sentAt = time.Now()
+	h.claimedOrSentAt = time.Now()
 	if f.StartDropped {
 		l.returnJobToQueueLocked(h)
 		return

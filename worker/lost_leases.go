@@ -24,7 +24,7 @@ func (l *poolLoop) settleLostLeases() {
 	now := queue.UnixMillisOf(time.Now())
 	for i := range l.lostLeases {
 		j := &l.lostLeases[i].Job
-		end := queue.EndPerhapsInterrupted
+		end := queue.EndInterruptedMaybeStarted
 		a := queue.Attempt{Fence: j.Fence, Node: l.lostLeases[i].FormerNodeName, StartedAt: now, EndedAt: now, ExitCode: -1}
 		if l.lostLeases[i].AttemptStarted {
 			end = queue.EndInterrupted

@@ -13,16 +13,17 @@ import (
 // known to have started, the attempt is recorded without these values. If the lost attempt has started, it is recorded
 // with its own values.
 func TestLostAttemptIsRecordedWithoutPreviousAttemptsValues(t *testing.T) {
-	p := New(memstore.New(queue.RankOrder{}), Config{RetryPolicy: func() queue.RetryPolicy { return queue.RetryPolicy{} }},
+	p := New(memstore.New(queue.RankPolicy{}),
+		Config{RetryPolicy: func() queue.RetryPolicy { return queue.RetryPolicy{} }},
 		1)
 	j := queue.Job{Seq: 1, Fence: 5, State: queue.Failed, StartedAt: 1000, WorkerID: "old", PID: 77}
 	h := newLease(&j, 1, phaseSent, slog.New(slog.DiscardHandler))
-	unknown := p.lostSettlementLocked(h, nil, queue.EndPerhapsRunnerLost, "").Attempt
+	unknown := p.lostSettlementLocked(h, nil, queue.EndRunnerLostMaybeStarted, "").Attempt
 	if unknown.StartedAt != unknown.EndedAt || unknown.EndedAt < 2000 || unknown.Worker != "" || unknown.PID != 0 {
 		t.Errorf("an attempt that may have started: %+v", unknown)
 	}
 	h.markStartedLocked()
-	h.attempt = attemptInfo{"new", 88, 3000}
+	h.attempt = startedAttempt{"new", 88, 3000}
 	started := p.lostSettlementLocked(h, nil, queue.EndRunnerLost, "").Attempt
 	if started.StartedAt != 3000 || started.Worker != "new" || started.PID != 88 {
 		t.Errorf("a started attempt: %+v", started)

@@ -56,7 +56,7 @@ func (p *Pool) SetJobPaused(ctx context.Context, jobSeq int64, paused bool, requ
 	for errors.Is(err, store.ErrJobLeased) {
 		if err = p.store.RecordJobPause(ctx, store.JobPauseRequest{Lease: h.job.Lease(), Paused: paused,
 			RequesterUID: requesterUID}); errors.Is(err, store.ErrJobLeased) {
-			sleepOrDone(ctx, time.Millisecond)
+			sleepUnlessDone(ctx, time.Millisecond)
 		}
 	}
 	if errors.Is(err, store.ErrJobStateChanged) {
@@ -172,7 +172,7 @@ func (p *Pool) applyPauseState(ctx context.Context, h *lease) error {
 			consequence = "the job will pause when the runner answers"
 		}
 		if conn == nil {
-			return addUnresponsiveConsequence(p.checkLeaseRunner(ctx, h), consequence)
+			return addUnresponsiveConsequence(p.checkLeaseRunnerAlive(ctx, h), consequence)
 		}
 		timeoutCtx, cancel := context.WithTimeout(ctx, runnerPauseTimeout)
 		running, err := conn.SetAttemptPaused(timeoutCtx, h.wireLease(), paused)

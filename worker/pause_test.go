@@ -30,7 +30,7 @@ func TestPauseIsRecordedBeforeItIsSent(t *testing.T) {
 	var recorded []bool
 	f.mu.Lock()
 	f.onPause = func(*wire.PauseAttempt) {
-		j, err := s.Get(t.Context(), "1")
+		j, err := s.GetJob(t.Context(), "1")
 		recorded = append(recorded, err == nil && j.PausedAt != 0 && j.PausedBy == 7)
 	}
 	f.mu.Unlock()
@@ -58,13 +58,13 @@ func TestPauseReportsStillRunningProcesses(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitJobState(1, queue.Processing)
 	f.mu.Lock()
-	f.runningProcessCount = 3
+	f.unchangedProcessCount = 3
 	f.mu.Unlock()
 	_, err := p.SetJobPaused(t.Context(), 1, true, 7)
 	if err == nil || !strings.Contains(err.Error(), "3 of its processes still run") {
 		t.Errorf("Pause returned %v, want an error about 3 running processes", err)
 	}
-	if j, err := s.Get(t.Context(), "1"); err != nil || j.PausedAt == 0 {
+	if j, err := s.GetJob(t.Context(), "1"); err != nil || j.PausedAt == 0 {
 		t.Errorf("the job is %+v, error %v; want it recorded as paused", j, err)
 	}
 }
@@ -74,7 +74,7 @@ func TestPauseOfEndingAttemptFails(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
 	s.awaitJobState(1, queue.Processing)
 	f.mu.Lock()
-	f.repliesAttemptIsEnding = true
+	f.refusesPauses = true
 	f.mu.Unlock()
 	if _, err := p.SetJobPaused(t.Context(), 1, true, 7); !errors.Is(err, queue.ErrWrongState) {
 		t.Errorf("Pause of an ending attempt returned %v, want ErrWrongState", err)
@@ -133,7 +133,7 @@ func TestPauseAllKeepsIndividualPauses(t *testing.T) {
 		t.Error(err)
 	}
 	checkEqual(t, "pauses sent for job 1 after the resume", f.receivedPauseStates(1), []bool{true, false})
-	if j, err := s.Get(t.Context(), "1"); err != nil || j.PausedAt != 0 {
+	if j, err := s.GetJob(t.Context(), "1"); err != nil || j.PausedAt != 0 {
 		t.Errorf("a resumed job: %+v, %v", j, err)
 	}
 }
@@ -144,7 +144,7 @@ func TestPauseAllPausesStartingJob(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
 	s.enqueueJobs(0)
-	awaitFrame[*wire.Start](t, f, 1)
+	awaitFrame[*wire.StartAttempt](t, f, 1)
 	if _, err := p.SetAllJobsPaused(true)(t.Context()); err != nil {
 		t.Error(err)
 	}

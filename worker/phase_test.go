@@ -12,9 +12,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// phaseTable defines the phase that follows each phase after each event; "." means that the event does not fit the
-// phase.
-const phaseTable = `
+// phaseTransitionTable defines the phase that follows each phase after each event; "." means that the event does not
+// fit the phase.
+const phaseTransitionTable = `
 event             reading-dependencies awaiting-runner withdrawn sent      dropping  recalling
 dependencies-read settled              .               .         .         .         .
 withdrawn         withdrawn            withdrawn       withdrawn .         .         .
@@ -62,15 +62,15 @@ func allEvents() (list []leaseEvent) {
 	return list
 }
 
-// hyphenatedName returns the name of a phase or an event in the form that phaseTable uses.
+// hyphenatedName returns the name of a phase or an event in the form that phaseTransitionTable uses.
 func hyphenatedName(name any) string { return strings.ReplaceAll(fmt.Sprint(name), " ", "-") }
 
-// readPhaseTable returns the cells of phaseTable by phase and event. It checks that no phase and no event
+// readPhaseTable returns the cells of phaseTransitionTable by phase and event. It checks that no phase and no event
 // is missing.
 func readPhaseTable(t *testing.T) map[string]map[string]string {
 	t.Helper()
 	table := map[string]map[string]string{}
-	for block := range strings.SplitSeq(strings.TrimSpace(phaseTable), "\n\n") {
+	for block := range strings.SplitSeq(strings.TrimSpace(phaseTransitionTable), "\n\n") {
 		rows := strings.Split(block, "\n")
 		for i, p := range strings.Fields(rows[0])[1:] {
 			table[p] = map[string]string{}
@@ -94,7 +94,7 @@ func readPhaseTable(t *testing.T) map[string]map[string]string {
 	return table
 }
 
-// Every event moves a lease of every phase as phaseTable says. An event that does not fit changes
+// Every event moves a lease of every phase as phaseTransitionTable says. An event that does not fit changes
 // nothing and is logged.
 func TestEventsChangePhasesAsInTable(t *testing.T) {
 	table := readPhaseTable(t)

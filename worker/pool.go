@@ -49,11 +49,11 @@ const (
 	// lacked resources for the start of a job.
 	minShortagePause = time.Second
 	maxShortagePause = 30 * time.Second
-	// heartbeatTimeout is how long ListWorkers waits until runners have answered that they are alive.
-	heartbeatTimeout = 200 * time.Millisecond
-	// purgeTimeout is how long PurgeOutputs waits for one runner to delete files. If this takes longer, the
+	// silentRunnerCheckTimeout is how long ListWorkers waits until runners have answered that they are alive.
+	silentRunnerCheckTimeout = 200 * time.Millisecond
+	// outputPurgeTimeout is how long PurgeOutputs waits for one runner to delete files. If this takes longer, the
 	// service asks the runner again later.
-	purgeTimeout = time.Second
+	outputPurgeTimeout = time.Second
 
 	// startDeadline is the time within which a runner may start a job that the pool has sent. After that time, the runner
 	// refuses to start the job. The pool can then take the job back, even if the runner does not answer.

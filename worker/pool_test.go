@@ -16,7 +16,7 @@ import (
 
 // startPool runs a pool with a store and a living runner that has no jobs yet. The store has one job for
 // each of the priorities.
-func startPool(t *testing.T, workers int, priorities ...int64) (*recordingStore, *fakeRunner, *worker.Pool) {
+func startPool(t *testing.T, workerCount int, priorities ...int64) (*recordingStore, *fakeRunner, *worker.Pool) {
 	t.Helper()
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
@@ -24,7 +24,7 @@ func startPool(t *testing.T, workers int, priorities ...int64) (*recordingStore,
 		s.enqueueJobs(priorities...)
 	}
 	f := newFakeRunner(t, root, "first")
-	return s, f, runPool(t, s, root, workers)
+	return s, f, runPool(t, s, root, workerCount)
 }
 
 // firstClaimLease returns the lease of a job's first claim.
@@ -35,13 +35,13 @@ func firstClaimLease(jobSeq int64) wire.Lease { return wire.Lease{Seq: jobSeq, F
 func TestJobsStartInOrderOnFreeWorkers(t *testing.T) {
 	s, f, _ := startPool(t, 2, 1, 5, 3, 5, 2)
 	want := []int64{2, 4, 3, 5, 1}
-	awaitFrame[*wire.Start](t, f, 2)
+	awaitFrame[*wire.StartAttempt](t, f, 2)
 	f.waitUntilFramesHandled()
 	checkEqual(t, "started at first", f.startedJobSeqs(), want[:2])
 	for i, seq := range want {
 		f.sendFrames(successResult(firstClaimLease(seq), longRunTime))
 		if next := i + 3; next <= len(want) {
-			awaitFrame[*wire.Start](t, f, next)
+			awaitFrame[*wire.StartAttempt](t, f, next)
 		}
 		s.awaitJobState(seq, queue.Completed)
 	}
@@ -56,13 +56,14 @@ func TestJobsOfReassignedUIDsAreHeld(t *testing.T) {
 	s, f, _ := startPool(t, 4)
 	drafts := make([]queue.Job, 4)
 	for i := range drafts {
-		drafts[i] = queue.Job{MaxAttempts: 1, ExitCode: -1, Execution: queue.Execution{Argv: []string{"true"}}}
+		drafts[i] = queue.Job{MaxAttempts: 1, ExitCode: -1,
+			ExecutionSettings: queue.ExecutionSettings{Argv: []string{"true"}}}
 	}
 	drafts[1].UID, drafts[2].UID, drafts[2].NeedsIsolation = firstForbiddenUID, firstForbiddenUID, true
 	if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: drafts}); err != nil {
 		t.Fatal(err)
 	}
-	awaitFrame[*wire.Start](t, f, 2)
+	awaitFrame[*wire.StartAttempt](t, f, 2)
 	for _, seq := range []int64{2, 3} {
 		s.awaitJobState(seq, queue.Held)
 		s.checkJobState(seq, queue.Held, queue.ReasonDisowned)
@@ -77,7 +78,8 @@ func TestJobsOfReassignedUIDsAreHeld(t *testing.T) {
 func TestJobOfUserOnOtherNodeWaits(t *testing.T) {
 	s, f, _ := startPool(t, 1)
 	drafts := []queue.Job{{
-		UID: otherNodeOnlyUID, MaxAttempts: 1, ExitCode: -1, Execution: queue.Execution{Argv: []string{"true"}},
+		UID: otherNodeOnlyUID, MaxAttempts: 1, ExitCode: -1,
+		ExecutionSettings: queue.ExecutionSettings{Argv: []string{"true"}},
 	}}
 	if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: drafts}); err != nil {
 		t.Fatal(err)
@@ -118,7 +120,7 @@ func TestShortJobsArePrefetched(t *testing.T) {
 				s.enqueueJobs(make([]int64, 100)...)
 				f := newFakeRunner(t, root, "first")
 				runPool(t, s, root, c.workers)
-				awaitFrame[*wire.Start](t, f, c.workers)
+				awaitFrame[*wire.StartAttempt](t, f, c.workers)
 				f.waitUntilFramesHandled()
 				first := len(f.startedJobSeqs())
 				f.sendFrames(successResult(firstClaimLease(1), c.took))
@@ -145,13 +147,13 @@ func TestShortJobsArePrefetched(t *testing.T) {
 // in this test does not report starts.
 func TestWorkersFreedDuringClaimGetJobs(t *testing.T) {
 	s, f, _ := startPool(t, 3, 0, 0)
-	awaitFrame[*wire.Start](t, f, 2)
+	awaitFrame[*wire.StartAttempt](t, f, 2)
 	waitUntil(t, "a claim for one job waits", func() bool { return s.awaitedJobCount() == 1 })
 	f.sendFrames(successResult(firstClaimLease(1), longRunTime))
 	f.waitUntilFramesHandled()
 	f.ignoreStarts()
 	s.enqueueJobs(0, 0, 0)
-	_, startedAt := awaitFrame[*wire.Start](t, f, 4)
+	_, startedAt := awaitFrame[*wire.StartAttempt](t, f, 4)
 	f.sendFrames(&wire.StartReport{Attempt: runningAttempt(firstClaimLease(3))},
 		&wire.StartReport{Attempt: runningAttempt(firstClaimLease(4))})
 	f.waitUntilFramesHandled()
@@ -170,24 +172,24 @@ func TestWorkersFreedDuringClaimGetJobs(t *testing.T) {
 // A pool whose workers are all busy claims nothing. It claims again when a worker is free.
 func TestBusyPoolClaimsNothing(t *testing.T) {
 	s, f, _ := startPool(t, 1, 0)
-	awaitFrame[*wire.Start](t, f, 1)
+	awaitFrame[*wire.StartAttempt](t, f, 1)
 	f.waitUntilFramesHandled()
 	checkEqual(t, "jobs that a busy pool tries to claim", s.awaitedJobCount(), 0)
 	f.sendFrames(successResult(firstClaimLease(1), longRunTime))
 	waitUntil(t, "a claim for one job waits", func() bool { return s.awaitedJobCount() == 1 })
 	s.enqueueJobs(0)
-	awaitFrame[*wire.Start](t, f, 2)
+	awaitFrame[*wire.StartAttempt](t, f, 2)
 }
 
 // Additional workers start immediately, and the runner is notified. A pool scaled to 0 claims
 // nothing, even if a claim was waiting, until it is scaled up again.
 func TestWorkerCountChangeTakesEffectImmediately(t *testing.T) {
 	s, f, p := startPool(t, 1, 0, 0)
-	awaitFrame[*wire.Start](t, f, 1)
+	awaitFrame[*wire.StartAttempt](t, f, 1)
 	f.waitUntilFramesHandled()
 	p.SetWantedWorkerCount(3)
-	awaitFrame[*wire.Start](t, f, 2)
-	setups := framesOfType[*wire.Setup](f)
+	awaitFrame[*wire.StartAttempt](t, f, 2)
+	setups := framesOfType[*wire.RunnerSettings](f)
 	checkEqual(t, "workers in the last Setup", setups[len(setups)-1].WorkerCount, 3)
 	waitUntil(t, "a claim for one job waits", func() bool { return s.awaitedJobCount() == 1 })
 	p.SetWantedWorkerCount(0)
@@ -198,7 +200,7 @@ func TestWorkerCountChangeTakesEffectImmediately(t *testing.T) {
 	s.checkJobState(3, queue.Pending, "")
 	checkEqual(t, "leased without workers", s.leasedJobSeqs(), []int64{1, 2})
 	p.SetWantedWorkerCount(3)
-	awaitFrame[*wire.Start](t, f, 3)
+	awaitFrame[*wire.StartAttempt](t, f, 3)
 	checkEqual(t, "workers", p.WantedWorkerCount(), 3)
 }
 
@@ -211,7 +213,7 @@ func startPoolWithUnstartedJob(t *testing.T) (*recordingStore, *fakeRunner, *wor
 	f.ignoreStarts()
 	p.SetWantedWorkerCount(2)
 	s.enqueueJobs(0)
-	awaitFrame[*wire.Start](t, f, 2)
+	awaitFrame[*wire.StartAttempt](t, f, 2)
 	return s, f, p
 }
 
@@ -219,9 +221,9 @@ func startPoolWithUnstartedJob(t *testing.T) (*recordingStore, *fakeRunner, *wor
 // continue.
 func TestScaleDownRecallsUnstartedJob(t *testing.T) {
 	s, f, p := startPoolWithUnstartedJob(t)
-	n := len(framesOfType[*wire.Setup](f))
+	n := len(framesOfType[*wire.RunnerSettings](f))
 	p.SetWantedWorkerCount(1)
-	_, setupAt := awaitFrame[*wire.Setup](t, f, n+1)
+	_, setupAt := awaitFrame[*wire.RunnerSettings](t, f, n+1)
 	drop, droppedAt := awaitFrame[*wire.DropStart](t, f, 1)
 	checkEqual(t, "dropped", drop.Lease, firstClaimLease(2))
 	if droppedAt.After(setupAt) {
@@ -241,21 +243,21 @@ func TestResultIsStoredThenAcknowledged(t *testing.T) {
 	s.awaitJobState(1, queue.Processing)
 	release := s.blockSettlements()
 	f.sendFrames(successResult(firstClaimLease(1), longRunTime))
-	waitUntil(t, "the settlement has begun", s.isExchangeBlocked)
+	waitUntil(t, "the settlement has begun", s.isSettlementBlocked)
 	// Frames (messages) arrive in order: when this Setup frame arrives, all frames that were sent before it have arrived.
-	n := len(framesOfType[*wire.Setup](f))
+	n := len(framesOfType[*wire.RunnerSettings](f))
 	p.ResendRunnerSetup()
-	awaitFrame[*wire.Setup](t, f, n+1)
+	awaitFrame[*wire.RunnerSettings](t, f, n+1)
 	checkEqual(t, "acknowledged before it was stored", f.ackedLeases(), []wire.Lease(nil))
 	checkEqual(t, "started before it was stored", f.startedJobSeqs(), []int64{1})
 	release()
-	awaitFrame[*wire.Start](t, f, 2)
+	awaitFrame[*wire.StartAttempt](t, f, 2)
 	checkEqual(t, "acknowledged", f.ackedLeases(), []wire.Lease{firstClaimLease(1)})
 	s.checkJobState(1, queue.Completed, "")
 	s.mu.Lock()
-	for _, exchange := range s.storedExchanges {
+	for _, exchange := range s.storedReports {
 		if len(exchange.Settlements) > 0 {
-			checkEqual(t, "jobs wanted in the exchange that settles the job", exchange.WantedJobCount, 1)
+			checkEqual(t, "jobs wanted in the exchange that settles the job", exchange.MaxJobsToClaim, 1)
 		}
 	}
 	s.mu.Unlock()
@@ -299,7 +301,7 @@ func TestUnstartedJobIsRecalled(t *testing.T) {
 	}
 	s.enqueueJobs(9)
 	f.sendFrames(&wire.DropStartReply{Lease: drop.Lease, StartDropped: true})
-	awaitFrame[*wire.Start](t, f, 2)
+	awaitFrame[*wire.StartAttempt](t, f, 2)
 	checkEqual(t, "started", f.startedJobSeqs(), []int64{1, 2})
 	ended, released, _ := s.reportedEndCounts(1)
 	checkEqual(t, "ended and released", []int{ended, released}, []int{0, 1})
@@ -308,7 +310,7 @@ func TestUnstartedJobIsRecalled(t *testing.T) {
 }
 
 // If the runner has started a job before the pool asks for it back, the job keeps running.
-func TestJobStartedBeforeDropIsKept(t *testing.T) {
+func TestJobStartedBeforeRecallKeepsRunning(t *testing.T) {
 	s, f, _ := startPool(t, 1)
 	f.ignoreStarts()
 	s.enqueueJobs(0)
@@ -338,8 +340,8 @@ func TestResourceShortagePausesClaims(t *testing.T) {
 	_, f, _ := startPool(t, 2, make([]int64, 40)...)
 	handled := 0 // number of starts that were handled
 	next := func() [2]wire.Lease {
-		awaitFrame[*wire.Start](t, f, handled+2)
-		list := framesOfType[*wire.Start](f)[handled:]
+		awaitFrame[*wire.StartAttempt](t, f, handled+2)
+		list := framesOfType[*wire.StartAttempt](f)[handled:]
 		handled += 2
 		return [2]wire.Lease{list[0].Lease, list[1].Lease}
 	}
@@ -348,7 +350,7 @@ func TestResourceShortagePausesClaims(t *testing.T) {
 		leases := next()
 		sentAt := time.Now()
 		f.sendFrames(shortageResult(leases[0]), shortageResult(leases[1]))
-		_, resumedAt := awaitFrame[*wire.Start](t, f, handled+1)
+		_, resumedAt := awaitFrame[*wire.StartAttempt](t, f, handled+1)
 		if paused := resumedAt.Sub(sentAt); paused < minPause || paused > minPause*19/10 {
 			t.Errorf("paused for %v, want %v", paused, minPause)
 		}
@@ -368,7 +370,7 @@ func TestTemporaryStoreErrorLosesNoResult(t *testing.T) {
 			s.awaitJobState(1, queue.Processing)
 			s.awaitJobState(2, queue.Processing)
 			refusals := make(chan struct{}, 1000)
-			s.setExchangeRefusal(func(store.LeaseReport) error {
+			s.setReportRefusal(func(store.LeaseReport) error {
 				refusals <- struct{}{}
 				return fmt.Errorf("record: %w", reason)
 			})
@@ -376,16 +378,16 @@ func TestTemporaryStoreErrorLosesNoResult(t *testing.T) {
 			receiveEvent(t, "a rejected report", refusals)
 			f.sendFrames(successResult(firstClaimLease(2), longRunTime))
 			receiveEvent(t, "another rejected report", refusals)
-			n := len(framesOfType[*wire.Setup](f))
+			n := len(framesOfType[*wire.RunnerSettings](f))
 			p.ResendRunnerSetup()
-			awaitFrame[*wire.Setup](t, f, n+1)
+			awaitFrame[*wire.RunnerSettings](t, f, n+1)
 			checkEqual(t, "acknowledged", f.ackedLeases(), []wire.Lease(nil))
 			checkEqual(t, "started", f.startedJobSeqs(), []int64{1, 2})
 			s.checkJobState(1, queue.Processing, "")
-			s.setExchangeRefusal(nil)
+			s.setReportRefusal(nil)
 			s.awaitJobState(1, queue.Completed)
 			s.awaitJobState(2, queue.Completed)
-			awaitFrame[*wire.Start](t, f, 3)
+			awaitFrame[*wire.StartAttempt](t, f, 3)
 			checkEqual(t, "acknowledged", f.ackedLeases(), []wire.Lease{firstClaimLease(1), firstClaimLease(2)})
 			f.sendFrames(successResult(firstClaimLease(3), longRunTime))
 			s.awaitJobState(3, queue.Completed)
@@ -402,7 +404,7 @@ func TestPermanentStoreErrorEndsPool(t *testing.T) {
 	_, ended := runPoolThatMayFail(t, s, root, 1)
 	s.awaitJobState(1, queue.Processing)
 	broken := errors.New("the disk is on fire")
-	s.setExchangeRefusal(func(store.LeaseReport) error { return broken })
+	s.setReportRefusal(func(store.LeaseReport) error { return broken })
 	f.sendFrames(successResult(firstClaimLease(1), longRunTime))
 	if err := receiveEvent(t, "the end of the pool", ended); !errors.Is(err, broken) {
 		t.Errorf("Run returned %v, want %v", err, broken)
@@ -416,12 +418,12 @@ func TestGracefulStopLetsJobsFinish(t *testing.T) {
 	s, f, p := startPool(t, 1, 0, 0)
 	s.awaitJobState(1, queue.Processing)
 	stopped := make(chan struct{})
-	n := len(framesOfType[*wire.Setup](f))
+	n := len(framesOfType[*wire.RunnerSettings](f))
 	go func() {
 		defer close(stopped)
 		p.Stop(context.Background(), time.Hour, time.Hour)
 	}()
-	awaitFrame[*wire.Setup](t, f, n+1)
+	awaitFrame[*wire.RunnerSettings](t, f, n+1)
 	p.SetWantedWorkerCount(2) // simulates a caller that does not know about the stop
 	f.waitUntilFramesHandled()
 	checkEqual(t, "started while stopping", f.startedJobSeqs(), []int64{1})

@@ -25,7 +25,7 @@ func TestCancelSurvivesReconnect(t *testing.T) {
 	awaitFrame[*wire.EndAttempt](t, f, 1)
 	f.reconnect(runningAttempt(firstClaimLease(1)))
 	f.waitUntilFramesHandled()
-	checkCallStillWaits(t, answer, "while the job runs")
+	checkCancelStillWaits(t, answer, "while the job runs")
 	checkEqual(t, "killed again", len(framesOfType[*wire.EndAttempt](f)), 2)
 }
 
@@ -80,13 +80,13 @@ func TestUnrecordedCancelSurvivesReconnect(t *testing.T) {
 	answer := cancelInBackground(p, 1)
 	awaitFrame[*wire.DropStart](t, f, 2)
 	refusals := make(chan struct{}, 100)
-	s.setExchangeRefusal(func(store.LeaseReport) error { refusals <- struct{}{}; return queue.ErrNoSpace })
+	s.setReportRefusal(func(store.LeaseReport) error { refusals <- struct{}{}; return queue.ErrNoSpace })
 	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(1), StartDropped: true})
 	<-refusals
 	f.reconnect()
 	<-refusals
-	s.setExchangeRefusal(nil)
-	checkEqual(t, "answer", <-answer, callResult{true, nil})
+	s.setReportRefusal(nil)
+	checkEqual(t, "answer", <-answer, cancelResult{true, nil})
 	s.checkJobState(1, queue.Cancelled, "")
 }
 
@@ -97,7 +97,7 @@ func TestClaimDoesNotAcknowledgeUnstoredResult(t *testing.T) {
 	s.awaitJobState(1, queue.Processing)
 	waitUntil(t, "a claim for 4 jobs waits", func() bool { return s.awaitedJobCount() == 1 })
 	refusals := make(chan struct{}, 100)
-	s.setExchangeRefusal(func(report store.LeaseReport) error {
+	s.setReportRefusal(func(report store.LeaseReport) error {
 		if len(report.Settlements) == 0 {
 			return nil
 		}
@@ -107,9 +107,9 @@ func TestClaimDoesNotAcknowledgeUnstoredResult(t *testing.T) {
 	f.sendFrames(successResult(firstClaimLease(1), longRunTime))
 	<-refusals
 	s.enqueueJobs(0)
-	awaitFrame[*wire.Start](t, f, 2)
+	awaitFrame[*wire.StartAttempt](t, f, 2)
 	checkEqual(t, "acknowledged before it was stored", f.ackedLeases(), []wire.Lease(nil))
-	s.setExchangeRefusal(nil)
+	s.setReportRefusal(nil)
 	s.awaitJobState(1, queue.Completed)
 	awaitFrame[*wire.AckResults](t, f, 1)
 	checkEqual(t, "acknowledged", f.ackedLeases(), []wire.Lease{firstClaimLease(1)})
@@ -129,11 +129,11 @@ func TestDeadRunnersResultsWaitForStoreSpace(t *testing.T) {
 	record := append(binary.LittleEndian.AppendUint32(nil, crc32.ChecksumIEEE(frame)), frame...)
 	os.WriteFile(filepath.Join(first.dir, "journal.1"), record, 0o600)
 	refusals := make(chan struct{}, 100)
-	s.setExchangeRefusal(func(store.LeaseReport) error { refusals <- struct{}{}; return queue.ErrNoSpace })
+	s.setReportRefusal(func(store.LeaseReport) error { refusals <- struct{}{}; return queue.ErrNoSpace })
 	first.simulateExit()
 	<-refusals
 	<-refusals
-	s.setExchangeRefusal(nil)
+	s.setReportRefusal(nil)
 	s.awaitJobState(1, queue.Completed)
 	select {
 	case err := <-ended:
@@ -151,7 +151,7 @@ func TestDismissedRunnerKeepsResultsUntilStored(t *testing.T) {
 	p := runPool(t, s, root, 1)
 	s.awaitJobState(1, queue.Processing)
 	refusals := make(chan struct{}, 100)
-	s.setExchangeRefusal(func(store.LeaseReport) error { refusals <- struct{}{}; return queue.ErrNoSpace })
+	s.setReportRefusal(func(store.LeaseReport) error { refusals <- struct{}{}; return queue.ErrNoSpace })
 	f.sendFrames(successResult(firstClaimLease(1), longRunTime))
 	<-refusals
 	ctx, cancel := context.WithCancel(context.Background())
@@ -167,7 +167,7 @@ func TestDismissedRunnerKeepsResultsUntilStored(t *testing.T) {
 	if _, err := os.Stat(f.dir); err != nil {
 		t.Error(err)
 	}
-	s.setExchangeRefusal(nil)
+	s.setReportRefusal(nil)
 	s.awaitJobState(1, queue.Completed)
 	waitUntil(t, "the runner's directory is removed", func() bool {
 		_, err := os.Stat(f.dir)
@@ -183,7 +183,7 @@ func TestScaleDownReducesWaitingClaim(t *testing.T) {
 	p.SetWantedWorkerCount(1)
 	f.waitUntilFramesHandled()
 	s.enqueueJobs(0, 0, 0, 0)
-	awaitFrame[*wire.Start](t, f, 1)
+	awaitFrame[*wire.StartAttempt](t, f, 1)
 	f.waitUntilFramesHandled()
 	checkEqual(t, "started", f.startedJobSeqs(), []int64{1})
 }
@@ -199,7 +199,7 @@ func TestDuplicateDropReplyFreesOneWorker(t *testing.T) {
 	awaitFrame[*wire.DropStart](t, f, 2)
 	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(1), StartDropped: true},
 		&wire.DropStartReply{Lease: firstClaimLease(1), StartDropped: true})
-	awaitFrame[*wire.Start](t, f, 2)
+	awaitFrame[*wire.StartAttempt](t, f, 2)
 	f.waitUntilFramesHandled()
 	checkEqual(t, "started", fmt.Sprint(f.startedJobSeqs()), []int64{1, 2})
 }

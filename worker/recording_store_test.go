@@ -20,13 +20,13 @@ type recordingStore struct {
 	*faultstore.Store
 	t *testing.T
 
-	mu              sync.Mutex
-	storedExchanges []store.LeaseReport // reports of the exchanges that were stored
+	mu            sync.Mutex
+	storedReports []store.LeaseReport // reports of the exchanges that were stored
 	// number of jobs that the call of AwaitJobs in progress requests; 0 if no call is in progress
-	requestedJobCount      int
-	refuseExchange         func(store.LeaseReport) error // see setExchangeRefusal; may be nil
-	unblockExchangesSignal chan struct{}                 // see blockSettlements; may be nil
-	exchangeBlocked        bool                          // an exchange waits until unblockExchangesSignal is closed
+	requestedJobCount        int
+	refuseReport             func(store.LeaseReport) error // see setReportRefusal; may be nil
+	unblockSettlementsSignal chan struct{}                 // see blockSettlements; may be nil
+	hasBlockedSettlement     bool                          // an exchange waits until unblockSettlementsSignal is closed
 
 	// if not nil, reads of dependencies wait until unblockParentReadsSignal is closed
 	unblockParentReadsSignal chan struct{}
@@ -35,11 +35,11 @@ type recordingStore struct {
 
 // newStore returns a store that sorts jobs by priority.
 func newStore(t *testing.T) *recordingStore {
-	return newStoreWithOrder(t, queue.RankOrder{Scheduling: queue.SchedulingByPriority})
+	return newStoreWithOrder(t, queue.RankPolicy{Scheduling: queue.SchedulingByPriority})
 }
 
 // newStoreWithOrder returns a store that sorts jobs by the given order.
-func newStoreWithOrder(t *testing.T, order queue.RankOrder) *recordingStore {
+func newStoreWithOrder(t *testing.T, order queue.RankPolicy) *recordingStore {
 	s := &recordingStore{Store: faultstore.New(memstore.New(order)), t: t}
 	s.SetHook(s.interceptCall)
 	t.Cleanup(func() { s.Close() })
@@ -62,10 +62,10 @@ func (s *recordingStore) interceptCall(ctx context.Context, c faultstore.Call) e
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			arg.Settlements = slices.Clone(arg.Settlements) // the pool reuses the slice
-			s.storedExchanges = append(s.storedExchanges, arg)
+			s.storedReports = append(s.storedReports, arg)
 			return nil
 		}
-		return s.interceptExchange(arg)
+		return s.interceptReport(arg)
 	case int:
 		if c.MethodName == "AwaitJobs" {
 			s.mu.Lock()
@@ -76,12 +76,12 @@ func (s *recordingStore) interceptCall(ctx context.Context, c faultstore.Call) e
 	return nil
 }
 
-// interceptExchange may delay or refuse an exchange (a call of ReportAndClaim).
-func (s *recordingStore) interceptExchange(report store.LeaseReport) error {
+// interceptReport may delay or refuse an exchange (a call of ReportAndClaim).
+func (s *recordingStore) interceptReport(report store.LeaseReport) error {
 	s.mu.Lock()
-	unblock, refuse := s.unblockExchangesSignal, s.refuseExchange
+	unblock, refuse := s.unblockSettlementsSignal, s.refuseReport
 	if unblock != nil && len(report.Settlements) > 0 {
-		s.exchangeBlocked = true
+		s.hasBlockedSettlement = true
 		s.mu.Unlock()
 		<-unblock
 		s.mu.Lock()
@@ -110,12 +110,12 @@ func (s *recordingStore) awaitedJobCount() int {
 	return s.requestedJobCount
 }
 
-// setExchangeRefusal sets a function that is called before each exchange (call of ReportAndClaim). If the function
+// setReportRefusal sets a function that is called before each exchange (call of ReportAndClaim). If the function
 // returns an error, the exchange fails with this error.
-func (s *recordingStore) setExchangeRefusal(refuse func(store.LeaseReport) error) {
+func (s *recordingStore) setReportRefusal(refuse func(store.LeaseReport) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.refuseExchange = refuse
+	s.refuseReport = refuse
 }
 
 // blockSettlements delays exchanges (calls of ReportAndClaim) that record the end of an attempt, until the returned
@@ -124,10 +124,10 @@ func (s *recordingStore) blockSettlements() (release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	unblock := make(chan struct{})
-	s.unblockExchangesSignal = unblock
+	s.unblockSettlementsSignal = unblock
 	release = sync.OnceFunc(func() {
 		s.mu.Lock()
-		s.unblockExchangesSignal = nil
+		s.unblockSettlementsSignal = nil
 		s.mu.Unlock()
 		close(unblock)
 	})
@@ -135,11 +135,11 @@ func (s *recordingStore) blockSettlements() (release func()) {
 	return release
 }
 
-// isExchangeBlocked reports whether an exchange (a call of ReportAndClaim) is delayed by blockSettlements.
-func (s *recordingStore) isExchangeBlocked() bool {
+// isSettlementBlocked reports whether an exchange (a call of ReportAndClaim) is delayed by blockSettlements.
+func (s *recordingStore) isSettlementBlocked() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.exchangeBlocked
+	return s.hasBlockedSettlement
 }
 
 // reportedEndCounts returns three numbers for a job: how often the pool has reported to the store that the job ended,
@@ -147,7 +147,7 @@ func (s *recordingStore) isExchangeBlocked() bool {
 func (s *recordingStore) reportedEndCounts(jobSeq int64) (ended, released, cancelled int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, exchange := range s.storedExchanges {
+	for _, exchange := range s.storedReports {
 		for _, e := range exchange.Settlements {
 			if e.Lease.Seq == jobSeq {
 				ended++
@@ -180,7 +180,7 @@ func (s *recordingStore) enqueueForUser(uid int, priorities ...int64) {
 	for _, p := range priorities {
 		drafts = append(drafts, queue.Job{
 			UID: uid, Priority: p, MaxAttempts: 1, ExitCode: -1,
-			Execution: queue.Execution{Argv: []string{"true"}, KillAfter: 3 * time.Second},
+			ExecutionSettings: queue.ExecutionSettings{Argv: []string{"true"}, KillAfter: 3 * time.Second},
 		})
 	}
 	if _, err := s.Enqueue(context.Background(), store.EnqueueRequest{Drafts: drafts}); err != nil {
@@ -191,7 +191,7 @@ func (s *recordingStore) enqueueForUser(uid int, priorities ...int64) {
 // readJob returns a job from the store.
 func (s *recordingStore) readJob(jobSeq int64) queue.Job {
 	s.t.Helper()
-	j, err := s.Get(context.Background(), fmt.Sprint(jobSeq))
+	j, err := s.GetJob(context.Background(), fmt.Sprint(jobSeq))
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -101,24 +101,24 @@ func (p *Pool) recovererForDir(parentDir string) (*runnerConn, error) {
 // recoverWithRunner calls runner.Recover. If recoverer is not nil, that runner does the work, and otherwise this
 // process does it. If recoverer does not answer liveness checks, recoverWithRunner stops waiting and returns an error.
 func (p *Pool) recoverWithRunner(
-	ctx context.Context, recoverer *runnerConn, dir string, leasedAttempts, knownAttempts []wire.Attempt,
+	ctx context.Context, recoverer *runnerConn, dir string, leasedAttempts, certainAttempts []wire.Attempt,
 ) (runner.RecoveryResult, error) {
 	if recoverer == nil {
-		return runner.RecoverDeadRunner(ctx, dir, leasedAttempts, knownAttempts, nil)
+		return runner.RecoverDeadRunner(ctx, dir, leasedAttempts, certainAttempts, nil)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var checks sync.WaitGroup
 	defer checks.Wait()
 	checks.Go(func() {
-		for sleepOrDone(ctx, livenessCheckInterval) {
+		for sleepUnlessDone(ctx, livenessCheckInterval) {
 			if !p.checkRunnerAlive(ctx, recoverer) {
 				cancel()
 			}
 		}
 	})
 	defer cancel()
-	return runner.RecoverDeadRunner(ctx, dir, leasedAttempts, knownAttempts, recoverer.Client)
+	return runner.RecoverDeadRunner(ctx, dir, leasedAttempts, certainAttempts, recoverer.Client)
 }
 
 // decideEndCauseLocked returns how an attempt without a result ended, or 0 if it never started. If the service had
@@ -131,7 +131,7 @@ func (d *deadRunner) decideEndCauseLocked(h *lease, runningTableEntry *wire.Atte
 		return 0
 	case d.LeasesWithStuckProcesses[h.wireLease()]:
 		return queue.EndUnkillable
-	case h.endRequest != nil && (h.endRequest.cause == queue.EndKilled ||
+	case h.endRequest != nil && (h.endRequest.cause == queue.EndCancelled ||
 		runningTableEntry != nil && slices.Contains(d.LeasesWithProcesses, h.wireLease())):
 		return h.endRequest.cause
 	case started && d.RunnerStartedThisBoot:
@@ -139,9 +139,9 @@ func (d *deadRunner) decideEndCauseLocked(h *lease, runningTableEntry *wire.Atte
 	case started:
 		return queue.EndInterrupted
 	case d.RunnerStartedThisBoot:
-		return queue.EndPerhapsRunnerLost
+		return queue.EndRunnerLostMaybeStarted
 	}
-	return queue.EndPerhapsInterrupted
+	return queue.EndInterruptedMaybeStarted
 }
 
 // settleDeadRunner decides how the leases ended whose jobs the dead runner had or may have had, and adds the decisions
@@ -193,10 +193,10 @@ func (l *poolLoop) finishRecovery(d *deadRunner) {
 		l.recovery.uncertainRunnerDirs = append(l.recovery.uncertainRunnerDirs, d.runnerDir)
 	}
 	if !d.mustKeepDir {
-		l.storeSession.afterExchangeFuncs = append(l.storeSession.afterExchangeFuncs, func() {
+		l.storeSession.afterReportFuncs = append(l.storeSession.afterReportFuncs, func() {
 			// An error does not end the service: on Windows, a directory cannot be removed while another process reads one of
 			// the files in it.
-			if err := runner.RemoveDeadRunner(d.runnerDir, d.recoveredBy); err != nil {
+			if err := runner.RemoveDeadRunnerDir(d.runnerDir, d.recoveredBy); err != nil {
 				l.cfg.Log.Warn("could not remove a dead runner's directory; it will be removed at the next start",
 					"dir", d.runnerDir, "error", err)
 			}
@@ -221,7 +221,7 @@ func (p *Pool) removeDismissedRunnerDir(ctx context.Context, dir string) {
 	// Remove the directory only after two checks have found the runner dead. At the time of the first check,
 	// the runner may still be removing the directory.
 	foundDead := 0
-	for wait := minContactRetryDelay; wait <= maxContactRetryDelay && sleepOrDone(ctx, wait); wait *= 2 {
+	for wait := minContactRetryDelay; wait <= maxContactRetryDelay && sleepUnlessDone(ctx, wait); wait *= 2 {
 		if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 			return
 		}
@@ -234,9 +234,9 @@ func (p *Pool) removeDismissedRunnerDir(ctx context.Context, dir string) {
 		}
 		switch {
 		case recoverer != nil:
-			runner.RemoveDeadRunner(dir, recoverer.Client)
+			runner.RemoveDeadRunnerDir(dir, recoverer.Client)
 		case !p.cfg.RunnerLocation.HasExternalRunnersDir():
-			runner.RemoveDeadRunner(dir, nil) // if this fails, the next service tries again at its start
+			runner.RemoveDeadRunnerDir(dir, nil) // if this fails, the next service tries again at its start
 		}
 		return
 	}
@@ -285,7 +285,7 @@ func (l *poolLoop) searchStrayProcesses() {
 func (p *Pool) endStrayProcesses(ctx context.Context, leasedAttempts []wire.Attempt, delay time.Duration) (
 	aliveLeases []wire.Lease, ok bool,
 ) {
-	for wait := minContactRetryDelay; sleepOrDone(ctx, delay); wait = min(2*wait, maxContactRetryDelay) {
+	for wait := minContactRetryDelay; sleepUnlessDone(ctx, delay); wait = min(2*wait, maxContactRetryDelay) {
 		if recoverer, err := p.recovererForDir(p.cfg.RunnerLocation.DirForNewRunners()); err == nil {
 			if r, err := p.recoverWithRunner(ctx, recoverer, "", nil, leasedAttempts); err == nil {
 				return r.LeasesWithProcesses, true
@@ -318,7 +318,7 @@ func (l *poolLoop) settleStrayLeases(aliveLeases []wire.Lease) {
 func (p *Pool) lostSettlementLocked(h *lease, runningTableEntry *wire.Attempt, endCause queue.EndCause,
 	runnerDir string) store.Settlement {
 	j, now := &h.job, queue.UnixMillisOf(time.Now())
-	o := queue.AttemptOutcome{EndCause: endCause, ExitCode: -1, RanIsolated: runner.RunsIsolatedJob(runnerDir),
+	o := queue.AttemptOutcome{EndCause: endCause, ExitCode: -1, RanIsolated: runner.IsIsolatedRunnerDir(runnerDir),
 		WasPausedAtEnd: p.mustHoldReturnedJobLocked(h)}
 	a := queue.Attempt{Fence: j.Fence, Node: p.cfg.NodeName, StartedAt: now, EndedAt: now, ExitCode: -1}
 	switch {

@@ -33,19 +33,20 @@ type runnerConn struct {
 	// The pool's mu guards all fields below.
 
 	state connState
-	// lastCheckedAt is the time of the last message or of the last failed liveness check. The next check is
+	// livenessIntervalStartedAt is the time of the last message or of the last failed liveness check. The next check is
 	// HeartbeatInterval later.
-	lastCheckedAt      time.Time
-	lastMessageAt      time.Time      // time of the last message
-	isCheckingLiveness bool           // a liveness check is in progress
-	shutdownSent       bool           // a Shutdown was sent to the runner
-	isolatedUser       *isolatedUser  // user whose separate runner this is; nil if it is not the separate runner of a user
-	stuckAttempts      []wire.Attempt // ended attempts whose processes survive SIGKILL and occupy workers
-	lastSentSetup      wire.Setup     // the Setup frame that was sent last
+	livenessIntervalStartedAt time.Time
+	lastMessageAt             time.Time // time of the last message
+	isCheckingLiveness        bool      // a liveness check is in progress
+	shutdownSent              bool      // a Shutdown was sent to the runner
+	// user whose separate runner this is; nil if it is not the separate runner of a user
+	isolatedUser  *isolatedUser
+	stuckAttempts []wire.Attempt      // ended attempts whose processes survive SIGKILL and occupy workers
+	lastSentSetup wire.RunnerSettings // the Setup frame that was sent last
 }
 
 // connState is the state of a connected runner. It determines whether the runner gets new jobs. A runner starts as
-// connCurrent or connOther:
+// connCurrent or connRestricted:
 //
 //	current      → other         another runner replaces it as the current one
 //	current      → unresponsive  it does not answer a liveness check
@@ -57,7 +58,7 @@ type runnerConn struct {
 type connState uint8
 
 const (
-	connOther        connState = iota // the runner answers, but gets no new jobs, or only those of one user
+	connRestricted   connState = iota // the runner answers, but gets no new jobs, or only those of one user
 	connCurrent                       // the runner for new jobs
 	connUnresponsive                  // the runner did not answer the last liveness check, so it gets no new jobs
 )
@@ -65,7 +66,7 @@ const (
 // newRunnerConn returns a runnerConn for a connection on which the runner has just answered.
 func newRunnerConn(c *runner.Client, initialState connState) *runnerConn {
 	now := time.Now()
-	return &runnerConn{Client: c, state: initialState, lastCheckedAt: now, lastMessageAt: now,
+	return &runnerConn{Client: c, state: initialState, livenessIntervalStartedAt: now, lastMessageAt: now,
 		closedSignal: make(chan struct{})}
 }
 
@@ -83,7 +84,7 @@ func (r *runners) addConnLocked(conn *runnerConn) {
 	if conn.state == connCurrent {
 		for _, other := range r.conns {
 			if other.state == connCurrent {
-				other.state = connOther
+				other.state = connRestricted
 			}
 		}
 		r.conns = append(r.conns, conn)
@@ -105,9 +106,9 @@ func (r *runners) removeConnLocked(conn *runnerConn) {
 // those that the settings require. A runner that this service starts needs no check; it may have another version,
 // because the program on disk may be newer than this process.
 func (r *runners) canTakeNewJobs(c *runner.Client) bool {
-	return c.HelloReply.RunnerVersion == r.cfg.ServiceVersion && !runner.RunsIsolatedJob(c.RunnerDir) &&
+	return c.HelloReply.RunnerVersion == r.cfg.ServiceVersion && !runner.IsIsolatedRunnerDir(c.RunnerDir) &&
 		filepath.Dir(c.RunnerDir) == r.cfg.RunnerLocation.DirForNewRunners() &&
-		r.cfg.RunnerLocation.HasCurrentJobTmpdir(c.RunnerDir)
+		r.cfg.RunnerLocation.RunnerHasCurrentJobTmpdir(c.RunnerDir)
 }
 
 // needsCurrentRunnerLocked reports whether a runner for new jobs must be started, because none exists and none is
@@ -167,7 +168,7 @@ func (r *runners) markUnresponsiveLocked(conn *runnerConn) {
 	if isChannelClosed(conn.closedSignal) {
 		return
 	}
-	conn.lastCheckedAt = time.Now() // delays the next liveness check
+	conn.livenessIntervalStartedAt = time.Now() // delays the next liveness check
 	if conn.state != connUnresponsive {
 		conn.state = connUnresponsive
 		conn.unlinkIsolatedUserLocked()
@@ -182,10 +183,10 @@ func (r *runners) markAliveLocked(conn *runnerConn) bool {
 		return false
 	}
 	wasUnresponsive := conn.state == connUnresponsive
-	conn.lastCheckedAt = time.Now()
-	conn.lastMessageAt = conn.lastCheckedAt
+	conn.livenessIntervalStartedAt = time.Now()
+	conn.lastMessageAt = conn.livenessIntervalStartedAt
 	if wasUnresponsive {
-		conn.state = connOther
+		conn.state = connRestricted
 		if r.currentRunnerLocked() == nil && !r.isSpawningCurrentRunner && r.canTakeNewJobs(conn.Client) {
 			conn.state = connCurrent
 			r.conns = append(slices.DeleteFunc(r.conns, func(c *runnerConn) bool { return c == conn }), conn)
@@ -207,9 +208,9 @@ func (r *runners) setStuckAttemptsLocked(conn *runnerConn, attempts []wire.Attem
 	conn.stuckAttempts = attempts
 }
 
-// livenessCheckDueLocked returns when the runner needs a liveness check: one interval after lastCheckedAt.
+// livenessCheckDueLocked returns when the runner needs a liveness check: one interval after livenessIntervalStartedAt.
 func (conn *runnerConn) livenessCheckDueLocked(interval time.Duration) deadline {
-	return deadlineAfter(conn.lastCheckedAt, interval)
+	return deadlineAfter(conn.livenessIntervalStartedAt, interval)
 }
 
 // unlinkIsolatedUserLocked handles that a runner can get no more jobs. If the runner is the separate runner of a user,
@@ -224,7 +225,7 @@ func (conn *runnerConn) unlinkIsolatedUserLocked() {
 func (p *Pool) ResendRunnerSetup() {
 	p.mu.Lock()
 	for _, conn := range p.runners.conns {
-		conn.lastSentSetup = wire.Setup{}
+		conn.lastSentSetup = wire.RunnerSettings{}
 	}
 	p.mu.Unlock()
 	p.sendChangedRunnerSetup()
@@ -250,14 +251,15 @@ func (p *Pool) sendChangedRunnerSetup() {
 	for _, conn := range p.runners.conns {
 		n := usedElsewhere
 		switch {
-		case runner.RunsIsolatedJob(conn.RunnerDir):
+		case runner.IsIsolatedRunnerDir(conn.RunnerDir):
 			n = 1
 		case conn.state == connCurrent:
 			n = max(0, p.wantedWorkerCount-usedElsewhere)
 		case conn.isolatedUser != nil:
 			n = p.wantedWorkerCount
 		}
-		setup := wire.Setup{WorkerCount: int64(n), SettleDelay: p.cfg.SettleDelay(), StopTimeout: p.cfg.StopTimeout()}
+		setup := wire.RunnerSettings{WorkerCount: int64(n), SettleDelay: p.cfg.SettleDelay(),
+			StopTimeout: p.cfg.StopTimeout()}
 		if setup != conn.lastSentSetup {
 			conn.lastSentSetup = setup
 			conn.Send(&setup)
@@ -272,7 +274,7 @@ func (l *poolLoop) dismissIdleRunners() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, conn := range l.runners.conns {
-		if conn.state != connOther || conn.shutdownSent || l.runnerStuckWorkerCountLocked(conn) > 0 ||
+		if conn.state != connRestricted || conn.shutdownSent || l.runnerStuckWorkerCountLocked(conn) > 0 ||
 			len(l.storeSession.pendingAcks[conn]) > 0 || conn.isolatedUser != nil &&
 			time.Since(conn.isolatedUser.runnerLastUsedAt) < userRunnerIdleTimeout {
 			continue
@@ -292,7 +294,7 @@ func (p *Pool) RunnerConnectedSignal() <-chan struct{} {
 }
 
 // checkSilentRunnersAlive checks, for all runners that have sent no message for a while, that they are alive. It checks
-// these runners concurrently, and waits at most for heartbeatTimeout.
+// these runners concurrently, and waits at most for silentRunnerCheckTimeout.
 func (p *Pool) checkSilentRunnersAlive(ctx context.Context) {
 	p.mu.Lock()
 	now := time.Now()
@@ -300,7 +302,7 @@ func (p *Pool) checkSilentRunnersAlive(ctx context.Context) {
 		return conn.state == connUnresponsive || !conn.livenessCheckDueLocked(p.cfg.HeartbeatInterval()).hasPassed(now)
 	})
 	p.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout)
+	ctx, cancel := context.WithTimeout(ctx, silentRunnerCheckTimeout)
 	defer cancel()
 	p.pingRunners(ctx, clients)
 }
@@ -365,7 +367,7 @@ func (p *Pool) PurgeOutputs(ctx context.Context, outputRefs []string) bool {
 	purged := map[string]bool{} // whether a runner has deleted the files, by the runner's parent directory
 	for _, conn := range slices.Backward(clients) {
 		root := filepath.Dir(conn.RunnerDir)
-		timeoutCtx, cancel := context.WithTimeout(ctx, purgeTimeout)
+		timeoutCtx, cancel := context.WithTimeout(ctx, outputPurgeTimeout)
 		purged[root] = purged[root] || conn.PurgeOutputs(timeoutCtx, outputRefs) == nil
 		cancel()
 	}
@@ -374,14 +376,14 @@ func (p *Pool) PurgeOutputs(ctx context.Context, outputRefs []string) bool {
 
 // ResourceLimitEnforcements returns how the runner for new jobs enforces the resource limits of jobs. It waits
 // until this runner is connected. ok is false if ctx ends first.
-func (p *Pool) ResourceLimitEnforcements(ctx context.Context) (enforcements []queue.Enforcement, ok bool) {
+func (p *Pool) ResourceLimitEnforcements(ctx context.Context) (enforcements []queue.LimitEnforcement, ok bool) {
 	for {
 		p.mu.Lock()
 		conn, connected := p.runners.currentRunnerLocked(), p.runners.connectedSignal
 		p.mu.Unlock()
 		if conn != nil {
 			for _, l := range conn.HelloReply.Enforcements {
-				enforcements = append(enforcements, queue.Enforcement{LimitField: l.LimitName,
+				enforcements = append(enforcements, queue.LimitEnforcement{LimitField: l.LimitName,
 					Extent:    queue.EnforcementExtent(l.EnforcementExtent),
 					Mechanism: l.Mechanism})
 			}

@@ -29,9 +29,9 @@ func TestUnresponsiveRunnerGetsNoNewJobs(t *testing.T) {
 		want          connState
 	}{
 		{"no other runner", version, false, false, connCurrent},
-		{"another runner is starting", version, false, true, connOther},
-		{"another runner gets new jobs", version, true, false, connOther},
-		{"another version", "2", false, false, connOther},
+		{"another runner is starting", version, false, true, connRestricted},
+		{"another runner gets new jobs", version, true, false, connRestricted},
+		{"another version", "2", false, false, connRestricted},
 	} {
 		r := runners{cfg: &cfg, connectedSignal: make(chan struct{})}
 		conn := connect("first", c.runnerVersion, connCurrent)
@@ -52,8 +52,8 @@ func TestUnresponsiveRunnerGetsNoNewJobs(t *testing.T) {
 			t.Errorf("%s: the state is %d after an answer, want %d", c.name, conn.state, c.want)
 		}
 		next := connect("next", version, connCurrent)
-		if r.addConnLocked(next); conn.state != connOther || r.currentRunnerLocked() != next {
-			t.Errorf("%s: the state is %d after another runner was made current, want %d", c.name, conn.state, connOther)
+		if r.addConnLocked(next); conn.state != connRestricted || r.currentRunnerLocked() != next {
+			t.Errorf("%s: the state is %d after another runner was made current, want %d", c.name, conn.state, connRestricted)
 		}
 	}
 }

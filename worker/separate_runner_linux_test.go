@@ -56,13 +56,13 @@ func startPoolWithHungStartsUser(t *testing.T) (
 	s, root := newStore(t), t.TempDir()
 	socket, startedRunners := startFakeLauncher(t, root)
 	f := newFakeRunner(t, root, "first")
-	f.onRecover = func(r *wire.Recover) {
-		f.sendFrames(&wire.RecoverReply{RequestID: r.RequestID, RunnerStartedThisBoot: true})
+	f.onRecover = func(r *wire.EndProcessTrees) {
+		f.sendFrames(&wire.EndProcessTreesReply{RequestID: r.RequestID, RunnerStartedThisBoot: true})
 	}
 	p, poolErr = runPoolAtLocation(t, s, runner.RunnersLocation{RunnersDir: root, SpawnSocketPath: socket}, 4)
 	s.enqueueJobs(0, 0)
 	for n := range 2 {
-		start, _ := awaitFrame[*wire.Start](t, f, n+1)
+		start, _ := awaitFrame[*wire.StartAttempt](t, f, n+1)
 		hung := successResult(start.Lease, longRunTime)
 		hung.ExitCode, hung.EndCause = 126, int64(queue.EndStartHung)
 		f.sendFrames(hung)
@@ -77,14 +77,14 @@ func TestUsersFailedSeparateRunnerIsReplaced(t *testing.T) {
 	s, p, ended, started := startPoolWithHungStartsUser(t)
 	s.enqueueJobs(0)
 	ownRunner := receiveEvent(t, "the user's separate runner", started)
-	awaitFrame[*wire.Start](t, ownRunner, 1)
+	awaitFrame[*wire.StartAttempt](t, ownRunner, 1)
 	ownRunner.simulateExit()
 	waitUntil(t, "the job of the dead runner is settled", func() bool { return s.readJob(3).StartedAttempts == 1 })
 	checkEqual(t, "reason of that job", s.readJob(3).Reason, queue.ReasonLost)
 
 	s.enqueueJobs(0)
 	ownRunner = receiveEvent(t, "a new separate runner", started)
-	awaitFrame[*wire.Start](t, ownRunner, 1)
+	awaitFrame[*wire.StartAttempt](t, ownRunner, 1)
 	s.awaitJobState(4, queue.Processing)
 	ownRunner.setUnresponsive(true)
 	if got := receiveEvent(t, "an answer", cancelInBackground(p, 4)); !errors.Is(got.err, queue.ErrUnavailable) {
@@ -92,7 +92,7 @@ func TestUsersFailedSeparateRunnerIsReplaced(t *testing.T) {
 	}
 	s.enqueueJobs(0)
 	third := receiveEvent(t, "a third separate runner", started)
-	start, _ := awaitFrame[*wire.Start](t, third, 1)
+	start, _ := awaitFrame[*wire.StartAttempt](t, third, 1)
 	third.sendFrames(successResult(start.Lease, longRunTime))
 	s.awaitJobState(start.Seq, queue.Completed)
 	select {
@@ -108,13 +108,13 @@ func TestRecallFromSeparateRunnerKeepsOtherClaims(t *testing.T) {
 	s, _, _, started := startPoolWithHungStartsUser(t)
 	s.enqueueJobs(0)
 	ownRunner := receiveEvent(t, "the user's separate runner", started)
-	awaitFrame[*wire.Start](t, ownRunner, 1)
+	awaitFrame[*wire.StartAttempt](t, ownRunner, 1)
 	ownRunner.ignoreStarts()
 	s.enqueueJobs(0)
-	awaitFrame[*wire.Start](t, ownRunner, 2)
+	awaitFrame[*wire.StartAttempt](t, ownRunner, 2)
 	waitUntil(t, "a claim waits", func() bool { return s.awaitedJobCount() > 0 })
 	awaitFrame[*wire.DropStart](t, ownRunner, 1)
 	s.enqueueJobs(0)
-	start, _ := awaitFrame[*wire.Start](t, ownRunner, 3)
+	start, _ := awaitFrame[*wire.StartAttempt](t, ownRunner, 3)
 	checkEqual(t, "the next job that was sent", start.Lease, firstClaimLease(5))
 }

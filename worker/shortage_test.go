@@ -13,14 +13,14 @@ import (
 // job.
 func TestHungJobStartDelaysNoOtherJob(t *testing.T) {
 	s, f, _ := startPool(t, 2, make([]int64, 4)...)
-	awaitFrame[*wire.Start](t, f, 2)
+	awaitFrame[*wire.StartAttempt](t, f, 2)
 	sentAt := time.Now()
 	first, second := shortageResult(firstClaimLease(1)), shortageResult(firstClaimLease(2))
 	first.EndCause, second.EndCause = int64(queue.EndStartHung), int64(queue.EndStartHung)
 	f.sendFrames(first, second)
 	s.awaitJobState(1, queue.Pending)
 	s.awaitJobState(2, queue.Pending)
-	if _, startedAt := awaitFrame[*wire.Start](t, f, 4); startedAt.Sub(sentAt) >= time.Second {
+	if _, startedAt := awaitFrame[*wire.StartAttempt](t, f, 4); startedAt.Sub(sentAt) >= time.Second {
 		t.Errorf("the other jobs started after %v", startedAt.Sub(sentAt))
 	}
 }
@@ -29,7 +29,7 @@ func TestHungJobStartDelaysNoOtherJob(t *testing.T) {
 // error is cut.
 func TestClaimPauseReasonQuotesLastError(t *testing.T) {
 	_, f, p := startPool(t, 2, make([]int64, 4)...)
-	awaitFrame[*wire.Start](t, f, 2)
+	awaitFrame[*wire.StartAttempt](t, f, 2)
 	checkEqual(t, "paused before a shortage", p.ClaimPauseReason(), "")
 	first, second := shortageResult(firstClaimLease(1)), shortageResult(firstClaimLease(2))
 	second.Error = "no more directories " + strings.Repeat("x", 1000)

@@ -34,7 +34,7 @@ func (d *fakeDispatcher) handleNextFrame() bool {
 	frame := d.runner.receivedFrames[d.processedFrameCount]
 	d.processedFrameCount++
 	switch frame := frame.(type) {
-	case *wire.Start:
+	case *wire.StartAttempt:
 		d.waitingLeases = append(d.waitingLeases, frame.Lease)
 		d.startWaitingAttemptsLocked()
 	case *wire.DropStart:
@@ -75,7 +75,7 @@ func (d *fakeDispatcher) finishAttempts(isSelected func(l wire.Lease, startedAt 
 // takes some back because earlier jobs take longer than expected.
 func TestJobStartsFollowQueueOrder(t *testing.T) {
 	const jobs = 120
-	for _, order := range []queue.RankOrder{
+	for _, order := range []queue.RankPolicy{
 		{Scheduling: queue.SchedulingByArrival},
 		{Scheduling: queue.SchedulingByAging, AgingInterval: time.Minute},
 	} {
@@ -166,13 +166,13 @@ func startPoolWithPrefetch(t *testing.T, jobCount int) (*recordingStore, *fakeRu
 	s.enqueueJobs(make([]int64, 2)...)
 	f := newFakeRunner(t, root, "first")
 	runPool(t, s, root, 1)
-	awaitFrame[*wire.Start](t, f, 1)
+	awaitFrame[*wire.StartAttempt](t, f, 1)
 	f.sendFrames(successResult(firstClaimLease(1), time.Millisecond))
-	awaitFrame[*wire.Start](t, f, 2) // job 2 keeps running
+	awaitFrame[*wire.StartAttempt](t, f, 2) // job 2 keeps running
 	s.awaitJobState(2, queue.Processing)
 	f.ignoreStarts()
 	s.enqueueJobs(make([]int64, jobCount-2)...)
-	awaitFrame[*wire.Start](t, f, jobCount)
+	awaitFrame[*wire.StartAttempt](t, f, jobCount)
 	awaitFrame[*wire.DropStart](t, f, jobCount-2)
 	return s, f
 }
@@ -203,7 +203,7 @@ func TestRecalledJobsStartBeforeLaterClaims(t *testing.T) {
 	f.waitUntilFramesHandled()
 	checkEqual(t, "started while job 7 is being recalled", f.startedJobSeqs(), []int64{1, 2, 3, 4, 5, 6, 7, 8})
 	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(7), StartDropped: true})
-	awaitFrame[*wire.Start](t, f, 10)
+	awaitFrame[*wire.StartAttempt](t, f, 10)
 	checkEqual(t, "started after the recall", f.startedJobSeqs()[8:], []int64{7, 8})
 }
 
@@ -211,12 +211,12 @@ func TestRecalledJobsStartBeforeLaterClaims(t *testing.T) {
 // after the jobs that were taken back. The pool returns this job to the queue.
 func TestJobsClaimedBeforeRecallAreReturned(t *testing.T) {
 	s, f, p := startPool(t, 1, 0)
-	awaitFrame[*wire.Start](t, f, 1)
+	awaitFrame[*wire.StartAttempt](t, f, 1)
 	f.sendFrames(successResult(firstClaimLease(1), time.Millisecond))
 	waitUntil(t, "a claim for several jobs waits", func() bool { return s.awaitedJobCount() > 1 })
 	f.ignoreStarts()
 	s.enqueueJobs(0)
-	awaitFrame[*wire.Start](t, f, 2)
+	awaitFrame[*wire.StartAttempt](t, f, 2)
 	waitUntil(t, "a claim for several jobs waits", func() bool { return s.awaitedJobCount() > 1 })
 	p.SetWantedWorkerCount(2)
 	p.SetWantedWorkerCount(1) // scaling down takes the waiting jobs back from the runner
@@ -225,7 +225,7 @@ func TestJobsClaimedBeforeRecallAreReturned(t *testing.T) {
 	f.waitUntilFramesHandled()
 	checkEqual(t, "started", f.startedJobSeqs(), []int64{1, 2})
 	f.sendFrames(&wire.DropStartReply{Lease: firstClaimLease(2), StartDropped: true})
-	awaitFrame[*wire.Start](t, f, 3)
+	awaitFrame[*wire.StartAttempt](t, f, 3)
 	checkEqual(t, "first job started after the recall", f.startedJobSeqs()[2], 2)
 }
 
@@ -235,14 +235,14 @@ func TestJobStartEndsItsRecall(t *testing.T) {
 	s, f, p := startPool(t, 1)
 	f.ignoreStarts()
 	s.enqueueJobs(0)
-	awaitFrame[*wire.Start](t, f, 1)
+	awaitFrame[*wire.StartAttempt](t, f, 1)
 	p.SetWantedWorkerCount(0)
 	awaitFrame[*wire.DropStart](t, f, 1)
 	f.sendFrames(&wire.StartReport{Attempt: runningAttempt(firstClaimLease(1))})
 	s.awaitJobState(1, queue.Processing)
 	p.SetWantedWorkerCount(2)
 	s.enqueueJobs(0)
-	awaitFrame[*wire.Start](t, f, 2)
+	awaitFrame[*wire.StartAttempt](t, f, 2)
 }
 
 // A start that hangs delays only its own job, even if it hangs for a long time. Jobs that are sent to the
@@ -263,13 +263,13 @@ func TestHungJobStartRecallsNoOtherJob(t *testing.T) {
 	const jobs = 20
 	for seq := int64(2); seq <= jobs; seq++ {
 		s.enqueueJobs(0)
-		awaitFrame[*wire.Start](t, f, int(seq))
+		awaitFrame[*wire.StartAttempt](t, f, int(seq))
 		f.waitUntilFramesHandled()
-		f.sendFrames(successResult(framesOfType[*wire.Start](f)[seq-1].Lease, longRunTime))
+		f.sendFrames(successResult(framesOfType[*wire.StartAttempt](f)[seq-1].Lease, longRunTime))
 		s.awaitJobState(seq, queue.Completed)
 	}
 	dropped, reclaimed := len(framesOfType[*wire.DropStart](f))-1, 0
-	for _, start := range framesOfType[*wire.Start](f) {
+	for _, start := range framesOfType[*wire.StartAttempt](f) {
 		if start.Fence > 1 {
 			reclaimed++
 		}

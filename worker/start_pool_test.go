@@ -58,13 +58,13 @@ const runnerStarterArg = "start-a-runner"
 // runnerStarterCommand returns a command that starts runners. Each call adds a line to one file (callLog), and waits
 // until another file (waitFile) exists. It then prints runnerName, with # replaced by the number of the call. If
 // callLog or waitFile is empty, the command skips the step with this file. If runnerName is empty, the command fails.
-func runnerStarterCommand(t *testing.T, runnerName, callLog, waitFile string) []string {
+func runnerStarterCommand(t *testing.T, runnerName, callLogPath, waitFilePath string) []string {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return []string{self, runnerStarterArg, runnerName, callLog, waitFile}
+	return []string{self, runnerStarterArg, runnerName, callLogPath, waitFilePath}
 }
 
 // TestMain runs runRunnerStarter instead of the tests if runnerStarterArg is the first argument.
@@ -77,19 +77,19 @@ func TestMain(m *testing.M) {
 }
 
 // runRunnerStarter does the work of the command that runnerStarterCommand returns.
-func runRunnerStarter(runnerName, callLog, waitFile string) {
+func runRunnerStarter(runnerName, callLogPath, waitFilePath string) {
 	calls := 0
-	if callLog != "" {
-		f, err := os.OpenFile(callLog, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if callLogPath != "" {
+		f, err := os.OpenFile(callLogPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 		if err != nil {
 			panic(err)
 		}
 		fmt.Fprintln(f)
 		f.Close()
-		calls = countLines(callLog)
+		calls = countLines(callLogPath)
 	}
-	for waitFile != "" {
-		if _, err := os.Stat(waitFile); err == nil {
+	for waitFilePath != "" {
+		if _, err := os.Stat(waitFilePath); err == nil {
 			break
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -112,7 +112,7 @@ func poolConfig(location runner.RunnersLocation) worker.Config {
 		RunnerLocation:       location,
 		Account:              worker.Account{UserName: "u", HomeDir: "/", ShellPath: "/bin/sh"},
 		Log:                  slog.New(slog.DiscardHandler),
-		CheckJobMayStart:     checkMayStart,
+		CheckJobMayStart:     checkJobMayStart,
 		HungRunnerAdvice:     func(int64) string { return "end it" },
 		UserQuotaBytes:       func() int64 { return 0 },
 		StoreTime:            func() queue.UnixMillis { return queue.UnixMillisOf(time.Now()) },
@@ -180,8 +180,8 @@ const (
 	otherNodeOnlyUID  = 59_999
 )
 
-// checkMayStart implements Config.CheckJobMayStart.
-func checkMayStart(j *queue.Job) error {
+// checkJobMayStart implements Config.CheckJobMayStart.
+func checkJobMayStart(j *queue.Job) error {
 	if j.UID == otherNodeOnlyUID {
 		return fmt.Errorf("%w: no account", worker.ErrJobNeedsOtherNode)
 	}

@@ -21,7 +21,7 @@ type storeSession struct {
 	log   *slog.Logger
 
 	pendingReport      store.LeaseReport            // events that the next exchange records
-	afterExchangeFuncs []func()                     // functions to run after the next exchange
+	afterReportFuncs   []func()                     // functions to run after the next exchange
 	pendingAcks        map[*runnerConn][]wire.Lease // acknowledgements to send to runners after the next exchange
 	nextRetryDelay     time.Duration                // how long to wait after the next error
 	retryAt            time.Time                    // time of the next try after an error; zero if no try is due
@@ -188,11 +188,11 @@ type logLine struct {
 // attemptLogLinesLocked returns log lines about attempts that have ended. Problems that need attention have
 // the level Error or Warn. Other attempts have the level Info if they will be retried, and otherwise the level
 // Debug. A line contains only the job's id, because commands and output may be secret.
-func (l *poolLoop) attemptLogLinesLocked(ended []store.Settlement) (lines []logLine) {
-	for i := range ended {
-		a, d := &ended[i].Attempt, &ended[i].Decision
+func (l *poolLoop) attemptLogLinesLocked(settlements []store.Settlement) (lines []logLine) {
+	for i := range settlements {
+		a, d := &settlements[i].Attempt, &settlements[i].Decision
 		level, text := decisionLevelAndText(d)
-		h := l.leases.byID[ended[i].Lease]
+		h := l.leases.byID[settlements[i].Lease]
 		if h == nil || !l.cfg.Log.Enabled(context.Background(), level) {
 			continue
 		}

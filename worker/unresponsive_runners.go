@@ -99,7 +99,7 @@ func (l *poolLoop) returnExpiredLeases(location leaseLocation, expiredLeases []*
 			if found {
 				h.advancePhaseLocked(eventAccepted)
 			}
-			h.sentAt = time.Now().Add(-startDeadline)
+			h.claimedOrSentAt = time.Now().Add(-startDeadline)
 		}
 	}
 }
@@ -142,15 +142,15 @@ func (p *Pool) awaitRunnerAnswer(ctx context.Context, h *lease, answer <-chan er
 		case <-ctx.Done():
 			return false, ctx.Err()
 		case <-time.After(livenessCheckInterval):
-			if err := p.checkLeaseRunner(ctx, h); err != nil {
+			if err := p.checkLeaseRunnerAlive(ctx, h); err != nil {
 				return false, err
 			}
 		}
 	}
 }
 
-// checkLeaseRunner returns an error if the runner of a lease does not answer a liveness check.
-func (p *Pool) checkLeaseRunner(ctx context.Context, h *lease) error {
+// checkLeaseRunnerAlive returns an error if the runner of a lease does not answer a liveness check.
+func (p *Pool) checkLeaseRunnerAlive(ctx context.Context, h *lease) error {
 	p.mu.Lock()
 	conn, dir := h.runnerConn, h.runnerDir
 	now, unreachable := time.Now(), false

@@ -53,7 +53,7 @@ func TestResultMayNameOnlyItsOwnOutput(t *testing.T) {
 	f := newFakeRunner(t, root, "first")
 	s.enqueueJobs(0, 0)
 	runPool(t, s, root, 2)
-	awaitFrame[*wire.Start](t, f, 2)
+	awaitFrame[*wire.StartAttempt](t, f, 2)
 	for seq, ref := range map[int64]string{1: "2-1", 2: "2-1"} {
 		r := successResult(firstClaimLease(seq), longRunTime)
 		r.OutputRef = ref
@@ -82,7 +82,7 @@ func TestUnresponsiveSocketsDoNotDelayPool(t *testing.T) {
 	f := newFakeRunner(t, root, "second")
 	s.enqueueJobs(0)
 	p := runPool(t, s, root, 1)
-	start, _ := awaitFrame[*wire.Start](t, f, 1)
+	start, _ := awaitFrame[*wire.StartAttempt](t, f, 1)
 	f.sendFrames(successResult(start.Lease, longRunTime))
 	s.awaitJobState(1, queue.Completed)
 	waitUntil(t, "12 runners are reported as unresponsive", func() bool {

@@ -80,7 +80,7 @@ var jobsPerClaim = numberFromEnv(claimSizeEnvVariable, 1000)
 
 // openStore connects to the queue as a node with the given name.
 func openStore(ctx context.Context, url, nodeName string) (*postgres.Store, error) {
-	s, err := postgres.Open(ctx, url, postgres.Options{RankOrder: queue.RankOrder{Scheduling: "fifo", AgingUnit: "time",
+	s, err := postgres.Open(ctx, url, postgres.Options{RankOrder: queue.RankPolicy{Scheduling: "fifo", AgingUnit: "time",
 		AgingInterval: time.Minute}, Node: postgres.NodeConfig{NodeName: nodeName, StateDirID: nodeName,
 		LeaseDuration: time.Hour}})
 	if err != nil {
@@ -109,7 +109,7 @@ func fillQueuectlQueue(ctx context.Context, url string) error {
 func enqueueJobs(ctx context.Context, s *postgres.Store, n int) error {
 	drafts := make([]queue.Job, n)
 	for i := range drafts {
-		drafts[i] = queue.Job{Execution: queue.Execution{Argv: []string{"true"}, Cwd: "/"}, UID: 1000, Queue: "default",
+		drafts[i] = queue.Job{ExecutionSettings: queue.ExecutionSettings{Argv: []string{"true"}, Cwd: "/"}, UID: 1000, Queue: "default",
 			MaxAttempts: 3}
 	}
 	_, err := s.Enqueue(ctx, store.EnqueueRequest{Drafts: drafts, UID: 1000, MaxPendingJobs: 1 << 30,
@@ -157,7 +157,7 @@ func runRepeatingQueuectlNode(ctx context.Context, url string) error {
 func claimAndEndJobs(ctx context.Context, s *postgres.Store, endedJobs *atomic.Int64, targetCount int) error {
 	report, left := store.LeaseReport{}, targetCount
 	for {
-		report.WantedJobCount = min(jobsPerClaim, left)
+		report.MaxJobsToClaim = min(jobsPerClaim, left)
 		grant, err := s.ReportAndClaim(ctx, report)
 		if err != nil {
 			return err

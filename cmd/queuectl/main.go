@@ -10,6 +10,6 @@ import (
 )
 
 func main() {
-	process.RunIfLimiter()
+	process.RunIfLimiterProcess()
 	cli.Main(cli.Program{Verbs: []cli.Verb{{Name: "runner", BuildCommand: runnerVerb, AllowsUnknownTZ: true}}})
 }

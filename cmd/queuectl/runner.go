@@ -40,15 +40,15 @@ func runnerVerb(a *cli.App) *cobra.Command {
 			switch {
 			case r.stopAllRunners:
 				return stopRootRunners(r.serviceUnit)
-			case a.Dir == "":
+			case a.ServiceDir == "":
 				return fault.Usagef("runner: only the service starts this command; start the service with: queuectl serve")
 			case r.launcherAccount != "":
-				return runLauncher(cmd.Context(), a.Dir, r.launcherAccount, r.policyFile, log)
+				return runLauncher(cmd.Context(), a.ServiceDir, r.launcherAccount, r.policyFile, log)
 			case r.isWatchdog:
 				// Ignore signals. The watchdog must outlive its runner to kill the jobs, and it exits after the
 				// runner has ended.
 				signal.Notify(make(chan os.Signal, 1), append(cli.StopSignals, cli.ReloadSignals...)...)
-				return launcher.RunWatchdog(a.Dir)
+				return launcher.RunWatchdog(a.ServiceDir)
 			}
 			return r.runRunner(cmd.Context(), a, log)
 		},
@@ -82,14 +82,14 @@ func (r *runnerFlags) runRunner(ctx context.Context, a *cli.App, log *slog.Logge
 	go reopenLogOnSIGHUP(a.Stderr, r.logFile) // this goroutine ends with this process
 	ctx, end := contextUntilStopSignal(ctx, log)
 	defer end()
-	own := launcher.RunnerSettings{RunnersDir: a.Dir, JobTmpdir: r.tmpdir, ServesOneIsolatedJob: r.isIsolated,
+	own := launcher.RunnerSettings{RunnersDir: a.ServiceDir, JobTmpdir: r.tmpdir, ServesOneIsolatedJob: r.isIsolated,
 		ServiceUID: os.Geteuid()}
 	o := daemon.Options{RunnerSettings: own, OnReady: runner.ReportReady}
 	// refuse reports to the service that this runner could not start. If the service started the runner itself, instead of
 	// requesting it from the launcher or systemd, refuse does nothing.
 	refuse := func(error) {}
 	if r.readRequestFromStdin {
-		grant, err := launcher.HandleSpawnRequest(a.Dir, r.policyFile, r.serviceUnit != "")
+		grant, err := launcher.HandleSpawnRequest(a.ServiceDir, r.policyFile, r.serviceUnit != "")
 		if err != nil {
 			return err
 		}

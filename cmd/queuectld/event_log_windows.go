@@ -48,7 +48,7 @@ type eventLog struct {
 // boot the event log may start later than the service.
 func openEventLog() *eventLogHandler {
 	var log *eventlog.Log
-	return newEventHandler(func(kind uint16, text string) (err error) {
+	return newEventLogHandler(func(kind uint16, text string) (err error) {
 		if log == nil {
 			if log, err = eventlog.Open(install.ServiceName); err != nil {
 				return fmt.Errorf("cannot open the event log: %w", err)
@@ -64,8 +64,8 @@ func openEventLog() *eventLogHandler {
 	})
 }
 
-// newEventHandler returns a handler that passes each event to a function.
-func newEventHandler(writeEvent func(kind uint16, text string) error) *eventLogHandler {
+// newEventLogHandler returns a handler that passes each event to a function.
+func newEventLogHandler(writeEvent func(eventType uint16, text string) error) *eventLogHandler {
 	shared := &eventLog{writeEvent: writeEvent}
 	return &eventLogHandler{formatter: logs.NewUntimedHandler(&shared.lineBuffer, slog.LevelWarn), log: shared}
 }

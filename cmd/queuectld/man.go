@@ -23,7 +23,7 @@ func manVerb(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "man DIR", Short: "Write the manual pages to a directory",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			root := a.Root(nil) // nil selects all commands
+			root := a.RootCommand(nil) // nil selects all commands
 			root.InitDefaultHelpFlag()
 			if markdown {
 				return a.Println(strings.TrimSpace(markdownManual(root)))
@@ -140,7 +140,7 @@ func manPageDate(now time.Time) (string, error) {
 	if text := os.Getenv("SOURCE_DATE_EPOCH"); text != "" {
 		seconds, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
-			return "", queue.InvalidField("SOURCE_DATE_EPOCH", "%q is not a number of seconds since 1970", text)
+			return "", queue.InvalidFieldError("SOURCE_DATE_EPOCH", "%q is not a number of seconds since 1970", text)
 		}
 		now = time.Unix(seconds, 0)
 	}

@@ -42,7 +42,7 @@ func runUnderFakeServiceManager(t *testing.T, runService func(context.Context, *
 		requests, statuses, done := make(chan svc.ChangeRequest), make(chan svc.Status), make(chan bool)
 		s.requests = requests
 		m := &serviceHandler{ctx: t.Context(), serve: runService,
-			eventLogger: newEventHandler(func(_ uint16, text string) error {
+			eventLogger: newEventLogHandler(func(_ uint16, text string) error {
 				s.events = append(s.events, text)
 				return nil
 			})}
@@ -63,7 +63,7 @@ func runUnderFakeServiceManager(t *testing.T, runService func(context.Context, *
 	return s
 }
 
-func (s *fakeServiceManager) send(c svc.Cmd) {
+func (s *fakeServiceManager) sendCommand(c svc.Cmd) {
 	s.requests <- svc.ChangeRequest{Cmd: c}
 	synctest.Wait()
 }
@@ -108,11 +108,11 @@ func TestServiceReportsStateToServiceManager(t *testing.T) {
 			}
 			time.Sleep(time.Hour)
 			n := len(s.statuses)
-			s.send(svc.ParamChange)
-			if s.send(svc.Interrogate); len(s.statuses) != n+1 || s.lastStatus() != want || reloads != 1 {
+			s.sendCommand(svc.ParamChange)
+			if s.sendCommand(svc.Interrogate); len(s.statuses) != n+1 || s.lastStatus() != want || reloads != 1 {
 				t.Errorf("after an hour: %d progress reports, %+v, %d reloads", len(s.statuses)-n, s.lastStatus(), reloads)
 			}
-			s.send(stop)
+			s.sendCommand(stop)
 			before := uint32(0)
 			for range 11 {
 				now := s.lastStatus()
@@ -123,7 +123,7 @@ func TestServiceReportsStateToServiceManager(t *testing.T) {
 				time.Sleep(5 * time.Second)
 				synctest.Wait()
 			}
-			s.send(svc.Interrogate)
+			s.sendCommand(svc.Interrogate)
 			if now := s.lastStatus(); now.State != svc.StopPending {
 				t.Errorf("the answer to a query while the service stops is %+v", now)
 			}
@@ -146,7 +146,7 @@ func TestServiceStoppedDuringStartNeverReportsRunning(t *testing.T) {
 		return nil
 	}, func(s *fakeServiceManager) {
 		time.Sleep(10 * time.Second)
-		s.send(svc.Stop)
+		s.sendCommand(svc.Stop)
 	})
 	if now := s.lastStatus(); now.State != svc.StopPending || s.exitCodeIsServiceSpecific || s.exitCode != 0 {
 		t.Errorf("the last state is %+v, specific code: %v, code %d", now, s.exitCodeIsServiceSpecific, s.exitCode)
@@ -187,17 +187,17 @@ func TestServiceReportsItsEndToServiceManager(t *testing.T) {
 	}
 }
 
-// panickyService is a context whose Done method panics.
-type panickyService struct{ context.Context }
+// panickingContext is a context whose Done method panics.
+type panickingContext struct{ context.Context }
 
-func (panickyService) Done() <-chan struct{} { panic("on purpose") }
+func (panickingContext) Done() <-chan struct{} { panic("on purpose") }
 
 // A service that crashes under the service manager writes the crash report to its log, because it has no other
 // output.
 func TestServiceCrashReportIsInTheLog(t *testing.T) {
 	const crashVariable = "QUEUECTL_TEST_CRASH"
 	if dir := os.Getenv(crashVariable); dir != "" {
-		(&app{new(cli.App)}).serve(panickyService{t.Context()},
+		(&app{new(cli.App)}).serve(panickingContext{t.Context()},
 			service.Options{Paths: config.PathsInDir(dir), RunnerCommand: []string{filepath.Join(dir, "none.exe")}},
 			&serviceManager{ServiceManager: service.ServiceManager{LogHandler: slog.DiscardHandler}})
 		return
@@ -230,7 +230,7 @@ func TestServeServiceFlagErrorNamesStartCommand(t *testing.T) {
 func TestEventLogEntriesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []string
-		e := newEventHandler(func(kind uint16, text string) error {
+		e := newEventLogHandler(func(kind uint16, text string) error {
 			got = append(got, fmt.Sprintf("%d %s", kind, text))
 			return nil
 		})

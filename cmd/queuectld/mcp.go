@@ -30,7 +30,8 @@ can also enqueue, cancel and retry jobs. The server has your rights, never more.
 			o.ServerVersion = cli.Version
 			o.AddCallerContext = func(s *queue.Spec) error { return input.CompleteAndCheckSpec(s, false) }
 			o.ExplainError = func(err error) error { return t.ExplainConnectError(err) }
-			return mcp.Serve(cmd.Context(), func() *control.Client { return control.NewClient(t.Socket) }, o, os.Stdin, a.Stdout)
+			return mcp.Serve(cmd.Context(), func() *control.Client { return control.NewClient(t.SocketPath) }, o, os.Stdin,
+				a.Stdout)
 		},
 	}
 	cmd.Flags().BoolVar(&o.AllowChanges, "write", false, "offer tools that enqueue, cancel and retry jobs")

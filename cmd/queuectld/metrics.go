@@ -72,21 +72,22 @@ func gatherMetrics(ctx context.Context, a *app) ([]byte, error) {
 
 // replaceFileAtomically replaces a file in one step, so that a reader sees either the old or the new text. The new file
 // is readable for all users.
-func replaceFileAtomically(file string, text []byte) error {
-	if target, err := filepath.EvalSymlinks(file); err == nil {
-		file = target // replace the target of a symbolic link, and keep the link itself
+func replaceFileAtomically(filePath string, text []byte) error {
+	if target, err := filepath.EvalSymlinks(filePath); err == nil {
+		filePath = target // replace the target of a symbolic link, and keep the link itself
 	}
-	if info, err := os.Lstat(file); err == nil && !info.Mode().IsRegular() {
-		return queue.InvalidField("textfile", "%s is not a regular file; to print the metrics instead, leave out --textfile",
-			file)
+	if info, err := os.Lstat(filePath); err == nil && !info.Mode().IsRegular() {
+		return queue.InvalidFieldError("textfile", "%s is not a regular file; to print the metrics instead, leave out "+
+			"--textfile",
+			filePath)
 	}
-	err := atomicfile.Write(file, text, 0o644)
+	err := atomicfile.Write(filePath, text, 0o644)
 	if errors.Is(err, fs.ErrNotExist) {
-		return queue.InvalidField("textfile", "there is no directory %[1]s; make it with: mkdir -p %[1]s",
-			queue.QuoteShellWord(filepath.Dir(file)))
+		return queue.InvalidFieldError("textfile", "there is no directory %[1]s; make it with: mkdir -p %[1]s",
+			queue.QuoteShellWord(filepath.Dir(filePath)))
 	}
 	if err != nil {
-		return fmt.Errorf("cannot write %s: %w", file, err)
+		return fmt.Errorf("cannot write %s: %w", filePath, err)
 	}
 	return nil
 }

@@ -56,10 +56,10 @@ opens it again. To continue an interrupted move, repeat the same command.`,
 				return a.PrintJSON(done)
 			}
 			if done.AlreadyMoved {
-				a.PrintInfo("the queue was already moved to %s", done.Target)
+				a.PrintTerminalMessage("the queue was already moved to %s", done.Target)
 				return nil
 			}
-			a.PrintInfo("%s moved from %s to %s", present.JobCountText(int(done.JobCount)), done.Source, done.Target)
+			a.PrintTerminalMessage("%s moved from %s to %s", present.JobCountText(int(done.JobCount)), done.Source, done.Target)
 			next := `change the setting "store" to the URL of the new database, or store_file to a file that contains this URL`
 			if strings.HasSuffix(done.Target, ".db") {
 				next = `change the setting "store" to "sqlite", or remove store and store_file`

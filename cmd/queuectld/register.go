@@ -47,7 +47,7 @@ func serviceVerb(a *app) *cobra.Command {
 		case runnerDir != "":
 			return fault.Usagef("--runner-dir: works only with --runners; use both")
 		}
-		return a.serviceStop(ctx, ownService, keepJobs)
+		return a.stopService(ctx, ownService, keepJobs)
 	})
 	stop.Flags().BoolVar(&keepJobs, "keep-jobs", false,
 		"let running jobs continue; the service takes them over when it starts again")
@@ -57,15 +57,15 @@ func serviceVerb(a *app) *cobra.Command {
 		"with --runners: the `DIR` that was given to queuectl serve as --runner-dir, if any")
 	verbs := cli.GroupCommand("service", "Install, start, stop and check the service",
 		verb("install", "Install the service and start it",
-			func(context.Context) error { return a.serviceInstall(ownService) }),
+			func(context.Context) error { return a.installService(ownService) }),
 		verb("uninstall", "Stop the service and uninstall it",
-			func(context.Context) error { return a.serviceUninstall(ownService) }),
+			func(context.Context) error { return a.uninstallService(ownService) }),
 		verb("start", "Start the service in the background", func(ctx context.Context) error {
 			return a.startOrRestartService(ctx, ownService, "started", a.startWithoutServiceManager, (*install.Service).Start)
 		}),
 		stop,
 		verb("restart", "Restart the service; running jobs continue",
-			func(ctx context.Context) error { return a.serviceRestart(ctx, ownService) }),
+			func(ctx context.Context) error { return a.restartService(ctx, ownService) }),
 		verb("status", "Show whether the service is running",
 			func(ctx context.Context) error { return a.printServiceStatus(ctx, ownService) }),
 	)
@@ -73,8 +73,8 @@ func serviceVerb(a *app) *cobra.Command {
 	return verbs
 }
 
-// serviceRestart restarts a service. The service need not be registered with the service manager.
-func (a *app) serviceRestart(ctx context.Context, useUserService bool) error {
+// restartService restarts a service. The service need not be registered with the service manager.
+func (a *app) restartService(ctx context.Context, useUserService bool) error {
 	return a.startOrRestartService(ctx, useUserService, "restarted", a.restartWithoutServiceManager,
 		func(r *install.Service) error {
 			c := control.NewClient(r.ServicePaths.SocketPath)
@@ -93,7 +93,7 @@ func (a *app) serviceRestart(ctx context.Context, useUserService bool) error {
 // restartWithoutServiceManager restarts a service without a service manager, in the background. If the service does not
 // run, restartWithoutServiceManager starts it.
 func (a *app) restartWithoutServiceManager(ctx context.Context, t connect.Target) error {
-	c := control.NewClient(t.Socket)
+	c := control.NewClient(t.SocketPath)
 	defer c.Close()
 	var err error
 	if c.Connect(ctx) == nil {
@@ -117,7 +117,7 @@ func (a *app) userOrSystemService(useUserService bool) (*install.Service, error)
 			return nil, err
 		}
 	}
-	if a.Dir != "" || a.Socket != "" {
+	if a.ServiceDir != "" || a.SocketPath != "" {
 		return nil, fault.Usagef("a registered service has fixed paths; leave out --dir and --socket")
 	}
 	if o.DaemonPath, err = connect.DaemonPath(); err != nil {
@@ -136,7 +136,7 @@ func (a *app) directServiceControl(paths config.Paths) install.DirectControl {
 	ctx := context.Background()
 	return install.DirectControl{
 		Start: func() error {
-			_, err := a.startServiceIfStopped(ctx, connect.Target{Socket: paths.SocketPath, IsUserService: true})
+			_, err := a.startServiceIfStopped(ctx, connect.Target{SocketPath: paths.SocketPath, IsUserService: true})
 			return err
 		},
 		Stop: func(keepJobs bool) error {
@@ -165,7 +165,7 @@ func (a *app) registeredService(useUserService bool) (*install.Service, error) {
 		return r, err
 	}
 	t, err := a.ChooseTarget()
-	if err != nil || !t.IsUserService && t.Socket != config.SystemPaths().SocketPath {
+	if err != nil || !t.IsUserService && t.SocketPath != config.SystemPaths().SocketPath {
 		return nil, err
 	}
 	r, err := a.userOrSystemService(t.IsUserService)
@@ -175,9 +175,9 @@ func (a *app) registeredService(useUserService bool) (*install.Service, error) {
 	return r, nil
 }
 
-// serviceInstall registers the service with the service manager. If the user's own service runs in the
-// background, serviceInstall first stops it, and the registered service takes over its jobs.
-func (a *app) serviceInstall(useUserService bool) error {
+// installService registers the service with the service manager. If the user's own service runs in the
+// background, installService first stops it, and the registered service takes over its jobs.
+func (a *app) installService(useUserService bool) error {
 	if useUserService {
 		p, err := config.UserPaths()
 		if err = cmp.Or(err, p.CheckHomeOwner()); err != nil {
@@ -199,15 +199,15 @@ func (a *app) serviceInstall(useUserService bool) error {
 	if a.WantsJSON() {
 		return a.PrintJSON(map[string]any{"registered": true, "socket": r.ServicePaths.SocketPath})
 	}
-	a.PrintInfo("the service is registered and running; its socket is %s", r.ServicePaths.SocketPath)
+	a.PrintTerminalMessage("the service is registered and running; its socket is %s", r.ServicePaths.SocketPath)
 	if useUserService && osservice.UserServiceEndsAtLogout() {
-		a.PrintInfo("the service stops when you log out; %s", connect.KeepServiceRunningAdvice)
+		a.PrintTerminalMessage("the service stops when you log out; %s", connect.KeepServiceRunningAdvice)
 	}
 	return nil
 }
 
-// serviceUninstall implements `queuectl service uninstall`.
-func (a *app) serviceUninstall(useUserService bool) error {
+// uninstallService implements `queuectl service uninstall`.
+func (a *app) uninstallService(useUserService bool) error {
 	r, err := a.userOrSystemService(useUserService)
 	if err != nil {
 		return err
@@ -219,12 +219,13 @@ func (a *app) serviceUninstall(useUserService bool) error {
 	case a.WantsJSON():
 		return a.PrintJSON(map[string]any{"registered": r.IsRegistered(), "was": wasRegistered})
 	case r.IsRegistered():
-		a.PrintInfo("from now on, the service from the installed package is used; you can delete the programs that you " +
+		a.PrintTerminalMessage("from now on, the service from the installed package is used; you can delete the programs " +
+			"that you " +
 			"installed before the package, usually in /usr/local/bin")
 	case wasRegistered:
-		a.PrintInfo("the service is no longer registered; the queue is kept in %s", r.ServicePaths.StateDir)
+		a.PrintTerminalMessage("the service is no longer registered; the queue is kept in %s", r.ServicePaths.StateDir)
 	default:
-		a.PrintInfo("no service was registered")
+		a.PrintTerminalMessage("no service was registered")
 	}
 	return nil
 }
@@ -268,7 +269,7 @@ func serveArgsForRestart(ctx context.Context, c *control.Client, serveArgs []str
 	if _, err := os.Stat(st.SettingsFile); err == nil {
 		serveArgs = append(serveArgs, "--config", st.SettingsFile)
 	}
-	v, err := c.ConfigGet(ctx, control.SettingNameParams{SettingName: "workers"})
+	v, err := c.ReadSetting(ctx, control.SettingNameParams{SettingName: "workers"})
 	if err == nil && v.Origin == string(config.FromFlag) {
 		serveArgs = append(serveArgs, "--workers", v.Value)
 	}
@@ -292,7 +293,7 @@ func (a *app) startWithoutServiceManager(ctx context.Context, t connect.Target) 
 // startServiceIfStopped starts a service in the background and waits until it answers, unless the service already
 // runs.
 func (a *app) startServiceIfStopped(ctx context.Context, t connect.Target) (started bool, err error) {
-	c := control.NewClient(t.Socket)
+	c := control.NewClient(t.SocketPath)
 	defer c.Close()
 	err = c.Connect(ctx)
 	if errors.Is(err, control.ErrUnreachable) && !errors.Is(err, os.ErrPermission) {
@@ -323,8 +324,8 @@ func (a *app) startOrRestartService(ctx context.Context, useUserService bool, pa
 	return a.PrintResult(map[string]any{pastParticiple: true}, "service %s", pastParticiple)
 }
 
-// serviceStop implements `queuectl service stop`.
-func (a *app) serviceStop(ctx context.Context, useUserService, keepJobsRunning bool) error {
+// stopService implements `queuectl service stop`.
+func (a *app) stopService(ctx context.Context, useUserService, keepJobsRunning bool) error {
 	r, err := a.registeredService(useUserService)
 	switch {
 	case err != nil:
@@ -354,7 +355,7 @@ func (a *app) stopLeftoverRunners(runnerDir string) error {
 		return err
 	}
 	slow := time.AfterFunc(2*time.Second, func() {
-		a.PrintInfo("waiting up to %v for the runners and their jobs to end; then they are killed",
+		a.PrintTerminalMessage("waiting up to %v for the runners and their jobs to end; then they are killed",
 			service.EndRunnersTimeout())
 	})
 	n, err := service.EndRunners(places, runnerDir)
@@ -379,7 +380,7 @@ func (a *app) printServiceStatus(ctx context.Context, useUserService bool) error
 			r.StartCommand())
 	default:
 		c = control.NewClient(r.ServicePaths.SocketPath)
-		err = connect.Target{Socket: r.ServicePaths.SocketPath,
+		err = connect.Target{SocketPath: r.ServicePaths.SocketPath,
 			StartCommand: r.StartCommand()}.ExplainConnectError(c.Connect(ctx))
 	}
 	if err != nil {
@@ -404,7 +405,7 @@ func (a *app) stopServiceThroughSocket(ctx context.Context, keepJobsRunning bool
 	if err != nil {
 		return err
 	}
-	c := control.NewClient(t.Socket)
+	c := control.NewClient(t.SocketPath)
 	defer c.Close()
 	err = c.Connect(ctx)
 	if errors.Is(err, control.ErrUnreachable) && !errors.Is(err, os.ErrPermission) {
@@ -413,7 +414,7 @@ func (a *app) stopServiceThroughSocket(ctx context.Context, keepJobsRunning bool
 	if err := t.ExplainConnectError(err); err != nil {
 		return err
 	}
-	stopped := a.warnIfStopIsSlow(ctx, t.Socket, keepJobsRunning)
+	stopped := a.warnIfStopIsSlow(ctx, t.SocketPath, keepJobsRunning)
 	got, err := a.stopServiceAndWait(ctx, c, keepJobsRunning)
 	stopped()
 	if err != nil {
@@ -427,9 +428,9 @@ const slowStopWarningDelay = time.Second
 
 // warnIfStopIsSlow prints a message if a stop of the service takes longer than slowStopWarningDelay. If standard error
 // is a terminal, the message says how many jobs the service waits for. warnIfStopIsSlow queries this number before the
-// stop, because a later connection could start the service again through its socket unit. The caller calls stopWarning
-// when the service has stopped.
-func (a *app) warnIfStopIsSlow(ctx context.Context, socketPath string, keepJobsRunning bool) (stopWarning func() bool) {
+// stop, because a later connection could start the service again through its socket unit. The caller calls
+// cancel when the service has stopped.
+func (a *app) warnIfStopIsSlow(ctx context.Context, socketPath string, keepJobsRunning bool) (cancel func() bool) {
 	text := "waiting for the service to stop"
 	if term.IsTerminal(a.Stderr) && !a.Quiet && !keepJobsRunning {
 		statusCtx, cancel := context.WithTimeout(ctx, slowStopWarningDelay)
@@ -441,7 +442,7 @@ func (a *app) warnIfStopIsSlow(ctx context.Context, socketPath string, keepJobsR
 				" to finish; jobs that still run after the time in stop_timeout go back to the queue"
 		}
 	}
-	return time.AfterFunc(slowStopWarningDelay, func() { a.PrintInfo("%s", text) }).Stop
+	return time.AfterFunc(slowStopWarningDelay, func() { a.PrintTerminalMessage("%s", text) }).Stop
 }
 
 // stopServiceAndWait stops a service and waits until it has released the lock of its state directory, so that another
@@ -449,7 +450,7 @@ func (a *app) warnIfStopIsSlow(ctx context.Context, socketPath string, keepJobsR
 // returns an error if the runners do not end.
 func (a *app) stopServiceAndWait(ctx context.Context, c *control.Client,
 	keepJobsRunning bool) (control.ServiceStopResult, error) {
-	got, err := c.ServiceStop(ctx, control.ServiceStopParams{KeepJobs: keepJobsRunning})
+	got, err := c.StopService(ctx, control.ServiceStopParams{KeepJobs: keepJobsRunning})
 	if err != nil {
 		return got, err
 	}

@@ -40,7 +40,7 @@ func restoreVerb(a *app) *cobra.Command {
 			if a.WantsJSON() {
 				return a.PrintJSON(done)
 			}
-			a.PrintInfo("%s restored to %s", present.JobCountText(int(done.RestoredJobs)), places.StateDir)
+			a.PrintTerminalMessage("%s restored to %s", present.JobCountText(int(done.RestoredJobs)), places.StateDir)
 			if done.PreviousFilesDir != "" {
 				fmt.Fprintf(a.Stderr, "queuectl: the previous queue is kept in %s\n", done.PreviousFilesDir)
 			}

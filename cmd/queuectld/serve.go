@@ -98,7 +98,7 @@ func (a *app) serveOptions(workerCountText, settingsFile string) (service.Option
 	o := service.Options{Version: cli.Version, FlagSettings: map[string]string{}, LogFile: a.Stderr,
 		LogIsTerminal: term.IsTerminal(a.Stderr)}
 	var err error
-	if a.Dir != "" {
+	if a.ServiceDir != "" {
 		dir, err := a.AbsServiceDir()
 		if err != nil {
 			return o, err
@@ -109,8 +109,8 @@ func (a *app) serveOptions(workerCountText, settingsFile string) (service.Option
 	} else if err = o.Paths.CheckHomeOwner(); err != nil {
 		return o, err
 	}
-	if a.Socket != "" {
-		if o.Paths.SocketPath, err = connect.CheckedNewSocketPath("--socket", a.Socket); err != nil {
+	if a.SocketPath != "" {
+		if o.Paths.SocketPath, err = connect.CheckedNewSocketPath("--socket", a.SocketPath); err != nil {
 			return o, err
 		}
 	}

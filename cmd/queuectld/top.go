@@ -38,7 +38,7 @@ characters; without one, use: queuectl status --watch`,
 			host, _ := os.Hostname() // without a host name, the screen shows only the user name
 			return top.Run(cmd.Context(), top.Options{
 				Connect: func() top.Client {
-					c := control.NewClient(t.Socket)
+					c := control.NewClient(t.SocketPath)
 					return top.Client{API: c, Closer: c}
 				},
 				EditJob:            a.editJobFromTop,

@@ -27,8 +27,8 @@ type Limiter struct {
 	mu sync.Mutex
 	// amount that all users have in use, by bound; guarded by mu, like the fields below
 	totalInUseByBound []int64
-	users             map[int]*userState // by uid; only users that have something in use or wait
-	waitingUsers      []*userState       // users with waiting requests; the first one is served next
+	users             map[int]*userUsage // by uid; only users that have something in use or wait
+	waitingUsers      []*userUsage       // users with waiting requests; the first one is served next
 	// lastArrivalNumber is the arrival number of the newest request that had to wait.
 	lastArrivalNumber int64
 }
@@ -57,8 +57,8 @@ type Request struct {
 // ErrWaitDeadline means that a request did not get room before its deadline.
 var ErrWaitDeadline = errors.New("no room before the deadline")
 
-// userState holds the amounts that a user has in use, and the user's waiting requests.
-type userState struct {
+// userUsage holds the amounts that a user has in use, and the user's waiting requests.
+type userUsage struct {
 	userID        int
 	inUseByBound  []int64           // amount in use, by bound
 	waitingCount  int               // number of requests in queues
@@ -74,7 +74,7 @@ type waiter struct {
 
 // NewLimiter returns a Limiter with the given bounds.
 func NewLimiter(bounds ...Bound) *Limiter {
-	l := &Limiter{bounds: bounds, totalInUseByBound: make([]int64, len(bounds)), users: map[int]*userState{}}
+	l := &Limiter{bounds: bounds, totalInUseByBound: make([]int64, len(bounds)), users: map[int]*userUsage{}}
 	for i := range bounds {
 		l.allBoundIndexes = append(l.allBoundIndexes, i)
 	}
@@ -189,7 +189,7 @@ func (l *Limiter) DispatchWaiting() {
 }
 
 // dispatchAfterReleaseLocked gives room to waiting requests, after the request r of the user u has freed room.
-func (l *Limiter) dispatchAfterReleaseLocked(u *userState, r *Request) {
+func (l *Limiter) dispatchAfterReleaseLocked(u *userUsage, r *Request) {
 	if slices.ContainsFunc(l.boundIndexes(r), func(b int) bool { return l.bounds[b].SharedByAllUsers }) {
 		l.dispatchWaitingLocked()
 	} else if u.waitingCount > 0 {
@@ -214,7 +214,7 @@ func (l *Limiter) dispatchWaitingLocked() {
 
 // grantOldestFittingLocked gives room to one waiting request of the user: the oldest of those that fit within their
 // bounds. It returns false if none fits.
-func (l *Limiter) grantOldestFittingLocked(u *userState) bool {
+func (l *Limiter) grantOldestFittingLocked(u *userUsage) bool {
 	var oldestWaiter *waiter
 	for _, q := range u.waitersByKind {
 		if len(q) > 0 && (oldestWaiter == nil || q[0].arrivalNumber < oldestWaiter.arrivalNumber) &&
@@ -233,7 +233,7 @@ func (l *Limiter) grantOldestFittingLocked(u *userState) bool {
 
 // tryAcquireLocked takes the room for a new request. It returns false if the room is not sufficient, or if an
 // earlier request of the same user and kind waits.
-func (l *Limiter) tryAcquireLocked(u *userState, r *Request) bool {
+func (l *Limiter) tryAcquireLocked(u *userUsage, r *Request) bool {
 	if len(u.waitersByKind[r.WaitQueueKind]) > 0 || !l.fitsBoundsLocked(u, r) {
 		return false
 	}
@@ -242,7 +242,7 @@ func (l *Limiter) tryAcquireLocked(u *userState, r *Request) bool {
 }
 
 // fitsBoundsLocked reports whether a request fits within its bounds now.
-func (l *Limiter) fitsBoundsLocked(u *userState, r *Request) bool {
+func (l *Limiter) fitsBoundsLocked(u *userUsage, r *Request) bool {
 	for _, b := range l.boundIndexes(r) {
 		inUse := u.inUseByBound[b]
 		if l.bounds[b].SharedByAllUsers {
@@ -256,7 +256,7 @@ func (l *Limiter) fitsBoundsLocked(u *userState, r *Request) bool {
 }
 
 // addInUseLocked adds the amount of a request to the amounts in use.
-func (l *Limiter) addInUseLocked(u *userState, r *Request) {
+func (l *Limiter) addInUseLocked(u *userUsage, r *Request) {
 	for _, b := range l.boundIndexes(r) {
 		u.inUseByBound[b] += cmp.Or(r.Amount, 1)
 		l.totalInUseByBound[b] += cmp.Or(r.Amount, 1)
@@ -271,7 +271,7 @@ func (l *Limiter) boundIndexes(r *Request) []int {
 }
 
 // enqueueWaiterLocked adds a request to the queue of its user and kind.
-func (l *Limiter) enqueueWaiterLocked(u *userState, w *waiter) {
+func (l *Limiter) enqueueWaiterLocked(u *userUsage, w *waiter) {
 	if u.waitingCount == 0 {
 		l.waitingUsers = append(l.waitingUsers, u)
 	}
@@ -285,7 +285,7 @@ func (l *Limiter) enqueueWaiterLocked(u *userState, w *waiter) {
 }
 
 // removeWaiterLocked removes a request from its queue. It returns false if the request was not in the queue.
-func (l *Limiter) removeWaiterLocked(u *userState, w *waiter) bool {
+func (l *Limiter) removeWaiterLocked(u *userUsage, w *waiter) bool {
 	q := u.waitersByKind[w.WaitQueueKind]
 	at := slices.Index(q, w)
 	if at < 0 {
@@ -298,11 +298,11 @@ func (l *Limiter) removeWaiterLocked(u *userState, w *waiter) bool {
 
 // grantAllFittingLocked gives room to the user's waiting requests, oldest first, until none fits any more. It removes
 // the user from waitingUsers if no request waits any more.
-func (l *Limiter) grantAllFittingLocked(u *userState) {
+func (l *Limiter) grantAllFittingLocked(u *userUsage) {
 	for l.grantOldestFittingLocked(u) {
 	}
 	if u.waitingCount == 0 {
-		l.waitingUsers = slices.DeleteFunc(l.waitingUsers, func(o *userState) bool { return o == u })
+		l.waitingUsers = slices.DeleteFunc(l.waitingUsers, func(o *userUsage) bool { return o == u })
 	}
 }
 
@@ -320,17 +320,17 @@ func (l *Limiter) stopWaiting(w *waiter) bool {
 }
 
 // ensureUserLocked returns the user with an id. It adds the user to the map if necessary.
-func (l *Limiter) ensureUserLocked(userID int) *userState {
+func (l *Limiter) ensureUserLocked(userID int) *userUsage {
 	u := l.users[userID]
 	if u == nil {
-		u = &userState{userID: userID, inUseByBound: make([]int64, len(l.bounds))}
+		u = &userUsage{userID: userID, inUseByBound: make([]int64, len(l.bounds))}
 		l.users[userID] = u
 	}
 	return u
 }
 
 // forgetIdleUserLocked removes a user from the map if the user has nothing in use and no waiting requests.
-func (l *Limiter) forgetIdleUserLocked(u *userState) {
+func (l *Limiter) forgetIdleUserLocked(u *userUsage) {
 	if u.waitingCount == 0 && !slices.ContainsFunc(u.inUseByBound, func(n int64) bool { return n != 0 }) {
 		delete(l.users, u.userID)
 	}

@@ -31,7 +31,7 @@ const MaxPathLength = sockpath.MaxPathBytes
 // CheckPath returns an error if the path is too long for a socket.
 func CheckPath(path string) error {
 	if len(path) > MaxPathLength {
-		return queue.InvalidField("socket", "%s is %d bytes long, but a socket path may have at most %d; choose a "+
+		return queue.InvalidFieldError("socket", "%s is %d bytes long, but a socket path may have at most %d; choose a "+
 			"shorter --dir or --socket", path, len(path), MaxPathLength)
 	}
 	return nil

@@ -25,11 +25,12 @@ func CheckPath(path string) error {
 	name, ok := cutPipePrefix(path)
 	switch {
 	case !ok || name == "" || strings.ContainsAny(name, "\\\x00"):
-		return queue.InvalidField("socket",
+		return queue.InvalidFieldError("socket",
 			"%s is not the name of a pipe on this machine; choose a name such as %squeuectl-test",
 			path, pipePrefix)
 	case len(path) > MaxPathLength:
-		return queue.InvalidField("socket", "%s is %d bytes long, but a pipe name may have at most %d; choose a shorter name",
+		return queue.InvalidFieldError("socket", "%s is %d bytes long, but a pipe name may have at most %d; choose a "+
+			"shorter name",
 			path, len(path), MaxPathLength)
 	}
 	return nil

@@ -98,10 +98,10 @@ func isIDMapped(idMapFile string, id int64) bool {
 	return false
 }
 
-// WaitingCallMayReadConn says whether the goroutine that waits for an answer may read from the connection itself. If it
+// CallerMayReadReply says whether the goroutine that waits for an answer may read from the connection itself. If it
 // may, the client needs no other goroutine that reads. Then no goroutine reads between requests, so the client calls
 // IsClosedByPeer to find out whether the service has closed the connection.
-const WaitingCallMayReadConn = true
+const CallerMayReadReply = true
 
 // IsClosedByPeer reports whether the other end has closed the connection in both directions.
 func IsClosedByPeer(c net.Conn) bool {

@@ -15,8 +15,8 @@ func PeerOf(net.Conn) (Peer, error) {
 			"the service on Linux")
 }
 
-// WaitingCallMayReadConn says whether the goroutine that waits for an answer may read from the connection itself.
-const WaitingCallMayReadConn = false
+// CallerMayReadReply says whether the goroutine that waits for an answer may read from the connection itself.
+const CallerMayReadReply = false
 
 // IsClosedByPeer always returns false, because on this operating system only a read detects that a connection
 // is closed.

@@ -30,8 +30,8 @@ func PeerOf(c net.Conn) (Peer, error) {
 	return p, nil
 }
 
-// WaitingCallMayReadConn says whether the goroutine that waits for an answer may read from the connection itself.
-const WaitingCallMayReadConn = false
+// CallerMayReadReply says whether the goroutine that waits for an answer may read from the connection itself.
+const CallerMayReadReply = false
 
 // IsClosedByPeer reports whether the client at the other end has closed the pipe.
 func IsClosedByPeer(c net.Conn) bool { return pipe.IsClosedByPeer(c) }

@@ -56,7 +56,7 @@ func ReadSecurityDescriptor(path string) (*windows.SECURITY_DESCRIPTOR, error) {
 
 // DescriptorOwner returns the owner of an object. trusted reports whether the owner is a trusted account (see
 // isTrustedAccount).
-func DescriptorOwner(sd *windows.SECURITY_DESCRIPTOR) (owner *windows.SID, trusted bool, err error) {
+func DescriptorOwner(sd *windows.SECURITY_DESCRIPTOR) (owner *windows.SID, isTrusted bool, err error) {
 	if owner, _, err = sd.Owner(); err == nil && owner == nil {
 		err = errors.New("no owner is stored for it")
 	}

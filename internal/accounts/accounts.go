@@ -12,7 +12,7 @@ func (e NoAccountError) Error() string { return string(e) }
 
 // Account is a user as the system describes it.
 type Account struct {
-	Name, Home, Shell string
-	UID, GID          uint32
-	Groups            []uint32 // the account's groups, including GID; nil if they were not looked up
+	Name, HomeDir, Shell string
+	UID, GID             uint32
+	Groups               []uint32 // the account's groups, including GID; nil if they were not looked up
 }

@@ -37,10 +37,10 @@ type Resolver struct {
 
 // accountFiles is the parsed content of /etc/passwd and /etc/group. It is immutable.
 type accountFiles struct {
-	fileStamps [2]FileStamp // stamps of passwdFile and groupFile, taken just before the files were read
-	users      []Account
-	gidsByName map[string]uint32 // gids of groups, by name
-	groupNames map[uint32]string // names of groups, by gid
+	fileStamps      [2]FileStamp // stamps of passwdFile and groupFile, taken just before the files were read
+	users           []Account
+	gidsByName      map[string]uint32 // gids of groups, by name
+	groupNamesByGID map[uint32]string // names of groups, by gid
 }
 
 const (
@@ -127,7 +127,7 @@ func (d *Resolver) groupNameByGID(gid uint32) (string, bool) {
 	if err != nil {
 		return "", false
 	}
-	if name, ok := files.groupNames[gid]; ok {
+	if name, ok := files.groupNamesByGID[gid]; ok {
 		return name, true
 	}
 	line, _ := d.queryRemoteSources("group", strconv.FormatUint(uint64(gid), 10))
@@ -212,7 +212,7 @@ func readFileStamps() ([2]FileStamp, error) {
 // parseAccountFiles parses the contents of passwd(5) and group(5). If several lines have the same number or name, it
 // uses the first line, like getpwuid(3).
 func parseAccountFiles(passwdText, groupText string) *accountFiles {
-	l := &accountFiles{gidsByName: map[string]uint32{}, groupNames: map[uint32]string{}}
+	l := &accountFiles{gidsByName: map[string]uint32{}, groupNamesByGID: map[uint32]string{}}
 	members := map[string][]uint32{}
 	for line := range strings.Lines(groupText) {
 		name, gid, ok := parseGroupLine(line)
@@ -223,8 +223,8 @@ func parseAccountFiles(passwdText, groupText string) *accountFiles {
 		if _, twice := l.gidsByName[name]; !twice {
 			l.gidsByName[name] = gid
 		}
-		if _, twice := l.groupNames[gid]; !twice {
-			l.groupNames[gid] = name
+		if _, twice := l.groupNamesByGID[gid]; !twice {
+			l.groupNamesByGID[gid] = name
 		}
 		for member := range strings.SplitSeq(f[3], ",") {
 			members[member] = append(members[member], gid)
@@ -254,8 +254,8 @@ func parsePasswdLine(line string) (a Account, ok bool) {
 	}
 	uid, err1 := strconv.ParseUint(f[2], 10, 32)
 	gid, err2 := strconv.ParseUint(f[3], 10, 32)
-	a = Account{Name: f[0], UID: uint32(uid), GID: uint32(gid), Home: f[5], Shell: f[6]}
-	a.Home = cmp.Or(a.Home, "/")
+	a = Account{Name: f[0], UID: uint32(uid), GID: uint32(gid), HomeDir: f[5], Shell: f[6]}
+	a.HomeDir = cmp.Or(a.HomeDir, "/")
 	a.Shell = cmp.Or(a.Shell, "/bin/sh")
 	return a, err1 == nil && err2 == nil
 }

@@ -23,12 +23,12 @@ func TestParseAccountFilesUsesFirstDuplicate(t *testing.T) {
 			"queuectl:x:51:\nagain:x:50:\nfew:x:7\n")
 	want := &accountFiles{
 		users: []Account{
-			{Name: "root", Home: "/root", Shell: "/bin/bash", Groups: []uint32{0}},
-			{Name: "alice", UID: 1000, GID: 1000, Home: "/home/alice", Shell: "/bin/zsh", Groups: []uint32{1000, 50, 6}},
-			{Name: "svc", UID: 998, GID: 50, Home: "/", Shell: " ", Groups: []uint32{50}},
+			{Name: "root", HomeDir: "/root", Shell: "/bin/bash", Groups: []uint32{0}},
+			{Name: "alice", UID: 1000, GID: 1000, HomeDir: "/home/alice", Shell: "/bin/zsh", Groups: []uint32{1000, 50, 6}},
+			{Name: "svc", UID: 998, GID: 50, HomeDir: "/", Shell: " ", Groups: []uint32{50}},
 		},
-		gidsByName: map[string]uint32{"root": 0, "queuectl": 50, "alice": 1000, "disk": 6, "again": 50},
-		groupNames: map[uint32]string{0: "root", 50: "queuectl", 1000: "alice", 6: "disk", 51: "queuectl"},
+		gidsByName:      map[string]uint32{"root": 0, "queuectl": 50, "alice": 1000, "disk": 6, "again": 50},
+		groupNamesByGID: map[uint32]string{0: "root", 50: "queuectl", 1000: "alice", 6: "disk", 51: "queuectl"},
 	}
 	if !reflect.DeepEqual(l, want) {
 		t.Errorf("got %+v\nwant %+v", l, want)
@@ -63,7 +63,7 @@ type fakeRemoteSources struct {
 	mu              sync.Mutex
 	linesByQuery    map[string]string // lines of getent, by database and key, such as "passwd dora"
 	recordedQueries []string
-	lookupsFail     bool          // whether every lookup returns errLookupTimeout
+	lookupsTimeOut  bool          // whether every lookup returns errLookupTimeout
 	lookupDelay     time.Duration // how long every lookup takes
 }
 
@@ -72,7 +72,7 @@ func (e *fakeRemoteSources) lookup(database, key string) (string, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.recordedQueries = append(e.recordedQueries, database+" "+key)
-	if e.lookupsFail {
+	if e.lookupsTimeOut {
 		return "", errLookupTimeout
 	}
 	return e.linesByQuery[database+" "+key], nil
@@ -94,7 +94,7 @@ func newFakeRemoteSources() *fakeRemoteSources {
 func TestResolverFindsRemoteAccounts(t *testing.T) {
 	e := newFakeRemoteSources()
 	d := &Resolver{GetentFunc: e.lookup}
-	want := Account{Name: "dora", Home: "/home/dora", Shell: "/bin/zsh", UID: 61400, GID: 61410}
+	want := Account{Name: "dora", HomeDir: "/home/dora", Shell: "/bin/zsh", UID: 61400, GID: 61410}
 	for how, look := range map[string]func() (Account, error){
 		"by name":   func() (Account, error) { return d.UserByName("dora") },
 		"by number": func() (Account, error) { return d.UserByUID(61400) },
@@ -104,7 +104,7 @@ func TestResolverFindsRemoteAccounts(t *testing.T) {
 		}
 	}
 	want.Groups = []uint32{61410, 61411}
-	if got, err := d.WithGroups(Account{Name: "dora", Home: "/home/dora", Shell: "/bin/zsh", UID: 61400,
+	if got, err := d.WithGroups(Account{Name: "dora", HomeDir: "/home/dora", Shell: "/bin/zsh", UID: 61400,
 		GID: 61410}); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("with groups: got %+v, %v", got, err)
 	}
@@ -175,7 +175,7 @@ func TestLookupsFailFastAfterTimeout(t *testing.T) {
 		e := newFakeRemoteSources()
 		d, patient := &Resolver{GetentFunc: e.lookup}, &Resolver{GetentFunc: e.lookup, AlwaysQueryRemote: true}
 		d.UserName(61400)
-		e.recordedQueries, e.lookupsFail = nil, true
+		e.recordedQueries, e.lookupsTimeOut = nil, true
 		for uid := 61420; uid < 61520; uid++ {
 			if _, err := d.UserByUID(uint32(uid)); !errors.Is(err, errLookupTimeout) {
 				t.Fatalf("got %v", err)
@@ -189,7 +189,7 @@ func TestLookupsFailFastAfterTimeout(t *testing.T) {
 			t.Errorf("with AlwaysQueryRemote: asked for %q", e.recordedQueries)
 		}
 		time.Sleep(lookupCacheTTL)
-		e.lookupsFail = false
+		e.lookupsTimeOut = false
 		if got := d.UserName(61400); got != "dora" || len(e.recordedQueries) != 4 {
 			t.Errorf("after the directory answers again: %s, %q", got, e.recordedQueries)
 		}

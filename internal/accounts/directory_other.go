@@ -34,7 +34,7 @@ func toAccount(u *user.User, err error) (Account, error) {
 		return Account{}, err
 	}
 	gid, err := strconv.ParseUint(u.Gid, 10, 32)
-	return Account{Name: u.Username, Home: u.HomeDir, Shell: "/bin/sh", UID: uint32(uid), GID: uint32(gid)}, err
+	return Account{Name: u.Username, HomeDir: u.HomeDir, Shell: "/bin/sh", UID: uint32(uid), GID: uint32(gid)}, err
 }
 
 // WithGroups returns the account a with the field Groups set.

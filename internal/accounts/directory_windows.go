@@ -46,8 +46,8 @@ func (d *Resolver) GroupID(nameOrID string) (int, bool) {
 }
 
 // lookupAccountID returns the number of an account. ok is false if the account is unknown or is not of one of the
-// accountKinds.
-func (d *Resolver) lookupAccountID(nameOrID string, accountKinds ...uint32) (id int, ok bool) {
+// sidTypes.
+func (d *Resolver) lookupAccountID(nameOrID string, sidTypes ...uint32) (id int, ok bool) {
 	if n, err := strconv.ParseUint(nameOrID, 10, 64); err == nil {
 		return int(n), n < maxIDExclusive
 	}
@@ -62,7 +62,7 @@ func (d *Resolver) lookupAccountID(nameOrID string, accountKinds ...uint32) (id 
 		sid, _, use, err := windows.LookupSID("", nameOrID)
 		return WindowsAccount{SID: sid, SIDType: use}, err
 	})
-	if err != nil || e.SID == nil || !slices.Contains(accountKinds, e.SIDType) {
+	if err != nil || e.SID == nil || !slices.Contains(sidTypes, e.SIDType) {
 		return 0, false
 	}
 	return IDOfSID(e.SID), true

@@ -38,9 +38,9 @@ type lookupCache[T any] struct {
 
 // cachedLookup is the finished or running query for one name.
 type cachedLookup[T any] struct {
-	done  chan struct{} // closed once entry and err are set
-	entry T
-	err   error
+	done   chan struct{} // closed once entry and err are set
+	result T
+	err    error
 
 	finishedAt time.Time // when the lookup finished; zero while it is in progress; guarded by lookupCache.mu
 }
@@ -56,7 +56,7 @@ func (o *lookupCache[T]) getOrQuery(name string, alwaysQuery bool, query func() 
 	if known && (f.finishedAt.IsZero() || time.Since(f.finishedAt) < lookupCacheTTL) {
 		o.mu.Unlock()
 		<-f.done
-		return f.entry, f.err
+		return f.result, f.err
 	}
 	if !alwaysQuery && !o.lastTimeoutAt.IsZero() && time.Since(o.lastTimeoutAt) < lookupCacheTTL {
 		o.mu.Unlock()
@@ -68,7 +68,7 @@ func (o *lookupCache[T]) getOrQuery(name string, alwaysQuery bool, query func() 
 	f = &cachedLookup[T]{done: make(chan struct{})}
 	o.lookupsByName[name] = f
 	o.mu.Unlock()
-	f.entry, f.err = query()
+	f.result, f.err = query()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	f.finishedAt = time.Now()
@@ -79,7 +79,7 @@ func (o *lookupCache[T]) getOrQuery(name string, alwaysQuery bool, query func() 
 		o.lastTimeoutAt = f.finishedAt
 	}
 	close(f.done)
-	return f.entry, f.err
+	return f.result, f.err
 }
 
 // clear empties the cache.

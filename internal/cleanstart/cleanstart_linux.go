@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	defaultTimerSlackNanos = 50_000 // ns; the default of Linux
-	unlimitedResourceLimit = unix.RLIM_INFINITY
-	resetUtilizationClamp  = ^uint32(0) // as a value for sched_setattr(2), this removes a utilization clamp
+	defaultTimerSlackNanos     = 50_000 // ns; the default of Linux
+	unlimitedResourceLimit     = unix.RLIM_INFINITY
+	utilizationClampResetValue = ^uint32(0) // as a value for sched_setattr(2), this removes a utilization clamp
 )
 
 // resourceLimit is a resource limit of a fresh process, as defined by INIT_RLIMITS in the kernel's
@@ -56,7 +56,7 @@ func ResetInheritedAttributes() {
 	resetResourceLimits()
 	resetScheduling()
 	resetMemoryAttributes()
-	resetCredentials()
+	dropInheritedPrivileges()
 	unix.Prctl(unix.PR_SET_TIMERSLACK, defaultTimerSlackNanos, 0, 0, 0)
 	unix.RawSyscall(unix.SYS_PERSONALITY, 0, 0, 0) // sets PER_LINUX, with address space randomization
 }
@@ -123,8 +123,9 @@ func resetScheduling() {
 	// Old kernels reject the clamps, and an ordinary user may not lower the nice value. So try these settings
 	// in turn, and keep the first one that the kernel accepts.
 	for _, attr := range []unix.SchedAttr{{Flags: clamps}, {}, {Flags: clamps, Nice: nice}, {Nice: nice}} {
-		attr.Size, attr.Policy, attr.Util_min, attr.Util_max = unix.SizeofSchedAttr, unix.SCHED_NORMAL, resetUtilizationClamp,
-			resetUtilizationClamp
+		attr.Size, attr.Policy, attr.Util_min, attr.Util_max = unix.SizeofSchedAttr, unix.SCHED_NORMAL,
+			utilizationClampResetValue,
+			utilizationClampResetValue
 		if unix.SchedSetAttr(0, &attr, 0) == nil {
 			break
 		}
@@ -167,9 +168,9 @@ func resetMemoryAttributes() {
 	}
 }
 
-// resetCredentials drops privileges that the process has from its caller and not from its account: the session keyring,
-// which ends with the caller's session, and the capabilities that exec would pass on.
-func resetCredentials() {
+// dropInheritedPrivileges drops privileges that the process has from its caller and not from its account: the session
+// keyring, which ends with the caller's session, and the capabilities that exec would pass on.
+func dropInheritedPrivileges() {
 	if _, err := unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0); err == nil {
 		unix.KeyctlInt(unix.KEYCTL_LINK, unix.KEY_SPEC_USER_KEYRING, unix.KEY_SPEC_SESSION_KEYRING, 0, 0)
 	}

@@ -29,7 +29,7 @@ func DescribeInheritedAttributes() []string {
 	list.addResourceLimits()
 	list.addRestrictions(own, first)
 	list.addGroupDifferences()
-	return append(list, describeInheritedUnit()...)
+	return append(list, describeInheritedSystemdUnit()...)
 }
 
 // attributeDescriptions lists the descriptions that DescribeInheritedAttributes returns.
@@ -49,7 +49,7 @@ func (l *attributeDescriptions) addScheduling(ownStatus, initStatus procStatus) 
 	l.addIfInherited(nice != 0, "every job starts with the nice value %d and can only raise it", nice)
 	if policy, err := unix.SchedGetAttr(0, 0); err == nil {
 		l.addIfInherited(policy.Policy != unix.SCHED_NORMAL, "every job runs with the scheduling policy %s",
-			policyName(policy.Policy))
+			schedulingPolicyName(policy.Policy))
 	}
 	l.addIfInherited(ownStatus.countMaskBits("Cpus_allowed") < initStatus.countMaskBits("Cpus_allowed"),
 		"jobs can use only the processors %s of %s", ownStatus["Cpus_allowed_list"], initStatus["Cpus_allowed_list"])
@@ -62,8 +62,8 @@ func (l *attributeDescriptions) addScheduling(ownStatus, initStatus procStatus) 
 			"jobs, because oom_score_adj is %d", score)
 }
 
-// policyName returns the name of a scheduling policy, or its number.
-func policyName(policy uint32) string {
+// schedulingPolicyName returns the name of a scheduling policy, or its number.
+func schedulingPolicyName(policy uint32) string {
 	names := map[uint32]string{unix.SCHED_BATCH: "SCHED_BATCH", unix.SCHED_IDLE: "SCHED_IDLE"}
 	return cmp.Or(names[policy], strconv.Itoa(int(policy)))
 }
@@ -160,9 +160,9 @@ func groupName(id string) string {
 	return id
 }
 
-// describeInheritedUnit describes the systemd unit of the caller and the limits of this unit, if this process is in the
-// unit. When the unit ends, systemd also ends this process.
-func describeInheritedUnit() []string {
+// describeInheritedSystemdUnit describes the systemd unit of the caller and the limits of this unit, if this process is
+// in the unit. When the unit ends, systemd also ends this process.
+func describeInheritedSystemdUnit() []string {
 	raw, _ := os.ReadFile("/proc/self/cgroup") // without this file, no unit is reported
 	return describeSystemdUnit(string(raw), func(file string) string {
 		raw, _ := os.ReadFile("/sys/fs/cgroup" + file)
@@ -173,7 +173,7 @@ func describeInheritedUnit() []string {
 // cgroupLimitFiles are the files of a control group that contain limits for all its processes together.
 var cgroupLimitFiles = []string{"memory.max", "memory.high", "cpu.max", "pids.max"}
 
-// describeSystemdUnit implements describeInheritedUnit. procCgroup is the content of /proc/self/cgroup. readFile
+// describeSystemdUnit implements describeInheritedSystemdUnit. procCgroup is the content of /proc/self/cgroup. readFile
 // returns the content of a file below /sys/fs/cgroup, without the final line break.
 func describeSystemdUnit(procCgroup string, readFile func(file string) string) (descriptions []string) {
 	group := ""

@@ -99,7 +99,7 @@ func checkArgCount(cmd *cobra.Command, args []string, n int, argsText string) er
 	}
 	text := fmt.Sprintf("%s takes %s; %s given", cmd.CommandPath(), argsText, present.Plural(len(args), "argument"))
 	if n == 0 {
-		text += hints.ArgumentsHint(strings.TrimPrefix(cmd.CommandPath(), "queuectl "), args)
+		text += hints.UnexpectedArgumentsHint(strings.TrimPrefix(cmd.CommandPath(), "queuectl "), args)
 	}
 	return fault.Usagef("%s", text)
 }
@@ -139,7 +139,7 @@ func GroupCommand(use, short string, subcommands ...*cobra.Command) *cobra.Comma
 			return fault.Usagef("queuectl %s: no command given; use one of: %s", use, strings.Join(names, ", "))
 		}
 		return fault.Usagef("unknown command %q%s", use+" "+args[0],
-			cmp.Or(hints.ArgumentsHint(use, args), hints.SubcommandHint(use, args[0], subcommands),
+			cmp.Or(hints.UnexpectedArgumentsHint(use, args), hints.SubcommandHint(use, args[0], subcommands),
 				hints.SimilarWordHint(args[0], names, "use one of: "+strings.Join(names, ", "))))
 	}
 	cmd.Args = cobra.ArbitraryArgs

@@ -16,13 +16,13 @@ import (
 )
 
 // bulkMethod is a client method that acts on all jobs of a selection.
-type bulkMethod = ClientMethod[control.Selection, control.BulkResult]
+type bulkMethod = ClientMethod[control.JobSelection, control.BulkResult]
 
 func retryVerb(a *App) *cobra.Command {
 	var withoutDependants bool
 	cmd := a.jobsCommand("retry", "Run failed or finished jobs again", "is pending again",
-		func(c *control.Client, ctx context.Context, s control.Selection) (control.BulkResult, error) {
-			return c.RetryJobs(ctx, control.RetryParams{Selection: s, WithoutDependants: withoutDependants})
+		func(c *control.Client, ctx context.Context, s control.JobSelection) (control.BulkResult, error) {
+			return c.RetryJobs(ctx, control.JobRetryParams{JobSelection: s, WithoutDependants: withoutDependants})
 		}, "failed", "dead", "cancelled", "completed")
 	cmd.Flags().BoolVar(&withoutDependants, "only", false,
 		"retry only the selected jobs, not the cancelled jobs that depend on them")
@@ -105,8 +105,8 @@ func (a *App) pauseOrResumeCommand(
 func killVerb(a *App) *cobra.Command {
 	var signal string
 	cmd := a.jobsCommand("kill", "Send a signal to all processes of running jobs", "got the signal",
-		func(c *control.Client, ctx context.Context, s control.Selection) (control.BulkResult, error) {
-			return c.KillJobs(ctx, control.KillParams{Selection: s, Signal: signal})
+		func(c *control.Client, ctx context.Context, s control.JobSelection) (control.BulkResult, error) {
+			return c.KillJobs(ctx, control.JobKillParams{JobSelection: s, Signal: signal})
 		}, "processing")
 	cmd.Flags().StringVarP(&signal, "signal", "s", "TERM", "signal to send: `NAME` or number")
 	return cmd
@@ -115,8 +115,8 @@ func killVerb(a *App) *cobra.Command {
 func rmVerb(a *App) *cobra.Command {
 	var force bool
 	cmd := a.jobsCommand("rm", "Remove jobs and their history", "is removed",
-		func(c *control.Client, ctx context.Context, s control.Selection) (control.BulkResult, error) {
-			return c.RemoveJobs(ctx, control.RemoveParams{Selection: s, EndRunningJobs: force})
+		func(c *control.Client, ctx context.Context, s control.JobSelection) (control.BulkResult, error) {
+			return c.RemoveJobs(ctx, control.JobRemoveParams{JobSelection: s, EndRunningJobs: force})
 		})
 	cmd.Flags().BoolVar(&force, "force", false, "also stop and remove running jobs")
 	return cmd
@@ -136,9 +136,9 @@ func clearVerb(a *App) *cobra.Command {
 // clearCommand builds a command that removes all jobs of one kind, such as dead jobs. The user may restrict it to the
 // jobs of a batch. jobsText names the jobs of this kind in messages.
 func (a *App) clearCommand(
-	short, jobsText string, method ClientMethod[control.ClearParams, control.RemovalCount],
+	short, jobsText string, method ClientMethod[control.JobClearParams, control.RemovalCount],
 ) *cobra.Command {
-	var p control.ClearParams
+	var p control.JobClearParams
 	cmd := NewCommand("clear --yes", short, NoArgs, func(ctx context.Context, _ []string) error {
 		asks := !p.Confirmed && !p.DryRun
 		if asks && !a.CanAskUser() {
@@ -147,7 +147,7 @@ func (a *App) clearCommand(
 		}
 		return a.WithClient(func(c *control.Client) error {
 			if asks {
-				got, err := method(c, ctx, control.ClearParams{Batch: p.Batch, DryRun: true})
+				got, err := method(c, ctx, control.JobClearParams{Batch: p.Batch, DryRun: true})
 				if err != nil {
 					return err
 				}
@@ -202,7 +202,7 @@ func (a *App) RunBulkRequests(outcomeText, wholeQueueText string, ids []string,
 	case all.SelectedCount != nil:
 		return a.printDryRunCount(*all.SelectedCount)
 	case wholeQueueText != "":
-		return a.PrintInfo("%s", wholeQueueText)
+		return a.PrintTerminalMessage("%s", wholeQueueText)
 	}
 	return nil
 }
@@ -280,10 +280,10 @@ func dlqVerb(a *App) *cobra.Command {
 }
 
 func (a *App) dlqRetryVerb() *cobra.Command {
-	var p control.Selection
+	var p control.JobSelection
 	var timeout *control.Duration
 	var yes bool
-	retry := func(c *control.Client, ctx context.Context, p control.Selection) (control.BulkResult, error) {
+	retry := func(c *control.Client, ctx context.Context, p control.JobSelection) (control.BulkResult, error) {
 		return c.RetryDeadJobs(ctx, control.DeadJobRetryParams{IDs: p.IDs, AllDeadJobs: p.AllJobs, Batch: p.Batch,
 			NewTimeout: timeout, DryRun: p.DryRun, Cursor: p.Cursor})
 	}
@@ -300,7 +300,7 @@ func (a *App) dlqRetryVerb() *cobra.Command {
 				return fault.Usagef("%s: no jobs given; give job ids, --batch NAME or --all", a.Cmd.CommandPath())
 			}
 			p.IDs = ids
-			return a.confirmAndRunBulk(ctx, p, p.AllJobs && !yes, "is pending again", "", retry)
+			return a.confirmAndRunRequests(ctx, p, p.AllJobs && !yes, "is pending again", "", retry)
 		})
 	a.AcceptJobIDs(cmd, queue.Dead.String())
 	f := cmd.Flags()

@@ -86,11 +86,11 @@ func callAndCloseClient(c *control.Client, err error, action func(*control.Clien
 
 // ShowJob returns the details of a job.
 func ShowJob(ctx context.Context, c *control.Client, id string) (control.JobDetail, error) {
-	return c.ShowJob(ctx, control.ShowParams{ID: control.JobID(id)})
+	return c.ShowJob(ctx, control.JobShowParams{ID: control.JobID(id)})
 }
 
 // JobPages yields the pages of a list of jobs one by one. After an error it yields the error and ends.
-func JobPages(ctx context.Context, c *control.Client, p control.ListParams) iter.Seq2[control.JobPage, error] {
+func JobPages(ctx context.Context, c *control.Client, p control.JobListParams) iter.Seq2[control.JobPage, error] {
 	return func(yield func(control.JobPage, error) bool) {
 		for {
 			page, err := c.ListJobs(ctx, p)

@@ -47,7 +47,7 @@ func (a *App) matchingCompletions(typedArgs []string, prefix string, listNames n
 // CompleteNames offers the names from listNames, in their order.
 func (a *App) CompleteNames(listNames nameLister) cobra.CompletionFunc {
 	return func(_ *cobra.Command, typedArgs []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		return a.matchingCompletions(typedArgs, prefix, listNames), completeOrderedNoFiles
+		return a.matchingCompletions(typedArgs, prefix, listNames), orderedNoFilesDirective
 	}
 }
 
@@ -57,14 +57,14 @@ func (a *App) AcceptJobIDs(cmd *cobra.Command, states ...string) {
 	a.AcceptNames(cmd, "job", a.CompleteNames(jobIDLister(states...)))
 }
 
-// completeOrderedNoFiles makes the shell offer the completions in the given order, and no file names.
-const completeOrderedNoFiles = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+// orderedNoFilesDirective makes the shell offer the completions in the given order, and no file names.
+const orderedNoFilesDirective = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 
 // jobIDLister lists the ids of jobs in these states.
 func jobIDLister(states ...string) nameLister {
 	return func(ctx context.Context, c *control.Client, add func(name, description string)) {
 		// on an error, offer nothing
-		page, _ := c.ListJobs(ctx, control.ListParams{States: states, PageSize: control.MaxJobsPerSelection})
+		page, _ := c.ListJobs(ctx, control.JobListParams{States: states, PageSize: control.MaxJobsPerSelection})
 		for _, j := range page.Jobs {
 			add(j.ID, j.State+": "+termtext.Truncate(termtext.EscapeControlCharacters(present.JobTitle(&j)), 60))
 		}
@@ -96,14 +96,14 @@ func (a *App) completeJobIDList(_ *cobra.Command, _ []string, typedIDs string) (
 		jobIDLister("waiting", "processing")) {
 		completions = append(completions, before+id)
 	}
-	return completions, completeOrderedNoFiles
+	return completions, orderedNoFilesDirective
 }
 
 // completeBatches completes the names of batches. It offers the batches of the newest jobs first, and omits
 // names that contain control characters.
 func (a *App) completeBatches() cobra.CompletionFunc {
 	return a.CompleteNames(func(ctx context.Context, c *control.Client, add func(name, description string)) {
-		page, _ := c.ListJobs(ctx, control.ListParams{PageSize: control.MaxJobsPerSelection}) // on an error, offer nothing
+		page, _ := c.ListJobs(ctx, control.JobListParams{PageSize: control.MaxJobsPerSelection}) // on an error, offer nothing
 		for _, j := range page.Jobs {
 			if name := j.Labels["batch"]; name != "" && termtext.EscapeControlCharacters(name) == name {
 				add(name, "")
@@ -124,7 +124,7 @@ func stateFlagValues() []string {
 // CompleteNodes completes the names of nodes.
 func (a *App) CompleteNodes() cobra.CompletionFunc {
 	return a.CompleteNames(func(ctx context.Context, c *control.Client, add func(name, description string)) {
-		list, _ := c.NodeList(ctx, control.NodeListParams{}) // on an error, offer nothing
+		list, _ := c.ListNodes(ctx, control.NodeListParams{}) // on an error, offer nothing
 		for _, n := range list.Nodes {
 			add(n.Name, "")
 		}
@@ -134,7 +134,7 @@ func (a *App) CompleteNodes() cobra.CompletionFunc {
 // CompleteQueues completes names of queues.
 func (a *App) CompleteQueues() cobra.CompletionFunc {
 	return a.CompleteNames(func(ctx context.Context, c *control.Client, add func(name, description string)) {
-		list, _ := c.QueueList(ctx, control.QueueListParams{}) // on an error, offer nothing
+		list, _ := c.ListQueues(ctx, control.QueueListParams{}) // on an error, offer nothing
 		for _, q := range list.Queues {
 			add(q.Queue, "")
 		}

@@ -23,7 +23,7 @@ func enqueueVerb(a *App) *cobra.Command {
 	var spec queue.Spec
 	var source input.Source
 	var idempotencyKey, batch, afterBatch string
-	var noCwd bool
+	var runInHomeDir bool
 	cmd := NewCommand("enqueue ['COMMAND' | '{JSON}' | -- PROGRAM ARGS…]", "Add one or more jobs to the queue",
 		nil, func(ctx context.Context, args []string) error {
 			dash := a.Cmd.ArgsLenAtDash()
@@ -44,16 +44,16 @@ func enqueueVerb(a *App) *cobra.Command {
 				return fault.Usagef("--next: cannot be combined with --priority; leave one of them out")
 			}
 			if source.IsGiven() {
-				return a.enqueueJobsFromSource(ctx, &source, &spec, noCwd, idempotencyKey)
+				return a.enqueueJobsFromSource(ctx, &source, &spec, runInHomeDir, idempotencyKey)
 			}
 			list, err := input.ParseSpecArgs(a.Stdin, "enqueue", &spec, args, dash)
 			if err != nil {
 				return err
 			}
 			if list != nil {
-				return a.enqueueJSONArray(ctx, list, noCwd, idempotencyKey)
+				return a.enqueueJSONArray(ctx, list, runInHomeDir, idempotencyKey)
 			}
-			return a.enqueueOneJob(ctx, &spec, noCwd, idempotencyKey)
+			return a.enqueueOneJob(ctx, &spec, runInHomeDir, idempotencyKey)
 		})
 	input.AddSpecFlags(cmd, &spec)
 	f := cmd.Flags()
@@ -61,11 +61,11 @@ func enqueueVerb(a *App) *cobra.Command {
 	f.Var(input.OnceOnlyValue(&batch), "batch", "add the job to the batch `NAME` (label batch=NAME)")
 	f.Var(input.OnceOnlyValue(&afterBatch), "after-batch",
 		"run when all your jobs in batch `NAME` have succeeded")
-	f.SetAnnotation("after-batch", input.FlagThemeAnnotation, []string{input.QueuesAndLocksTheme})
+	f.SetAnnotation("after-batch", input.FlagGroupAnnotation, []string{input.QueuesAndLocksGroup})
 	input.AnnotateFlagWithField(f, "after-batch", "depends_on")
 	f.Var(input.NonEmptyValue(&idempotencyKey), "key",
 		"idempotency `KEY`: a repeated request with the same key adds no second job")
-	f.BoolVar(&noCwd, "no-cwd", false, "run in your home directory, not in the current one")
+	f.BoolVar(&runInHomeDir, "no-cwd", false, "run in your home directory, not in the current one")
 	a.AddRequireLimitsFlag(f)
 	f.BoolVar(&a.startBeforeOwnJobs, "next", false, "start before your other waiting jobs")
 	return cmd
@@ -88,7 +88,7 @@ func (a *App) addToBatch(ctx context.Context, s *queue.Spec, batchName string) e
 	}
 	return a.WithStartedService(ctx, func(c *control.Client) error {
 		n := 0
-		for page, err := range JobPages(ctx, c, control.ListParams{Batch: batchName}) {
+		for page, err := range JobPages(ctx, c, control.JobListParams{Batch: batchName}) {
 			if err != nil {
 				return err
 			}
@@ -106,13 +106,13 @@ func (a *App) addToBatch(ctx context.Context, s *queue.Spec, batchName string) e
 	})
 }
 
-func (a *App) enqueueOneJob(ctx context.Context, s *queue.Spec, noCwd bool, idempotencyKey string) error {
-	if err := input.CompleteAndCheckSpec(s, noCwd); err != nil {
+func (a *App) enqueueOneJob(ctx context.Context, s *queue.Spec, runInHomeDir bool, idempotencyKey string) error {
+	if err := input.CompleteAndCheckSpec(s, runInHomeDir); err != nil {
 		return err // return the error here, so that an invalid job does not start the service
 	}
 	return a.WithStartedService(ctx, func(c *control.Client) error {
 		got, err := c.Enqueue(ctx, control.EnqueueParams{JobSpec: *s, IdempotencyKey: idempotencyKey,
-			RequireEnforceableLimits: a.RequireEnforcedLimits, RunBeforeOwnJobs: a.startBeforeOwnJobs})
+			RequireEnforceableLimits: a.RequireEnforcedLimits, RunBeforeCallersJobs: a.startBeforeOwnJobs})
 		if err != nil {
 			return err
 		}
@@ -132,29 +132,30 @@ func (a *App) enqueueOneJob(ctx context.Context, s *queue.Spec, noCwd bool, idem
 			return nil
 		}
 		if got.AlreadyExisted {
-			return a.PrintInfo("job %s was already enqueued with the same --key", got.JobID)
+			return a.PrintTerminalMessage("job %s was already enqueued with the same --key", got.JobID)
 		}
 		now := time.Now()
 		if present.HasExpired(s.ExpiresAt, now) || got.State == queue.Cancelled.String() {
 			got.MaxAttempts = 0 // the job will not run, so the message must not mention attempts
 		}
-		return a.PrintInfo("job %s enqueued%s%s", got.JobID, present.DueAndExpirySuffix(s, now),
+		return a.PrintTerminalMessage("job %s enqueued%s%s", got.JobID, present.DueAndExpirySuffix(s, now),
 			present.MaxAttemptsText(got.MaxAttempts))
 	})
 }
 
-// UploadOptions returns the options for enqueuing several jobs. inputUnit is the word for the part of the input that
-// contains one job, for example "line".
-func (a *App) UploadOptions(inputUnit, idempotencyKey string, noCwd bool) enqueue.UploadOptions {
+// UploadOptions returns the options for enqueuing several jobs. inputUnitName is the word for the part of the input
+// that contains one job, for example "line".
+func (a *App) UploadOptions(inputUnitName, idempotencyKey string, runInHomeDir bool) enqueue.UploadOptions {
 	return enqueue.UploadOptions{
-		Output: &a.Output, Cmd: a.Cmd, Finder: &a.ServiceFinder, InputUnitName: inputUnit,
-		IdempotencyKey: idempotencyKey, RunInHomeDir: noCwd, RequireEnforcedLimits: a.RequireEnforcedLimits,
+		Output: &a.Output, Cmd: a.Cmd, Finder: &a.ServiceFinder, InputUnitName: inputUnitName,
+		IdempotencyKey: idempotencyKey, RunInHomeDir: runInHomeDir, RequireEnforcedLimits: a.RequireEnforcedLimits,
 		StartBeforeOtherOwnJobs: a.startBeforeOwnJobs,
 	}
 }
 
 // enqueueJobsFromSource enqueues all jobs of a source. After an error it enqueues none of them.
-func (a *App) enqueueJobsFromSource(ctx context.Context, source *input.Source, commonSpec *queue.Spec, noCwd bool,
+func (a *App) enqueueJobsFromSource(ctx context.Context, source *input.Source, commonSpec *queue.Spec,
+	runInHomeDir bool,
 	idempotencyKey string) error {
 	enqueue.WarnIfJobExpired(&a.Output, commonSpec, !a.ShowsInfo())
 	due := present.DueAndExpirySuffix(commonSpec, time.Now())
@@ -166,7 +167,7 @@ func (a *App) enqueueJobsFromSource(ctx context.Context, source *input.Source, c
 	if f == nil {
 		part = "argument"
 	}
-	up := enqueue.NewUpload(ctx, a.UploadOptions(part, idempotencyKey, noCwd), commonSpec)
+	up := enqueue.NewUpload(ctx, a.UploadOptions(part, idempotencyKey, runInHomeDir), commonSpec)
 	var in io.Reader
 	if f != nil {
 		defer f.Close()
@@ -201,12 +202,13 @@ func (a *App) enqueueJobsFromSource(ctx context.Context, source *input.Source, c
 }
 
 // enqueueJSONArray enqueues all jobs of a JSON array. After an error it enqueues none of them.
-func (a *App) enqueueJSONArray(ctx context.Context, jobs []json.RawMessage, noCwd bool, idempotencyKey string) error {
+func (a *App) enqueueJSONArray(ctx context.Context, jobs []json.RawMessage, runInHomeDir bool,
+	idempotencyKey string) error {
 	if len(jobs) == 0 {
 		a.PrintMessage("the JSON array contains no jobs")
 		return enqueue.PrintEnqueuedJobs(ctx, &a.Output, nil, nil)
 	}
-	up := enqueue.NewUpload(ctx, a.UploadOptions("entry", idempotencyKey, noCwd), &queue.Spec{})
+	up := enqueue.NewUpload(ctx, a.UploadOptions("entry", idempotencyKey, runInHomeDir), &queue.Spec{})
 	var err error
 	for i := 0; i < len(jobs) && err == nil; i++ {
 		err = up.AddJob(jobs[i], i+1)
@@ -220,7 +222,7 @@ func (a *App) addBatchDependencies(ctx context.Context, s *queue.Spec, batchName
 		return nil
 	}
 	return a.WithStartedService(ctx, func(c *control.Client) error {
-		for page, err := range JobPages(ctx, c, control.ListParams{Batch: batchName}) {
+		for page, err := range JobPages(ctx, c, control.JobListParams{Batch: batchName}) {
 			if e, wrong := errors.AsType[*queue.Error](err); wrong && e.Field == "batch" {
 				return fault.Usagef("--after-batch: %s", e.Message)
 			}
@@ -244,5 +246,5 @@ func (a *App) addBatchDependencies(ctx context.Context, s *queue.Spec, batchName
 func (a *App) AddRequireLimitsFlag(f *pflag.FlagSet) {
 	f.BoolVar(&a.RequireEnforcedLimits, "require-limits", false,
 		"reject jobs with limits that this machine cannot enforce, instead of warning")
-	f.SetAnnotation("require-limits", input.FlagThemeAnnotation, []string{input.ResourceLimitsTheme})
+	f.SetAnnotation("require-limits", input.FlagGroupAnnotation, []string{input.ResourceLimitsGroup})
 }

@@ -21,7 +21,7 @@ import (
 // unknownVerbHint returns a hint about an unknown command. It names the command that the user probably meant,
 // or says how to list all commands.
 func unknownVerbHint(word string, verbNames []string) string {
-	return cmp.Or(hints.FirstHintForWord(word, hints.ForeignCommandHints), hints.SimilarWordHint(word, verbNames,
+	return cmp.Or(hints.FirstHintForWord(word, hints.OtherProgramCommandHints), hints.SimilarWordHint(word, verbNames,
 		"list all commands with: queuectl --help"))
 }
 

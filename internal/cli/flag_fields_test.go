@@ -36,7 +36,7 @@ func TestFieldErrorsNameTypedFlag(t *testing.T) {
 		if err := cmd.ParseFlags(c.args); err != nil {
 			t.Fatal(err)
 		}
-		err := queue.InvalidField(c.field, "is wrong")
+		err := queue.InvalidFieldError(c.field, "is wrong")
 		for _, given := range []error{err, &fault.LineError{InputUnitName: "line", LineNumber: 3, Cause: err},
 			errors.Join(err, err)} {
 			want := map[error]string{err: c.want}[given]
@@ -55,7 +55,7 @@ func TestFieldErrorsNameTypedFlag(t *testing.T) {
 	if err := enqueue.ParseFlags([]string{"--in", "5s", "--at", "15:04"}); err != nil {
 		t.Fatal(err)
 	}
-	if got := input.NameFlagsInError(enqueue, queue.InvalidField("delay",
+	if got := input.NameFlagsInError(enqueue, queue.InvalidFieldError("delay",
 		"and run_at are both given")).Error(); got != "--in: and --at are both given" {
 		t.Errorf("got %q", got)
 	}
@@ -88,7 +88,7 @@ func TestFieldErrorsNameTypedFlag(t *testing.T) {
 		if err := cmd.ParseFlags(c.args); err != nil {
 			t.Fatal(err)
 		}
-		if got := input.NameFlagsInError(cmd, queue.InvalidField(c.field, "%s", c.text)).Error(); got != c.want {
+		if got := input.NameFlagsInError(cmd, queue.InvalidFieldError(c.field, "%s", c.text)).Error(); got != c.want {
 			t.Errorf("%v: got %q, want %q", c.args, got, c.want)
 		}
 	}
@@ -97,7 +97,7 @@ func TestFieldErrorsNameTypedFlag(t *testing.T) {
 	if err := cancel.ParseFlags([]string{"--where-queue", "q"}); err != nil {
 		t.Fatal(err)
 	}
-	if got := input.NameFlagsInError(cancel, queue.InvalidField("queue",
+	if got := input.NameFlagsInError(cancel, queue.InvalidFieldError("queue",
 		"is wrong")).Error(); got != "--where-queue: is wrong" {
 		t.Errorf("got %q", got)
 	}

@@ -39,8 +39,9 @@ type FollowedJobs interface {
 // JobsProgress describes how much of a set of jobs has ended.
 type JobsProgress struct {
 	term.ProgressBar
-	RetryingJobCount int64                // number of failed jobs that will be retried
-	IsRetrying       func(seq int64) bool // reports whether the set contains a job, given a failed job's sequence number
+	RetryingJobCount int64 // number of failed jobs that will be retried
+	// reports whether the set contains a job, given a failed job's sequence number
+	IncludesRetryingJob func(seq int64) bool
 }
 
 // Follower follows a set of jobs.
@@ -110,7 +111,7 @@ func (f *Follower) showProgress(ctx context.Context, jobs FollowedJobs) {
 	}
 	if p := jobs.Progress(); p != nil {
 		p.TextAfterNumbers = present.JoinNonEmptyTexts(p.TextAfterNumbers,
-			f.describeRetries(ctx, p.RetryingJobCount, p.IsRetrying))
+			f.describeRetries(ctx, p.RetryingJobCount, p.IncludesRetryingJob))
 		p.MinTimeLeft = f.timeUntilFirstRetry()
 		f.App.DrawProgressBar(p.ProgressBar)
 	}
@@ -129,7 +130,7 @@ func (f *Follower) describeRetries(ctx context.Context, retryingJobCount int64,
 	}
 	if time.Since(f.retryQueriedAt) > retryPollInterval {
 		f.retryQueriedAt, f.firstRetryAt = time.Now(), 0
-		page, err := f.Client.ListJobs(ctx, control.ListParams{States: control.TextList{queue.Failed.String()}})
+		page, err := f.Client.ListJobs(ctx, control.JobListParams{States: control.TextList{queue.Failed.String()}})
 		if err != nil || page.NextCursor != nil {
 			// Ignore the error, because the stream of events reports it. If the list has several pages, the time of the first
 			// retry stays unknown.
@@ -143,7 +144,7 @@ func (f *Follower) describeRetries(ctx context.Context, retryingJobCount int64,
 	}
 	note := fmt.Sprintf("%d retrying", retryingJobCount)
 	if in := f.timeUntilFirstRetry(); in > 0 {
-		note += " in " + present.RoughDuration(in)
+		note += " in " + present.RoughDurationText(in)
 	}
 	return note
 }
@@ -202,8 +203,8 @@ func (l *JobLog) AddJob(inputPosition int, j *control.Job, stdoutBytes int64) {
 		code, sig, command)
 }
 
-// WriteError returns the first error of a write to the log. On a nil JobLog it returns nil.
-func (l *JobLog) WriteError() error {
+// FirstWriteError returns the first error of a write to the log. On a nil JobLog it returns nil.
+func (l *JobLog) FirstWriteError() error {
 	if l == nil {
 		return nil
 	}

@@ -45,7 +45,7 @@ func (q *fakeEventQueue) StreamEvents(ctx context.Context, p control.EventsParam
 	}
 }
 
-func (q *fakeEventQueue) ShowJob(_ context.Context, p control.ShowParams) (control.JobDetail, error) {
+func (q *fakeEventQueue) ShowJob(_ context.Context, p control.JobShowParams) (control.JobDetail, error) {
 	return control.JobDetail{Job: control.Job{ID: string(p.ID), State: "pending",
 		MainWaitReason: &control.WaitReason{Text: "no workers", Advice: "queuectl worker start"}}}, nil
 }
@@ -58,9 +58,9 @@ func (q *fakeEventQueue) MissingRightError(*control.Peer, string, control.Right)
 
 // fakeFollowedJobs fakes a set of two jobs, with the sequence numbers 1 and 2. Job 2 is waiting to start.
 type fakeFollowedJobs struct {
-	handledEventSeqs []int64     // numbers of the events that were handled
-	slowCheckCount   int         // number of calls of IsDone with slowCheckAllowed true
-	doneAtSlowCheck  atomic.Bool // the next IsDone with slowCheckAllowed true returns true
+	handledEventSeqs      []int64     // numbers of the events that were handled
+	slowCheckCount        int         // number of calls of IsDone with slowCheckAllowed true
+	nextSlowCheckSucceeds atomic.Bool // the next IsDone with slowCheckAllowed true returns true
 }
 
 func (j *fakeFollowedJobs) HandleEvent(_ context.Context, e *control.Event) (isRelevant bool, err error) {
@@ -72,7 +72,7 @@ func (j *fakeFollowedJobs) IsDone(_ context.Context, slowCheckAllowed bool) (boo
 	if slowCheckAllowed {
 		j.slowCheckCount++
 	}
-	return len(j.handledEventSeqs) == 4 || slowCheckAllowed && j.doneAtSlowCheck.Load(), nil
+	return len(j.handledEventSeqs) == 4 || slowCheckAllowed && j.nextSlowCheckSucceeds.Load(), nil
 }
 
 func (j *fakeFollowedJobs) WaitingJobID(context.Context) string { return "two" }
@@ -100,7 +100,7 @@ func TestFollowerHandlesEventsInOrder(t *testing.T) {
 			f := Follower{App: NewApp(Program{}, nil, nil, stderr), Client: c, CheckDoneNow: wake}
 			done := make(chan error, 1)
 			go func() { done <- f.Follow(t.Context(), jobs, 41) }()
-			run(q, jobs, func() { jobs.doneAtSlowCheck.Store(true); close(wake) })
+			run(q, jobs, func() { jobs.nextSlowCheckSucceeds.Store(true); close(wake) })
 			err = <-done
 			if q.requestedAfterSeq != 41 {
 				t.Errorf("the events after %d were requested, want 41", q.requestedAfterSeq)

@@ -25,7 +25,7 @@ import (
 
 // listFlags holds the flags of "queuectl list" and similar commands.
 type listFlags struct {
-	control.ListParams
+	control.JobListParams
 	columns []string
 	sort    string
 	watch   bool
@@ -122,14 +122,14 @@ func (a *App) printJobs(ctx context.Context, l *listFlags, makeRow func(*control
 			var hasMore bool       // the service has jobs that the table does not show
 			var err error
 			if l.inStartOrder && table && order == nil {
-				jobs, hasMore, err = jobsInStartOrder(ctx, c, l.ListParams, shown)
+				jobs, hasMore, err = jobsInStartOrder(ctx, c, l.JobListParams, shown)
 			} else {
-				jobs, hasMore, err = a.readOrPrintJobs(ctx, c, l.ListParams, shown, order)
+				jobs, hasMore, err = a.readOrPrintJobs(ctx, c, l.JobListParams, shown, order)
 			}
 			if err != nil || !table {
 				return err
 			}
-			return a.printTruncatedTable(ctx, c, jobs, makeRow, headings, l.ListParams, hasMore)
+			return a.printTruncatedTable(ctx, c, jobs, makeRow, headings, l.JobListParams, hasMore)
 		}
 		if l.watch {
 			return a.RunUntilStdoutReaderGone(ctx, func(ctx context.Context) error {
@@ -145,16 +145,16 @@ func (a *App) printJobs(ctx context.Context, l *listFlags, makeRow func(*control
 const watchNonJobLines = 4
 
 // rowsThatFitTerminal returns how many of the given number of rows fit on the terminal, at least 1.
-func (a *App) rowsThatFitTerminal(rows int) int {
+func (a *App) rowsThatFitTerminal(rowCount int) int {
 	if height := term.TerminalLines(a.Stdout); height > 0 {
-		return max(1, min(rows, height-watchNonJobLines))
+		return max(1, min(rowCount, height-watchNonJobLines))
 	}
-	return rows
+	return rowCount
 }
 
 // jobsInStartOrder returns up to limit jobs for a table, in the order of sortJobsForTable. hasMore reports whether
 // there are more jobs.
-func jobsInStartOrder(ctx context.Context, c *control.Client, p control.ListParams, limit int) (
+func jobsInStartOrder(ctx context.Context, c *control.Client, p control.JobListParams, limit int) (
 	jobs []control.Job, hasMore bool, err error) {
 	if !hasNonStateFilter(p) && limit <= maxSectionRows {
 		if jobs, hasMore, err = firstJobsFromScreen(ctx, c, p, limit); !errors.Is(err, errTooFewScreenJobs) {
@@ -167,7 +167,7 @@ func jobsInStartOrder(ctx context.Context, c *control.Client, p control.ListPara
 // readOrPrintJobs reads up to limit jobs, or all jobs if limit is 0. If jobOrder is nil, it reads the newest jobs,
 // otherwise the first jobs in this order. For a table, it returns the jobs in tableJobs. For any other format, it
 // prints the jobs as JSON or ids. hasMore reports whether there are more jobs.
-func (a *App) readOrPrintJobs(ctx context.Context, c *control.Client, p control.ListParams, limit int,
+func (a *App) readOrPrintJobs(ctx context.Context, c *control.Client, p control.JobListParams, limit int,
 	jobOrder *jobSorter) (tableJobs []control.Job, hasMore bool, err error) {
 	printed, seen := 0, 0
 	out := bufio.NewWriter(a.Writer())
@@ -222,9 +222,9 @@ func (a *App) readOrPrintJobs(ctx context.Context, c *control.Client, p control.
 
 // printTruncatedTable prints a table of jobs. If hasMore is true, it also prints how many more jobs there are.
 func (a *App) printTruncatedTable(ctx context.Context, c *control.Client, jobs []control.Job,
-	makeRow func(*control.Job) []string, headings []string, p control.ListParams, hasMore bool) error {
+	makeRow func(*control.Job) []string, headings []string, p control.JobListParams, hasMore bool) error {
 	if len(jobs) == 0 {
-		return a.PrintInfo("no jobs")
+		return a.PrintTerminalMessage("no jobs")
 	}
 	rows := make([][]string, len(jobs))
 	for i := range jobs {
@@ -286,13 +286,14 @@ const defaultTableRows = 50
 
 // firstJobsFromScreen returns up to limit jobs in the states that p selects. It takes them from the status screen,
 // which contains only some jobs of each state. If the screen contains too few jobs, it returns errTooFewScreenJobs.
-func firstJobsFromScreen(ctx context.Context, c *control.Client, p control.ListParams, limit int) (jobs []control.Job,
+func firstJobsFromScreen(ctx context.Context, c *control.Client, p control.JobListParams,
+	limit int) (jobs []control.Job,
 	hasMore bool, err error) {
 	wanted, err := expandStateNames(&p)
 	if err != nil {
 		return nil, false, err
 	}
-	s, err := c.ReadScreen(ctx, control.ScreenParams{JobsPerSection: min(limit, maxSectionRows)})
+	s, err := c.ReadOverviewScreen(ctx, control.OverviewScreenParams{JobsPerSection: min(limit, maxSectionRows)})
 	if err != nil {
 		return nil, false, err
 	}
@@ -328,7 +329,7 @@ var errTooFewScreenJobs = errors.New("the status screen shows too few of these j
 
 // newestJobsByState returns the jobs for a table. It reads the newest jobs of each group of states with separate
 // requests. So it finds running and waiting jobs even if very many newer jobs have ended.
-func newestJobsByState(ctx context.Context, c *control.Client, p control.ListParams, limit int) (jobs []control.Job,
+func newestJobsByState(ctx context.Context, c *control.Client, p control.JobListParams, limit int) (jobs []control.Job,
 	hasMore bool, err error) {
 	wanted, err := expandStateNames(&p)
 	if err != nil {
@@ -373,14 +374,14 @@ func selectTableJobs(unfinishedJobs, deadJobs, otherEndedJobs []control.Job, lim
 }
 
 // hasNonStateFilter reports whether a list has any filter other than states.
-func hasNonStateFilter(p control.ListParams) bool {
+func hasNonStateFilter(p control.JobListParams) bool {
 	return len(p.WithLabels) > 0 || p.Submitter != "" || p.Queue != "" || p.EndedOrEnqueuedSince != 0 ||
 		p.EndedOrEnqueuedBefore != 0 || p.Batch != "" || p.IDGlob != ""
 }
 
 // expandStateNames returns the names of the states that p selects, each name once. A name in p, such as "waiting", may
 // select several states.
-func expandStateNames(p *control.ListParams) (names []string, err error) {
+func expandStateNames(p *control.JobListParams) (names []string, err error) {
 	var selected []queue.State
 	for _, name := range p.States {
 		states, err := queue.ParseStates(name)

@@ -19,7 +19,7 @@ import (
 )
 
 func logsVerb(a *App) *cobra.Command {
-	var p control.LogsParams
+	var p control.JobOutputParams
 	var showTimestamps bool
 	var s SelectionFlags
 	cmd := NewCommand("logs ID… | --state STATE …", "Print the output of jobs",
@@ -29,7 +29,7 @@ func logsVerb(a *App) *cobra.Command {
 					"--attempt for the last one", p.Attempt)
 			}
 			if p.Follow && len(ids) == 0 && s.selectsWholeQueue() && p.Attempt == 0 {
-				filter := control.ListParams{Queue: s.Queue, WithLabels: s.WithLabels}
+				filter := control.JobListParams{Queue: s.Queue, WithLabels: s.WithLabels}
 				return a.RunUntilStdoutReaderGone(ctx, func(ctx context.Context) error {
 					return a.printQueueLogs(ctx, p, filter, showTimestamps)
 				})
@@ -63,7 +63,7 @@ func logsVerb(a *App) *cobra.Command {
 	f.IntVar(&p.Attempt, "attempt", 0, "print the output of attempt `N` (default: the last one)")
 	f.BoolVar(&p.StdoutOnly, "stdout", false, "print only standard output")
 	f.BoolVar(&p.StderrOnly, "stderr", false, "print only standard error")
-	input.OptionalVar(f, &p.LastLines, input.ParseInt, "lines", "n", "print only the last `N` lines; a note about "+
+	input.OptionalVar(f, &p.LastLineCount, input.ParseInt, "lines", "n", "print only the last `N` lines; a note about "+
 		"missing output is one line")
 	input.AnnotateFlagWithField(f, "lines", "n")
 	input.PastTimeVar(f, &p.PrintedSince, "since", "only lines printed since `TIME`; 2h means 2 hours ago")
@@ -76,14 +76,14 @@ func logsVerb(a *App) *cobra.Command {
 type logReader struct {
 	app            *App
 	client         *control.Client
-	logParams      control.LogsParams // parameters of each request, without the id of the job
+	logParams      control.JobOutputParams // parameters of each request, without the id of the job
 	showTimestamps bool
 	printMu        sync.Mutex            // held while a piece of output is printed; several jobs may print
 	jsonList       *term.JSONListPrinter // the JSON list to print to; nil for text
 }
 
 // withLogReader calls action(r) with a logReader. If the output is JSON, it then prints the end of the list.
-func (a *App) withLogReader(ctx context.Context, p control.LogsParams, showTimestamps bool,
+func (a *App) withLogReader(ctx context.Context, p control.JobOutputParams, showTimestamps bool,
 	action func(*logReader) error) error {
 	return a.WithReadOnlyClient(ctx, p.Follow, func(c *control.Client) error {
 		r := &logReader{app: a, client: c, logParams: p, showTimestamps: showTimestamps}
@@ -109,7 +109,7 @@ func (r *logReader) printAttempt(
 	p := r.logParams
 	p.ID, p.Attempt, p.ReportAttemptEnds = control.JobID(id), attempt, attempt == 0
 	if attempt != 0 {
-		p.LastLines = nil // this attempt started after the command did, so print all of its output
+		p.LastLineCount = nil // this attempt started after the command did, so print all of its output
 	}
 	anyPrinted, err = r.printRequestedOutput(ctx, p, linePrefix)
 	if errors.Is(err, errAttemptEnded) {
@@ -148,14 +148,15 @@ func (r *logReader) printIfOutputLost(ctx context.Context, id string) {
 
 // printRequestedOutput prints the output that p requests, with linePrefix before each line. anyPrinted reports whether
 // any output arrived.
-func (r *logReader) printRequestedOutput(ctx context.Context, p control.LogsParams, linePrefix string) (anyPrinted bool,
+func (r *logReader) printRequestedOutput(ctx context.Context, p control.JobOutputParams,
+	linePrefix string) (anyPrinted bool,
 	err error) {
 	out := newLogPrinter(r.app, linePrefix, r.showTimestamps)
 	out.jsonList = r.jsonList
 	for i := range out.ttyOutputs {
 		t := &out.ttyOutputs[i]
-		t.ShowUnfinishedLine = p.Follow && out.streamWriters[i].KeepCarriageReturns && term.IsTerminal(r.app.Stdout)
-		t.Renderer.StartsMidOutput = p.LastLines != nil || p.PrintedSince != 0
+		t.ShowUnfinishedLine = p.Follow && out.streamEscapers[i].KeepCarriageReturns && term.IsTerminal(r.app.Stdout)
+		t.Renderer.StartsMidOutput = p.LastLineCount != nil || p.PrintedSince != 0
 	}
 	var damageErr error
 	_, err = r.client.StreamOutput(ctx, p, func(piece control.OutputPiece) error {
@@ -177,7 +178,7 @@ func (r *logReader) printRequestedOutput(ctx context.Context, p control.LogsPara
 
 // printLogs prints the output of the jobs in ids, one job after another. With --follow, it prints the output of all
 // these jobs as it arrives, with the job's id before each line.
-func (a *App) printLogs(ctx context.Context, p control.LogsParams, ids []string, showTimestamps bool) error {
+func (a *App) printLogs(ctx context.Context, p control.JobOutputParams, ids []string, showTimestamps bool) error {
 	if p.Follow && len(ids) > control.MaxStreamsPerUser {
 		return fault.Usagef("cannot follow %d jobs at the same time (at most %d); select fewer jobs, or leave out --follow",
 			len(ids), control.MaxStreamsPerUser)
@@ -216,7 +217,7 @@ const (
 
 // printQueueLogs prints the output of a queue's jobs, with the job's id before each line. It follows the jobs that are
 // running and the jobs that start later. It returns when the user interrupts the command or the service ends.
-func (a *App) printQueueLogs(ctx context.Context, p control.LogsParams, filter control.ListParams,
+func (a *App) printQueueLogs(ctx context.Context, p control.JobOutputParams, filter control.JobListParams,
 	showTimestamps bool) error {
 	return a.withLogReader(ctx, p, showTimestamps, func(r *logReader) error {
 		ctx, cancel := context.WithCancelCause(ctx)
@@ -236,7 +237,7 @@ func (a *App) printQueueLogs(ctx context.Context, p control.LogsParams, filter c
 // queueLogFollower follows the output of a queue's jobs.
 type queueLogFollower struct {
 	reader *logReader
-	filter control.ListParams // selects the jobs by queue and labels
+	filter control.JobListParams // selects the jobs by queue and labels
 	// attemptByJobID contains the jobs whose output is being followed. It maps the id of a job to the number of the
 	// followed attempt, or to 0 if that attempt was already running when the command started.
 	attemptByJobID map[string]int
@@ -251,7 +252,7 @@ type queueLogFollower struct {
 // followQueue prints the output of running jobs, and of jobs that start later, until ctx ends.
 func (q *queueLogFollower) followQueue(ctx context.Context) error {
 	events, broken := openEventChannel(ctx, q.reader.client,
-		control.EventsParams{Kinds: control.TextList{string(queue.EventStarted), string(queue.EventEnded)}})
+		control.EventsParams{EventKinds: control.TextList{string(queue.EventStarted), string(queue.EventEnded)}})
 	running := q.filter
 	running.States = control.TextList{queue.Processing.String()}
 	runs, err := listAllJobs(ctx, q.reader.client, running)
@@ -288,7 +289,7 @@ func (q *queueLogFollower) handleAttemptEvent(ctx context.Context, e *control.Ev
 	if ended && !e.HasOutput || !ended && len(q.liveStreamSlots) == cap(q.liveStreamSlots) {
 		return nil
 	}
-	j, err := q.reader.client.ShowJob(ctx, control.ShowParams{ID: control.JobID(e.JobID), HideEnv: true})
+	j, err := q.reader.client.ShowJob(ctx, control.JobShowParams{ID: control.JobID(e.JobID), HideEnv: true})
 	switch {
 	case errors.Is(err, queue.ErrNotFound):
 		return nil // the job was removed
@@ -371,7 +372,7 @@ func damagedOutputError(p *control.OutputPiece) error {
 // belongs to one job.
 type logPrinter struct {
 	app            *App
-	streamWriters  [2]term.JobOutputEscaper   // one for standard output and one for standard error
+	streamEscapers [2]term.JobOutputEscaper   // one for standard output and one for standard error
 	ttyOutputs     [2]term.TTYOutputConverter // one for each stream of a job with a terminal
 	currentAttempt int                        // number of the attempt whose output is being printed
 	jsonList       *term.JSONListPrinter      // the JSON list to print to; nil for text
@@ -389,8 +390,8 @@ const maxPartialLineBytes = 64 << 10
 func newLogPrinter(a *App, linePrefix string, showTimestamps bool) *logPrinter {
 	live := linePrefix == "" && !showTimestamps
 	l := &logPrinter{app: a, linePrefix: linePrefix, showTimestamps: showTimestamps, atLineStart: true}
-	for i := range l.streamWriters {
-		l.streamWriters[i] = term.JobOutputEscaper{Output: &a.Output, File: a.Stdout, KeepCarriageReturns: live}
+	for i := range l.streamEscapers {
+		l.streamEscapers[i] = term.JobOutputEscaper{Output: &a.Output, File: a.Stdout, KeepCarriageReturns: live}
 		l.ttyOutputs[i].Renderer.KeepColours = term.UsesColours(a.Stdout)
 	}
 	return l
@@ -404,11 +405,11 @@ func (l *logPrinter) printPiece(p *control.OutputPiece) error {
 	if p.Stream == "stderr" {
 		i = 1
 	}
-	from, tty := &l.streamWriters[i], &l.ttyOutputs[i]
+	from, tty := &l.streamEscapers[i], &l.ttyOutputs[i]
 	text := ""
 	// Each attempt has its own terminal, so finish the unfinished line of the previous attempt.
 	if p.Attempt != l.currentAttempt {
-		text, l.currentAttempt = tty.FlushUnfinished(from.ConvertPiece), p.Attempt
+		text, l.currentAttempt = tty.FlushUnfinishedLine(from.ConvertPiece), p.Attempt
 	}
 	if p.FromTerminal && !l.app.KeepControlCharacters {
 		text += tty.ConvertPiece(p.String(), from.ConvertPiece)
@@ -416,7 +417,7 @@ func (l *logPrinter) printPiece(p *control.OutputPiece) error {
 		text += from.ConvertPiece(p.String())
 	}
 	if gap := p.MissingOutputText(); gap != "" {
-		if line := tty.FlushUnfinished(from.ConvertPiece); line != "" {
+		if line := tty.FlushUnfinishedLine(from.ConvertPiece); line != "" {
 			text += line + "\n"
 		}
 		text += from.FlushIncompleteText() + gap + "\n"
@@ -456,8 +457,9 @@ func (l *logPrinter) printText(text string, timestamp control.Time) error {
 // flushPartialLine prints the buffered beginning of a line.
 func (l *logPrinter) flushPartialLine() error {
 	text := l.partialLine
-	for i := range l.streamWriters {
-		text += l.ttyOutputs[i].FlushUnfinished(l.streamWriters[i].ConvertPiece) + l.streamWriters[i].FlushIncompleteText()
+	for i := range l.streamEscapers {
+		text += l.ttyOutputs[i].FlushUnfinishedLine(l.streamEscapers[i].ConvertPiece) +
+			l.streamEscapers[i].FlushIncompleteText()
 	}
 	if text == "" {
 		return nil

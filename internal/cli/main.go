@@ -4,7 +4,7 @@
 // fast. Commands that need large libraries are only in queuectld. For such a command, queuectl executes queuectld
 // (App.execQueuectld).
 //
-// Start with App.Root and the table of commands in the function verbTable. The packages below this one
+// Start with App.RootCommand and the table of commands in the function verbTable. The packages below this one
 // contain what several commands share: term prints, connect finds the service, input reads jobs,
 // enqueue sends them.
 package cli
@@ -87,7 +87,7 @@ func (a *App) main(ctx context.Context, args []string) int {
 		if v != nil && v.ExitsWithJobCode && !requestsHelp(args) {
 			a.FailureExitCode = fault.ExitCodeFailure
 		}
-		root := a.Root(args)
+		root := a.RootCommand(args)
 		var cmd *cobra.Command
 		if cmd, err = root.ExecuteContextC(ctx); err == nil {
 			err = a.helpExecErr
@@ -143,7 +143,7 @@ func (a *App) setLocalTimeZone(v *Verb, args []string) (needsQueuectld bool, err
 
 // Root returns the root command for the given arguments. If the arguments name a command, the root command
 // contains only that command, otherwise all commands.
-func (a *App) Root(args []string) *cobra.Command {
+func (a *App) RootCommand(args []string) *cobra.Command {
 	a.programArgs = args
 	root := &cobra.Command{
 		Use:           "queuectl [COMMAND]",
@@ -201,8 +201,8 @@ func (a *App) rejectUnknownCommand(_ *cobra.Command, args []string) error {
 
 // addGlobalFlags adds the flags that all commands have.
 func (a *App) addGlobalFlags(f *pflag.FlagSet) {
-	f.Var(input.NonEmptyValue(&a.Socket), "socket", "use the service whose socket is `FILE`")
-	f.Var(input.NonEmptyValue(&a.Dir), "dir", "use the service whose data is in `DIR`")
+	f.Var(input.NonEmptyValue(&a.SocketPath), "socket", "use the service whose socket is `FILE`")
+	f.Var(input.NonEmptyValue(&a.ServiceDir), "dir", "use the service whose data is in `DIR`")
 	f.BoolVar(&a.JSON, "json", false, "print JSON")
 	f.BoolVar(&a.JSONL, "jsonl", false, "print one JSON object per line")
 	f.BoolVarP(&a.Quiet, "quiet", "q", false, "print only IDs")

@@ -47,8 +47,8 @@ func (p *PrivateFlags) addTo(f *pflag.FlagSet) {
 }
 
 // check returns an error if the flags and arguments cannot be combined. Otherwise it returns the number of workers.
-// argsBeforeDash is the number of arguments before --, or -1 without --.
-func (p *PrivateFlags) check(f *pflag.FlagSet, args []string, argsBeforeDash int) (workerCount int, err error) {
+// argCountBeforeDash is the number of arguments before --, or -1 without --.
+func (p *PrivateFlags) check(f *pflag.FlagSet, args []string, argCountBeforeDash int) (workerCount int, err error) {
 	workerCount = runtime.NumCPU()
 	if p.workersFlag != "auto" {
 		if workerCount, err = strconv.Atoi(p.workersFlag); err != nil || workerCount < 1 {
@@ -60,7 +60,7 @@ func (p *PrivateFlags) check(f *pflag.FlagSet, args []string, argsBeforeDash int
 			return 0, fault.Usagef("--%s: cannot be combined with --private; leave one of them out", name)
 		}
 	}
-	if err := p.ParseArgs("run --private", f, args, argsBeforeDash); err != nil {
+	if err := p.ParseArgs("run --private", f, args, argCountBeforeDash); err != nil {
 		return 0, err
 	}
 	if !p.IsGiven() {
@@ -71,4 +71,4 @@ func (p *PrivateFlags) check(f *pflag.FlagSet, args []string, argsBeforeDash int
 }
 
 // PrivateQueueDir returns the directory of a private run.
-func (a *App) PrivateQueueDir() string { return cmp.Or(a.Dir, ".queuectl") }
+func (a *App) PrivateQueueDir() string { return cmp.Or(a.ServiceDir, ".queuectl") }

@@ -26,7 +26,7 @@ func progressVerb(a *App) *cobra.Command {
 				return fault.Usagef("progress takes a number from 0 to 100 and an optional quoted text; example: queuectl " +
 					"progress 40 'epoch 4 of 10'")
 			}
-			line, err := formatProgress(args)
+			line, err := formatProgressLine(args)
 			if err != nil {
 				return err
 			}
@@ -34,8 +34,8 @@ func progressVerb(a *App) *cobra.Command {
 		})
 }
 
-// formatProgress formats the arguments of "queuectl progress" as a line for the runner.
-func formatProgress(args []string) (string, error) {
+// formatProgressLine formats the arguments of "queuectl progress" as a line for the runner.
+func formatProgressLine(args []string) (string, error) {
 	n, err := strconv.Atoi(strings.TrimSuffix(args[0], "%"))
 	if err != nil || n < 0 || n > 100 {
 		return "", fault.Usagef("progress: %q is not a whole number from 0 to 100", queue.ClipForMessage(args[0]))

@@ -31,7 +31,7 @@ const secondInterruptWindow = time.Second
 
 func runVerb(a *App) *cobra.Command {
 	var spec queue.Spec
-	var noCwd, detach, cancelOnExit bool
+	var runInHomeDir, detach, cancelOnExit bool
 	var privateFlags PrivateFlags
 	cmd := NewCommand("run ['COMMAND' | -- PROGRAM ARGS…]", "Add a job to the queue, follow it, exit with its exit code",
 		nil, func(ctx context.Context, args []string) error {
@@ -43,7 +43,7 @@ func runVerb(a *App) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.Program.RunPrivate(ctx, a, privateFlags, &spec, noCwd, count)
+				return a.Program.RunPrivate(ctx, a, privateFlags, &spec, runInHomeDir, count)
 			}
 			for _, name := range []string{"workers", "file", "lines", "arg-file", "null", "joblog", "retry-dead", "add-new"} {
 				if a.Cmd.Flags().Changed(name) {
@@ -51,7 +51,7 @@ func runVerb(a *App) *cobra.Command {
 				}
 			}
 			if i := slices.Index(args, ":::"); i >= 0 {
-				program := QuoteProgram(args[:i])
+				program := QuoteArgv(args[:i])
 				return fault.Usagef("run takes one job; to run several in a separate queue: queuectl run --private -- %s ::: …; "+
 					"to add them to this queue: queuectl enqueue -- %[1]s ::: …", program)
 			}
@@ -66,9 +66,9 @@ func runVerb(a *App) *cobra.Command {
 				spec.MaxRetries = new(int64)
 			}
 			if detach {
-				return a.enqueueOneJob(ctx, &spec, noCwd, "")
+				return a.enqueueOneJob(ctx, &spec, runInHomeDir, "")
 			}
-			return a.enqueueAndFollow(ctx, &spec, noCwd, cancelOnExit)
+			return a.enqueueAndFollow(ctx, &spec, runInHomeDir, cancelOnExit)
 		})
 	input.AddSpecFlags(cmd, &spec)
 	refusePast := cmd.PreRunE
@@ -81,17 +81,17 @@ func runVerb(a *App) *cobra.Command {
 	f := cmd.Flags()
 	privateFlags.addTo(f)
 	a.AddRequireLimitsFlag(f)
-	f.BoolVar(&noCwd, "no-cwd", false, "run in your home directory, not in the current one")
+	f.BoolVar(&runInHomeDir, "no-cwd", false, "run in your home directory, not in the current one")
 	f.BoolVarP(&detach, "detach", "d", false, "print the ID of the job and do not follow it")
 	f.BoolVar(&cancelOnExit, "cancel-on-exit", false, "cancel the job when this command is interrupted")
 	return cmd
 }
 
-// QuoteProgram returns a program and its arguments, quoted for the shell. It does not quote replacement strings
+// QuoteArgv returns a program and its arguments, quoted for the shell. It does not quote replacement strings
 // like {}.
-func QuoteProgram(program []string) string {
-	words := make([]string, len(program))
-	for i, word := range program {
+func QuoteArgv(argv []string) string {
+	words := make([]string, len(argv))
+	for i, word := range argv {
 		if words[i] = word; len(input.SplitAtPlaceholders(word)) < 2 && !strings.HasPrefix(word, "{") {
 			words[i] = queue.QuoteShellWord(word)
 		}
@@ -100,12 +100,12 @@ func QuoteProgram(program []string) string {
 }
 
 // enqueueAndFollow enqueues a job and follows it.
-func (a *App) enqueueAndFollow(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) error {
+func (a *App) enqueueAndFollow(ctx context.Context, s *queue.Spec, runInHomeDir, cancelOnExit bool) error {
 	tty := s.TTY != nil && *s.TTY
 	if a.shouldJoinJobTerminal(tty) && a.Program.JoinTerminal == nil {
 		return a.execQueuectld()
 	}
-	if err := input.CompleteAndCheckSpec(s, noCwd); err != nil {
+	if err := input.CompleteAndCheckSpec(s, runInHomeDir); err != nil {
 		return err
 	}
 	return a.WithStartedService(ctx, func(c *control.Client) error {
@@ -136,7 +136,7 @@ func (a *App) shouldJoinJobTerminal(hasTTY bool) bool {
 // warnIfTerminalIsViewOnly reports whether the caller may not type into a job's terminal. If so, it prints the reason.
 // In that case, the program shows the job's output without connecting the user's terminal to the job.
 func (a *App) warnIfTerminalIsViewOnly(ctx context.Context, c *control.Client, id string) bool {
-	_, err := c.AttachTerminal(ctx, control.AttachParams{ID: control.JobID(id)})
+	_, err := c.AttachTerminal(ctx, control.AttachTerminalParams{ID: control.JobID(id)})
 	if !errors.Is(err, queue.ErrDenied) && !errors.Is(err, queue.ErrUnsupported) {
 		return false // followOrDetach reports any other error
 	}
@@ -236,7 +236,7 @@ func (a *App) cancelAndExit(c *control.Client, id string) error {
 	// ends.
 	c = c.Clone()
 	defer c.Close()
-	verdict, err := c.CancelJobs(context.Background(), control.Selection{IDs: []string{id}})
+	verdict, err := c.CancelJobs(context.Background(), control.JobSelection{IDs: []string{id}})
 	if err != nil {
 		return err
 	}
@@ -251,7 +251,7 @@ func (a *App) cancelAndExit(c *control.Client, id string) error {
 // PrintOutput prints a job's standard output to standard output, and its standard error to standard error.
 // With --json, it prints both to standard error. If p.ReportAttemptEnds is set, it calls onAttemptEnd after
 // each attempt except the last.
-func (a *App) PrintOutput(ctx context.Context, c *control.Client, p control.LogsParams,
+func (a *App) PrintOutput(ctx context.Context, c *control.Client, p control.JobOutputParams,
 	onAttemptEnd func(attempt int) error) error {
 	out := &term.JobOutputEscaper{Output: &a.Output, File: a.Stdout, KeepCarriageReturns: true}
 	errs := &term.JobOutputEscaper{Output: &a.Output, File: a.Stderr, KeepCarriageReturns: true}
@@ -289,7 +289,7 @@ func (a *App) PrintOutput(ctx context.Context, c *control.Client, p control.Logs
 const waitReasonDelay = time.Second
 
 // outputPrinter is a function that prints a job's output. It calls onAttemptEnd after each attempt except the last.
-type outputPrinter func(ctx context.Context, c *control.Client, p control.LogsParams,
+type outputPrinter func(ctx context.Context, c *control.Client, p control.JobOutputParams,
 	onAttemptEnd func(attempt int) error) error
 
 // followJob prints a job's output as it arrives, by calling printOutput. At the end it sets a.ExitCode according to the
@@ -299,7 +299,7 @@ func (a *App) followJob(ctx context.Context, c *control.Client, f *followedJob, 
 	id := f.id
 	waits := time.AfterFunc(waitReasonDelay, func() { a.printWaitReason(ctx, c, id) })
 	defer waits.Stop()
-	err := printOutput(ctx, c, control.LogsParams{ID: control.JobID(id), Follow: true,
+	err := printOutput(ctx, c, control.JobOutputParams{ID: control.JobID(id), Follow: true,
 		FollowFromFirstAttempt: !f.mayHaveStarted, ReportAttemptEnds: true},
 		func(attempt int) error {
 			waits.Stop() // printAttemptEnd prints why the job waits for its next attempt
@@ -337,7 +337,7 @@ func (a *App) printWaitReason(ctx context.Context, c *control.Client, id string)
 
 // printAttemptEnd prints how an attempt ended, and when the job is retried.
 func (a *App) printAttemptEnd(ctx context.Context, c *control.Client, id string, attempt int) error {
-	job, err := c.ShowJob(ctx, control.ShowParams{ID: control.JobID(id), AttemptsBelowNumber: attempt + 1})
+	job, err := c.ShowJob(ctx, control.JobShowParams{ID: control.JobID(id), AttemptsBelowNumber: attempt + 1})
 	if err != nil || len(job.History) == 0 {
 		return err
 	}
@@ -392,7 +392,7 @@ func (a *App) printUnsuccessfulEnd(j *control.Job) {
 	case j.Reason != nil, j.State == queue.Cancelled.String():
 		a.PrintMessage("%s", text)
 	default:
-		a.PrintInfo("%s", text)
+		a.PrintTerminalMessage("%s", text)
 	}
 }
 

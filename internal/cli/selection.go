@@ -23,7 +23,7 @@ import (
 
 // SelectionFlags holds the flags that select jobs for a bulk command.
 type SelectionFlags struct {
-	control.Selection
+	control.JobSelection
 	LabelFlagName  string   // name of the flag for labels; "" means "label"
 	AcceptedStates []string // states that --state accepts; nil for all
 	// wholeQueueText is "" unless --all makes the command act on the whole queue, instead of on each of its jobs. Such a
@@ -118,8 +118,8 @@ func (s *SelectionFlags) AddActionFlags(cmd *cobra.Command) {
 
 // SelectionParams returns the selection for a request. If there are ids, the selection contains only the ids. Otherwise
 // it contains the conditions that the flags set.
-func (s *SelectionFlags) SelectionParams(cmd *cobra.Command, ids []string) (control.Selection, error) {
-	p := s.Selection
+func (s *SelectionFlags) SelectionParams(cmd *cobra.Command, ids []string) (control.JobSelection, error) {
+	p := s.JobSelection
 	p.IDs = ids
 	for _, name := range p.States {
 		if _, err := queue.ParseStates(name); err != nil {
@@ -158,7 +158,7 @@ func (s *SelectionFlags) ResolveJobs(cmd *cobra.Command, c *control.Client, ids 
 	if err != nil {
 		return nil, err
 	}
-	list := control.ListParams{States: p.States, FailedOrDead: p.FailedOrDead, WithLabels: p.WithLabels, Queue: p.Queue,
+	list := control.JobListParams{States: p.States, FailedOrDead: p.FailedOrDead, WithLabels: p.WithLabels, Queue: p.Queue,
 		Batch: p.Batch, Submitter: p.Submitter,
 		IDGlob: p.IDGlob}
 	if p.OlderThan != 0 {
@@ -176,7 +176,7 @@ func (s *SelectionFlags) ResolveJobs(cmd *cobra.Command, c *control.Client, ids 
 }
 
 // listAllJobs reads all pages of a list. It omits jobs whose command the caller may not see.
-func listAllJobs(ctx context.Context, c *control.Client, filter control.ListParams) (jobs []control.Job, err error) {
+func listAllJobs(ctx context.Context, c *control.Client, filter control.JobListParams) (jobs []control.Job, err error) {
 	for page, err := range JobPages(ctx, c, filter) {
 		if err != nil {
 			return nil, err
@@ -222,13 +222,13 @@ func (a *App) ActOnSelection(ctx context.Context, s *SelectionFlags, ids []strin
 	}
 	asks := p.UsesFilters() && !s.confirmedByFlag && wholeQueueText == "" &&
 		(p.AllJobs || slices.Contains(destructiveVerbs, a.Cmd.Name()))
-	return a.confirmAndRunBulk(ctx, p, asks, outcomeText, wholeQueueText, method)
+	return a.confirmAndRunRequests(ctx, p, asks, outcomeText, wholeQueueText, method)
 }
 
-// confirmAndRunBulk executes a bulk command for the jobs in p. If asksConfirmation is true, p must contain no ids.
-// confirmAndRunBulk then first counts the jobs with dry runs, and asks the user for confirmation on a terminal. For
+// confirmAndRunRequests executes a bulk command for the jobs in p. If asksConfirmation is true, p must contain no ids.
+// confirmAndRunRequests then first counts the jobs with dry runs, and asks the user for confirmation on a terminal. For
 // outcomeText and wholeQueueText, see RunBulkRequests.
-func (a *App) confirmAndRunBulk(ctx context.Context, p control.Selection, asksConfirmation bool,
+func (a *App) confirmAndRunRequests(ctx context.Context, p control.JobSelection, asksConfirmation bool,
 	outcomeText, wholeQueueText string, method bulkMethod) error {
 	c, err := a.Client()
 	// If no queue exists yet, the flags select no jobs, so print an empty result instead of an error.

@@ -49,7 +49,7 @@ func (a *App) showJobs(ctx context.Context, c *control.Client, jobs []control.Jo
 	var missingJobs []control.Refusal
 	shown := 0
 	for i := range jobs {
-		job, err := c.ShowJob(ctx, control.ShowParams{ID: control.JobID(jobs[i].ID), AttemptsBelowNumber: beforeAttempt})
+		job, err := c.ShowJob(ctx, control.JobShowParams{ID: control.JobID(jobs[i].ID), AttemptsBelowNumber: beforeAttempt})
 		switch {
 		case errors.Is(err, queue.ErrNotFound):
 			missingJobs = append(missingJobs, control.Refusal{JobID: jobs[i].ID, Code: queue.CodeNotFound,

@@ -74,7 +74,7 @@ func (a *App) printStatus(ctx context.Context, o statusOptions) error {
 			return a.Println(a.EscapeForStdout(st.Health))
 		}
 		rows := a.rowsPerScreenSection()
-		screen, err := c.ReadScreen(ctx, control.ScreenParams{JobsPerSection: rows})
+		screen, err := c.ReadOverviewScreen(ctx, control.OverviewScreenParams{JobsPerSection: rows})
 		if err != nil {
 			return err
 		}
@@ -143,11 +143,11 @@ func (a *App) rowsPerScreenSection() int {
 	return min(max(height-screenNonJobLines, minSectionRows), maxSectionRows)
 }
 
-// colourStateSign colours a table cell that begins with the sign of a state. If wholeCell is true, it colours the whole
-// cell, otherwise only the sign.
-func (a *App) colourStateSign(cell string, wholeCell bool) string {
+// colourStateSign colours a table cell that begins with the sign of a state. If colourWholeCell is true, it colours the
+// whole cell, otherwise only the sign.
+func (a *App) colourStateSign(cell string, colourWholeCell bool) string {
 	sign := present.LeadingStateSign(cell)
-	if wholeCell {
+	if colourWholeCell {
 		return a.Coloured(cell, sign.ColourCode)
 	}
 	return a.Coloured(sign.Symbol, sign.ColourCode) + cell[len(sign.Symbol):]
@@ -240,27 +240,27 @@ const maxCompactScreenLines = 12
 
 // shortenHiddenRowsText shortens the line about hidden rows if it is wider than the window. If the line suggests
 // two commands, shortenHiddenRowsText keeps only the first one.
-func shortenHiddenRowsText(sections []screenSection, width int) {
+func shortenHiddenRowsText(sections []screenSection, maxColumns int) {
 	for i := range sections {
 		if first, _, two := strings.Cut(sections[i].hiddenRowsText, termtext.TextForLocale(" · ")); two &&
-			len("  100000 more")+termtext.DisplayWidth(sections[i].hiddenRowsText) > width {
+			len("  100000 more")+termtext.DisplayWidth(sections[i].hiddenRowsText) > maxColumns {
 			sections[i].hiddenRowsText = first
 		}
 	}
 }
 
-func (p *screenPrinter) printSection(part *screenSection) error {
+func (p *screenPrinter) printSection(section *screenSection) error {
 	paint := func(column int, cell string) string {
 		if column == 0 {
 			cell = p.colourStateSign(cell, false)
 		}
 		return cell
 	}
-	err := p.PrintColouredTable(part.headings, part.rows, paint)
-	if part.hiddenRows > 0 && part.hiddenRowsText != "" {
-		err = p.Println(fmt.Sprintf("  %d more%s", part.hiddenRows, part.hiddenRowsText))
+	err := p.PrintColouredTable(section.headings, section.rows, paint)
+	if section.hiddenRows > 0 && section.hiddenRowsText != "" {
+		err = p.Println(fmt.Sprintf("  %d more%s", section.hiddenRows, section.hiddenRowsText))
 	}
-	for _, note := range part.footerLines {
+	for _, note := range section.footerLines {
 		err = p.Println("  " + p.EscapeForStdout(note))
 	}
 	return err
@@ -306,7 +306,7 @@ func (p *screenPrinter) sections() []screenSection {
 	}
 	for _, q := range s.Paused[:min(len(s.Paused), maxPausedQueueLines)] {
 		next.footerLines = append(next.footerLines, fmt.Sprintf("queue %s is %s; %s", q.Queue, present.QueuePauseText(&q),
-			present.WaitingJobsText(present.PlainNumber(q.Waiting))))
+			present.WaitingJobsText(present.PlainNumberText(q.Waiting))))
 	}
 	next.hiddenRows, next.hiddenRowsText = count(queue.Pending, queue.Failed, queue.Held,
 		queue.Blocked)-int64(len(next.rows)),

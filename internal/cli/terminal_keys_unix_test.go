@@ -9,7 +9,7 @@ import (
 )
 
 // A tilde begins an escape sequence only after Enter or at the very beginning of the input.
-func TestEscapeSequenceFollowsOnlyEnter(t *testing.T) {
+func TestEscapeSequenceIsRecognisedOnlyAfterEnter(t *testing.T) {
 	for typed, want := range map[string]struct {
 		data string
 		w    keyAction

@@ -152,14 +152,14 @@ func (s *terminalSession) writeOutput(data []byte) error {
 // printOutput implements outputPrinter for a connected terminal. If the running attempt is in full-screen
 // mode, printOutput skips earlier output, because the program of the job will redraw its screen.
 func (s *terminalSession) printOutput(
-	ctx context.Context, c *control.Client, p control.LogsParams, onAttemptEnd func(attempt int) error,
+	ctx context.Context, c *control.Client, p control.JobOutputParams, onAttemptEnd func(attempt int) error,
 ) error {
 	if s.job.mayHaveStarted {
 		lines, err := s.setAttemptTerminalModes(ctx)
 		if err != nil {
 			return err
 		}
-		p.LastLines = &lines
+		p.LastLineCount = &lines
 	}
 	_, err := c.StreamOutput(ctx, p, func(p control.OutputPiece) error {
 		switch {
@@ -184,7 +184,7 @@ func (s *terminalSession) printOutput(
 // setAttemptTerminalModes sets, on the user's terminal, the modes that the running attempt has set on its terminal.
 // linesToShow is how many of the last lines of the attempt's output the caller should show.
 func (s *terminalSession) setAttemptTerminalModes(ctx context.Context) (linesToShow int, err error) {
-	joined, err := s.client.AttachTerminal(ctx, control.AttachParams{ID: control.JobID(s.job.id),
+	joined, err := s.client.AttachTerminal(ctx, control.AttachTerminalParams{ID: control.JobID(s.job.id),
 		WantControlSequences: true})
 	if err != nil && ctx.Err() != nil {
 		return 0, err
@@ -242,10 +242,11 @@ func (s *terminalSession) joinAttempts(ctx context.Context) {
 
 // attachToAttempt connects to the terminal of an attempt, and gives it the size of the user's terminal. If
 // waitForStart is true, it waits for the attempt to start.
-func (s *terminalSession) attachToAttempt(ctx context.Context, attempt int, waitForStart bool) (control.AttachResult,
+func (s *terminalSession) attachToAttempt(ctx context.Context, attempt int,
+	waitForStart bool) (control.AttachTerminalResult,
 	error) {
 	rows, cols := s.terminalSize()
-	return s.client.AttachTerminal(ctx, control.AttachParams{ID: control.JobID(s.job.id), Attempt: attempt,
+	return s.client.AttachTerminal(ctx, control.AttachTerminalParams{ID: control.JobID(s.job.id), Attempt: attempt,
 		WaitForStart: waitForStart, TerminalRows: rows, TerminalCols: cols})
 }
 
@@ -260,7 +261,7 @@ func (s *terminalSession) makeProgramRedraw(ctx context.Context, attempt int) {
 	if other == 0 {
 		other = rows + 1
 	}
-	if _, err := s.client.AttachTerminal(ctx, control.AttachParams{ID: control.JobID(s.job.id), Attempt: attempt,
+	if _, err := s.client.AttachTerminal(ctx, control.AttachTerminalParams{ID: control.JobID(s.job.id), Attempt: attempt,
 		TerminalRows: other,
 		TerminalCols: cols}); err != nil {
 		return // the attempt has ended, or followJob reports the error
@@ -327,7 +328,7 @@ const (
 // sendInput sends input to the job's terminal. It returns the rest of the input that did not fit into the buffer of the
 // job's terminal.
 func (s *terminalSession) sendInput(ctx context.Context, attempt int, data []byte) (unsent []byte, err error) {
-	got, err := s.client.AttachTerminal(ctx, control.AttachParams{ID: control.JobID(s.job.id), Attempt: attempt,
+	got, err := s.client.AttachTerminal(ctx, control.AttachTerminalParams{ID: control.JobID(s.job.id), Attempt: attempt,
 		TypedBytes: data})
 	if err != nil {
 		return nil, err

@@ -94,7 +94,7 @@ func TestJobTextCannotFakeOutputLines(t *testing.T) {
 	detail := control.JobDetail{Job: j, StdoutTail: evil, StderrTail: fake + evil,
 		History: []control.Attempt{{Attempt: 1, Worker: evil, Error: &evil}}}
 	event := control.Event{Kind: "audit", AuditCommand: evil, CommandTarget: evil, User: evil, Reason: evil,
-		SettingValue: evil, Setting: evil, JobID: evil}
+		SettingValue: evil, SettingName: evil, JobID: evil}
 	for name, print := range map[string]func(*App) error{
 		"show": func(a *App) error { return a.showJob(&detail) },
 		"list": func(a *App) error {
@@ -102,7 +102,7 @@ func TestJobTextCannotFakeOutputLines(t *testing.T) {
 		},
 		"events": func(a *App) error { return a.Println(present.EventLine(&event)) },
 		"whoami": func(a *App) error {
-			return a.PrintNameValuePairs(13, present.WhoamiRows(&control.Whoami{User: evil, Advice: evil}))
+			return a.PrintNameValuePairs(13, present.WhoamiRows(&control.WhoamiResult{User: evil, Advice: evil}))
 		},
 		"doctor": func(a *App) error {
 			return a.PrintDoctorFinding(&control.Finding{CheckName: "disk", Level: "failure", Message: evil, Advice: evil})

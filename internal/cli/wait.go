@@ -29,7 +29,7 @@ func waitVerb(a *App) *cobra.Command {
 			}
 			if len(ids) > 0 && len(ids) <= control.MaxWaitOrFollowJobIDs && !f.showProgress && f.jobLogPath == "" &&
 				!s.UsesFilters() {
-				return a.waitAndPrintEndedJobs(ctx, control.WaitParams{IDs: ids, ReturnAfterFirst: f.untilAnyJobEnds,
+				return a.waitAndPrintEndedJobs(ctx, control.JobWaitParams{IDs: ids, ReturnAfterFirst: f.untilAnyJobEnds,
 					MaxWait: control.Duration(f.timeout)})
 			}
 			return a.waitForSelectedJobs(ctx, &s, ids, f)
@@ -126,7 +126,7 @@ const timeoutReplyMargin = time.Second
 
 // waitAndPrintEndedJobs sends the request p, prints the jobs that have ended, and sets the exit code according to their
 // outcomes.
-func (a *App) waitAndPrintEndedJobs(ctx context.Context, p control.WaitParams) error {
+func (a *App) waitAndPrintEndedJobs(ctx context.Context, p control.JobWaitParams) error {
 	return a.WithClient(func(c *control.Client) error {
 		ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 		defer stop()
@@ -149,7 +149,7 @@ func (a *App) waitAndPrintEndedJobs(ctx context.Context, p control.WaitParams) e
 		})
 		if ctx.Err() != nil {
 			a.ExitCode = fault.ExitCodeDetached
-			a.PrintInfo("stopped waiting; the jobs continue")
+			a.PrintTerminalMessage("stopped waiting; the jobs continue")
 			return nil
 		}
 		if asked.Err() != nil {

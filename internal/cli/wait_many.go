@@ -81,7 +81,7 @@ func (a *App) waitForJobs(ctx context.Context, c *control.Client, jobs []control
 		err = w.follow(ctx, afterEventSeq)
 	}
 	w.app.ShowProgress("")
-	if err = errors.Join(err, w.jobLog.WriteError()); err != nil {
+	if err = errors.Join(err, w.jobLog.FirstWriteError()); err != nil {
 		return err
 	}
 	return w.printSummary(ctx)
@@ -168,7 +168,7 @@ func (w *jobsWaiter) recordJobEnd(ctx context.Context, jobIndex int) {
 	if w.jobLog != nil {
 		// ShowJob fails if the job was removed or the service is busy. In this case the log contains 0 as the number of
 		// bytes: a line with a wrong number is better than no line.
-		detail, _ := w.client.ShowJob(ctx, control.ShowParams{ID: control.JobID(j.ID), HideEnv: true})
+		detail, _ := w.client.ShowJob(ctx, control.JobShowParams{ID: control.JobID(j.ID), HideEnv: true})
 		w.jobLog.AddJob(jobIndex+1, j, detail.StdoutBytes)
 	}
 	if w.app.JSONL && j.State != "removed" {
@@ -177,7 +177,7 @@ func (w *jobsWaiter) recordJobEnd(ctx context.Context, jobIndex int) {
 	if j.State == queue.Completed.String() {
 		return
 	}
-	if w.failedCount++; w.showProgress && w.failedCount <= MaxNamedFailures && !w.app.WantsJSON() {
+	if w.failedCount++; w.showProgress && w.failedCount <= MaxListedFailures && !w.app.WantsJSON() {
 		w.app.ShowProgress("")
 		w.app.PrintJobFailure(j)
 	}
@@ -272,7 +272,7 @@ func (w *jobsWaiter) printSummary(ctx context.Context) error {
 		w.app.PrintMessage("%s", text)
 		return nil
 	}
-	return w.app.PrintInfo("%s", text)
+	return w.app.PrintTerminalMessage("%s", text)
 }
 
 // stateCountsText describes how many jobs have ended in each final state, and how many have not ended.
@@ -287,7 +287,7 @@ func (w *jobsWaiter) stateCountsText() string {
 		"cancelled", "removed", "not finished")
 	text += ", in " + present.MillisecondsText(time.Since(w.startedAt).Milliseconds())
 	if w.showProgress {
-		text += UnnamedFailuresText(w.failedCount, "failed jobs",
+		text += UnlistedFailuresText(w.failedCount, "failed jobs",
 			strings.TrimSpace("queuectl list --failed "+w.quotedBatchFlag()))
 	}
 	if dead := by[queue.Dead.String()]; dead > 0 && w.batchName != "" {
@@ -304,8 +304,8 @@ func (w *jobsWaiter) quotedBatchFlag() string {
 	return "--batch " + queue.QuoteShellWord(w.batchName)
 }
 
-// MaxNamedFailures is the highest number of failed jobs that a command names one by one.
-const MaxNamedFailures = 100
+// MaxListedFailures is the highest number of failed jobs that a command names one by one.
+const MaxListedFailures = 100
 
 // PrintJobFailure prints that a job did not complete, and why.
 func (a *App) PrintJobFailure(j *control.Job) {
@@ -315,10 +315,10 @@ func (a *App) PrintJobFailure(j *control.Job) {
 
 // printJobEnd prints how a job ended. It prints the end of a completed job only on a terminal. For any other
 // job it adds what the user can do, and how many other jobs failed.
-func (a *App) printJobEnd(j *control.Job, otherFailures int) {
+func (a *App) printJobEnd(j *control.Job, otherFailureCount int) {
 	switch {
 	case j.State == queue.Completed.String():
-		a.PrintInfo("job %s is completed", j.ID)
+		a.PrintTerminalMessage("job %s is completed", j.ID)
 		return
 	case a.Quiet:
 		return
@@ -327,18 +327,18 @@ func (a *App) printJobEnd(j *control.Job, otherFailures int) {
 	if j.State != "removed" {
 		text += "; details: queuectl show " + j.ID
 	}
-	if otherFailures > 0 {
-		text += fmt.Sprintf("; %d more failed", otherFailures)
+	if otherFailureCount > 0 {
+		text += fmt.Sprintf("; %d more failed", otherFailureCount)
 	}
 	a.PrintMessage("%s", text)
 }
 
-// UnnamedFailuresText returns a text that says how to list the failed jobs that the command has not named one by one.
+// UnlistedFailuresText returns a text that says how to list the failed jobs that the command has not named one by one.
 // It returns "" if the command has named all failed jobs. failedCount is the number of all failed jobs, jobsWord is the
 // word for them, and listCommand is the command that lists them.
-func UnnamedFailuresText(failedCount int, jobsWord, listCommand string) string {
-	if failedCount > MaxNamedFailures {
-		return fmt.Sprintf("; only %d of the %d %s are named above; list them all with: %s", MaxNamedFailures,
+func UnlistedFailuresText(failedCount int, jobsWord, listCommand string) string {
+	if failedCount > MaxListedFailures {
+		return fmt.Sprintf("; only %d of the %d %s are named above; list them all with: %s", MaxListedFailures,
 			failedCount, jobsWord, listCommand)
 	}
 	return ""

@@ -25,7 +25,7 @@ func TestJobLogContinuesWithoutTheService(t *testing.T) {
 	w.recordJobEnd(t.Context(), 0)
 	w.recordJobEnd(t.Context(), 1)
 	log.file.Close()
-	if err := log.WriteError(); err != nil {
+	if err := log.FirstWriteError(); err != nil {
 		t.Errorf("the log reports %v", err)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "log"))

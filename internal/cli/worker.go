@@ -33,7 +33,7 @@ func workerVerb(a *App) *cobra.Command {
 				if a.Cmd.Flags().Changed("count") {
 					p.WorkersToAdd = &startCount
 				}
-				return CallClientAndPrint(ctx, a, c, (*control.Client).WorkerStart, p, a.printWorkerCount)
+				return CallClientAndPrint(ctx, a, c, (*control.Client).StartWorkers, p, a.printWorkerCount)
 			})
 		})
 	start.Flags().IntVarP(&startCount, "count", "c", 1, "add `N` workers")
@@ -68,7 +68,7 @@ func workerStopVerb(a *App) *cobra.Command {
 						return nil
 					}
 				}
-				return CallClientAndPrint(ctx, a, c, (*control.Client).WorkerStop, p, a.printWorkerCount)
+				return CallClientAndPrint(ctx, a, c, (*control.Client).StopWorkers, p, a.printWorkerCount)
 			})
 		})
 	f := cmd.Flags()
@@ -89,7 +89,7 @@ func workerScaleVerb(a *App) *cobra.Command {
 				return fault.Usagef("%q is not a number of workers; use a number from 0 to %d", queue.ClipForMessage(args[0]),
 					control.MaxWorkers)
 			}
-			return CallAndPrint(ctx, a, (*control.Client).WorkerScale, control.WorkerScaleParams{TargetWorkers: n},
+			return CallAndPrint(ctx, a, (*control.Client).ScaleWorkers, control.WorkerScaleParams{TargetWorkers: n},
 				a.printWorkerCount)
 		})
 }
@@ -102,7 +102,7 @@ func workerListVerb(a *App) *cobra.Command {
 	head := []string{"ID", "NODE", "STATE", "PID", "STARTED" + termtext.HeadingZonePlaceholder, "HEARTBEAT" +
 		termtext.HeadingZonePlaceholder, "JOB"}
 	all := func(ctx context.Context, c *control.Client, _ string) ([]control.Worker, string, error) {
-		got, err := c.WorkerList(ctx, control.NoParams{})
+		got, err := c.ListWorkers(ctx, control.NoParams{})
 		return got.Workers, "", err
 	}
 	return ListVerb(a, "List workers", present.NoWorkersText, head, false, all, func(w *control.Worker) []string {
@@ -118,7 +118,7 @@ func (a *App) addWorkersUntilInterrupt(ctx context.Context, c *control.Client, w
 	// Call Notify before the request, because the user may press Ctrl-C just after the reply has arrived.
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
-	got, err := c.WorkerStart(ctx, control.WorkerStartParams{WorkersToAdd: &workerCount})
+	got, err := c.StartWorkers(ctx, control.WorkerStartParams{WorkersToAdd: &workerCount})
 	if err != nil {
 		return err
 	}
@@ -129,11 +129,11 @@ func (a *App) addWorkersUntilInterrupt(ctx context.Context, c *control.Client, w
 	select {
 	case <-signals:
 	case err := <-FollowEvents(waiting, c,
-		control.EventsParams{Kinds: control.TextList{string(queue.EventSettingChanged)}},
+		control.EventsParams{EventKinds: control.TextList{string(queue.EventSettingChanged)}},
 		func(control.Event) error { return nil }):
 		return err // the error says that the service has ended
 	}
 	signal.Stop(signals) // from here on, a second signal ends this process immediately
-	return CallClientAndPrint(ctx, a, c, (*control.Client).WorkerStop,
+	return CallClientAndPrint(ctx, a, c, (*control.Client).StopWorkers,
 		control.WorkerStopParams{WorkersToRemove: &workerCount}, a.printWorkerCount)
 }

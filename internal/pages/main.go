@@ -127,7 +127,7 @@ func renderReferencePage() string {
 	b.WriteString("\n## Protocol limits\n\nThe [protocol](protocol.md#limits) describes what happens if a limit is " +
 		"exceeded.\n\n| subject | limit |\n|---|---|\n")
 	for _, l := range control.ProtocolLimits() {
-		fmt.Fprintf(&b, "| %s | %s |\n", l.Description, l.Limit)
+		fmt.Fprintf(&b, "| %s | %s |\n", l.Description, l.LimitText)
 	}
 	b.WriteString("\n## Errors\n\n| `data.code` | number | exit code | retry |\n|---|---|---|---|\n")
 	for _, r := range control.ErrorCodes {

@@ -137,7 +137,7 @@ func retryWhileNameTaken(createInstance func() error) error {
 
 // newPipeInstance creates a pipe instance for one client. sd is the security descriptor of the pipe. Windows uses the
 // sd of the first instance, and ignores the sd of later instances.
-func newPipeInstance(name string, extraFlags uint32, sd *windows.SECURITY_DESCRIPTOR) (windows.Handle, error) {
+func newPipeInstance(name string, openModeFlags uint32, sd *windows.SECURITY_DESCRIPTOR) (windows.Handle, error) {
 	name16, err := windows.UTF16PtrFromString(name)
 	if err != nil {
 		return 0, err
@@ -145,7 +145,7 @@ func newPipeInstance(name string, extraFlags uint32, sd *windows.SECURITY_DESCRI
 	const mode = windows.PIPE_TYPE_MESSAGE | windows.PIPE_READMODE_BYTE | windows.PIPE_REJECT_REMOTE_CLIENTS
 	sa := windows.SecurityAttributes{Length: uint32(unsafe.Sizeof(windows.SecurityAttributes{})), SecurityDescriptor: sd}
 	h, err := windows.CreateNamedPipe(name16,
-		windows.PIPE_ACCESS_DUPLEX|windows.FILE_FLAG_OVERLAPPED|windows.WRITE_DAC|extraFlags, mode,
+		windows.PIPE_ACCESS_DUPLEX|windows.FILE_FLAG_OVERLAPPED|windows.WRITE_DAC|openModeFlags, mode,
 		windows.PIPE_UNLIMITED_INSTANCES, pipeBufferBytes, pipeBufferBytes, 0, &sa)
 	if err != nil {
 		return 0, err

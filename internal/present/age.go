@@ -31,8 +31,8 @@ func HasExpired(expiresAt *queue.UnixMillis, now time.Time) bool {
 }
 
 // dueTimeText returns a text like "due Mon 23 Nov 03:00 CET, in 10h".
-func dueTimeText(due, now time.Time) string {
-	return timeWithPastNote("due ", due, now, ", so the job can start now")
+func dueTimeText(dueTime, now time.Time) string {
+	return timeWithPastNote("due ", dueTime, now, ", so the job can start now")
 }
 
 // ExpiryText returns a text like "expires Mon 23 Nov 03:12 CET, in 11h" for a job that expires at the given time.
@@ -63,14 +63,14 @@ func FullTimeText(at, now time.Time) (text string, hasPassed bool) {
 		layout = "Mon 2 Jan 15:04:05 MST"
 	}
 	if wait > 0 {
-		return at.Format(layout) + ", in " + RoughDuration(wait), false
+		return at.Format(layout) + ", in " + RoughDurationText(wait), false
 	}
 	return at.Format(layout) + ", which has passed", true
 }
 
-// RoughDuration formats a duration in one unit, or in two if the first is less than 10: 1.2s, 45s, 3m12s,
+// RoughDurationText formats a duration in one unit, or in two if the first is less than 10: 1.2s, 45s, 3m12s,
 // 41m, 6h48, 3d4h, 41d.
-func RoughDuration(d time.Duration) string {
+func RoughDurationText(d time.Duration) string {
 	pair := func(largeUnit time.Duration, largeSuffix string, smallUnit time.Duration, smallSuffix string) string {
 		rest := d % largeUnit / smallUnit
 		if rest == 0 || d >= 10*largeUnit {
@@ -140,9 +140,9 @@ func DashIfEmpty(text string) string {
 	return cmp.Or(text, "-")
 }
 
-// ClockTime formats a time for a page that shows the time zone elsewhere. It formats a time of today with seconds, and
-// any other time with the date but without seconds. ClockTime returns "" for 0.
-func ClockTime(at control.Time, now time.Time) string {
+// ClockTimeText formats a time for a page that shows the time zone elsewhere. It formats a time of today with seconds,
+// and any other time with the date but without seconds. ClockTimeText returns "" for 0.
+func ClockTimeText(at control.Time, now time.Time) string {
 	if at == 0 {
 		return ""
 	}
@@ -183,17 +183,17 @@ func formatIfNotNil[T any](p *T, format func(T) string) string {
 func RunTimeText(ms *int64) string { return formatIfNotNil(ms, MillisecondsText) }
 
 // DurationText formats a duration in milliseconds: like MillisecondsText if it is less than a second, otherwise like
-// RoughDuration. It returns "" if the duration is unknown.
+// RoughDurationText. It returns "" if the duration is unknown.
 func DurationText(ms *int64) string {
 	if ms == nil || *ms < 1000 {
 		return RunTimeText(ms)
 	}
-	return RoughDuration(time.Duration(*ms) * time.Millisecond)
+	return RoughDurationText(time.Duration(*ms) * time.Millisecond)
 }
 
 // AgeText formats how long ago a time was.
 func AgeText(t control.Time, now time.Time) string {
-	return RoughDuration(max(0, now.Sub(queue.UnixMillis(t).Time())).Truncate(time.Second))
+	return RoughDurationText(max(0, now.Sub(queue.UnixMillis(t).Time())).Truncate(time.Second))
 }
 
 // agoText formats how long ago a time was, like "5m ago".

@@ -54,18 +54,18 @@ func TestClockTimeOmitsDateOfToday(t *testing.T) {
 		now.Add(-time.Hour): "13:00:00", now.Add(11 * time.Hour): "Thu 26 Nov 01:00",
 		now.AddDate(-1, 0, 0): "Tue 25 Nov 2025 14:00",
 	} {
-		if got := ClockTime(control.Time(at.UnixMilli()), now); got != want {
+		if got := ClockTimeText(control.Time(at.UnixMilli()), now); got != want {
 			t.Errorf("%v: got %q, want %q", at, got, want)
 		}
 	}
-	if got := ClockTime(0, now); got != "" {
+	if got := ClockTimeText(0, now); got != "" {
 		t.Errorf("no time: got %q", got)
 	}
 }
 
 // Ages have the form in testdata/ages.tsv. The web page formats ages in JavaScript. TestPageFormatsAgesLikeCLI checks
 // the web page with the same file.
-func TestAgeTextMatchesTable(t *testing.T) {
+func TestAgeTextMatchesTestdata(t *testing.T) {
 	raw, err := os.ReadFile("testdata/ages.tsv")
 	if err != nil {
 		t.Fatal(err)

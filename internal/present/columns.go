@@ -59,7 +59,7 @@ func JobSignalName(j *control.Job, noSignalText string) string {
 func JobColumns() []JobColumn {
 	return []JobColumn{
 		{"id", "ID", func(j *control.Job) Cell { return textCell(j.ID) }},
-		{"seq", "SEQ", func(j *control.Job) Cell { return cellSortedByNumber(PlainNumber(j.Seq), j.Seq) }},
+		{"seq", "SEQ", func(j *control.Job) Cell { return cellSortedByNumber(PlainNumberText(j.Seq), j.Seq) }},
 		{"state", "STATE", func(j *control.Job) Cell { return Cell{Text: stateTextWithPause(j), sortText: j.State} }},
 		{"queue", "QUEUE", func(j *control.Job) Cell { return textCell(j.Queue) }},
 		{"when", "WHEN", func(j *control.Job) Cell {

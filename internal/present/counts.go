@@ -30,11 +30,11 @@ func CountWithLabel(n int64, label string) string {
 	return fmt.Sprintf("%d %s", n, label)
 }
 
-// PlainNumber formats a number without separators.
-func PlainNumber(n int64) string { return strconv.FormatInt(n, 10) }
+// PlainNumberText formats a number without separators.
+func PlainNumberText(n int64) string { return strconv.FormatInt(n, 10) }
 
 // Plural formats a number with its noun, like "1 argument" or "2 arguments".
-func Plural(n int, noun string) string { return PluralWithFormat(int64(n), noun, PlainNumber) }
+func Plural(n int, noun string) string { return PluralWithFormat(int64(n), noun, PlainNumberText) }
 
 // PluralWithFormat is like Plural, but formats the number with formatNumber.
 func PluralWithFormat(n int64, noun string, formatNumber func(int64) string) string {

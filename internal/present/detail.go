@@ -169,9 +169,9 @@ func jsonValueText(v any, separator string) string {
 }
 
 // runTimeTexts returns how long a job has run, with its timeout. If the job is running, runTimeText also contains the
-// typical run time of the job's command. If the job has not run, runTimeText is "", and typicalText is the typical run
-// time.
-func runTimeTexts(j *control.JobDetail) (runTimeText, typicalText string) {
+// typical run time of the job's command. If the job has not run, runTimeText is "", and typicalRunTimeText is the
+// typical run time.
+func runTimeTexts(j *control.JobDetail) (runTimeText, typicalRunTimeText string) {
 	if j.RunTimeMS == nil {
 		return "", DurationText(j.TypicalRuntimeMS)
 	}

@@ -13,7 +13,7 @@ import (
 func EventLine(e *control.Event) string {
 	audit, key, by := e.Kind == string(queue.EventAudit), "everything", ""
 	if e.Kind == string(queue.EventSettingChanged) {
-		key = e.Setting + " = " + strconv.Quote(e.SettingValue)
+		key = e.SettingName + " = " + strconv.Quote(e.SettingValue)
 	}
 	if e.User != "" {
 		by = "  " + termtext.OneLine("by "+e.User)
@@ -36,7 +36,7 @@ func EventLine(e *control.Event) string {
 		{e.ExitCode != nil, "exit code " + EmptyIfNil(e.ExitCode)},
 		{e.Signal != 0, queue.SignalText(e.Signal)},
 		{e.Reason != "", e.Reason},
-		{e.Setting != "", key},
+		{e.SettingName != "", key},
 		{audit, e.AuditCommand + " " + e.CommandTarget},
 	} {
 		if part.shown {
@@ -51,9 +51,9 @@ func EventLine(e *control.Event) string {
 }
 
 // DescribeService describes the service that a client is connected to: its kind and its socket.
-func DescribeService(serviceKind, socket string) string {
+func DescribeService(serviceKind, socketPath string) string {
 	if serviceKind == "own" {
 		serviceKind = "personal (not the machine's)"
 	}
-	return serviceKind + ", socket " + socket
+	return serviceKind + ", socket " + socketPath
 }

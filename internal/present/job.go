@@ -37,7 +37,7 @@ func timeTextForState(j *control.Job, now time.Time) string {
 	case state.HasEnded():
 		return agoText(j.FinishedAt, now)
 	case state.IsRunnable() && due.After(now):
-		return "in " + RoughDuration(due.Sub(now))
+		return "in " + RoughDurationText(due.Sub(now))
 	case state.IsRunnable():
 		return cmp.Or(shortWaitReason(j), "ready")
 	}
@@ -58,7 +58,7 @@ func WaitReasonOrDue(j *control.Job, now time.Time) string {
 	case r.Text != "" && r.Kind != "time" && r.Kind != "retry":
 		return r.Text
 	case queue.UnixMillis(due).Time().After(now):
-		return "due " + ClockTime(due, now)
+		return "due " + ClockTimeText(due, now)
 	case state.IsRunnable():
 		return "ready"
 	}

@@ -28,7 +28,7 @@ func GateRow(g *control.GateView) []string {
 	case !g.RuleIsExplicit:
 		rule = "newest job"
 	}
-	return []string{g.Key, g.Kind, fmt.Sprint(g.UsageOfLimit), cmp.Or(g.Rate, fmt.Sprint(g.Limit)),
+	return []string{g.Key, g.Kind, fmt.Sprint(g.LimitUsage), cmp.Or(g.Rate, fmt.Sprint(g.Limit)),
 		DashIfNil(g.UnfinishedJobs), owner,
 		rule}
 }
@@ -48,10 +48,10 @@ func NodeRow(n *control.NodeView) []string {
 }
 
 // formatNameValues formats the entries of a map like NAME=VALUE, in order.
-func formatNameValues[V any](entries map[string]V, separator string) string {
+func formatNameValues[V any](valuesByName map[string]V, separator string) string {
 	var texts []string
-	for _, name := range slices.Sorted(maps.Keys(entries)) {
-		texts = append(texts, fmt.Sprintf("%s=%v", name, entries[name]))
+	for _, name := range slices.Sorted(maps.Keys(valuesByName)) {
+		texts = append(texts, fmt.Sprintf("%s=%v", name, valuesByName[name]))
 	}
 	return strings.Join(texts, separator)
 }

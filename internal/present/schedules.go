@@ -27,7 +27,7 @@ func NextOccurrenceRows(d *control.ScheduleDetail) (rows [][2]string) {
 		text, _ := FullTimeText(when, now)
 		// FullTimeText omits the seconds of a time that is more than an hour away. Add the seconds here if they are not 0.
 		if when.Second() != 0 && when.Sub(now) > time.Hour {
-			text = when.In(now.Location()).Format("Mon 2 Jan 15:04:05 MST") + ", in " + RoughDuration(when.Sub(now))
+			text = when.In(now.Location()).Format("Mon 2 Jan 15:04:05 MST") + ", in " + RoughDurationText(when.Sub(now))
 		}
 		rows = append(rows, [2]string{chooseText(i == 0, "Next", "Then"), text})
 	}

@@ -40,9 +40,9 @@ func (t ScreenFormatter) StartOrWaitText(j *control.Job) string {
 	case j.State == queue.Held.String() || j.State == queue.Blocked.String() && len(j.DependsOn) == 0:
 		return j.State
 	case wait > time.Hour:
-		return due.Format(dateLayoutUnlessToday(due, t.CurrentTime)+"15:04") + ", in " + RoughDuration(wait)
+		return due.Format(dateLayoutUnlessToday(due, t.CurrentTime)+"15:04") + ", in " + RoughDurationText(wait)
 	case wait > 0:
-		return "in " + RoughDuration(wait)
+		return "in " + RoughDurationText(wait)
 	}
 	return cmp.Or(shortWaitReason(j), "ready")
 }
@@ -111,9 +111,9 @@ func HealthText(st *control.Status) (level, text string) {
 		return level, ":" + text
 	}
 	separator := termtext.TextForLocale(" · ")
-	facts := StatusLineFacts(st, PlainNumber)
+	facts := StatusLineFacts(st, PlainNumberText)
 	if n := st.Jobs[queue.Dead.String()]; n > 0 {
-		facts = append(facts, DeadJobsText(n, PlainNumber))
+		facts = append(facts, DeadJobsText(n, PlainNumberText))
 	}
 	return "ok", separator + strings.Join(facts, separator)
 }

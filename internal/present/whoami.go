@@ -8,7 +8,7 @@ import (
 )
 
 // WhoamiRows returns the names and values that "queuectl whoami" prints about a user.
-func WhoamiRows(w *control.Whoami) [][2]string {
+func WhoamiRows(w *control.WhoamiResult) [][2]string {
 	group := ""
 	if w.GID >= 0 { // Windows has no group ids, so GID is negative there
 		group = fmt.Sprintf("%s (%d)", w.Group, w.GID)

@@ -37,7 +37,7 @@ func WaitExplanationLines(w *control.WaitingExplanation, now time.Time) (lines [
 func WaitReasonLine(r *control.WaitReason, now time.Time) string {
 	text := r.Text
 	if at := queue.UnixMillis(r.EndsAt).Time(); r.EndsAt != 0 {
-		text += fmt.Sprintf(" (until %s, in %s)", clockTimeWithZone(at, now), RoughDuration(at.Sub(now)))
+		text += fmt.Sprintf(" (until %s, in %s)", clockTimeWithZone(at, now), RoughDurationText(at.Sub(now)))
 	}
 	if r.Kind == "retry" || r.Kind == "time" {
 		return text + "; to run it now: " + r.Advice

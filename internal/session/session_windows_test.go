@@ -13,16 +13,16 @@ import (
 )
 
 var (
-	findWindow         = user32.NewProc("FindWindowExW")
-	sendMessageTimeout = user32.NewProc("SendMessageTimeoutW")
-	getShutdownLevel   = kernel32.NewProc("GetProcessShutdownParameters")
+	procFindWindowEx          = user32.NewProc("FindWindowExW")
+	procSendMessageTimeout    = user32.NewProc("SendMessageTimeoutW")
+	procGetShutdownParameters = kernel32.NewProc("GetProcessShutdownParameters")
 )
 
 // findOwnWindow returns the handle of this process's invisible window, or 0 if it has none.
 func findOwnWindow() (windowHandle uintptr) {
 	class := windows.StringToUTF16Ptr("queuectl")
 	for {
-		if windowHandle, _, _ = findWindow.Call(0, windowHandle, uintptr(unsafe.Pointer(class)), 0); windowHandle == 0 {
+		if windowHandle, _, _ = procFindWindowEx.Call(0, windowHandle, uintptr(unsafe.Pointer(class)), 0); windowHandle == 0 {
 			return 0
 		}
 		var pid uint32
@@ -34,7 +34,7 @@ func findOwnWindow() (windowHandle uintptr) {
 
 // sendMessage sends a message to a window and waits up to a second for the window's answer.
 func sendMessage(windowHandle uintptr, messageID uint32, wParam, lParam uintptr) (answer uintptr, answered bool) {
-	ok, _, _ := sendMessageTimeout.Call(windowHandle, uintptr(messageID), wParam, lParam, 0, 1000,
+	ok, _, _ := procSendMessageTimeout.Call(windowHandle, uintptr(messageID), wParam, lParam, 0, 1000,
 		uintptr(unsafe.Pointer(&answer)))
 	return answer, ok != 0
 }
@@ -53,7 +53,7 @@ func TestWindowReceivesSessionEnd(t *testing.T) {
 			t.Fatal("no window")
 		}
 		var level, flags uint32
-		if getShutdownLevel.Call(uintptr(unsafe.Pointer(&level)),
+		if procGetShutdownParameters.Call(uintptr(unsafe.Pointer(&level)),
 			uintptr(unsafe.Pointer(&flags))); level != ServiceShutdownLevel ||
 			flags != 0 {
 			t.Errorf("notified at level %#x, flags %d", level, flags)

@@ -68,7 +68,7 @@ func (r *Renderer) Write(text string) string {
 			text = r.skipControlString(text)
 			continue
 		}
-		n := r.processNext(text)
+		n := r.renderNextToken(text)
 		if n == 0 {
 			r.partialInput = strings.Clone(text)
 			break
@@ -114,9 +114,9 @@ func (r *Renderer) Finish() string {
 	return out
 }
 
-// processNext processes the character or sequence at the beginning of text and returns its length. It returns
+// renderNextToken processes the character or sequence at the beginning of text and returns its length. It returns
 // 0 if the text ends before the character or sequence is complete.
-func (r *Renderer) processNext(text string) int {
+func (r *Renderer) renderNextToken(text string) int {
 	switch c := text[0]; {
 	case c == 0x1b:
 		return r.processEscapeSequence(text)

@@ -26,7 +26,7 @@ func ProcessCPUTicks(t *testing.T, pid int) int {
 
 // InjectSyscallFault makes system calls of the service fail or wait. It attaches strace to the service with
 // straceOptions, which describe the calls and the fault. The fault ends when the caller calls stop.
-func (q *Queue) InjectSyscallFault(straceOptions ...string) (stop func()) {
+func (q *Harness) InjectSyscallFault(straceOptions ...string) (stop func()) {
 	q.Helper()
 	args := append([]string{"-f", "-p", fmt.Sprint(q.ServiceCmd.Process.Pid), "-o", os.DevNull}, straceOptions...)
 	cmd := exec.Command("strace", args...)
@@ -48,7 +48,7 @@ func (q *Queue) InjectSyscallFault(straceOptions ...string) (stop func()) {
 
 // MountQueueDisk creates an ext4 disk of the given size and mounts it. The mount point is then the queue's state
 // directory, and MountQueueDisk returns its path. mkfsOptions are the options of mkfs.
-func (q *Queue) MountQueueDisk(size string, mkfsOptions ...string) string {
+func (q *Harness) MountQueueDisk(size string, mkfsOptions ...string) string {
 	q.Helper()
 	image, disk := filepath.Join(q.StateDir, "disk.img"), filepath.Join(q.StateDir, "disk")
 	if err := os.Mkdir(disk, 0o755); err != nil {

@@ -34,7 +34,7 @@ func InstallPrograms(t testing.TB, queuectlPath, targetDir string) string {
 }
 
 // Queue is a state directory (the files of one queue) and its service. Tests can kill and restart the service.
-type Queue struct {
+type Harness struct {
 	testing.TB
 	osSpecificFields
 	ClientPath  string    // path of the client, queuectl
@@ -64,15 +64,16 @@ func (l *LockedBuffer) String() string {
 	return l.buffer.String()
 }
 
-// NewQueue creates a state directory without a service. Queue.Start starts a service for it, with the program built
+// NewHarness creates a state directory without a service. Queue.Start starts a service for it, with the program built
 // with buildTag (see BuiltProgram). At the end of the test, all processes of the queue are ended.
-func NewQueue(t testing.TB, buildTag string) *Queue {
+func NewHarness(t testing.TB, buildTag string) *Harness {
 	t.Helper()
 	dir, err := newPrivateTempDir()
 	if err != nil {
 		t.Fatal(err)
 	}
-	q := &Queue{TB: t, ClientPath: BuiltProgram(t, buildTag), StateDir: filepath.ToSlash(dir), ServiceLog: &LockedBuffer{}}
+	q := &Harness{TB: t, ClientPath: BuiltProgram(t, buildTag), StateDir: filepath.ToSlash(dir),
+		ServiceLog: &LockedBuffer{}}
 	t.Cleanup(func() {
 		q.EndServiceAndRunners()
 		if t.Failed() {
@@ -84,7 +85,7 @@ func NewQueue(t testing.TB, buildTag string) *Queue {
 }
 
 // StartService starts the service and waits until it is ready.
-func (q *Queue) StartService(args ...string) {
+func (q *Harness) StartService(args ...string) {
 	q.Helper()
 	if err := q.TryStartService(args...); err != nil {
 		q.Fatalf("start: %v\n%s", err, q.ServiceLog)
@@ -93,7 +94,7 @@ func (q *Queue) StartService(args ...string) {
 
 // TryStartService is like StartService, but returns an error if the service ends before it is ready, or is not ready in
 // time.
-func (q *Queue) TryStartService(args ...string) error {
+func (q *Harness) TryStartService(args ...string) error {
 	cmd := q.ServiceCommand(append([]string{"serve", "--dir", q.StateDir}, args...))
 	cmd.Env = append(UserEnvironment(q.StateDir), q.ServiceEnv...)
 	if q.StoreURL != "" {
@@ -129,7 +130,7 @@ func (q *Queue) TryStartService(args ...string) error {
 }
 
 // KillService kills the service and waits for its end. Runners and their jobs continue.
-func (q *Queue) KillService() {
+func (q *Harness) KillService() {
 	if q.ServiceCmd == nil {
 		return
 	}
@@ -139,7 +140,7 @@ func (q *Queue) KillService() {
 }
 
 // StopService stops the service gracefully and returns its exit code.
-func (q *Queue) StopService() int {
+func (q *Harness) StopService() int {
 	q.Helper()
 	q.RequestServiceStop()
 	select {
@@ -154,7 +155,7 @@ func (q *Queue) StopService() int {
 
 // RunnerPIDs returns the pids of the queue's live runners. It reads them from the names of the runners' directories,
 // which begin with the pid.
-func (q *Queue) RunnerPIDs() (pids []int) {
+func (q *Harness) RunnerPIDs() (pids []int) {
 	dir := q.RunnerDir()
 	entries, _ := filepath.Glob(dir + "/*.*")
 	accountEntries, _ := filepath.Glob(dir + "/as-*/*.*")
@@ -169,12 +170,12 @@ func (q *Queue) RunnerPIDs() (pids []int) {
 
 // KillRunners kills the runners and waits for their end. On some systems the jobs of a killed runner continue
 // to run; see JobsOutliveKilledRunners.
-func (q *Queue) KillRunners() {
+func (q *Harness) KillRunners() {
 	q.endRunners(KillProcess, 5*time.Second)
 }
 
 // endRunners calls endRunner(pid) for each runner, and reports whether all runners ended in time.
-func (q *Queue) endRunners(endRunner func(pid int), timeout time.Duration) bool {
+func (q *Harness) endRunners(endRunner func(pid int), timeout time.Duration) bool {
 	for _, pid := range q.RunnerPIDs() {
 		endRunner(pid)
 	}
@@ -188,7 +189,7 @@ func (q *Queue) endRunners(endRunner func(pid int), timeout time.Duration) bool 
 
 // EndServiceAndRunners kills the service and ends its runners. It first asks each runner to end itself, because a
 // runner that is killed may leave its jobs running.
-func (q *Queue) EndServiceAndRunners() {
+func (q *Harness) EndServiceAndRunners() {
 	q.KillService()
 	if !q.endRunners(terminateRunner, 5*time.Second) {
 		q.KillRunners()
@@ -202,13 +203,13 @@ type CommandResult struct {
 }
 
 // RunCLI runs a queuectl command on the queue and returns its result.
-func (q *Queue) RunCLI(args ...string) CommandResult {
+func (q *Harness) RunCLI(args ...string) CommandResult {
 	q.Helper()
 	return q.RunCLIWithInput("", args...)
 }
 
 // RunCLIWithInput is like RunCLI, and passes stdin to the command.
-func (q *Queue) RunCLIWithInput(stdin string, args ...string) CommandResult {
+func (q *Harness) RunCLIWithInput(stdin string, args ...string) CommandResult {
 	q.Helper()
 	for tries := 1; ; tries++ {
 		cmd := q.CLICommand(args...)
@@ -221,7 +222,7 @@ func (q *Queue) RunCLIWithInput(stdin string, args ...string) CommandResult {
 
 // MustRunCLI runs a queuectl command on the queue and requires exit code 0. It returns the output without leading and
 // trailing white space.
-func (q *Queue) MustRunCLI(args ...string) string {
+func (q *Harness) MustRunCLI(args ...string) string {
 	q.Helper()
 	r := q.RunCLI(args...)
 	if r.ExitCode != 0 {
@@ -235,7 +236,7 @@ type Job struct {
 	ID             string `json:"id"`
 	State          string `json:"state"`
 	Reason         string `json:"reason"`
-	Attempts       int    `json:"attempts"`
+	AttemptCount   int    `json:"attempts"`
 	ExitCode       *int   `json:"exit_code"`
 	Signal         *int   `json:"signal"`
 	Error          string `json:"error"`
@@ -245,19 +246,19 @@ type Job struct {
 	Output         string `json:"output"`
 	Stderr         string `json:"stderr"`
 	AttemptHistory []struct {
-		Attempt      int       `json:"attempt"`
-		StartedAt    time.Time `json:"started_at"`
-		FinishedAt   time.Time `json:"finished_at"`
-		ExitCode     *int      `json:"exit_code"`
-		Reason       string    `json:"reason"`
-		PID          int       `json:"pid"`
-		Leftovers    int       `json:"leftovers"`
-		DroppedBytes int64     `json:"output_dropped"`
+		Attempt              int       `json:"attempt"`
+		StartedAt            time.Time `json:"started_at"`
+		FinishedAt           time.Time `json:"finished_at"`
+		ExitCode             *int      `json:"exit_code"`
+		Reason               string    `json:"reason"`
+		PID                  int       `json:"pid"`
+		LeftoverProcessCount int       `json:"leftovers"`
+		DroppedBytes         int64     `json:"output_dropped"`
 	} `json:"history"`
 }
 
 // ShowJob returns a job as "queuectl show --json" prints it.
-func (q *Queue) ShowJob(id string) (j Job) {
+func (q *Harness) ShowJob(id string) (j Job) {
 	q.Helper()
 	if err := json.Unmarshal([]byte(q.MustRunCLI("show", id, "--json")), &j); err != nil {
 		q.Fatalf("show %s: %v", id, err)
@@ -266,7 +267,7 @@ func (q *Queue) ShowJob(id string) (j Job) {
 }
 
 // WaitUntil calls isMet repeatedly until it returns true. After timeout, it fails the test with conditionText.
-func (q *Queue) WaitUntil(conditionText string, timeout time.Duration, isMet func() bool) {
+func (q *Harness) WaitUntil(conditionText string, timeout time.Duration, isMet func() bool) {
 	q.Helper()
 	timeout *= TimeoutFactor
 	for deadline := time.Now().Add(timeout); !isMet(); time.Sleep(5 * time.Millisecond) {
@@ -278,14 +279,14 @@ func (q *Queue) WaitUntil(conditionText string, timeout time.Duration, isMet fun
 
 // ServiceConn is a connection to the service. With it, tests can send and read single JSON messages.
 type ServiceConn struct {
-	*Queue
+	*Harness
 	net.Conn
 	Reader        *bufio.Reader
 	LastRequestID int // id of the last request
 }
 
 // DialService connects to the service. The connection is closed at the end of the test.
-func (q *Queue) DialService() *ServiceConn {
+func (q *Harness) DialService() *ServiceConn {
 	q.Helper()
 	c, err := DialService(q.StateDir)
 	if err != nil {
@@ -313,13 +314,13 @@ type ServiceMessage struct {
 
 // ReadMessage reads one message of the service. An error means that the connection has ended or that no message
 // arrived within 20 s.
-func (w *ServiceConn) ReadMessage() (a ServiceMessage, err error) {
+func (w *ServiceConn) ReadMessage() (message ServiceMessage, err error) {
 	w.SetReadDeadline(time.Now().Add(20 * time.Second))
 	line, err := w.Reader.ReadBytes('\n')
 	if err != nil {
-		return a, err
+		return message, err
 	}
-	return a, json.Unmarshal(line, &a)
+	return message, json.Unmarshal(line, &message)
 }
 
 // Call sends a request and returns its reply. The test fails if the connection breaks.

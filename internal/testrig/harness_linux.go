@@ -70,7 +70,7 @@ func UserEnvironment(homeDir string) []string {
 }
 
 // ServiceCommand returns a command that runs the service with the given arguments.
-func (q *Queue) ServiceCommand(args []string) *exec.Cmd {
+func (q *Harness) ServiceCommand(args []string) *exec.Cmd {
 	argv := append(slices.Concat(q.ServiceCommandPrefix, []string{q.ClientPath}), args...)
 	cmd := exec.Command(argv[0], argv[1:]...)
 	handed, names := slices.Clone(q.WebPageSockets), slices.Repeat([]string{"web"}, len(q.WebPageSockets))
@@ -98,7 +98,7 @@ func ToolPath(toolName string) string { return toolName }
 func newPrivateTempDir() (string, error) { return os.MkdirTemp("", "qt") }
 
 // RequestServiceStop asks the service to stop.
-func (q *Queue) RequestServiceStop() { q.ServiceCmd.Process.Signal(syscall.SIGTERM) }
+func (q *Harness) RequestServiceStop() { q.ServiceCmd.Process.Signal(syscall.SIGTERM) }
 
 // KillProcess kills a process.
 func KillProcess(pid int) { syscall.Kill(pid, syscall.SIGKILL) }
@@ -117,7 +117,7 @@ func wasKilledByFailpoint(err error) bool {
 }
 
 // RunnerDir returns the directory of the queue's runners.
-func (q *Queue) RunnerDir() string {
+func (q *Harness) RunnerDir() string {
 	return cmp.Or(q.RootRunnerDir, filepath.Join(q.StateDir, "runner"))
 }
 
@@ -138,7 +138,7 @@ func ListenAsService(stateDir string) (net.Listener, error) {
 }
 
 // SocketAddress returns the address of the service as it appears in the environment of jobs.
-func (q *Queue) SocketAddress() string { return q.Path(SocketName) }
+func (q *Harness) SocketAddress() string { return q.Path(SocketName) }
 
 // HalfClose closes the sending direction of a connection. It returns false if the connection does
 // not support that.
@@ -254,7 +254,7 @@ func CurrentUserName(t testing.TB) string {
 // RunOnTerminal runs a command on a terminal of the given width. It returns the text that the terminal received
 // and the exit code.
 func RunOnTerminal(t testing.TB, cmd *exec.Cmd, columns int) (text string, exitCode int) {
-	screen := NewScreen(t, columns)
+	screen := NewPseudoTerminal(t, columns)
 	cmd.Stdout, cmd.Stderr = screen.Tty, screen.Tty
 	exitCode = RunForExitCode(t, cmd)
 	return screen.WaitOutput(t), exitCode
@@ -266,7 +266,7 @@ func IsAccessibleOnlyByOwner(info os.FileInfo) bool { return info.Mode().Perm() 
 // InstallProgram copies a program into the directory of the queue. A separate process writes the copy, for this reason:
 // if this process wrote it, a concurrently forked child could inherit the descriptor that is open for writing. The
 // kernel would then refuse to execute the program (ETXTBSY).
-func (q *Queue) InstallProgram(sourcePath, fileName string) string {
+func (q *Harness) InstallProgram(sourcePath, fileName string) string {
 	q.Helper()
 	CopyProgram(q, sourcePath, q.Path(fileName))
 	return q.Path(fileName)

@@ -111,7 +111,7 @@ func UserEnvironment(homeDir string) []string {
 }
 
 // ServiceCommand returns a command that runs the service with the given arguments.
-func (q *Queue) ServiceCommand(args []string) *exec.Cmd {
+func (q *Harness) ServiceCommand(args []string) *exec.Cmd {
 	cmd := exec.Command(q.ClientPath, args...)
 	cmd.SysProcAttr = q.serviceProcessAttributes()
 	return cmd
@@ -145,7 +145,7 @@ func newPrivateTempDir() (string, error) {
 
 // RequestServiceStop stops the service with "queuectl service stop". Windows has no SIGTERM, and Ctrl-Break would need
 // a separate console.
-func (q *Queue) RequestServiceStop() {
+func (q *Harness) RequestServiceStop() {
 	q.Helper()
 	args := []string{"service", "stop"}
 	if slices.Contains(q.ServiceCmd.Args, "--keep-jobs") {
@@ -172,7 +172,7 @@ func wasKilledByFailpoint(err error) bool {
 }
 
 // RunnerDir returns the directory of the queue's runners.
-func (q *Queue) RunnerDir() string { return q.Path("runner") }
+func (q *Harness) RunnerDir() string { return q.Path("runner") }
 
 // IsRunnerProcess reports whether a process is a runner with the given directory.
 func IsRunnerProcess(pid int, runnerDir string) bool {
@@ -215,7 +215,7 @@ func ListenAsService(stateDir string) (net.Listener, error) {
 }
 
 // SocketAddress returns the name of the service's pipe as it appears in the environment of jobs.
-func (q *Queue) SocketAddress() string { return pipeName(q.StateDir) }
+func (q *Harness) SocketAddress() string { return pipeName(q.StateDir) }
 
 // HalfClose closes the sending direction of a connection. It returns false if the connection does
 // not support that.

@@ -19,7 +19,7 @@ type doctorDiagnosis struct {
 }
 
 // RunDoctor runs "queuectl doctor" and returns its findings. It checks that the exit code matches the findings.
-func (q *Queue) RunDoctor(args ...string) doctorDiagnosis {
+func (q *Harness) RunDoctor(args ...string) doctorDiagnosis {
 	q.Helper()
 	r := q.RunCLI(append([]string{"doctor", "--json"}, args...)...)
 	var d doctorDiagnosis
@@ -33,8 +33,8 @@ func (q *Queue) RunDoctor(args ...string) doctorDiagnosis {
 }
 
 // CheckDoctorFinding checks that "queuectl doctor" reports a failure of the check checkName. The message or the advice
-// of the failure must contain wantText. faultText describes what the test has broken.
-func (q *Queue) CheckDoctorFinding(faultText, checkName, wantText string, args ...string) {
+// of the failure must contain wantText. faultDescription describes what the test has broken.
+func (q *Harness) CheckDoctorFinding(faultDescription, checkName, wantText string, args ...string) {
 	q.Helper()
 	d := q.RunDoctor(args...)
 	for _, f := range d.Findings {
@@ -42,12 +42,12 @@ func (q *Queue) CheckDoctorFinding(faultText, checkName, wantText string, args .
 			return
 		}
 	}
-	q.Errorf("%s: doctor reports no such failure: %+v", faultText, d)
+	q.Errorf("%s: doctor reports no such failure: %+v", faultDescription, d)
 }
 
 // CheckDoctorHealthy checks that "queuectl doctor" reports no failure. Otherwise the test fails with an error that
 // begins with errorPrefix.
-func (q *Queue) CheckDoctorHealthy(errorPrefix string) {
+func (q *Harness) CheckDoctorHealthy(errorPrefix string) {
 	q.Helper()
 	if d := q.RunDoctor("--verify"); d.Level == "failure" {
 		q.Errorf("%s: %+v", errorPrefix, d)
@@ -55,7 +55,7 @@ func (q *Queue) CheckDoctorHealthy(errorPrefix string) {
 }
 
 // LogLinesWithMessage returns the lines of the service's log that have the given message.
-func (q *Queue) LogLinesWithMessage(message string) (lines []JSONFields) {
+func (q *Harness) LogLinesWithMessage(message string) (lines []JSONFields) {
 	files, _ := filepath.Glob(q.Path("stderr-*"))
 	for _, f := range files {
 		raw, err := os.ReadFile(f)
@@ -83,7 +83,7 @@ type Event struct {
 }
 
 // ListEvents returns the events that "queuectl events" prints with the given arguments.
-func (q *Queue) ListEvents(args ...string) (events []Event) {
+func (q *Harness) ListEvents(args ...string) (events []Event) {
 	q.Helper()
 	for line := range strings.Lines(q.MustRunCLI(append([]string{"events", "--jsonl"}, args...)...)) {
 		var e Event
@@ -97,7 +97,7 @@ func (q *Queue) ListEvents(args ...string) (events []Event) {
 
 // StartPrintingCommand starts a command that keeps printing, and returns a scanner of its lines. The caller can kill
 // the command with stop(). The command is also killed when the test ends.
-func (q *Queue) StartPrintingCommand(args ...string) (lines *bufio.Scanner, stop func()) {
+func (q *Harness) StartPrintingCommand(args ...string) (lines *bufio.Scanner, stop func()) {
 	q.Helper()
 	cmd := q.CLICommand(args...)
 	pipe, err := cmd.StdoutPipe()
@@ -119,7 +119,7 @@ type pausedJob struct {
 }
 
 // ShowJobPause returns the state of a job, when it was paused and who paused it.
-func (q *Queue) ShowJobPause(id string) (j pausedJob) {
+func (q *Harness) ShowJobPause(id string) (j pausedJob) {
 	q.Helper()
 	if err := json.Unmarshal([]byte(q.MustRunCLI("show", id, "--json")), &j); err != nil {
 		q.Fatal(err)
@@ -131,7 +131,7 @@ func (q *Queue) ShowJobPause(id string) (j pausedJob) {
 type Setting struct{ Key, Value, Origin, Note string }
 
 // GetSetting returns a setting of the service.
-func (q *Queue) GetSetting(key string) (s Setting) {
+func (q *Harness) GetSetting(key string) (s Setting) {
 	q.Helper()
 	if err := json.Unmarshal([]byte(q.MustRunCLI("config", "get", key, "--json")), &s); err != nil {
 		q.Fatal(err)
@@ -139,9 +139,10 @@ func (q *Queue) GetSetting(key string) (s Setting) {
 	return s
 }
 
-// RunRefusedService starts a service that should refuse to start. If the service runs after 15 s, RunRefusedService
-// kills it. It returns the exit code and the output of the service, which the caller must check.
-func (q *Queue) RunRefusedService(args ...string) CommandResult {
+// RunServiceExpectingRefusal starts a service that should refuse to start. If the service runs after 15 s,
+// RunServiceExpectingRefusal kills it. It returns the exit code and the output of the service, which the caller must
+// check.
+func (q *Harness) RunServiceExpectingRefusal(args ...string) CommandResult {
 	q.Helper()
 	cmd := exec.Command(q.ClientPath, append([]string{"serve"}, args...)...)
 	cmd.Env = append(UserEnvironment(q.StateDir), q.ServiceEnv...)

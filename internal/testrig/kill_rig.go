@@ -45,7 +45,7 @@ const LedgerEntryBytes = 20 // size of one note in the ledger, in bytes
 
 // LedgerQueue is a queue whose jobs write their starts and ends to a file, the ledger; see ledgerJobScript.
 type LedgerQueue struct {
-	*Queue
+	*Harness
 	NumbersFileContent []byte // content of the file "numbers", parts of which the jobs print
 
 	Mu                       sync.Mutex
@@ -65,7 +65,7 @@ type LedgerJob struct {
 // the program (see BuiltProgram).
 func NewLedgerQueue(t testing.TB, buildTag string) *LedgerQueue {
 	t.Helper()
-	r := &LedgerQueue{Queue: NewQueue(t, buildTag), AcknowledgedJobs: map[string]LedgerJob{}}
+	r := &LedgerQueue{Harness: NewHarness(t, buildTag), AcknowledgedJobs: map[string]LedgerJob{}}
 	for i := range 400_000 {
 		r.NumbersFileContent = fmt.Appendf(r.NumbersFileContent, "%09d\n", i)
 	}
@@ -143,7 +143,7 @@ func (r *LedgerQueue) CheckNoOverlappingAttempts() {
 
 // QueryDatabaseInt returns the number that an SQL query returns. It reads the database directly, without the service.
 // If this fails, it tries again, because on Windows the file may be temporarily unavailable.
-func (q *Queue) QueryDatabaseInt(sqlQuery string) (n int) {
+func (q *Harness) QueryDatabaseInt(sqlQuery string) (n int) {
 	q.Helper()
 	if q.StoreURL != "" {
 		return q.queryPostgresInt(sqlQuery)
@@ -166,7 +166,7 @@ func (q *Queue) QueryDatabaseInt(sqlQuery string) (n int) {
 }
 
 // queryPostgresInt implements QueryDatabaseInt for a queue in a PostgreSQL database.
-func (q *Queue) queryPostgresInt(query string) int {
+func (q *Harness) queryPostgresInt(query string) int {
 	q.Helper()
 	n, err := strconv.Atoi(pgserver.Query(q, q.StoreURL, query))
 	if err != nil {
@@ -177,14 +177,14 @@ func (q *Queue) queryPostgresInt(query string) int {
 
 // CountReservedJobs returns the number of reserved jobs: the service has sent them to a runner, but does not know
 // yet whether they have started.
-func (q *Queue) CountReservedJobs() int {
+func (q *Harness) CountReservedJobs() int {
 	q.Helper()
 	return q.QueryDatabaseInt(`SELECT length(reserved) - length(replace(reserved, "/", "")) FROM meta`)
 }
 
 // Requester sends requests over a connection to the service. It reconnects when the connection breaks.
 type Requester struct {
-	TargetQueue  *Queue
+	TargetQueue  *Harness
 	Conn         net.Conn
 	reader       *bufio.Reader
 	ReplyTimeout time.Duration // timeout for a reply and its notifications; 0 means 30 s
@@ -382,7 +382,7 @@ func (r *Requester) WarmUpPrefetch(workerCount int) {
 
 // StrayProcesses lists the processes that belong to the queue but are neither its service nor its runners. A process
 // belongs to the queue if its command line or environment contains the queue's directory.
-func (q *Queue) StrayProcesses() (processes []string) {
+func (q *Harness) StrayProcesses() (processes []string) {
 	for pid, commands := range ProcessesUsingDir(q.StateDir) {
 		if !strings.HasPrefix(commands, q.ClientPath) && !strings.HasPrefix(commands,
 			filepath.Join(filepath.Dir(q.ClientPath), ProgramFileNames[1])) && !strings.Contains(commands, " runner ") &&
@@ -393,9 +393,9 @@ func (q *Queue) StrayProcesses() (processes []string) {
 	return processes
 }
 
-// WaitKilledByFailpoint waits until the service ends. It reports whether a failpoint killed the service before the
+// WaitForFailpointKill waits until the service ends. It reports whether a failpoint killed the service before the
 // timeout.
-func (q *Queue) WaitKilledByFailpoint(timeout time.Duration) bool {
+func (q *Harness) WaitForFailpointKill(timeout time.Duration) bool {
 	select {
 	case err := <-q.ServiceExit:
 		q.ServiceCmd = nil

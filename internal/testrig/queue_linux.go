@@ -19,7 +19,7 @@ type node struct {
 }
 
 // ListNodes returns the nodes that "queuectl node list" prints, by name.
-func (q *Queue) ListNodes() map[string]node {
+func (q *Harness) ListNodes() map[string]node {
 	q.Helper()
 	var nodes []node
 	if err := json.Unmarshal([]byte(q.MustRunCLI("node", "list", "--json")), &nodes); err != nil {
@@ -34,7 +34,7 @@ func (q *Queue) ListNodes() map[string]node {
 
 // CountStartedAttempts returns the number of attempts that the runners have recorded in their running tables. A running
 // table is a file in which a runner lists its running attempts.
-func (q *Queue) CountStartedAttempts() (n int) {
+func (q *Harness) CountStartedAttempts() (n int) {
 	const slotBytes = 64 // the first slot is the header of the table
 	tables, _ := filepath.Glob(q.RunnerDir() + "/*/running")
 	for _, name := range tables {
@@ -50,7 +50,7 @@ func (q *Queue) CountStartedAttempts() (n int) {
 }
 
 // RunCLIWithin runs a queuectl command. The test fails if the command takes longer than timeout.
-func (q *Queue) RunCLIWithin(timeout time.Duration, args ...string) CommandResult {
+func (q *Harness) RunCLIWithin(timeout time.Duration, args ...string) CommandResult {
 	q.Helper()
 	started := time.Now()
 	got := q.RunCLI(args...)
@@ -60,14 +60,14 @@ func (q *Queue) RunCLIWithin(timeout time.Duration, args ...string) CommandResul
 	return got
 }
 
-// WaitForFileCommand returns a shell command that waits until a file with the given name exists in the
+// CommandAwaitingQueueFile returns a shell command that waits until a file with the given name exists in the
 // directory of the queue. The command also ends if the directory is removed.
-func (q *Queue) WaitForFileCommand(name string) string {
+func (q *Harness) CommandAwaitingQueueFile(name string) string {
 	return fmt.Sprintf("while [ -d %s ] && [ ! -e %s ]; do sleep 0.01; done", q.StateDir, q.Path(name))
 }
 
 // IsServiceAnswering reports whether the service accepts and answers a new connection.
-func (q *Queue) IsServiceAnswering() bool {
+func (q *Harness) IsServiceAnswering() bool {
 	c, err := DialService(q.StateDir)
 	if err != nil {
 		return false

@@ -25,7 +25,7 @@ var (
 // StartQueueWithRootRunners starts a service under an ordinary account, and a launcher as root. The launcher starts the
 // runners of the service. policy is the content of the policy file, which lists the accounts that jobs may use.
 // StartQueueWithRootRunners skips the test unless the test runs as root.
-func StartQueueWithRootRunners(t *testing.T, settings, launcherPolicy string) *Queue {
+func StartQueueWithRootRunners(t *testing.T, settings, launcherPolicy string) *Harness {
 	t.Helper()
 	q, rules := PrepareQueueWithRootRunners(t, settings, launcherPolicy)
 	q.StartLauncher(rules)
@@ -36,11 +36,11 @@ func StartQueueWithRootRunners(t *testing.T, settings, launcherPolicy string) *Q
 
 // PrepareQueueWithRootRunners creates the settings, the socket and the policy file for StartQueueWithRootRunners, but
 // starts nothing. It also returns the path of the policy file.
-func PrepareQueueWithRootRunners(t *testing.T, settings, launcherPolicy string) (q *Queue, policyPath string) {
+func PrepareQueueWithRootRunners(t *testing.T, settings, launcherPolicy string) (q *Harness, policyPath string) {
 	t.Helper()
 	skip.UnlessRoot(t, "needs root's runners; .ci/run runs it as root")
 	t.Parallel()
-	q = NewQueue(t, "")
+	q = NewHarness(t, "")
 	base, err := os.MkdirTemp("", "qr")
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func PrepareQueueWithRootRunners(t *testing.T, settings, launcherPolicy string) 
 
 // StartLauncher starts the launcher: the process with root privileges that starts runners. It does this in the same way
 // as a service that root has started. The launcher ends with the test.
-func (q *Queue) StartLauncher(policyPath string) *exec.Cmd {
+func (q *Harness) StartLauncher(policyPath string) *exec.Cmd {
 	q.Helper()
 	ready, out, err := os.Pipe()
 	if err != nil {
@@ -115,7 +115,7 @@ func (q *Queue) StartLauncher(policyPath string) *exec.Cmd {
 }
 
 // RunJobAs enqueues a job as the given person, waits until the job ends, and returns the job's output and error.
-func (q *Queue) RunJobAs(person Person, args ...string) string {
+func (q *Harness) RunJobAs(person Person, args ...string) string {
 	q.Helper()
 	id := q.MustRunAs(person, append([]string{"enqueue", "--max-retries", "0"}, args...)...)
 	q.RunAs(person, "wait", id)

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// UpdateScripts is the flag -update. If it is set, tests replace the expected output in their scripts by the current
-// output of the programs. Review every changed line before you commit it.
-var UpdateScripts = flag.Bool("update", false, "write what is printed into the scripts")
+// UpdateExpectedOutput is the flag -update. If it is set, tests replace the expected output in their scripts by the
+// current output of the programs. Review every changed line before you commit it.
+var UpdateExpectedOutput = flag.Bool("update", false, "write what is printed into the scripts")
 
 // ScriptShell runs the command lines of one script.
 type ScriptShell struct {

@@ -31,22 +31,23 @@ func FindFirstControlCharacter(text string) string {
 
 // Screen is a pseudoterminal. The program under test uses Tty. The test reads the program's output from Master
 // and writes input to it.
-type Screen struct {
+type PseudoTerminal struct {
 	Tty       *os.File
 	Master    *os.File
 	Output    *LockedBuffer // the output read from Master
 	ttyClosed chan struct{} // closed when all processes have closed the tty
 }
 
-// NewScreen creates a terminal with the given number of columns. The terminal does not translate line ends or
+// NewPseudoTerminal creates a terminal with the given number of columns. The terminal does not translate line ends or
 // other bytes.
-func NewScreen(t testing.TB, columns int) *Screen {
+func NewPseudoTerminal(t testing.TB, columns int) *PseudoTerminal {
 	t.Helper()
 	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		t.Fatalf("open a terminal: %v", err)
 	}
-	s := &Screen{Master: os.NewFile(uintptr(master), "terminal"), Output: &LockedBuffer{}, ttyClosed: make(chan struct{})}
+	s := &PseudoTerminal{Master: os.NewFile(uintptr(master), "terminal"), Output: &LockedBuffer{},
+		ttyClosed: make(chan struct{})}
 	number, failed := unix.IoctlGetUint32(master, unix.TIOCGPTN)
 	err = errors.Join(failed, unix.IoctlSetPointerInt(master, unix.TIOCSPTLCK, 0),
 		unix.IoctlSetWinsize(master, unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: uint16(columns)}))
@@ -77,7 +78,7 @@ func NewScreen(t testing.TB, columns int) *Screen {
 }
 
 // WaitOutput waits until the program has ended and returns its complete output.
-func (s *Screen) WaitOutput(t testing.TB) string {
+func (s *PseudoTerminal) WaitOutput(t testing.TB) string {
 	t.Helper()
 	s.Tty.Close()
 	select {
@@ -89,9 +90,9 @@ func (s *Screen) WaitOutput(t testing.TB) string {
 }
 
 // RunCLIOnTerminal runs the program with a terminal as its stdout and stderr.
-func (q *Queue) RunCLIOnTerminal(args ...string) CommandResult {
+func (q *Harness) RunCLIOnTerminal(args ...string) CommandResult {
 	q.Helper()
-	s := NewScreen(q, 600) // so wide that no table cell is cut
+	s := NewPseudoTerminal(q, 600) // so wide that no table cell is cut
 	cmd := q.CLICommand(args...)
 	cmd.Stdout, cmd.Stderr = s.Tty, s.Tty
 	return CommandResult{ExitCode: RunForExitCode(q, cmd), Stdout: s.WaitOutput(q)}

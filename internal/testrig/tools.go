@@ -24,16 +24,16 @@ type JSONFields = map[string]any
 
 // StartQueue returns a queue with a running service. It calls t.Parallel, so the test runs in parallel with
 // others.
-func StartQueue(t *testing.T, args ...string) *Queue {
+func StartQueue(t *testing.T, args ...string) *Harness {
 	t.Helper()
 	t.Parallel()
-	q := NewQueue(t, "")
+	q := NewHarness(t, "")
 	q.StartService(args...)
 	return q
 }
 
 // CLICommand returns a queuectl command for the queue, which the caller can start.
-func (q *Queue) CLICommand(args ...string) *exec.Cmd {
+func (q *Harness) CLICommand(args ...string) *exec.Cmd {
 	cmd := exec.Command(q.ClientPath, append([]string{"--dir", q.StateDir}, args...)...)
 	cmd.Env = UserEnvironment(q.StateDir)
 	cmd.Dir = q.StateDir
@@ -62,10 +62,10 @@ func RunCommand(t testing.TB, cmd *exec.Cmd) CommandResult {
 }
 
 // Path returns the path of a file in the queue's directory.
-func (q *Queue) Path(name string) string { return q.StateDir + "/" + name }
+func (q *Harness) Path(name string) string { return q.StateDir + "/" + name }
 
 // WriteFile creates a file in the queue's directory and returns its path.
-func (q *Queue) WriteFile(name, text string) string {
+func (q *Harness) WriteFile(name, text string) string {
 	q.Helper()
 	if err := os.WriteFile(q.Path(name), []byte(text), 0o600); err != nil {
 		q.Fatal(err)
@@ -74,7 +74,7 @@ func (q *Queue) WriteFile(name, text string) string {
 }
 
 // ReadFile returns the content of a file in the queue's directory, or "" if the file does not exist.
-func (q *Queue) ReadFile(name string) string {
+func (q *Harness) ReadFile(name string) string {
 	raw, _ := os.ReadFile(q.Path(name))
 	return string(raw)
 }
@@ -180,7 +180,7 @@ func KillListedProcess(processLine string) {
 }
 
 // OnlyRunnerPID returns the pid of the queue's only runner.
-func (q *Queue) OnlyRunnerPID() int {
+func (q *Harness) OnlyRunnerPID() int {
 	q.Helper()
 	var pids []int
 	q.WaitUntil("exactly one runner is there", 10*time.Second, func() bool {
@@ -190,8 +190,8 @@ func (q *Queue) OnlyRunnerPID() int {
 	return pids[0]
 }
 
-// EnqueueJobWithID enqueues a job with the given id. It reports whether the service acknowledged the job.
-func EnqueueJobWithID(w *ServiceConn, id string) bool {
+// TryEnqueueJobWithID enqueues a job with the given id. It reports whether the service acknowledged the job.
+func TryEnqueueJobWithID(w *ServiceConn, id string) bool {
 	line := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"id":%q,"command":"true"}}`+"\n", id)
 	if _, err := w.Write([]byte(line)); err != nil {
 		return false
@@ -201,7 +201,7 @@ func EnqueueJobWithID(w *ServiceConn, id string) bool {
 }
 
 // ReadAllLogs returns the present content of the logs of the queue's services and runners.
-func (q *Queue) ReadAllLogs() (text string) {
+func (q *Harness) ReadAllLogs() (text string) {
 	logs, _ := filepath.Glob(q.Path("stderr-*"))
 	for _, name := range logs {
 		raw, _ := os.ReadFile(name)

@@ -14,22 +14,22 @@ import (
 // TerminalSession is a program that runs on a pseudoterminal. Its methods act as the user at the terminal: they type
 // text and read what the terminal shows.
 type TerminalSession struct {
-	*Screen
-	Queue         *Queue
+	*PseudoTerminal
+	Queue         *Harness
 	Cmd           *exec.Cmd
 	termiosBefore unix.Termios
 }
 
 // StartOnTerminal starts the program on a new terminal of the given size.
-func (q *Queue) StartOnTerminal(rows, cols int, args ...string) *TerminalSession {
+func (q *Harness) StartOnTerminal(rows, cols int, args ...string) *TerminalSession {
 	q.Helper()
-	s := NewScreen(q, cols)
+	s := NewPseudoTerminal(q, cols)
 	s.Resize(q, rows, cols)
 	return s.StartCommand(q, q.CLICommand(args...))
 }
 
 // StartCommand starts a command on the terminal.
-func (s *Screen) StartCommand(q *Queue, cmd *exec.Cmd) *TerminalSession {
+func (s *PseudoTerminal) StartCommand(q *Harness, cmd *exec.Cmd) *TerminalSession {
 	q.Helper()
 	before, err := unix.IoctlGetTermios(int(s.Tty.Fd()), unix.TCGETS)
 	if err != nil {
@@ -49,7 +49,7 @@ func (s *Screen) StartCommand(q *Queue, cmd *exec.Cmd) *TerminalSession {
 }
 
 // Resize changes the size of the terminal.
-func (s *Screen) Resize(t testing.TB, rows, cols int) {
+func (s *PseudoTerminal) Resize(t testing.TB, rows, cols int) {
 	t.Helper()
 	if err := unix.IoctlSetWinsize(int(s.Master.Fd()), unix.TIOCSWINSZ,
 		&unix.Winsize{Row: uint16(rows), Col: uint16(cols)}); err != nil {

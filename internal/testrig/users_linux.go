@@ -54,12 +54,12 @@ func (p Person) HasRight(right string) bool {
 
 // StartSharedQueue starts a service to which every user can connect, with the given settings. It skips the test
 // unless root runs the test, because only root can act as several users.
-func StartSharedQueue(t *testing.T, settings string, args ...string) *Queue {
+func StartSharedQueue(t *testing.T, settings string, args ...string) *Harness {
 	t.Helper()
 	skip.UnlessRoot(t, "needs root to act for several users; "+
 		".ci/run runs it as root, and the tests of control cover the table of rights")
 	t.Parallel()
-	q := NewQueue(t, "")
+	q := NewHarness(t, "")
 	q.ClientPath = InstallPrograms(q, q.ClientPath, q.StateDir)
 	if err := os.Chmod(q.StateDir, 0o755); err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func StartSharedQueue(t *testing.T, settings string, args ...string) *Queue {
 }
 
 // RunAs runs a queuectl command as a person.
-func (q *Queue) RunAs(person Person, args ...string) CommandResult {
+func (q *Harness) RunAs(person Person, args ...string) CommandResult {
 	q.Helper()
 	return RunCommand(q, CommandAs(q.CLICommand(args...), person))
 }
@@ -83,7 +83,7 @@ func CommandAs(cmd *exec.Cmd, person Person) *exec.Cmd {
 }
 
 // MustRunAs runs a queuectl command as a person, checks that it succeeds and returns its output.
-func (q *Queue) MustRunAs(person Person, args ...string) string {
+func (q *Harness) MustRunAs(person Person, args ...string) string {
 	q.Helper()
 	r := q.RunAs(person, args...)
 	if r.ExitCode != 0 {
@@ -93,7 +93,7 @@ func (q *Queue) MustRunAs(person Person, args ...string) string {
 }
 
 // DialAs connects to the service as a person.
-func (q *Queue) DialAs(person Person) *ServiceConn {
+func (q *Harness) DialAs(person Person) *ServiceConn {
 	q.Helper()
 	c, err := ConnectAs(q.StateDir, person)
 	if err != nil {

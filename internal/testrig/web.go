@@ -14,7 +14,7 @@ import (
 // Browser sends HTTP requests to the web page of a service. It keeps cookies and follows no redirects. It always
 // connects to ServerAddress, even if the request is for another host.
 type Browser struct {
-	*Queue
+	*Harness
 	LinkHostPort  string // host and port in the links of the page
 	ServerAddress string // host and port to which Browser connects
 	SessionCookie *http.Cookie
@@ -22,9 +22,9 @@ type Browser struct {
 }
 
 // OpenBrowser starts the web page of a queue and returns a browser that has not signed in.
-func OpenBrowser(q *Queue) *Browser {
+func OpenBrowser(q *Harness) *Browser {
 	q.Helper()
-	b := &Browser{Queue: q, ServerAddress: q.MustRunCLI("web", "start", "--listen", "127.0.0.1:0")}
+	b := &Browser{Harness: q, ServerAddress: q.MustRunCLI("web", "start", "--listen", "127.0.0.1:0")}
 	b.LinkHostPort = b.ServerAddress
 	b.HTTPClient = http.Client{
 		Timeout:       TimeoutFactor * 10 * time.Second,

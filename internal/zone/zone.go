@@ -84,7 +84,7 @@ func parsePOSIXZone(name string) (*time.Location, bool) {
 const unparsedRuleAbbreviation = "?"
 
 // buildTZif returns the content of a zone file whose only rule is in the last line.
-func buildTZif(lastLine string) string {
+func buildTZif(footerRule string) string {
 	header := "TZif2" + strings.Repeat("\x00", 15)
 	const zeroCount, countOne, countTwo = "\x00\x00\x00\x00", "\x00\x00\x00\x01", "\x00\x00\x00\x02"
 	// The data of version 1 of the format is empty.
@@ -93,7 +93,7 @@ func buildTZif(lastLine string) string {
 		header + zeroCount + zeroCount + zeroCount + zeroCount + countOne + countTwo +
 		// The zone has offset 0, no summer time, and abbreviation number 0.
 		"\x00\x00\x00\x00" + "\x00" + "\x00" + unparsedRuleAbbreviation + "\x00" +
-		"\n" + lastLine + "\n"
+		"\n" + footerRule + "\n"
 }
 
 // isWellFormedPOSIXZone reports whether a zone may be passed to package time's parser. This parser accepts more than

@@ -34,9 +34,9 @@ func TestHungAccountLookupDelaysOnlyItsJob(t *testing.T) {
 		dir: runnerDirectory{dirPath: dir}, runningTable: table, journal: j,
 		serviceLink: serviceLink{runnerLastBusyAt: time.Now()},
 		workers:     workerGroup{busyWorkerCount: 1},
-		accounts:    &launcher.Accounts{PolicyFile: filepath.Join(dir, "policy"), AccountDirectory: silent},
+		accounts:    &launcher.AccountAuthorizer{PolicyFile: filepath.Join(dir, "policy"), AccountResolver: silent},
 	}
-	start := &wire.Start{Lease: wire.Lease{Seq: 1, Fence: 2}, Argv: []string{"true"}, AccountUID: 4_000_000}
+	start := &wire.StartAttempt{Lease: wire.Lease{Seq: 1, Fence: 2}, Argv: []string{"true"}, AccountUID: 4_000_000}
 	a := &attempt{startFrame: start, phase: attemptStarting, outputLog: output.NewLog(1<<20, nil), tableSlot: 1}
 	s.executeAttempt(nil, &workDir{Dir: privdir.New(filepath.Join(dir, "private"))}, a)
 	f, _, err := wire.ParseFrame(a.encodedResultFrame)

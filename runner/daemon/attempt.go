@@ -38,7 +38,7 @@ var attemptPhaseTransitions = [...][]attemptPhase{
 // attempt is one execution of a job, which the service has requested with a Start frame. The server's mu guards
 // its fields.
 type attempt struct {
-	startFrame           *wire.Start
+	startFrame           *wire.StartAttempt
 	outputLog            *output.Log
 	phase                attemptPhase
 	worker               *process.Worker // worker that executes the attempt; set in attemptStarting and attemptRunning

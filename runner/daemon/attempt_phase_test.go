@@ -65,7 +65,7 @@ func newTestServer(t *testing.T) *server {
 
 // addRunningAttempt adds an attempt that runs in slot 1.
 func addRunningAttempt(s *server, l wire.Lease) *attempt {
-	a := &attempt{startFrame: &wire.Start{Lease: l}, outputLog: output.NewLog(1<<20, nil), phase: attemptRunning,
+	a := &attempt{startFrame: &wire.StartAttempt{Lease: l}, outputLog: output.NewLog(1<<20, nil), phase: attemptRunning,
 		tableSlot: 1, pid: 7}
 	s.attempts[l] = a
 	s.tableSlots.useCountBySlot[1]++
@@ -108,8 +108,8 @@ func TestUnjournaledAttemptKeepsTableSlot(t *testing.T) {
 	}
 }
 
-// A closing runner ends when the result of its last attempt has been stored. settleAttempt stores the result and frees
-// the attempt's slot in the running table.
+// A closing runner ends when the result of its last attempt has been stored. journalAndSendResult stores the result and
+// frees the attempt's slot in the running table.
 func TestLastResultEndsClosingRunner(t *testing.T) {
 	s, l := newTestServer(t), wire.Lease{Seq: 1, Fence: 2}
 	a := addRunningAttempt(s, l)
@@ -119,7 +119,7 @@ func TestLastResultEndsClosingRunner(t *testing.T) {
 		t.Errorf("got phase %d while an attempt runs, want closing", s.lifetime.phase)
 	}
 	s.mu.Unlock()
-	s.settleAttempt(a, &process.Result{EndedAt: time.Now()}, &workspace{server: s, attempt: a})
+	s.journalAndSendResult(a, &process.Result{EndedAt: time.Now()}, &workspace{server: s, attempt: a})
 	select {
 	case <-s.lifetime.ended:
 	default:

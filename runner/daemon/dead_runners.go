@@ -10,12 +10,12 @@ import (
 )
 
 // handleRecover answers a Recover request: it ends the remaining processes of a dead runner's attempts.
-func (s *server) handleRecover(c *serviceConn, f *wire.Recover) {
+func (s *server) handleRecover(c *serviceConn, f *wire.EndProcessTrees) {
 	dir, err := "", error(nil)
 	if f.RunnerName != "" {
 		dir, err = s.deadRunnerDir(f.RunnerName)
 	}
-	var answer wire.RecoverReply
+	var answer wire.EndProcessTreesReply
 	if err == nil {
 		answer, err = runner.EndProcessTrees(dir, f.Attempts)
 	}

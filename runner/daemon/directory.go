@@ -53,7 +53,7 @@ func (s *server) setUpDirectory(runnerPID int) (lock *os.File, err error) {
 	}
 	mode := d.fileMode(0o600)
 	path := filepath.Join(d.dirPath, rundir.LockFileName)
-	lock, err = rundir.WaitForLock(func() (*os.File, bool, error) { return rundir.LockFile(path, mode) })
+	lock, err = rundir.WaitForLock(func() (*os.File, bool, error) { return rundir.TryLockFile(path, mode) })
 	if err == nil && lock == nil { // another process has held the lock for longer than a check of the lock takes
 		err = fmt.Errorf("another process locks the new runner's file %s; end that process", path)
 	}
@@ -79,7 +79,8 @@ func (s *server) setUpDirectory(runnerPID int) (lock *os.File, err error) {
 		os.RemoveAll(d.dirPath) // if something remains, a service later removes it like the directory of a dead runner
 		return nil, err
 	}
-	if s.runningTable, err = rundir.CreateRunningTable(d.dirPath, mode, runnerPID, process.OwnStartTicks()); err != nil {
+	if s.runningTable, err = rundir.CreateRunningTable(d.dirPath, mode, runnerPID,
+		process.ThisProcessStartTicks()); err != nil {
 		return nil, err
 	}
 	if s.journal, err = rundir.OpenJournal(d.dirPath, mode, s.runningTable.SetJournalSize); err != nil {

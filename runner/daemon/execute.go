@@ -22,18 +22,18 @@ func (s *server) executeAttempt(w *process.Worker, dir *workDir, a *attempt) {
 	ws.server, ws.attempt, ws.dir = s, a, dir
 	if failed := s.prepareCommand(c, ws); failed != nil {
 		a.outputLog.Close()
-		s.settleAttempt(a, failed, ws)
+		s.journalAndSendResult(a, failed, ws)
 		return
 	}
 	r := w.Run(c)
 	ws.collectResultAndProgress(&r)
-	if r.UnenforcedLimits != "" {
+	if r.UnenforcedLimitNames != "" {
 		s.warnUnenforcedLimitsOnce.Do(func() {
 			s.Log.Warn("jobs request limits that this system does not enforce; see: queuectl doctor",
-				"limits", r.UnenforcedLimits, "job", a.startFrame.Seq)
+				"limits", r.UnenforcedLimitNames, "job", a.startFrame.Seq)
 		})
 	}
-	s.settleAttempt(a, &r, ws)
+	s.journalAndSendResult(a, &r, ws)
 	if r.StuckPID != 0 {
 		s.awaitStuckProcesses(w, a)
 	}
@@ -46,7 +46,7 @@ func (s *server) newAttemptCommand(a *attempt) *process.Command {
 	return &process.Command{
 		Argv: st.Argv, Env: env, WorkingDir: st.Cwd, Umask: int(st.Umask),
 		Stdin: st.Stdin, StdinFile: st.StdinFile, TTY: st.TTY, OutputLog: a.outputLog,
-		Timeout: st.Timeout, IdleTimeout: st.IdleTimeout, KillAfter: st.KillAfter, OutputGrace: st.OutputGrace,
+		Timeout: st.Timeout, IdleTimeout: st.IdleTimeout, KillAfter: st.KillAfter, LeftoverGracePeriod: st.OutputGrace,
 		AllowBackground: st.AllowBackground, SigkillTimeout: runner.SigkillTimeout(), Cookie: s.attemptCookie(a),
 		Limits: process.TreeLimits{MemoryBytes: st.MemoryBytes, CPUs: float64(st.MilliCPUs) / 1000, Tasks: int(st.MaxTasks)},
 		ProcessLimits: process.ProcessLimits{Nice: int(st.Nice), MaxOpenFiles: int(st.MaxOpenFiles),
@@ -111,7 +111,7 @@ func (s *server) setCommandAccount(c *process.Command, uid int64) error {
 	}
 	c.RunAs = &runas.Identity{UID: account.UID, GID: account.GID, Groups: account.Groups}
 	c.Env = launcher.AddAccountEnv(&account, c.Env)
-	c.WorkingDir = cmp.Or(c.WorkingDir, account.Home)
+	c.WorkingDir = cmp.Or(c.WorkingDir, account.HomeDir)
 	return nil
 }
 
@@ -121,7 +121,7 @@ const credentialPrefix = "credential:"
 
 // readSecrets reads the secrets of an attempt from files and credentials, because the service sends only references to
 // secrets. It returns an error if the attempt's account may not read one of the secrets.
-func (s *server) readSecrets(st *wire.Start) (secrets []process.Secret, err error) {
+func (s *server) readSecrets(st *wire.StartAttempt) (secrets []process.Secret, err error) {
 	for _, e := range st.Secrets {
 		name, reference, _ := strings.Cut(e, "=")
 		secret := process.Secret{EnvVarName: name, FilePath: reference}

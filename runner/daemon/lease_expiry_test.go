@@ -53,7 +53,7 @@ func TestExpiredLeasesPreventAttemptStarts(t *testing.T) {
 			})
 		}
 		checkExpired(false)
-		waiting := &attempt{startFrame: &wire.Start{Lease: wire.Lease{Seq: 1}}, outputLog: output.NewLog(0, nil)}
+		waiting := &attempt{startFrame: &wire.StartAttempt{Lease: wire.Lease{Seq: 1}}, outputLog: output.NewLog(0, nil)}
 		s.attempts[wire.Lease{Seq: 1}], s.waitingAttempts = waiting, []*attempt{waiting}
 		prolong(3 * time.Second)
 		time.Sleep(2 * time.Second)
@@ -73,7 +73,7 @@ func TestExpiredLeasesPreventAttemptStarts(t *testing.T) {
 			if len(s.waitingAttempts) != 0 || len(s.attempts) != 0 {
 				t.Error("a waiting attempt was kept after its lease expired")
 			}
-			s.addWaitingAttemptLocked(&wire.Start{Lease: wire.Lease{Seq: 2}, Argv: []string{"x"}, AccountUID: -1})
+			s.addWaitingAttemptLocked(&wire.StartAttempt{Lease: wire.Lease{Seq: 2}, Argv: []string{"x"}, AccountUID: -1})
 			if len(s.attempts) != 0 {
 				t.Error("an attempt starts after its lease expired")
 			}
@@ -118,7 +118,7 @@ func TestAttemptsWaitForLeaseWatchdog(t *testing.T) {
 			s.workers.wakeUp = sync.NewCond(&s.mu)
 			s.mu.Lock()
 			s.extendLeasesLocked(&wire.ExtendLeases{Duration: c.leaseDuration})
-			s.addWaitingAttemptLocked(&wire.Start{Lease: wire.Lease{Seq: 1}, Argv: []string{"x"}, AccountUID: -1})
+			s.addWaitingAttemptLocked(&wire.StartAttempt{Lease: wire.Lease{Seq: 1}, Argv: []string{"x"}, AccountUID: -1})
 			s.mu.Unlock()
 			begun := false
 			go func() {

@@ -15,7 +15,8 @@ func (s *server) limitRunnerMemory(workerCount int) {
 		return
 	}
 	s.diskQueue.addOperation(func() {
-		if err := s.Cgroups.LimitOwnMemory(runnerBaseMemoryBytes + int64(workerCount)*memoryBytesPerWorker); err != nil {
+		if err := s.Cgroups.LimitThisProcessMemory(runnerBaseMemoryBytes +
+			int64(workerCount)*memoryBytesPerWorker); err != nil {
 			s.warnUnlimitedMemoryOnce.Do(func() {
 				s.Log.Warn("could not limit the runner's own memory; jobs are not affected", "error", err)
 			})

@@ -11,7 +11,7 @@ import (
 // waiting attempts, it alternates between them in the order in which the service sent their attempts.
 func TestWaitingAttemptsAreSortedByStartPosition(t *testing.T) {
 	s := &server{}
-	for _, start := range []wire.Start{
+	for _, start := range []wire.StartAttempt{
 		{Lease: wire.Lease{Seq: 1}, Queue: "a", Position: wire.QueuePosition{Rank: 10, Seq: 1}},
 		{Lease: wire.Lease{Seq: 2}, Queue: "b", Position: wire.QueuePosition{Rank: 20, Seq: 2}},
 		{Lease: wire.Lease{Seq: 5}, Queue: "a", Position: wire.QueuePosition{Rank: 30, Seq: 5}},

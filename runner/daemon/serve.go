@@ -42,14 +42,14 @@ type server struct {
 	dir                runnerDirectory
 	runningTable       *rundir.MappedRunningTable
 	journal            *rundir.Journal
-	accounts           *launcher.Accounts // nil unless the runner runs as root
-	watchdog           *launcher.Watchdog // nil unless the runner runs as root
+	accounts           *launcher.AccountAuthorizer // nil unless the runner runs as root
+	watchdog           *launcher.Watchdog          // nil unless the runner runs as root
 	socket             *runnerSocket
 	diskQueue          diskOperationQueue // disk operations, which must not run while mu is held
 	sweeper            workDirSweeper     // removes the private directories of attempts that have ended
 	orphanReapRequests chan struct{}      // receives a value when an attempt may have left orphans
 	goroutines         sync.WaitGroup     // workers and the goroutines that workers start
-	workDirNameCount   atomic.Int64       // number of private directories that were given a name
+	lastWorkDirNumber  atomic.Int64       // number of private directories that were given a name
 
 	warnUnenforcedLimitsOnce sync.Once // used to log once that limits are not enforced
 	warnUnlimitedMemoryOnce  sync.Once // used to log once that the runner's own memory is not limited
@@ -61,11 +61,11 @@ type server struct {
 	waitingAttempts         []*attempt // attempts that no worker has taken, in the order in which they will start
 	unjournaledAttemptCount int        // number of attempts in attemptUnjournaled
 	// ended attempts with processes that survived SIGKILL; each attempt keeps its slot
-	stuckAttempts []wire.Attempt
-	tableSlots    tableSlotUses
-	workers       workerGroup
-	idleTimer     *time.Timer // makes idle workers remove their private directories; nil before its first use
-	leaseExpiry   leaseExpiry
+	stuckAttempts    []wire.Attempt
+	tableSlots       tableSlotUses
+	workers          workerGroup
+	idleWorkDirTimer *time.Timer // makes idle workers remove their private directories; nil before its first use
+	leaseExpiry      leaseExpiry
 }
 
 // Serve runs a runner in this process, with a new directory below RunnersDir. The runner ends when ctx ends,
@@ -89,7 +89,7 @@ func Serve(ctx context.Context, o Options) error {
 	s.workers.wakeUp = sync.NewCond(&s.mu)
 	if o.PolicyFile != "" {
 		users := &accounts.Resolver{AlwaysQueryRemote: true}
-		s.accounts = &launcher.Accounts{PolicyFile: o.PolicyFile, ServiceUID: o.ServiceUID, AccountDirectory: users}
+		s.accounts = &launcher.AccountAuthorizer{PolicyFile: o.PolicyFile, ServiceUID: o.ServiceUID, AccountResolver: users}
 	}
 	lock, err := s.setUpDirectory(pid)
 	if err != nil {

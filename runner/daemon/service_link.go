@@ -17,7 +17,7 @@ type serviceLink struct {
 	serviceStopCheckTimer *time.Timer
 	runnerLastBusyAt      time.Time // when the runner last had a service or a running attempt
 	// how long results wait for other results before they are sent; set by a Setup frame
-	settleDelay time.Duration
+	gatherDelay time.Duration
 	// disconnectedStopTimeout is how long running attempts may continue when the operating system ends the runner
 	// while no service is connected. A Setup frame sets it.
 	disconnectedStopTimeout time.Duration

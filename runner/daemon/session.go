@@ -89,7 +89,7 @@ func (s *server) serveConn(c *serviceConn) {
 	reader := wire.NewFrameReader(c.netConn)
 	f, err := wire.ReadFrame(reader)
 	for ; err == nil; f, err = wire.ReadFrame(reader) {
-		if _, ok := f.(*wire.Start); ok {
+		if _, ok := f.(*wire.StartAttempt); ok {
 			failpoint.Hit("runner-start")
 		}
 		if !s.handleFrame(c, f) {
@@ -127,13 +127,13 @@ func (s *server) handleFrame(c *serviceConn, f wire.Frame) bool {
 		return false
 	}
 	switch f := f.(type) {
-	case *wire.Setup:
+	case *wire.RunnerSettings:
 		s.applySetupLocked(f)
-	case *wire.Start:
+	case *wire.StartAttempt:
 		s.addWaitingAttemptLocked(f)
 	case *wire.ReadOutput:
 		c.goroutines.Go(func() { s.answerReadOutput(c, f) })
-	case *wire.Recover:
+	case *wire.EndProcessTrees:
 		c.goroutines.Go(func() { s.handleRecover(c, f) })
 	case *wire.TypeInput:
 		t, ok := s.typeInputLocked(f)
@@ -143,7 +143,7 @@ func (s *server) handleFrame(c *serviceConn, f wire.Frame) bool {
 		if a := s.attempts[f.Lease]; a != nil && a.isExecuting() {
 			a.worker.Resize(a.pid, int(f.Rows), int(f.Cols))
 		}
-	case *wire.RemoveDeadRunner:
+	case *wire.RemoveDeadRunnerDir:
 		s.diskQueue.addOperation(func() { s.removeDeadRunner(f.RunnerName) })
 	case *wire.DropStart:
 		s.dropAttemptLocked(f)
@@ -180,9 +180,9 @@ func (s *server) handleFrame(c *serviceConn, f wire.Frame) bool {
 // system ends the runner.
 const maxStopTimeout = 24 * time.Hour
 
-// applySetupLocked applies the settings in a Setup frame: the number of workers, settleDelay and
+// applySetupLocked applies the settings in a Setup frame: the number of workers, gatherDelay and
 // disconnectedStopTimeout.
-func (s *server) applySetupLocked(f *wire.Setup) {
+func (s *server) applySetupLocked(f *wire.RunnerSettings) {
 	target := int(min(max(f.WorkerCount, 0), rundir.MaxTableSlots))
 	reserved, err := s.runningTable.ReserveSlots(min(target+spareTableSlotCount, rundir.MaxTableSlots))
 	if err != nil && reserved < target {
@@ -192,7 +192,7 @@ func (s *server) applySetupLocked(f *wire.Setup) {
 			"max_running_jobs", target, "error", err)
 	}
 	s.tableSlots.reservedSlotCount = reserved
-	s.serviceLink.settleDelay, s.serviceLink.disconnectedStopTimeout = f.SettleDelay,
+	s.serviceLink.gatherDelay, s.serviceLink.disconnectedStopTimeout = f.SettleDelay,
 		min(max(f.StopTimeout, 0), maxStopTimeout)
 	s.setWorkerCountLocked(target)
 	s.limitRunnerMemory(target)

@@ -15,7 +15,7 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// The runner gathers frames for settleDelay and then sends them together. Then it gathers the next frames. A frame that
+// The runner gathers frames for gatherDelay and then sends them together. Then it gathers the next frames. A frame that
 // must not wait is sent immediately, together with the frames that were gathered before it.
 func TestGatheredFramesAreSentAfterDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -24,7 +24,7 @@ func TestGatheredFramesAreSentAfterDelay(t *testing.T) {
 		go c.Run() // ends when c is closed
 		defer c.close()
 		const delay = 7 * time.Millisecond
-		s := &server{serviceLink: serviceLink{conn: c, settleDelay: delay}}
+		s := &server{serviceLink: serviceLink{conn: c, gatherDelay: delay}}
 		send := func(seq int64, now bool) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -53,8 +53,8 @@ func TestGatheredFramesAreSentAfterDelay(t *testing.T) {
 	})
 }
 
-// While attempts are waiting, results are gathered for up to four times settleDelay. But they are sent early enough:
-// the service then has at least settleDelay to send more attempts before the workers have no work.
+// While attempts are waiting, results are gathered for up to four times gatherDelay. But they are sent early enough:
+// the service then has at least gatherDelay to send more attempts before the workers have no work.
 func TestFrameGatheringExtendsWhileAttemptsWait(t *testing.T) {
 	const delay = 5 * time.Millisecond
 	// The key is the number of waiting attempts. The value is the shortest and the longest time until the frames are sent.
@@ -67,7 +67,7 @@ func TestFrameGatheringExtendsWhileAttemptsWait(t *testing.T) {
 			c := newServiceConn(runnerEnd)
 			go c.Run() // ends when c is closed
 			defer c.close()
-			s := &server{serviceLink: serviceLink{conn: c, settleDelay: delay}, waitingAttempts: make([]*attempt, waiting)}
+			s := &server{serviceLink: serviceLink{conn: c, gatherDelay: delay}, waitingAttempts: make([]*attempt, waiting)}
 			var jobs sync.WaitGroup
 			defer jobs.Wait()
 			read := make(chan struct{})
@@ -103,7 +103,7 @@ func TestDroppedAttemptReleasesOutputReaders(t *testing.T) {
 		go c.Run() // ends when c is closed
 		defer c.close()
 		l := wire.Lease{Seq: 1, Fence: 7}
-		a := &attempt{startFrame: &wire.Start{Lease: l}, outputLog: output.NewLog(1<<20, nil)}
+		a := &attempt{startFrame: &wire.StartAttempt{Lease: l}, outputLog: output.NewLog(1<<20, nil)}
 		s := &server{attempts: map[wire.Lease]*attempt{l: a}, waitingAttempts: []*attempt{a}}
 		go s.answerReadOutput(c, &wire.ReadOutput{Lease: l, RequestID: 3, WaitForOutput: true})
 		synctest.Wait() // the client waits for output now
@@ -127,7 +127,7 @@ func TestDroppedAttemptReleasesOutputReaders(t *testing.T) {
 // queued again.
 func TestSignalsAreSentOneByOne(t *testing.T) {
 	l := wire.Lease{Seq: 1, Fence: 7}
-	a := &attempt{startFrame: &wire.Start{Lease: l}, phase: attemptRunning, worker: new(process.Worker), pid: 1}
+	a := &attempt{startFrame: &wire.StartAttempt{Lease: l}, phase: attemptRunning, worker: new(process.Worker), pid: 1}
 	s := &server{attempts: map[wire.Lease]*attempt{l: a}}
 	s.mu.Lock()
 	before := runtime.NumGoroutine()

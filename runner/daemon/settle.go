@@ -10,12 +10,12 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// settleAttempt stores the result of an attempt in the journal, and then sends the result to the service. The journal
-// keeps the result until the service has acknowledged it.
-func (s *server) settleAttempt(a *attempt, r *process.Result, ws *workspace) {
+// journalAndSendResult stores the result of an attempt in the journal, and then sends the result to the service. The
+// journal keeps the result until the service has acknowledged it.
+func (s *server) journalAndSendResult(a *attempt, r *process.Result, ws *workspace) {
 	failpoint.Hit("runner-ended")
 	f := resultFrame(r, ws)
-	s.storeOutput(a, f)
+	s.addOutputToResult(a, f)
 	// This worker is the only goroutine that changes these fields of the attempt, so reading them does not need mu.
 	f.Attempt = toWireAttempt(a)
 	result := wire.AppendFrame(nil, f)
@@ -25,7 +25,7 @@ func (s *server) settleAttempt(a *attempt, r *process.Result, ws *workspace) {
 			"keeping the result in memory and trying again", "job", f.Seq, "error", err)
 	}
 	if r.HasBackgroundProcesses {
-		if err := rundir.AppendBackgroundGroup(s.dir.dirPath, r.PID, s.dir.fileMode(0o600)); err != nil {
+		if err := rundir.AppendBackgroundPGID(s.dir.dirPath, r.PID, s.dir.fileMode(0o600)); err != nil {
 			s.Log.Error("could not record which background processes a job may keep, so they will end when the runner ends",
 				"job", f.Seq, "error", err)
 		}

@@ -55,7 +55,7 @@ func (s *runnerSocket) keepReachableWith(
 			err = nil // the timeout of the watch is not an error
 		}
 		stop()
-		if !sleepOrDone(ctx, socketRecreateDelay) {
+		if !sleepUnlessDone(ctx, socketRecreateDelay) {
 			return false
 		}
 		if isDirGone(dir) {
@@ -72,7 +72,7 @@ func (s *runnerSocket) keepReachableWith(
 				log.Warn("the runner's socket was removed; it has been created again")
 			}
 		}
-		if !sleepOrDone(ctx, wait) {
+		if !sleepUnlessDone(ctx, wait) {
 			return false
 		}
 		if wait = min(2*wait, maxSocketCheckInterval); err == nil {
@@ -91,8 +91,8 @@ func isDirGone(dir string) bool {
 	return !info.IsDir()
 }
 
-// sleepOrDone waits for d. It returns false if ctx ends first.
-func sleepOrDone(ctx context.Context, d time.Duration) bool {
+// sleepUnlessDone waits for d. It returns false if ctx ends first.
+func sleepUnlessDone(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false

@@ -11,17 +11,17 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// storeOutput adds the output of an attempt to its result f. Large output is stored in a file, which f names.
-func (s *server) storeOutput(a *attempt, f *wire.Result) {
+// addOutputToResult adds the output of an attempt to its result f. Large output is stored in a file, which f names.
+func (s *server) addOutputToResult(a *attempt, result *wire.Result) {
 	if a.outputLog.KeptBytes() == 0 && a.outputLog.DroppedBytes() == 0 {
 		return
 	}
 	if a.outputLog.KeptBytes() <= output.MaxMemoryBytes {
 		var err error
-		if f.Output, err = a.outputLog.Encode(); err == nil && len(f.Output) <= 4*output.MaxMemoryBytes {
+		if result.Output, err = a.outputLog.Encode(); err == nil && len(result.Output) <= 4*output.MaxMemoryBytes {
 			return
 		}
-		f.Output = nil
+		result.Output = nil
 	}
 	ref := runner.OutputRef(leaseOf(a))
 	path, mode := runner.OutputPath(s.RunnersDir, ref), s.dir.fileMode(0o600)
@@ -34,15 +34,15 @@ func (s *server) storeOutput(a *attempt, f *wire.Result) {
 		s.Log.Error("a job's output was truncated, because its output file could not be written",
 			"job", a.startFrame.Seq, "error", err)
 		var keptBytes int64
-		f.Output, keptBytes = a.outputLog.EncodeHead(output.MaxMemoryBytes)
-		f.DroppedOutputBytes += a.outputLog.KeptBytes() - keptBytes
-		if f.Error != "" {
-			f.Error += "; "
+		result.Output, keptBytes = a.outputLog.EncodeHead(output.MaxMemoryBytes)
+		result.DroppedOutputBytes += a.outputLog.KeptBytes() - keptBytes
+		if result.Error != "" {
+			result.Error += "; "
 		}
-		f.Error += "output truncated: " + err.Error()
+		result.Error += "output truncated: " + err.Error()
 		return
 	}
-	f.OutputRef = ref
+	result.OutputRef = ref
 }
 
 // writeOutputFile writes a log to a file, and syncs the file and its directory. Without the sync, a power failure could
@@ -52,7 +52,7 @@ func writeOutputFile(path string, mode os.FileMode, l *output.Log) error {
 	if err != nil {
 		return err
 	}
-	if err = errors.Join(l.EncodeTo(f), f.Sync(), f.Close(), atomicfile.SyncDir(filepath.Dir(path))); err != nil {
+	if err = errors.Join(l.EncodeFile(f), f.Sync(), f.Close(), atomicfile.SyncDir(filepath.Dir(path))); err != nil {
 		os.Remove(path) // an incomplete file would be worse than none
 	}
 	return err

@@ -11,7 +11,7 @@ import (
 )
 
 // addWaitingAttemptLocked adds the attempt of a Start frame to the waiting attempts.
-func (s *server) addWaitingAttemptLocked(f *wire.Start) {
+func (s *server) addWaitingAttemptLocked(f *wire.StartAttempt) {
 	if s.attempts[f.Lease] != nil || s.lifetime.phase != runnerServing || s.leaseExpiry.haveLeasesExpiredLocked() ||
 		len(f.Argv) == 0 ||
 		(s.accounts != nil) != (f.AccountUID >= 0) {

@@ -27,14 +27,14 @@ const (
 // the directory. It releases mu during the removal.
 func (s *server) removeIdleWorkDirLocked(dir *workDir) bool {
 	if time.Since(dir.lastAttemptEndedAt) < idleWorkDirRemoveDelay {
-		if s.idleTimer == nil {
-			s.idleTimer = time.AfterFunc(idleWorkDirRemoveDelay, func() {
+		if s.idleWorkDirTimer == nil {
+			s.idleWorkDirTimer = time.AfterFunc(idleWorkDirRemoveDelay, func() {
 				s.mu.Lock()
 				s.workers.wakeUp.Broadcast()
 				s.mu.Unlock()
 			})
 		}
-		s.idleTimer.Reset(idleWorkDirRemoveDelay)
+		s.idleWorkDirTimer.Reset(idleWorkDirRemoveDelay)
 		return false
 	}
 	s.mu.Unlock()

@@ -64,7 +64,7 @@ func createRuntimeThreads(n int) {
 func (s *server) runWorker() {
 	w := process.NewWorker(s.Cgroups)
 	defer w.Close()
-	dirName := strconv.FormatInt(s.workDirNameCount.Add(1), 10)
+	dirName := strconv.FormatInt(s.lastWorkDirNumber.Add(1), 10)
 	f := &workDir{Dir: privdir.New(filepath.Join(s.dir.workspacesDir, dirName))} // creates no directory yet
 	defer f.Close()
 	for {

@@ -66,12 +66,12 @@ func (g *AcceptedSpawnRequest) handleRequest(cgroupDelegated bool) error {
 		return err
 	}
 	g.ServiceUID, g.ServesOneIsolatedJob, g.JobTmpdir = int(peer.Uid), request.ForIsolatedJob, request.JobTmpdir
-	if g.PolicyFile != "" && request.KillRunnerDir != "" {
+	if g.PolicyFile != "" && request.RunnerDirToKill != "" {
 		g.KilledOtherRunner = true
-		if err := killNamedRunner(g.RunnersDir, request.KillRunnerDir); err != nil {
+		if err := killNamedRunner(g.RunnersDir, request.RunnerDirToKill); err != nil {
 			return err
 		}
-		g.ReplyReady(request.KillRunnerDir)
+		g.ReplyReady(request.RunnerDirToKill)
 		return nil
 	}
 	if g.PolicyFile == "" {
@@ -109,7 +109,7 @@ func (g *AcceptedSpawnRequest) prepareOwnAccountRunner(request runner.SpawnReque
 	case g.ServiceUID != os.Geteuid():
 		return fmt.Errorf("--runner-socket: the service runs as uid %d, but this socket starts runners of uid %d; check "+
 			"the path of the socket", g.ServiceUID, os.Geteuid())
-	case request.SwitchToAccount != "" || request.KillRunnerDir != "":
+	case request.SwitchToAccount != "" || request.RunnerDirToKill != "":
 		return fmt.Errorf("--runner-socket: the runners that this socket starts can run jobs only as uid %d, but the "+
 			"service runs jobs as other accounts too; check the path of the socket and the setting \"run_as\"", os.Geteuid())
 	}
@@ -149,16 +149,16 @@ func killNamedRunner(runnersDir, runnerName string) error {
 // switchAccount switches this process to the account with the given name, and makes sure that it cannot
 // switch back.
 func (g *AcceptedSpawnRequest) switchAccount(accountName string, readerGID int) error {
-	known := &Accounts{PolicyFile: g.PolicyFile, ServiceUID: g.ServiceUID,
-		AccountDirectory: &accounts.Resolver{AlwaysQueryRemote: true}}
-	account, rules, err := known.authorizeAccount(known.AccountDirectory.UserByName(accountName))
+	known := &AccountAuthorizer{PolicyFile: g.PolicyFile, ServiceUID: g.ServiceUID,
+		AccountResolver: &accounts.Resolver{AlwaysQueryRemote: true}}
+	account, rules, err := known.authorizeAccount(known.AccountResolver.UserByName(accountName))
 	if err != nil {
 		return err
 	}
 	if account.UID == 0 {
 		return errors.New("the setting run_as = fixed:root would run all users' jobs as root; use another account")
 	}
-	g.Credentials = readAllowedCredentials(rules, &account, known.AccountDirectory)
+	g.Credentials = readAllowedCredentials(rules, &account, known.AccountResolver)
 	g.RunnersDir, g.PolicyFile = filepath.Join(g.RunnersDir, rundir.AccountDirPrefix+account.Name), ""
 	if err := createSharedDir(g.RunnersDir, int(account.UID), readerGID, accountRunnersDirMode); err != nil {
 		return err

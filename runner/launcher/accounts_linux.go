@@ -23,15 +23,16 @@ type cachedPolicy struct {
 
 // AllowedAccountByUID returns the account with the given uid. It returns an error if the account does not exist, or if
 // the policy does not allow its jobs.
-func (a *Accounts) AllowedAccountByUID(uid uint32) (accounts.Account, error) {
-	account, _, err := a.authorizeAccount(a.AccountDirectory.UserByUID(uid))
+func (a *AccountAuthorizer) AllowedAccountByUID(uid uint32) (accounts.Account, error) {
+	account, _, err := a.authorizeAccount(a.AccountResolver.UserByUID(uid))
 	return account, err
 }
 
 // authorizeAccount checks whether the policy allows jobs of an account. account and lookUpErr are the results of
 // looking up the account. If lookUpErr is nil and the policy allows the jobs, authorizeAccount returns the policy, and
 // the account with its groups. Otherwise it returns an error.
-func (a *Accounts) authorizeAccount(account accounts.Account, lookUpErr error) (accounts.Account, *accountPolicy,
+func (a *AccountAuthorizer) authorizeAccount(account accounts.Account, lookUpErr error) (accounts.Account,
+	*accountPolicy,
 	error) {
 	if lookUpErr != nil {
 		return accounts.Account{}, nil, lookUpErr
@@ -40,10 +41,10 @@ func (a *Accounts) authorizeAccount(account accounts.Account, lookUpErr error) (
 	if lookUpErr != nil {
 		return accounts.Account{}, nil, lookUpErr
 	}
-	if account, lookUpErr = a.AccountDirectory.WithGroups(account); lookUpErr != nil {
+	if account, lookUpErr = a.AccountResolver.WithGroups(account); lookUpErr != nil {
 		return accounts.Account{}, nil, lookUpErr
 	}
-	if reason := p.refusalReason(&account, a.ServiceUID, a.AccountDirectory.GroupIDByName); reason != "" {
+	if reason := p.refusalReason(&account, a.ServiceUID, a.AccountResolver.GroupIDByName); reason != "" {
 		lookUpErr = policyRefusalError(reason)
 	}
 	return account, p, lookUpErr
@@ -51,7 +52,7 @@ func (a *Accounts) authorizeAccount(account accounts.Account, lookUpErr error) (
 
 // currentPolicy returns the policy. It reads the file again only if the file has changed. Callers must not modify
 // the policy.
-func (a *Accounts) currentPolicy() (*accountPolicy, error) {
+func (a *AccountAuthorizer) currentPolicy() (*accountPolicy, error) {
 	stamp, err := accounts.FileStampOf(a.PolicyFile)
 	if err != nil {
 		return nil, err

@@ -17,8 +17,8 @@ func TestHungAccountLookupDelaysJobs(t *testing.T) {
 	silent := errors.New("silent")
 	answers := map[string]string{"passwd 61400": "dora:*:61400:61410::/home/dora:/bin/zsh",
 		"initgroups dora": "dora 61410 61411", "passwd 61401": ""}
-	a := &Accounts{PolicyFile: filepath.Join(t.TempDir(), "runner.conf"),
-		AccountDirectory: &accounts.Resolver{AlwaysQueryRemote: true, GetentFunc: func(database, key string) (string, error) {
+	a := &AccountAuthorizer{PolicyFile: filepath.Join(t.TempDir(), "runner.conf"),
+		AccountResolver: &accounts.Resolver{AlwaysQueryRemote: true, GetentFunc: func(database, key string) (string, error) {
 			line, ok := answers[database+" "+key]
 			if !ok {
 				return "", silent
@@ -35,7 +35,7 @@ func TestHungAccountLookupDelaysJobs(t *testing.T) {
 	checkError("no account", 61401, true)
 	checkError("no answer about the account", 61402, false)
 	delete(answers, "initgroups dora")
-	a.AccountDirectory = &accounts.Resolver{AlwaysQueryRemote: true, GetentFunc: a.AccountDirectory.GetentFunc}
+	a.AccountResolver = &accounts.Resolver{AlwaysQueryRemote: true, GetentFunc: a.AccountResolver.GetentFunc}
 	checkError("no answer about groups", 61400, false)
 	answers["initgroups dora"] = "dora 61410 61411"
 	checkError("after the groups are known", 61400, true)
@@ -45,7 +45,7 @@ func TestHungAccountLookupDelaysJobs(t *testing.T) {
 // accounts other than root can change must be rejected.
 func TestPolicyFileIsRereadOnlyAfterChange(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "runner.conf")
-	a := &Accounts{PolicyFile: path}
+	a := &AccountAuthorizer{PolicyFile: path}
 	checkCached := func(what string) {
 		t.Helper()
 		first, err := a.currentPolicy()

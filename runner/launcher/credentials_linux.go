@@ -24,7 +24,7 @@ const (
 // returns an error if the policy does not allow the account to use the credential. a is nil unless the runner runs as
 // root. preloadedCredentials contains the credentials that any other runner read before it switched from root to its
 // account.
-func ReadAllowedCredential(a *Accounts, preloadedCredentials map[string][]byte, credentialName string,
+func ReadAllowedCredential(a *AccountAuthorizer, preloadedCredentials map[string][]byte, credentialName string,
 	uid int64) ([]byte, error) {
 	if a == nil {
 		if value, ok := preloadedCredentials[credentialName]; ok {
@@ -34,11 +34,11 @@ func ReadAllowedCredential(a *Accounts, preloadedCredentials map[string][]byte, 
 			process.UnusablePathError(fmt.Sprintf("not allowed for jobs of this account; an administrator can allow it "+
 				"in the policy file of the runners (runner.conf) with: %s%s = ACCOUNT", credentialKeyPrefix, credentialName))
 	}
-	account, p, err := a.authorizeAccount(a.AccountDirectory.UserByUID(uint32(uid)))
+	account, p, err := a.authorizeAccount(a.AccountResolver.UserByUID(uint32(uid)))
 	if err != nil {
 		return nil, err
 	}
-	if !p.allowsCredential(credentialName, &account, a.AccountDirectory.GroupIDByName) {
+	if !p.allowsCredential(credentialName, &account, a.AccountResolver.GroupIDByName) {
 		return nil, process.UnusablePathError(fmt.Sprintf("not allowed for jobs of %s; an administrator can allow it "+
 			"in %s with: %s%s = %[1]s", account.Name, p.policyFile, credentialKeyPrefix, credentialName))
 	}
@@ -48,10 +48,10 @@ func ReadAllowedCredential(a *Accounts, preloadedCredentials map[string][]byte, 
 // readAllowedCredentials reads all credentials that the jobs of an account may use. The runner calls it as
 // root, before it switches to the account, because the account cannot read the credentials.
 func readAllowedCredentials(p *accountPolicy, account *accounts.Account,
-	directory *accounts.Resolver) map[string][]byte {
+	resolver *accounts.Resolver) map[string][]byte {
 	values := map[string][]byte{}
 	for name := range p.allowedUsersByCredential {
-		if !p.allowsCredential(name, account, directory.GroupIDByName) {
+		if !p.allowsCredential(name, account, resolver.GroupIDByName) {
 			continue
 		}
 		// Skip an unreadable credential. A job that needs it gets an error when it starts.

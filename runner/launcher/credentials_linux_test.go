@@ -34,7 +34,7 @@ func TestRunnerReadsOnlyListedCredentials(t *testing.T) {
 	}
 	t.Setenv(credentialsDirEnvVar, credentials)
 	directory := &accounts.Resolver{AlwaysQueryRemote: true}
-	roots := &Accounts{PolicyFile: policy, ServiceUID: 5, AccountDirectory: directory}
+	roots := &AccountAuthorizer{PolicyFile: policy, ServiceUID: 5, AccountResolver: directory}
 	daemon, rules, err := roots.authorizeAccount(directory.UserByName("daemon"))
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +44,7 @@ func TestRunnerReadsOnlyListedCredentials(t *testing.T) {
 		t.Errorf("an account is given %v", values)
 	}
 	for _, c := range []struct {
-		a             *Accounts
+		a             *AccountAuthorizer
 		values        map[string][]byte
 		uid           int64
 		name, wantErr string

@@ -61,9 +61,9 @@ func (g *AcceptedSpawnRequest) ReplyError(reason error) {
 // Accounts looks up accounts of the system, and checks whether the policy allows their jobs. Each look-up
 // reads the policy file again if the file has changed, so a change applies from the next look-up. The methods
 // may be called concurrently. Only Linux supports Accounts.
-type Accounts struct {
-	PolicyFile       string // path of the policy file
-	ServiceUID       int    // uid of the service
-	AccountDirectory *accounts.Resolver
-	PolicyCache      policyCache // the policy that was read last; only methods of Accounts use it
+type AccountAuthorizer struct {
+	PolicyFile      string // path of the policy file
+	ServiceUID      int    // uid of the service
+	AccountResolver *accounts.Resolver
+	PolicyCache     policyCache // the policy that was read last; only methods of Accounts use it
 }

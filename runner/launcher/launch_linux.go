@@ -92,7 +92,7 @@ func RunLauncher(ctx context.Context, runnerArgv []string, runnersDir, policyFil
 // ended.
 func takeLauncherLock(runnersDir string) (*os.File, error) {
 	path := filepath.Join(runnersDir, launcherLockFileName)
-	lock, err := rundir.WaitForLock(func() (*os.File, bool, error) { return rundir.LockFile(path, 0o600) })
+	lock, err := rundir.WaitForLock(func() (*os.File, bool, error) { return rundir.TryLockFile(path, 0o600) })
 	if err == nil && lock == nil {
 		holder := "the process that locks the file " + path + " (fuser shows it)"
 		if pid, _ := os.ReadFile(path); len(pid) > 0 {

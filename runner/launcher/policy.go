@@ -127,7 +127,7 @@ func matchPolicyEntry(
 // AddAccountEnv adds the account's HOME, USER, LOGNAME and SHELL to env, except the variables that env already
 // contains.
 func AddAccountEnv(a *accounts.Account, env []string) []string {
-	for _, e := range []string{"HOME=" + a.Home, "USER=" + a.Name, "LOGNAME=" + a.Name, "SHELL=" + a.Shell} {
+	for _, e := range []string{"HOME=" + a.HomeDir, "USER=" + a.Name, "LOGNAME=" + a.Name, "SHELL=" + a.Shell} {
 		name, _, _ := strings.Cut(e, "=")
 		if !slices.ContainsFunc(env, func(variable string) bool { return strings.HasPrefix(variable, name+"=") }) {
 			env = append(env, e)
@@ -145,7 +145,7 @@ func (e policyRefusalError) Error() string { return string(e) }
 // RefusalReason returns the reason why the policy does not allow jobs of the account with this uid. It returns "" if
 // the policy allows the jobs, or cannot be checked now. In the second case jobs may be accepted, but the runner checks
 // the policy again before it starts them.
-func (a *Accounts) RefusalReason(uid uint32) string {
+func (a *AccountAuthorizer) RefusalReason(uid uint32) string {
 	_, err := a.AllowedAccountByUID(uid)
 	reason, _ := errors.AsType[policyRefusalError](err)
 	return string(reason)

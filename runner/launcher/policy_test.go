@@ -9,7 +9,7 @@ import (
 
 // A policy file consists of lines of the form key = value. Another line is an error that contains the line's
 // number.
-func TestPolicyFileIsParsed(t *testing.T) {
+func TestPolicyFileConsistsOfKeyValueLines(t *testing.T) {
 	p, err := parsePolicy("f", "# jobs of root\nallow_root_jobs = true\n\n accounts=@queuectl  alice # and no more\n")
 	if err != nil || !p.allowRootJobs || strings.Join(p.allowedAccounts, " ") != "@queuectl alice" {
 		t.Errorf("the policy is %+v, error %v", p, err)
@@ -76,7 +76,7 @@ func TestPolicyAllowsListedAccounts(t *testing.T) {
 
 // A job's environment gets its account's variables, except those that the job sets itself.
 func TestJobGetsAccountVariables(t *testing.T) {
-	a := accounts.Account{Name: "alice", Home: "/home/alice", Shell: "/bin/zsh"}
+	a := accounts.Account{Name: "alice", HomeDir: "/home/alice", Shell: "/bin/zsh"}
 	got := strings.Join(AddAccountEnv(&a, []string{"HOME=/elsewhere", "USERS=x", "LOGNAME="}), " ")
 	if want := "HOME=/elsewhere USERS=x LOGNAME= USER=alice SHELL=/bin/zsh"; got != want {
 		t.Errorf("the environment is %q, want %q", got, want)

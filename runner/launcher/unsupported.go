@@ -25,12 +25,12 @@ func RunLauncher(context.Context, []string, string, string, int, int, *slog.Logg
 type policyCache struct{}
 
 // AllowedAccountByUID returns process.ErrUnsupported.
-func (a *Accounts) AllowedAccountByUID(uint32) (accounts.Account, error) {
+func (a *AccountAuthorizer) AllowedAccountByUID(uint32) (accounts.Account, error) {
 	return accounts.Account{}, process.ErrUnsupported
 }
 
 // ReadAllowedCredential returns an error: this system has no systemd, which provides credentials.
-func ReadAllowedCredential(*Accounts, map[string][]byte, string, int64) ([]byte, error) {
+func ReadAllowedCredential(*AccountAuthorizer, map[string][]byte, string, int64) ([]byte, error) {
 	return nil, process.UnusablePathError("systemd credentials are not available on this system; " +
 		"use a file instead")
 }

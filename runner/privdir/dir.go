@@ -84,10 +84,10 @@ func (d *Dir) RemoveSiblingFile(name string) { os.Remove(d.pathPrefix + "." + na
 // errNotRegularFile means that a name that should be a regular file is something else, for example a FIFO.
 var errNotRegularFile = errors.New("not a regular file")
 
-// ReadUpTo reads up to maxBytes+1 bytes of a file. If the caller gets more than maxBytes bytes, the file is larger than
-// maxBytes.
-func ReadUpTo(f *os.File, maxBytes int64) ([]byte, error) {
-	raw, err := io.ReadAll(io.LimitReader(f, maxBytes+1))
+// ReadBeyondLimit reads up to maxBytes+1 bytes of a file. If the caller gets more than maxBytes bytes, the file is
+// larger than maxBytes.
+func ReadBeyondLimit(f *os.File, limitBytes int64) ([]byte, error) {
+	raw, err := io.ReadAll(io.LimitReader(f, limitBytes+1))
 	if err != nil {
 		var path *fs.PathError
 		if errors.As(err, &path) {

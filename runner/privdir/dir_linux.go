@@ -30,7 +30,7 @@ type Dir struct {
 	// fifoFD is the descriptor of the FIFO, or -1 without a FIFO. It is open for reading and writing. So a
 	// read does not return end of file when no command has the FIFO open.
 	fifoFD          int
-	unusedStat      unix.Stat_t // state of the unused directory; WasUsed compares the current state with it
+	statBeforeUse   unix.Stat_t // state of the unused directory; WasUsed compares the current state with it
 	hasReadProgress bool        // progress notes were read from the FIFO since the last Open
 }
 
@@ -99,7 +99,7 @@ func (d *Dir) create() (err error) {
 	if d.dirFD, err = unix.Open(d.Path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0); err != nil {
 		return err
 	}
-	return errors.Join(d.chownToOwner(d.dirFD), unix.Fstat(d.dirFD, &d.unusedStat))
+	return errors.Join(d.chownToOwner(d.dirFD), unix.Fstat(d.dirFD, &d.statBeforeUse))
 }
 
 // chownToOwner makes the account the owner of a file.
@@ -116,8 +116,8 @@ func (d *Dir) chownToOwner(fd int) error {
 func (d *Dir) WasUsed() bool {
 	var currentStat unix.Stat_t
 	err := unix.Fstat(d.dirFD, &currentStat)
-	return err != nil || currentStat.Mtim != d.unusedStat.Mtim || currentStat.Ctim != d.unusedStat.Ctim ||
-		currentStat.Nlink != d.unusedStat.Nlink || currentStat.Mode != d.unusedStat.Mode
+	return err != nil || currentStat.Mtim != d.statBeforeUse.Mtim || currentStat.Ctim != d.statBeforeUse.Ctim ||
+		currentStat.Nlink != d.statBeforeUse.Nlink || currentStat.Mode != d.statBeforeUse.Mode
 }
 
 // renameToNewPath renames a directory. It returns an error if newPath exists.
@@ -191,7 +191,7 @@ func readRegularFileAt(dirFD int, name string, maxBytes int64) ([]byte, error) {
 	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
 		return nil, errNotRegularFile
 	}
-	return ReadUpTo(f, maxBytes)
+	return ReadBeyondLimit(f, maxBytes)
 }
 
 // MayHaveProgress reports whether any progress notes were read since the last Open.

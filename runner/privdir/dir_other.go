@@ -100,7 +100,7 @@ func (d *Dir) ReadFile(name string, maxBytes int64) ([]byte, error) {
 		return nil, err
 	}
 	defer file.Close()
-	return ReadUpTo(file, maxBytes)
+	return ReadBeyondLimit(file, maxBytes)
 }
 
 // maxProgressTailBytes is how many bytes at the end of the progress notes are read.
@@ -135,7 +135,7 @@ func (d *Dir) DrainProgress() []byte {
 	if _, err := file.Seek(max(0, now.size-maxProgressTailBytes), 0); err != nil {
 		return nil
 	}
-	data, _ := ReadUpTo(file, maxProgressTailBytes) // ignore an error, because a part of the notes is enough
+	data, _ := ReadBeyondLimit(file, maxProgressTailBytes) // ignore an error, because a part of the notes is enough
 	return data
 }
 

@@ -35,29 +35,29 @@ const maxRecordedProcesses = 16
 
 // addTree records a background tree. It returns false if the account already has maxBackgroundTreesPerUser trees with
 // living processes.
-func (t *backgroundTrees) addTree(s *backgroundTree) bool {
-	if t.addTreeIfRoom(s) {
+func (t *backgroundTrees) addTree(tree *backgroundTree) bool {
+	if t.addTreeIfRoom(tree) {
 		return true
 	}
 	t.removeEndedTrees()
-	return t.addTreeIfRoom(s)
+	return t.addTreeIfRoom(tree)
 }
 
 // addTreeIfRoom records a background tree if fewer than maxBackgroundTreesPerUser trees of its account are recorded. It
 // reports whether it has recorded the tree.
-func (t *backgroundTrees) addTreeIfRoom(s *backgroundTree) bool {
+func (t *backgroundTrees) addTreeIfRoom(tree *backgroundTree) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	recorded := 0
 	for _, other := range t.trees {
-		if other.uid == s.uid {
+		if other.uid == tree.uid {
 			recorded++
 		}
 	}
 	if recorded >= maxBackgroundTreesPerUser {
 		return false
 	}
-	t.trees = append(t.trees, s)
+	t.trees = append(t.trees, tree)
 	return true
 }
 
@@ -88,7 +88,7 @@ func endedTrees(trees []*backgroundTree) map[*backgroundTree]bool {
 	if len(byCookie) == 0 {
 		return ended
 	}
-	l := processScanner.freshScan()
+	l := processScanner.freshSnapshot()
 	for _, p := range l.procs {
 		uid, known := l.realUIDByPID[p.PID]
 		if !known || !uids[uid] || !p.WasAlive() {

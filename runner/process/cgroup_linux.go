@@ -123,9 +123,9 @@ func (c *Cgroups) Chown(uid, gid int) error {
 	return errs
 }
 
-// LimitOwnMemory limits the memory of this process to maxBytes. The limit does not include commands, which are in other
-// groups. If LimitOwnMemory returns an error, no limit is set.
-func (c *Cgroups) LimitOwnMemory(maxBytes int64) error {
+// LimitThisProcessMemory limits the memory of this process to maxBytes. The limit does not include commands, which are
+// in other groups. If LimitThisProcessMemory returns an error, no limit is set.
+func (c *Cgroups) LimitThisProcessMemory(maxBytes int64) error {
 	if err := writeCgroupFile(c.parentPath, supervisorGroupName+"/memory.max",
 		strconv.FormatInt(maxBytes, 10)); err != nil {
 		return fmt.Errorf("cannot limit the memory of the runner's control group: %w", err)
@@ -151,9 +151,9 @@ type cgroup struct {
 	// wasKilled means that cgroup.kill has ended the processes of the group. The group is not used again,
 	// because since Linux 6.15 the kernel also kills processes that enter the group later.
 	wasKilled bool
-	// hasRunCommand means that an earlier command ran in the group. The file pids.peak, which cannot be reset, may then
-	// contain a peak of tasks that is higher than that of the next command.
-	hasRunCommand bool
+	// hasRunEarlierCommand means that an earlier command ran in the group. The file pids.peak, which cannot be reset, may
+	// then contain a peak of tasks that is higher than that of the next command.
+	hasRunEarlierCommand bool
 }
 
 // newCgroup creates a group for a worker. If newCgroup fails, the worker has no group. The worker then finds the
@@ -318,32 +318,32 @@ func (c *cgroup) peakTasks() int64 {
 	return max(0, n)
 }
 
-// oomKills reports which processes of a command the kernel killed because memory ran out.
-type oomKills struct {
+// oomReport reports which processes of a command the kernel killed because memory ran out.
+type oomReport struct {
 	processKilled   bool // the kernel killed a process of the command
 	ownLimitReached bool // the kernel killed processes because the command reached its own memory limit
 }
 
 // takeOOMKills returns the out-of-memory kills since its last call. If cgroup version 1 manages the memory, the killed
 // processes can belong to any command of this runner.
-func (c *cgroup) takeOOMKills() (oomKillResult oomKills) {
+func (c *cgroup) takeOOMKills() (report oomReport) {
 	if c.memoryEventsFD < 0 {
-		return oomKillResult
+		return report
 	}
 	var buf [256]byte
 	n, _ := unix.Pread(c.memoryEventsFD, buf[:], 0)
 	events := buf[:max(n, 0)]
 	if kills := parseCounter(events, "oom_kill "); kills > c.oomKillCount {
-		oomKillResult.processKilled, c.oomKillCount = true, kills
+		report.processKilled, c.oomKillCount = true, kills
 	}
 	if reached := parseCounter(events, "oom "); reached > c.memoryLimitHitCount && !c.countsKillsOfAllGroups {
 		c.memoryLimitHitCount = reached // this counter includes subgroups, so read memory.events.local too
 		raw, _ := os.ReadFile(filepath.Join(c.path, "memory.events.local"))
 		if localReached := parseCounter(raw, "oom "); localReached > c.ownMemoryLimitHitCount {
-			oomKillResult.ownLimitReached, c.ownMemoryLimitHitCount = oomKillResult.processKilled, localReached
+			report.ownLimitReached, c.ownMemoryLimitHitCount = report.processKilled, localReached
 		}
 	}
-	return oomKillResult
+	return report
 }
 
 // parseCounter returns the number after counterName in one of the kernel's counter files, or 0 if the file does not

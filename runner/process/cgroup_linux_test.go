@@ -93,15 +93,15 @@ func TestOOMKillReportsOwnLimitOnlyIfReached(t *testing.T) {
 		// Counts since the group was created (cgroup-v2.rst): "oom" and "oom_kill" in memory.events, and "oom" in
 		// memory.events.local.
 		reached, killed, ownReached int
-		want                        oomKills
+		want                        oomReport
 	}{
-		{"nothing", 0, 0, 0, oomKills{}},
-		{"its limit", 1, 1, 1, oomKills{true, true}},
-		{"nothing more", 1, 1, 1, oomKills{}},
-		{"the machine's memory", 1, 2, 1, oomKills{true, false}},
-		{"an allocation refused", 2, 2, 2, oomKills{}},
-		{"the limit of a group below", 3, 3, 2, oomKills{true, false}},
-		{"its limit again", 4, 5, 3, oomKills{true, true}},
+		{"nothing", 0, 0, 0, oomReport{}},
+		{"its limit", 1, 1, 1, oomReport{true, true}},
+		{"nothing more", 1, 1, 1, oomReport{}},
+		{"the machine's memory", 1, 2, 1, oomReport{true, false}},
+		{"an allocation refused", 2, 2, 2, oomReport{}},
+		{"the limit of a group below", 3, 3, 2, oomReport{true, false}},
+		{"its limit again", 4, 5, 3, oomReport{true, true}},
 	} {
 		events := func(oom, kills int) string {
 			return fmt.Sprintf("low 0\nhigh 0\nmax 9\noom %d\noom_kill %d\noom_group_kill 0\n", oom, kills)
@@ -117,7 +117,7 @@ func TestOOMKillReportsOwnLimitOnlyIfReached(t *testing.T) {
 		t.Fatal(err)
 	}
 	set("memory.events", "oom 5\noom_kill 6\n")
-	if got := b.takeOOMKills(); got != (oomKills{true, false}) {
+	if got := b.takeOOMKills(); got != (oomReport{true, false}) {
 		t.Errorf("without memory.events.local: got %+v", got)
 	}
 }
@@ -126,13 +126,14 @@ func TestOOMKillReportsOwnLimitOnlyIfReached(t *testing.T) {
 // main process survives and fails with an exit code.
 func TestChildKilledAtTheMemoryLimitIsReported(t *testing.T) {
 	got := Result{ExitCode: 137}
-	(&run{runState: runState{result: &got}}).recordOutOfMemory(oomKills{processKilled: true, ownLimitReached: true})
+	(&runningCommand{runState: runState{result: &got}}).recordOutOfMemory(oomReport{processKilled: true,
+		ownLimitReached: true})
 	if want := (Result{ExitCode: 137, ReachedMemoryLimit: true}); got != want {
 		t.Errorf("the result is %+v, want %+v", got, want)
 	}
 }
 
-// LimitOwnMemory sets the limit on the group of this process. It returns an error if no controller can
+// LimitThisProcessMemory sets the limit on the group of this process. It returns an error if no controller can
 // enforce the limit.
 func TestLimitOwnMemorySetsGroupLimit(t *testing.T) {
 	c := &Cgroups{parentPath: t.TempDir()}
@@ -143,7 +144,7 @@ func TestLimitOwnMemorySetsGroupLimit(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(own, "memory.max"), []byte("max"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.LimitOwnMemory(1 << 28); err != nil {
+	if err := c.LimitThisProcessMemory(1 << 28); err != nil {
 		t.Fatal(err)
 	}
 	if raw, err := os.ReadFile(filepath.Join(own, "memory.max")); err != nil || string(raw) != "268435456" {
@@ -152,7 +153,7 @@ func TestLimitOwnMemorySetsGroupLimit(t *testing.T) {
 	if err := os.RemoveAll(own); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.LimitOwnMemory(1 << 28); !errors.Is(err, fs.ErrNotExist) {
+	if err := c.LimitThisProcessMemory(1 << 28); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("without the controller: %v", err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 // finishRun completes the run after the main process has ended. It reads the rest of the output, ends leftover
 // processes (those that the main process left behind), and reaps the main process.
-func (r *run) finishRun() {
+func (r *runningCommand) finishRun() {
 	if r.result.StuckPID != 0 {
 		r.worker.abandonCgroup()
 		return
@@ -22,7 +22,7 @@ func (r *run) finishRun() {
 	if !forced {
 		r.resumeTree() // a pause may have frozen the tree, and no kill has resumed it
 	}
-	r.leftoverGraceEndsAt = time.Now().Add(r.command.OutputGrace)
+	r.leftoverGraceEndsAt = time.Now().Add(r.command.LeftoverGracePeriod)
 	switch {
 	case forced || !r.hasTreeEnded():
 		r.endLeftoversIfAny(forced)
@@ -60,7 +60,7 @@ func exceedsRunnerPeakMemory(peakKiB int64) bool {
 
 // reapMainProcess collects the exit status of the main process, which has ended. It returns ok=false if a tracer
 // (ptrace) withholds the status for longer than SigkillTimeout.
-func (r *run) reapMainProcess() (usage unix.Rusage, ok bool) {
+func (r *runningCommand) reapMainProcess() (usage unix.Rusage, ok bool) {
 	notExecuted, executed, limit := false, r.limiter.hasExecutedProgram(r.pid), ""
 	// Most commands end with an exit code. For these commands, the system call in childExitState is enough.
 	if signal, _ := childExitState(r.pid); signal != 0 {
@@ -98,9 +98,9 @@ func (r *run) reapMainProcess() (usage unix.Rusage, ok bool) {
 
 // recordOutOfMemory records in the result whether the kernel killed the main process for lack of memory,
 // possibly before its program began, and whether the command had reached its own memory limit.
-func (r *run) recordOutOfMemory(kills oomKills) {
-	r.result.ReachedMemoryLimit = kills.ownLimitReached
-	if !kills.processKilled || r.result.Signal != int(unix.SIGKILL) && !r.result.StartHung {
+func (r *runningCommand) recordOutOfMemory(report oomReport) {
+	r.result.ReachedMemoryLimit = report.ownLimitReached
+	if !report.processKilled || r.result.Signal != int(unix.SIGKILL) && !r.result.StartHung {
 		return
 	}
 	r.result.OutOfMemory = true
@@ -111,7 +111,7 @@ func (r *run) recordOutOfMemory(kills oomKills) {
 
 // notStartedReason returns the reason why the command's program never began. signal is the signal that ended
 // the new process.
-func (r *run) notStartedReason(signal unix.Signal) string {
+func (r *runningCommand) notStartedReason(signal unix.Signal) string {
 	limit := ExecTimeout
 	if r.limiter != nil {
 		limit = r.worker.limiterTimeout
@@ -126,7 +126,7 @@ func (r *run) notStartedReason(signal unix.Signal) string {
 
 // hasTreeEnded reports whether all processes of the tree have ended. Call it after the end of the main process.
 // If the run has a control group, hasTreeEnded also reaps ended orphans.
-func (r *run) hasTreeEnded() bool {
+func (r *runningCommand) hasTreeEnded() bool {
 	none := hasNoOrphans()
 	if r.worker.cgroup == nil {
 		return none
@@ -138,19 +138,19 @@ func (r *run) hasTreeEnded() bool {
 	return r.worker.cgroup.isEmpty()
 }
 
-func (r *run) remainingProcesses() []procfs.Process {
+func (r *runningCommand) remainingProcesses() []procfs.Process {
 	return r.worker.otherTreeProcesses(r.pid, r.command.Cookie)
 }
 
 // mayHaveOrphans reports whether an orphan may belong to this tree. With a control group, this is never the case.
 // Without one, it is the case if the account of the command has orphans that could not be assigned to any tree.
-func (r *run) mayHaveOrphans() bool {
+func (r *runningCommand) mayHaveOrphans() bool {
 	return r.worker.cgroup == nil && len(unidentifiedOrphans(r.command.uid())) > 0
 }
 
 // killRemaining kills the remaining processes of the tree. With a control group, it also kills processes that
 // are not in the list because they are just being forked.
-func (r *run) killRemaining(remaining []procfs.Process) {
+func (r *runningCommand) killRemaining(remaining []procfs.Process) {
 	if b := r.worker.cgroup; b == nil || !b.kill() {
 		killProcesses(remaining)
 	}
@@ -158,7 +158,7 @@ func (r *run) killRemaining(remaining []procfs.Process) {
 
 // readRemainingOutput reads the output that is left in the pipes. After the output grace period, it reads only what the
 // pipes contain at that moment, because a process outside the tree may have a pipe open and print endlessly.
-func (r *run) readRemainingOutput() {
+func (r *runningCommand) readRemainingOutput() {
 	if !r.drainPipes(0) || time.Now().Before(r.leftoverGraceEndsAt) {
 		return
 	}
@@ -179,7 +179,7 @@ const maxUnreadTerminalBytes = 32 << 10
 
 // maxUnreadBytesPerPipe returns how many unread bytes each pipe contains. For a terminal, it returns an upper
 // bound.
-func (r *run) maxUnreadBytesPerPipe() (unreadBytesByPipe [2]int) {
+func (r *runningCommand) maxUnreadBytesPerPipe() (unreadBytesByPipe [2]int) {
 	if r.command.TTY {
 		return [2]int{maxUnreadTerminalBytes, 0} // TIOCINQ counts only the bytes in the line discipline
 	}
@@ -194,12 +194,12 @@ func (r *run) maxUnreadBytesPerPipe() (unreadBytesByPipe [2]int) {
 // endLeftoversIfAny ends the leftover processes of the tree. To save time, it searches for them only if
 // there is a hint that some exist: afterTreeKill is true, a pipe is still open, or a process of the tree may be
 // alive.
-func (r *run) endLeftoversIfAny(afterTreeKill bool) {
+func (r *runningCommand) endLeftoversIfAny(afterTreeKill bool) {
 	r.callPipeOperation(r.closeWriteEnds)
 	open := r.drainPipes(0)
 	// A child that this process is starting for another command may have a copy of the pipe until its exec.
 	if open && !afterTreeKill {
-		open = r.drainPipes(min(maxExecWait, r.command.OutputGrace))
+		open = r.drainPipes(min(maxExecWait, r.command.LeftoverGracePeriod))
 	}
 	if open || afterTreeKill || r.worker.cgroup == nil && r.mayOwnAnyOrphan(reapOrphans()) || r.worker.cgroup != nil &&
 		!r.worker.cgroup.isEmpty() {
@@ -212,13 +212,13 @@ func (r *run) endLeftoversIfAny(afterTreeKill bool) {
 
 // mayOwnAnyOrphan reports whether any of the orphans may belong to this tree, because it runs under the account of this
 // command.
-func (r *run) mayOwnAnyOrphan(orphanPIDs []int) bool {
+func (r *runningCommand) mayOwnAnyOrphan(orphanPIDs []int) bool {
 	return slices.ContainsFunc(orphanPIDs, func(pid int) bool { return IsOwnedBy(r.command.uid(), pid) })
 }
 
 // readReadyPipes reads once from each pipe that poll(2) has reported as readable or closed. fds is the result of
 // poll(2) for the two output pipes.
-func (r *run) readReadyPipes(fds []unix.PollFd) {
+func (r *runningCommand) readReadyPipes(fds []unix.PollFd) {
 	for i, fd := range fds {
 		if fd.Revents != 0 {
 			r.readPipe(i)
@@ -228,7 +228,7 @@ func (r *run) readReadyPipes(fds []unix.PollFd) {
 
 // drainPipes reads until both pipes are at end of file, but not longer than the given time. It reports whether a
 // pipe is still open.
-func (r *run) drainPipes(maxWait time.Duration) bool {
+func (r *runningCommand) drainPipes(maxWait time.Duration) bool {
 	deadline := time.Now().Add(maxWait)
 	for !r.arePipesClosed() {
 		fds := [2]unix.PollFd{pollIn(r.outputPipes[0]), pollIn(r.outputPipes[1])}
@@ -250,7 +250,7 @@ func (r *run) drainPipes(maxWait time.Duration) bool {
 
 // endLeftoverProcesses ends leftover processes. If the command allows background processes and afterTreeKill is false,
 // it lets them live on instead. Processes that have already received SIGTERM keep the rest of their grace period.
-func (r *run) endLeftoverProcesses(afterTreeKill bool) {
+func (r *runningCommand) endLeftoverProcesses(afterTreeKill bool) {
 	if r.command.AllowBackground && !afterTreeKill {
 		r.waitForTreeEnd(r.arePipesClosed)
 		if r.keepTreeInBackground() {
@@ -291,7 +291,7 @@ func (r *run) endLeftoverProcesses(afterTreeKill bool) {
 
 // keepTreeInBackground lets the remaining processes of the tree live on. If too many trees of the account already live
 // on, it returns false and records the reason in the result.
-func (r *run) keepTreeInBackground() bool {
+func (r *runningCommand) keepTreeInBackground() bool {
 	remaining := r.remainingProcesses()
 	if len(remaining) == 0 {
 		return true
@@ -314,11 +314,11 @@ func (r *run) keepTreeInBackground() bool {
 }
 
 // arePipesClosed reports whether both pipes are at end of file.
-func (r *run) arePipesClosed() bool { return r.outputPipes[0] < 0 && r.outputPipes[1] < 0 }
+func (r *runningCommand) arePipesClosed() bool { return r.outputPipes[0] < 0 && r.outputPipes[1] < 0 }
 
 // waitForTreeEnd waits until the remaining processes of the tree have ended, shouldStop returns true, or SIGKILL is
 // due.
-func (r *run) waitForTreeEnd(shouldStop func() bool) {
+func (r *runningCommand) waitForTreeEnd(shouldStop func() bool) {
 	// unsureSince is the time since which it is unknown whether any of the remaining processes belongs to this tree. It is
 	// zero while at least one process certainly belongs to this tree.
 	var unsureSince time.Time
@@ -347,7 +347,7 @@ func (r *run) waitForTreeEnd(shouldStop func() bool) {
 
 // awaitProcessEnd waits until process p has ended, shouldStop returns true, or SIGKILL is due. While it waits, it reads
 // the output of the tree.
-func (r *run) awaitProcessEnd(p procfs.Process, shouldStop func() bool) {
+func (r *runningCommand) awaitProcessEnd(p procfs.Process, shouldStop func() bool) {
 	pidfd, err := unix.PidfdOpen(p.PID, 0)
 	if err == unix.ESRCH {
 		return
@@ -361,7 +361,7 @@ func (r *run) awaitProcessEnd(p procfs.Process, shouldStop func() bool) {
 	defer unix.Close(pidfd)
 	for p.IsStillAlive() && !shouldStop() {
 		fds := [4]unix.PollFd{pollIn(r.outputPipes[0]), pollIn(r.outputPipes[1]), pollIn(pidfd),
-			pollIn(r.worker.wakeEventFD)}
+			pollIn(r.worker.wakeEventHandle)}
 		wait := time.Until(r.leftoverSigkillTime())
 		if wait <= 0 {
 			return
@@ -380,7 +380,7 @@ func (r *run) awaitProcessEnd(p procfs.Process, shouldStop func() bool) {
 
 // killTree sends SIGKILL to the whole tree, including the main process. It returns all processes of the
 // tree except the main process.
-func (r *run) killTree() []procfs.Process {
+func (r *runningCommand) killTree() []procfs.Process {
 	remaining := r.remainingProcesses()
 	unix.Kill(-r.pid, unix.SIGKILL) // the main process is not reaped yet, so its group id cannot be reused
 	r.killRemaining(remaining)

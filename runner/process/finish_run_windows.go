@@ -17,12 +17,12 @@ const pipeDrainTimeout = time.Second
 
 // finishRun completes the run after the main process has ended. It reads the rest of the output and ends leftover
 // processes, that is, processes that the main process left behind.
-func (r *run) finishRun() {
+func (r *runningCommand) finishRun() {
 	if r.result.StuckPID != 0 {
 		return
 	}
 	forced := !r.sigtermSentAt.IsZero()
-	r.leftoverGraceEndsAt = r.result.EndedAt.Add(r.command.OutputGrace)
+	r.leftoverGraceEndsAt = r.result.EndedAt.Add(r.command.LeftoverGracePeriod)
 	if !forced {
 		r.resumeTree() // a pause may have frozen the tree, and no kill has resumed it
 		r.drainPipes(r.leftoverGraceEndsAt)
@@ -59,7 +59,7 @@ const desktopHeapFullMessage = "the program could not start: it ended with 0xC00
 	"the desktop heap that all jobs share is full; run fewer jobs at the same time, or raise SharedSection in the registry"
 
 // drainPipes waits until both pipes are at end of file or the deadline has passed.
-func (r *run) drainPipes(deadline time.Time) {
+func (r *runningCommand) drainPipes(deadline time.Time) {
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
 	for r.openPipeCount > 0 {
@@ -73,7 +73,7 @@ func (r *run) drainPipes(deadline time.Time) {
 }
 
 // keepTreeInBackground lets leftover processes live on after the run.
-func (r *run) keepTreeInBackground() {
+func (r *runningCommand) keepTreeInBackground() {
 	if err := r.tree.keepRunningAfterClose(); err != nil {
 		r.result.Error = fmt.Sprintf(
 			"allow_background: Windows could not let the job's background processes continue, so they "+
@@ -85,7 +85,7 @@ func (r *run) keepTreeInBackground() {
 
 // waitForTreeEnd waits until the remaining processes of the tree have ended, or until they must be ended. After it has
 // returned, a call of Kill has no effect on these processes.
-func (r *run) waitForTreeEnd() {
+func (r *runningCommand) waitForTreeEnd() {
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		count, _ := r.tree.countOtherProcesses()
 		wait := time.Until(r.leftoverSigkillTime())
@@ -93,7 +93,7 @@ func (r *run) waitForTreeEnd() {
 			break
 		}
 		wait = min(pause, wait)
-		if _, err := windows.WaitForSingleObject(r.worker.wakeEventFD, uint32(ceilMilliseconds(wait))); err != nil {
+		if _, err := windows.WaitForSingleObject(r.worker.wakeEventHandle, uint32(ceilMilliseconds(wait))); err != nil {
 			panic("process: wait: " + err.Error()) // the handle is valid: only this goroutine closes it
 		}
 		r.tree.readJobMessages()
@@ -104,7 +104,7 @@ func (r *run) waitForTreeEnd() {
 
 // endLeftoverProcesses ends leftover processes. If the tree has already received CTRL_BREAK, leftover processes get no
 // second grace period.
-func (r *run) endLeftoverProcesses(afterTreeKill bool) {
+func (r *runningCommand) endLeftoverProcesses(afterTreeKill bool) {
 	start := time.Now()
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		count, first := r.tree.countOtherProcesses()
@@ -130,7 +130,7 @@ func (r *run) endLeftoverProcesses(afterTreeKill bool) {
 // recordStuckProcesses records in the result that processes are still alive after their job object was ended.
 // They wait in the kernel, for example for a disk or a server that does not respond. firstPID is the pid of
 // one of them.
-func (r *run) recordStuckProcesses(stuckCount int, firstPID uint32) {
+func (r *runningCommand) recordStuckProcesses(stuckCount int, firstPID uint32) {
 	r.result.StuckPID = int(firstPID)
 	r.result.Error = fmt.Sprintf(
 		"%d processes of the job still exist %v after the runner tried to end them; they may wait "+
@@ -140,13 +140,13 @@ func (r *run) recordStuckProcesses(stuckCount int, firstPID uint32) {
 }
 
 // killTree ends the whole tree, including the main process.
-func (r *run) killTree() *processTree {
+func (r *runningCommand) killTree() *processTree {
 	r.tree.kill()
 	return r.tree
 }
 
 // recordStuckMainProcess records in the result that the main process cannot be ended.
-func (r *run) recordStuckMainProcess(t *processTree) {
+func (r *runningCommand) recordStuckMainProcess(t *processTree) {
 	count, _ := t.countOtherProcesses()
 	r.recordStuckProcesses(1+count, t.mainPID)
 }
@@ -208,9 +208,9 @@ func isConsoleEventForRunner(event, sessionID uint32) bool {
 }
 
 // LimitEnforcements returns how each limit of a command is enforced.
-func LimitEnforcements(*Cgroups) []queue.Enforcement {
+func LimitEnforcements(*Cgroups) []queue.LimitEnforcement {
 	const mechanism = "a Windows job object"
-	return []queue.Enforcement{
+	return []queue.LimitEnforcement{
 		{LimitField: "memory", Extent: queue.Enforced, Mechanism: mechanism},
 		{LimitField: "cpus", Extent: queue.Enforced, Mechanism: mechanism},
 		{LimitField: "tasks", Extent: queue.Enforced, Mechanism: mechanism + ", which counts processes, not threads"},
@@ -265,8 +265,8 @@ func openTreeByCookie(cookie string) (*processTree, error) {
 	return &processTree{systemCalls: &realSystemCalls, jobHandle: windows.Handle(h)}, nil
 }
 
-// OwnStartTicks returns when this process started, in units of 100 ns since 1601 (FILETIME).
-func OwnStartTicks() int64 {
+// ThisProcessStartTicks returns when this process started, in units of 100 ns since 1601 (FILETIME).
+func ThisProcessStartTicks() int64 {
 	var created, exited, kernel, user windows.Filetime
 	windows.GetProcessTimes(windows.CurrentProcess(), &created, &exited, &kernel, &user)
 	return filetimeTicks(created)

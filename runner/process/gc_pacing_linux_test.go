@@ -17,7 +17,7 @@ func TestNoGarbageCollectionStartsDuringLongFork(t *testing.T) {
 	collections := func() int64 {
 		debug.SetMemoryLimit(math.MaxInt64) // prevents collections by the runtime, which this test does not cover
 		for n := 0; n < minCollectedHeapBytes+1<<20; n += 1 << 20 {
-			keptAllocations = make([]byte, 1<<20)
+			allocationSink = make([]byte, 1<<20)
 		}
 		var s debug.GCStats
 		debug.ReadGCStats(&s)
@@ -68,5 +68,5 @@ func TestNoGarbageCollectionStartsDuringLongFork(t *testing.T) {
 	globalOrphanTable.endFork(<-began, 0)
 }
 
-// keptAllocations keeps the compiler from removing the allocations of the test.
-var keptAllocations []byte
+// allocationSink keeps the compiler from removing the allocations of the test.
+var allocationSink []byte

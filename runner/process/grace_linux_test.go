@@ -57,7 +57,7 @@ func testLeftoverProcessesGetGracePeriod(t *testing.T, groups *Cgroups) {
 			w := NewWorker(groups)
 			defer w.Close()
 			c, result := newTestCommand(t, "/bin/sh", "-c", row.line), make(chan Result, 1)
-			c.OutputGrace, c.KillAfter = time.Millisecond, time.Hour
+			c.LeftoverGracePeriod, c.KillAfter = time.Millisecond, time.Hour
 			if row.configure != nil {
 				row.configure(c)
 			}
@@ -100,7 +100,7 @@ func testLeftoverProcessIsKilled(t *testing.T, groups *Cgroups) {
 	run := func() (c *Command, main int, result chan Result) {
 		c, result = newTestCommand(t, "/bin/sh", "-c", `sh -c 'trap "" TERM; echo up $$; exec sleep 4333'; echo after`),
 			make(chan Result, 1)
-		c.OutputGrace = time.Millisecond
+		c.LeftoverGracePeriod = time.Millisecond
 		pid := make(chan int, 1)
 		c.OnForked = func(p int, _ time.Time) { pid <- p }
 		go func() { result <- w.Run(c) }()
@@ -144,7 +144,7 @@ func TestKillAtMainProcessEndEndsLeftovers(t *testing.T) {
 	up := filepath.Join(t.TempDir(), "up")
 	c := newTestCommand(t, "/bin/sh", "-c", fmt.Sprintf("{ %s; } & while [ ! -e %s ]; do sleep 0.01; done",
 		strings.Replace(slowCleanupScript, "echo up", ": >"+up, 1), up))
-	c.OutputGrace, c.AllowBackground = time.Millisecond, true
+	c.LeftoverGracePeriod, c.AllowBackground = time.Millisecond, true
 	c.OnForked = func(pid int, _ time.Time) {
 		waitUntil(t, "the main process has ended", func() bool { return !isProcessAlive(pid) })
 		if !w.Kill(4, time.Hour) {
@@ -211,7 +211,7 @@ func TestOutputBeforeExitIsKept(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			c := newTestCommand(t, "/bin/sh", "-c", row.line)
-			c.OutputGrace = 0
+			c.LeftoverGracePeriod = 0
 			if row.set != nil {
 				row.set(c)
 			}

@@ -91,7 +91,7 @@ func TestHungStartDoesNotDelayOtherCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := newTestCommand(t, "/bin/cat", gate)
-	before.OutputGrace = time.Minute
+	before.LeftoverGracePeriod = time.Minute
 	runs := make(chan int, 1)
 	before.OnForked = func(pid int, _ time.Time) { runs <- pid }
 	early := runCommandAsync(t, before)
@@ -207,7 +207,7 @@ func TestOOMKillAroundExecIsReported(t *testing.T) {
 		{true, Result{ExitCode: 1}, Result{ExitCode: 1}},
 	} {
 		got := c.before
-		(&run{runState: runState{result: &got}}).recordOutOfMemory(oomKills{processKilled: c.ranOut})
+		(&runningCommand{runState: runState{result: &got}}).recordOutOfMemory(oomReport{processKilled: c.ranOut})
 		if got != c.want {
 			t.Errorf("%+v, ran out: %v: got %+v, want %+v", c.before, c.ranOut, got, c.want)
 		}

@@ -203,7 +203,7 @@ func TestNiceSetsPriorityClass(t *testing.T) {
 		w.systemCalls = &sys
 		c := newTestCommand(t, "exit", "0")
 		c.Nice, c.MaxOpenFiles = nice, 99
-		if r, _, _ := runOnWorker(t, w, c); r.ExitCode != 0 || class != want || r.UnenforcedLimits != "nofile" {
+		if r, _, _ := runOnWorker(t, w, c); r.ExitCode != 0 || class != want || r.UnenforcedLimitNames != "nofile" {
 			t.Errorf("nice %d: the priority class is %#x, want %#x; the result is %+v", nice, class, want, r)
 		}
 	}

@@ -110,9 +110,9 @@ func decodeExecRequest(b []byte) (execRequest decodedExecRequest, err error) {
 	return execRequest, nil
 }
 
-// RunIfLimiter does nothing in a normal process. In a process that was started as a limiter, it does the
+// RunIfLimiterProcess does nothing in a normal process. In a process that was started as a limiter, it does the
 // limiter's work and does not return. Call it first in main.
-func RunIfLimiter() {
+func RunIfLimiterProcess() {
 	if !slices.Equal(os.Args, limiterArgs) {
 		return
 	}

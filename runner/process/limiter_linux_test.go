@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/runner/runas"
 )
 
-// runLimitedCommand runs a command on a new worker and returns its output.
-func runLimitedCommand(t *testing.T, c *Command) (Result, string) {
+// runOnNewWorker runs a command on a new worker and returns its output.
+func runOnNewWorker(t *testing.T, c *Command) (Result, string) {
 	t.Helper()
 	w := NewWorker(nil)
 	defer w.Close()
@@ -37,7 +37,7 @@ func TestLimitsApplyFromFirstInstruction(t *testing.T) {
 		set(c)
 		pid := 0
 		c.OnForked = func(p int, _ time.Time) { pid = p }
-		r, stdout := runLimitedCommand(t, c)
+		r, stdout := runOnNewWorker(t, c)
 		if r.ExitCode != 0 || r.PID != pid {
 			t.Errorf("the result is %+v, but OnForked got the pid %d", r, pid)
 		}
@@ -70,7 +70,7 @@ func TestLimitsApplyFromFirstInstruction(t *testing.T) {
 	} {
 		cmd := newTestCommand(t, "/bin/sh", "-c", "echo $(ulimit -v) $(ulimit -Hv) $(ulimit -n) $(nice)")
 		c.set(cmd)
-		if r, stdout := runLimitedCommand(t, cmd); r.ExitCode != 0 || stdout != c.want {
+		if r, stdout := runOnNewWorker(t, cmd); r.ExitCode != 0 || stdout != c.want {
 			t.Errorf("the command printed %q, want %q; the result is %+v", stdout, c.want, r)
 		}
 	}
@@ -80,7 +80,7 @@ func TestLimitsApplyFromFirstInstruction(t *testing.T) {
 func TestNoNewPrivilegesBlocksSetuid(t *testing.T) {
 	cat := newTestCommand(t, "/bin/sh", "-c", "grep NoNewPrivs /proc/self/status")
 	cat.NoNewPrivileges = true
-	if r, stdout := runLimitedCommand(t, cat); r.ExitCode != 0 || stdout != "NoNewPrivs:\t1" {
+	if r, stdout := runOnNewWorker(t, cat); r.ExitCode != 0 || stdout != "NoNewPrivs:\t1" {
 		t.Errorf("the command printed %q, want NoNewPrivs: 1; the result is %+v", stdout, r)
 	}
 	if os.Geteuid() != 0 {
@@ -103,7 +103,7 @@ func TestNoNewPrivilegesBlocksSetuid(t *testing.T) {
 	for want, no := range map[string]bool{"0": false, "65534": true} {
 		c := newTestCommand(t, path, "-u")
 		c.RunAs, c.NoNewPrivileges = &runas.Identity{UID: 65534, GID: 65534}, no
-		if r, stdout := runLimitedCommand(t, c); r.ExitCode != 0 || stdout != want {
+		if r, stdout := runOnNewWorker(t, c); r.ExitCode != 0 || stdout != want {
 			t.Errorf("no new privileges is %v: runs as %q, %+v", no, stdout, r)
 		}
 	}
@@ -122,10 +122,10 @@ func TestLimitedStartReportsSameError(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, argv := range [][]string{{"/no/such"}, {"no-such"}, {plain}, {odd}, {"/bin"}} {
-		unlimited, _ := runLimitedCommand(t, newTestCommand(t, argv...))
+		unlimited, _ := runOnNewWorker(t, newTestCommand(t, argv...))
 		c := newTestCommand(t, argv...)
 		c.Limits.MemoryBytes, c.Nice, c.MaxOpenFiles = 1<<30, 1, 99
-		limited, stdout := runLimitedCommand(t, c)
+		limited, stdout := runOnNewWorker(t, c)
 		if limited.ExitCode != unlimited.ExitCode || limited.Error != unlimited.Error ||
 			limited.ResourceShortage || limited.StartHung || stdout != "" {
 			t.Errorf("%s: with limits the result is %+v, output %q\nwithout limits it is %+v",
@@ -134,7 +134,7 @@ func TestLimitedStartReportsSameError(t *testing.T) {
 	}
 	c := newTestCommand(t, "/bin/true")
 	c.Limits.MemoryBytes, c.WorkingDir = 1<<30, "/no/such/directory"
-	if r, _ := runLimitedCommand(t, c); r.ExitCode != 126 || !strings.HasPrefix(r.Error, "cwd: ") {
+	if r, _ := runOnNewWorker(t, c); r.ExitCode != 126 || !strings.HasPrefix(r.Error, "cwd: ") {
 		t.Errorf("the result is %+v, want an error about cwd", r)
 	}
 	var hard unix.Rlimit
@@ -149,7 +149,7 @@ func TestLimitedStartReportsSameError(t *testing.T) {
 			c := newTestCommand(t, "/bin/true")
 			c.RunAs = &runas.Identity{UID: 65534, GID: 65534}
 			set(c)
-			r, _ := runLimitedCommand(t, c)
+			r, _ := runOnNewWorker(t, c)
 			if r.ExitCode != 126 || !strings.HasPrefix(r.Error, field+": ") || !strings.Contains(r.Error, "raise") {
 				t.Errorf("limit %s: the result is %+v, want an error that names the limit and says to raise it",
 					field, r)
@@ -158,7 +158,7 @@ func TestLimitedStartReportsSameError(t *testing.T) {
 	}
 	c = newTestCommand(t, "/bin/true")
 	c.Limits.MemoryBytes = 64 << 10
-	if r, _ := runLimitedCommand(t, c); r.ExitCode == 0 || r.ResourceShortage {
+	if r, _ := runOnNewWorker(t, c); r.ExitCode == 0 || r.ResourceShortage {
 		t.Errorf("next to no memory: %+v", r)
 	}
 }
@@ -177,7 +177,7 @@ func TestEndedLimiterCountsAsHungStart(t *testing.T) {
 			unix.Kill(pid, unix.SIGKILL)
 		}()
 	}
-	if r, _ := runLimitedCommand(t, c); !r.StartHung || r.ExitCode != 126 ||
+	if r, _ := runOnNewWorker(t, c); !r.StartHung || r.ExitCode != 126 ||
 		!strings.Contains(r.Error, "before it could run the program") {
 		t.Errorf("a killed limiter: the result is %+v, want a hung start", r)
 	}
@@ -208,7 +208,7 @@ func TestProgramNamedLikeLimiterCountsAsStarted(t *testing.T) {
 		}
 		c := newTestCommand(t, path, "-c", "cat /proc/$$/comm; kill -KILL $$")
 		c.Nice = 1
-		if r, stdout := runLimitedCommand(t, c); r.StartHung || r.Signal != int(unix.SIGKILL) || stdout != name {
+		if r, stdout := runOnNewWorker(t, c); r.StartHung || r.Signal != int(unix.SIGKILL) || stdout != name {
 			t.Errorf("a program named %s: the result is %+v, output %q; want signal 9 and no hung start", name, r, stdout)
 		}
 	}

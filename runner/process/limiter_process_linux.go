@@ -46,7 +46,8 @@ func (c *Command) needsLimiter(unenforcedLimitNames []string) bool {
 
 // newLimiter creates the resources for a limiter. The limits of the control group must not apply to the limiter itself,
 // so newLimiter removes them from the group. readLimiterReport sets them again when the limiter is ready.
-func (r *run) newLimiter(programPath string, env, unenforcedLimitNames []string) (l *limiterProcess, err error) {
+func (r *runningCommand) newLimiter(programPath string, env, unenforcedLimitNames []string) (l *limiterProcess,
+	err error) {
 	l = &limiterProcess{socketFD: -1, execRequestFD: -1, limiterSocketFD: -1,
 		processName: fmt.Sprintf("%s%06x", limiterNamePrefix, rand.Uint32N(1<<24))}
 	defer func() {
@@ -112,17 +113,17 @@ func (l *limiterProcess) close() {
 
 // isLimiterStarting reports whether the command has a limiter that has not executed the command's program
 // yet.
-func (r *run) isLimiterStarting() bool { return r.limiterSocketFD() >= 0 }
+func (r *runningCommand) isLimiterStarting() bool { return r.limiterSocketFD() >= 0 }
 
 // killSlowLimiter kills a command whose limiter does not execute the program in time.
-func (r *run) killSlowLimiter() {
+func (r *runningCommand) killSlowLimiter() {
 	if r.isLimiterStarting() && !r.limiter.timedOut && r.runTime() >= r.worker.limiterTimeout {
 		r.limiter.timedOut, r.sigkillDueAt = true, time.Now()
 	}
 }
 
 // limiterSocketFD returns the descriptor of the limiter's socket; -1 if there is no limiter.
-func (r *run) limiterSocketFD() int {
+func (r *runningCommand) limiterSocketFD() int {
 	if r.limiter == nil {
 		return -1
 	}
@@ -132,7 +133,7 @@ func (r *run) limiterSocketFD() int {
 // readLimiterReport reads and handles a report of the limiter. If the limiter is ready, readLimiterReport sets the
 // limits of the control group and lets the limiter continue. If the limiter has failed, or has closed the socket before
 // it was ready, readLimiterReport kills the limiter.
-func (r *run) readLimiterReport() {
+func (r *runningCommand) readLimiterReport() {
 	l := r.limiter
 	var b [limiterReportBytes]byte
 	n, err := unix.Read(l.socketFD, b[:])
@@ -172,7 +173,7 @@ func (l *limiterProcess) hasExecutedProgram(pid int) bool {
 
 // recordLimiterFailure sets the result of a command whose limiter ended without executing the command's
 // program. See docs/decisions/0042.
-func (r *run) recordLimiterFailure(status unix.WaitStatus) {
+func (r *runningCommand) recordLimiterFailure(status unix.WaitStatus) {
 	l := r.limiter
 	switch {
 	case l.cgroupError != nil:
@@ -195,7 +196,7 @@ func (r *run) recordLimiterFailure(status unix.WaitStatus) {
 
 // limiterError turns a limiter's report into an error for users. The error does not count as permanent, because the
 // system may later allow a limit that it refuses now.
-func (r *run) limiterError(report limiterReport) error {
+func (r *runningCommand) limiterError(report limiterReport) error {
 	errno := syscall.Errno(report.errno)
 	field, err := "", error(errno)
 	switch {
@@ -234,14 +235,14 @@ func niceMechanism() string {
 
 // LimitEnforcements returns how each limit of a command is enforced. c is nil if no control groups are
 // available.
-func LimitEnforcements(c *Cgroups) []queue.Enforcement {
+func LimitEnforcements(c *Cgroups) []queue.LimitEnforcement {
 	controllers, reason := "", "there are no control groups"
 	if c != nil {
 		// If the file is unreadable, assume that no limit is enforced.
 		raw, _ := os.ReadFile(filepath.Join(c.parentPath, "cgroup.subtree_control"))
 		controllers, reason = string(raw), "the runner's control group has no controller for this limit"
 	}
-	list := []queue.Enforcement{
+	list := []queue.LimitEnforcement{
 		{LimitField: "memory", Extent: queue.EnforcedPerProcess,
 			Mechanism: reason + ", so each process has an address space limit (RLIMIT_AS)"},
 		{LimitField: "cpus", Extent: queue.Unenforced, Mechanism: reason},

@@ -31,21 +31,21 @@ type inheritedLimit struct {
 	signal             unix.Signal
 	signalsAtHardLimit bool   // the kernel sends the signal at the hard limit instead of the soft limit
 	rlimitResource     int    // RLIMIT constant
-	unit, name         string // unit of the value, and name of the limit in systemd, for messages
+	unit, systemdName  string // unit of the value, and name of the limit in systemd, for messages
 }
 
 // raiseLimitHint returns a text that names the limit, shows its value limitValue, and says how to raise it.
 func (l inheritedLimit) raiseLimitHint(limitValue uint64) string {
-	return fmt.Sprintf("; the runner's limit is %d %s; raise it (Limit%s=)", limitValue, l.unit, l.name)
+	return fmt.Sprintf("; the runner's limit is %d %s; raise it (Limit%s=)", limitValue, l.unit, l.systemdName)
 }
 
 // limitsCausingStartErrors lists the limits that may cause an error at the start of a command.
 var limitsCausingStartErrors = []inheritedLimit{
-	{errno: unix.EAGAIN, rlimitResource: unix.RLIMIT_NPROC, unit: "processes", name: "NPROC"},
-	{errno: unix.EMFILE, rlimitResource: unix.RLIMIT_NOFILE, unit: "open files", name: "NOFILE"},
-	{errno: unix.ENOMEM, rlimitResource: unix.RLIMIT_AS, unit: "bytes", name: "AS"},
-	{errno: unix.ENOMEM, rlimitResource: unix.RLIMIT_DATA, unit: "bytes", name: "DATA"},
-	{errno: unix.E2BIG, rlimitResource: unix.RLIMIT_STACK, unit: "bytes", name: "STACK"},
+	{errno: unix.EAGAIN, rlimitResource: unix.RLIMIT_NPROC, unit: "processes", systemdName: "NPROC"},
+	{errno: unix.EMFILE, rlimitResource: unix.RLIMIT_NOFILE, unit: "open files", systemdName: "NOFILE"},
+	{errno: unix.ENOMEM, rlimitResource: unix.RLIMIT_AS, unit: "bytes", systemdName: "AS"},
+	{errno: unix.ENOMEM, rlimitResource: unix.RLIMIT_DATA, unit: "bytes", systemdName: "DATA"},
+	{errno: unix.E2BIG, rlimitResource: unix.RLIMIT_STACK, unit: "bytes", systemdName: "STACK"},
 }
 
 // startErrorLimitHint returns a text that names the limit that may have caused err, and says how to raise it. The text
@@ -61,9 +61,10 @@ func startErrorLimitHint(err error) string {
 
 // limitsCausingSignals lists the limits at which the kernel ends a command with a signal.
 var limitsCausingSignals = []inheritedLimit{
-	{signal: unix.SIGXCPU, rlimitResource: unix.RLIMIT_CPU, unit: "s of CPU time", name: "CPU"},
-	{signal: unix.SIGKILL, signalsAtHardLimit: true, rlimitResource: unix.RLIMIT_CPU, unit: "s of CPU time", name: "CPU"},
-	{signal: unix.SIGXFSZ, rlimitResource: unix.RLIMIT_FSIZE, unit: "bytes", name: "FSIZE"},
+	{signal: unix.SIGXCPU, rlimitResource: unix.RLIMIT_CPU, unit: "s of CPU time", systemdName: "CPU"},
+	{signal: unix.SIGKILL, signalsAtHardLimit: true, rlimitResource: unix.RLIMIT_CPU, unit: "s of CPU time",
+		systemdName: "CPU"},
+	{signal: unix.SIGXFSZ, rlimitResource: unix.RLIMIT_FSIZE, unit: "bytes", systemdName: "FSIZE"},
 }
 
 // signalLimitHint returns a text about the inherited limit for which a signal has ended a command, in the form of

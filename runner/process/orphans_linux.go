@@ -31,7 +31,7 @@ import (
 var globalOrphanTable = newOrphanTable()
 
 func newOrphanTable() *orphanTable {
-	o := &orphanTable{mainProcesses: map[int]bool{}, backgroundStartTicksByPID: map[int]int64{},
+	o := &orphanTable{mainPIDs: map[int]bool{}, backgroundStartTicksByPID: map[int]int64{},
 		ignoredOrphanPIDs: map[int]bool{}, activeForkStartTimes: map[int]time.Time{}}
 	o.forksChanged.L = &o.mu
 	return o
@@ -43,7 +43,7 @@ type orphanTable struct {
 	reapedCount atomic.Int64 // number of orphans that were reaped or are just being reaped
 
 	mu                        sync.Mutex        // guards all fields below
-	mainProcesses             map[int]bool      // pids of the main processes that are not reaped yet
+	mainPIDs                  map[int]bool      // pids of the main processes that are not reaped yet
 	backgroundStartTicksByPID map[int]int64     // processes that may live on, by pid, with their start time in ticks
 	ignoredOrphanPIDs         map[int]bool      // pids of living orphans without a cookie, which belong to no known tree
 	nextForkNumber            int               // number of the next fork
@@ -86,7 +86,7 @@ func (o *orphanTable) endFork(forkNumber, pid int) {
 		o.forksChanged.Broadcast()
 	}
 	if pid != 0 {
-		o.mainProcesses[pid] = true
+		o.mainPIDs[pid] = true
 		delete(o.ignoredOrphanPIDs, pid)
 	}
 }
@@ -103,13 +103,13 @@ func (o *orphanTable) oldestForkNumber() int {
 
 // reapMainProcess collects the exit status of a main process. It returns ok=false if the process has not ended. When a
 // process is reaped, a new fork may get its pid. So reapMainProcess holds mu until it has removed the pid from
-// mainProcesses.
+// mainPIDs.
 func (o *orphanTable) reapMainProcess(pid int) (status unix.WaitStatus, usage unix.Rusage, ok bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	status, usage, ok, err = tryReapChild(pid)
 	if ok {
-		delete(o.mainProcesses, pid)
+		delete(o.mainPIDs, pid)
 	}
 	return status, usage, ok, err
 }
@@ -129,7 +129,7 @@ func (o *orphanTable) reapAndListOrphans() (livingPIDs, ignoredPIDs []int) {
 	o.zombieByPID = map[int]zombie{}
 	for field := range bytes.FieldsSeq(list) {
 		pid, err := strconv.Atoi(string(field))
-		if err != nil || o.mainProcesses[pid] {
+		if err != nil || o.mainPIDs[pid] {
 			continue
 		}
 		_, kept := o.backgroundStartTicksByPID[pid]
@@ -190,7 +190,7 @@ func (o *orphanTable) removeEndedBackgroundProcesses() {
 func (o *orphanTable) isMainProcess(pid int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.mainProcesses[pid]
+	return o.mainPIDs[pid]
 }
 
 // ignoreOrphans adds orphans to ignoredOrphanPIDs. unignoreOrphan removes one of them.

@@ -47,7 +47,7 @@ type pauseState struct {
 }
 
 // runTime returns how long the command has run, without the time of its pauses.
-func (r *run) runTime() time.Duration {
+func (r *runningCommand) runTime() time.Duration {
 	if r.pause.isPaused {
 		return r.pause.pauseStartOffset - r.pause.earlierPausesTotal
 	}
@@ -56,7 +56,7 @@ func (r *run) runTime() time.Duration {
 
 // applyPause freezes or resumes the tree, as the latest call of SetPaused requests, and calls all pending callbacks. It
 // does not change a tree that is being ended.
-func (r *run) applyPause(p pauseRequest) {
+func (r *runningCommand) applyPause(p pauseRequest) {
 	ending, unchanged := r.mainProcessExited || !r.sigtermSentAt.IsZero(), 0
 	switch {
 	case ending || !p.wasRequested:
@@ -75,7 +75,7 @@ func (r *run) applyPause(p pauseRequest) {
 }
 
 // pauseTree freezes the tree and stops the command's timeouts.
-func (r *run) pauseTree() {
+func (r *runningCommand) pauseTree() {
 	s := &r.pause
 	if !s.isPaused {
 		s.isPaused, s.pauseStartOffset, s.freezeRetryDelay = true, r.elapsed(), firstFreezeRetryDelay
@@ -88,7 +88,7 @@ func (r *run) pauseTree() {
 }
 
 // resumeTree resumes the tree and the command's timeouts. It returns how many processes are still stopped.
-func (r *run) resumeTree() (stoppedCount int) {
+func (r *runningCommand) resumeTree() (stoppedCount int) {
 	if !r.pause.isPaused {
 		return 0
 	}
@@ -102,7 +102,7 @@ func (r *run) resumeTree() (stoppedCount int) {
 }
 
 // isKillRequested reports whether Kill was called. If so, freezing the tree is unnecessary.
-func (r *run) isKillRequested() bool {
+func (r *runningCommand) isKillRequested() bool {
 	r.worker.mu.Lock()
 	defer r.worker.mu.Unlock()
 	return r.worker.kill.wasRequested

@@ -9,12 +9,12 @@ import (
 )
 
 // If the kernel cannot freeze a control group of the tree, freezeTree sends SIGSTOP to every process of the tree. It
-// repeats this until scansRequiredWithoutRunning scans in a row have found no running process. A tree that forks all
+// repeats this until scansWithoutRunningProcess scans in a row have found no running process. A tree that forks all
 // the time can only be stopped by signals to whole process groups. A signal to a group also reaches a process that is
 // being forked, because fork(2) starts again if a signal is pending. See docs/decisions/0048.
 const (
-	freezeFileName              = "cgroup.freeze" // file of a control group: 1 freezes its processes, 0 resumes them
-	scansRequiredWithoutRunning = 2
+	freezeFileName             = "cgroup.freeze" // file of a control group: 1 freezes its processes, 0 resumes them
+	scansWithoutRunningProcess = 2
 	// firstScanSignallingGroups is the number of a scan, counted from 0. From this scan on, freezeTree also signals whole
 	// process groups. A process that still runs at that time belongs to a tree that forks faster than signals to single
 	// processes can stop it.
@@ -22,7 +22,7 @@ const (
 )
 
 // freezeTree freezes the tree. It returns how many processes still run at the deadline.
-func (r *run) freezeTree(deadline time.Time) (runningCount int) {
+func (r *runningCommand) freezeTree(deadline time.Time) (runningCount int) {
 	if b := r.worker.cgroup; b != nil && writeCgroupFile(b.path, freezeFileName, "1") == nil {
 		r.cgroupFrozen = true
 		for pause := time.Millisecond / 10; !b.hasEventLine("frozen 1"); pause = min(2*pause, 10*time.Millisecond) {
@@ -35,7 +35,7 @@ func (r *run) freezeTree(deadline time.Time) (runningCount int) {
 		return 0
 	}
 	stopSent, unsureSince := map[procfs.Process]bool{}, time.Time{}
-	for scan, calm := 0, 0; calm < scansRequiredWithoutRunning; scan++ {
+	for scan, calm := 0, 0; calm < scansWithoutRunningProcess; scan++ {
 		unix.Kill(-r.pid, unix.SIGSTOP) // the main process is not reaped yet, so its group id is not reused
 		seen, tree := r.scanTree()
 		active, waiting := runningProcesses(tree, stopSent)
@@ -66,7 +66,7 @@ func (r *run) freezeTree(deadline time.Time) (runningCount int) {
 }
 
 // thawTree resumes the tree. It returns how many processes are still stopped at the deadline.
-func (r *run) thawTree(deadline time.Time) (stoppedCount int) {
+func (r *runningCommand) thawTree(deadline time.Time) (stoppedCount int) {
 	if b := r.worker.cgroup; r.cgroupFrozen && b != nil {
 		r.cgroupFrozen = false
 		writeCgroupFile(b.path, freezeFileName, "0")
@@ -76,7 +76,7 @@ func (r *run) thawTree(deadline time.Time) (stoppedCount int) {
 		}
 		return 0
 	}
-	for calm := 0; calm < scansRequiredWithoutRunning; calm++ {
+	for calm := 0; calm < scansWithoutRunningProcess; calm++ {
 		unix.Kill(-r.pid, unix.SIGCONT)
 		_, tree := r.scanTree()
 		stoppedCount = 0
@@ -98,12 +98,12 @@ func (r *run) thawTree(deadline time.Time) (stoppedCount int) {
 
 // scanTree lists the processes of the tree, including the main process. Without a control group, it must scan all
 // processes of the machine, and also returns them, as allProcs.
-func (r *run) scanTree() (allProcs, treeProcs []procfs.Process) {
+func (r *runningCommand) scanTree() (allProcs, treeProcs []procfs.Process) {
 	main, ok := procfs.Stat(r.pid)
 	if b := r.worker.cgroup; b != nil {
 		treeProcs = b.listProcesses(r.pid)
 	} else {
-		l := processScanner.freshScan()
+		l := processScanner.freshSnapshot()
 		allProcs, treeProcs = l.procs, listTreeInScan(l, r.pid, r.command.Cookie, r.command.uid())
 	}
 	if ok && main.WasAlive() {
@@ -152,4 +152,4 @@ func processGroupsInsideTree(activeProcs, treeProcs, allProcs []procfs.Process) 
 }
 
 // elapsed returns the time since the command was started.
-func (r *run) elapsed() time.Duration { return time.Since(r.startedAt) }
+func (r *runningCommand) elapsed() time.Duration { return time.Since(r.startedAt) }

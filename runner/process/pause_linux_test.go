@@ -73,7 +73,7 @@ func TestEndOfPausedCommandResumesTree(t *testing.T) {
 			w := NewWorker(groups(t))
 			defer w.Close()
 			c := newTestCommand(t, "/bin/sh", "-c", "(sleep 0.7; echo child) & echo up; exec sleep 600")
-			c.AllowBackground, c.OutputGrace = true, 5*time.Second
+			c.AllowBackground, c.LeftoverGracePeriod = true, 5*time.Second
 			pid, result := make(chan int, 1), make(chan Result, 1)
 			c.OnForked = func(p int, _ time.Time) { pid <- p }
 			go func() { result <- w.Run(c) }()

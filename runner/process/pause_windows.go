@@ -13,7 +13,7 @@ const maxListedPIDs = 1 << 16
 // freezeTree suspends each process of the tree. It repeats this until two scans in a row have found no
 // process to suspend. If this takes longer than the deadline, it returns the number of processes that it
 // cannot suspend, at least 1.
-func (r *run) freezeTree(deadline time.Time) (runningCount int) {
+func (r *runningCommand) freezeTree(deadline time.Time) (runningCount int) {
 	if r.suspendedProcesses == nil {
 		r.suspendedProcesses = map[uint32]windows.Handle{}
 	}
@@ -53,7 +53,7 @@ func (r *run) freezeTree(deadline time.Time) (runningCount int) {
 }
 
 // thawTree resumes the processes of the tree that freezeTree has suspended.
-func (r *run) thawTree(time.Time) (stoppedCount int) {
+func (r *runningCommand) thawTree(time.Time) (stoppedCount int) {
 	for _, h := range r.suspendedProcesses {
 		callNTFunction(procNtResumeProcess, h) // fails only if the process has ended
 		windows.CloseHandle(h)
@@ -84,4 +84,6 @@ func (t *processTree) pids() (list []uint32) {
 }
 
 // elapsed returns the time since the command was started, without the time that the machine slept.
-func (r *run) elapsed() time.Duration { return r.worker.systemCalls.awakeTime() - r.awakeTimeAtStart }
+func (r *runningCommand) elapsed() time.Duration {
+	return r.worker.systemCalls.awakeTime() - r.awakeTimeAtStart
+}

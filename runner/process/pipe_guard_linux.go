@@ -19,7 +19,7 @@ const (
 
 // callPipeOperation calls pipeOperation, a function that reads or closes a pipe. The caller holds runLock.
 // callPipeOperation unlocks runLock while the function runs, and locks it again. See docs/decisions/0054.
-func (r *run) callPipeOperation(pipeOperation func()) {
+func (r *runningCommand) callPipeOperation(pipeOperation func()) {
 	if r.blockedCallTimer == nil {
 		r.blockedCallTimer = time.AfterFunc(blockedPipeCallDelay, r.performActionsWhileBlocked)
 	} else {
@@ -33,12 +33,12 @@ func (r *run) callPipeOperation(pipeOperation func()) {
 
 // performActionsWhileBlocked ends the command when a timeout or a kill requires this, while the function that
 // callPipeOperation runs is blocked.
-func (r *run) performActionsWhileBlocked() {
+func (r *runningCommand) performActionsWhileBlocked() {
 	if !r.runLock.TryLock() {
 		return // the blocking call has returned
 	}
 	defer r.runLock.Unlock()
-	fds := [2]unix.PollFd{pollIn(r.pidfd), pollIn(r.worker.wakeEventFD)}
+	fds := [2]unix.PollFd{pollIn(r.pidfd), pollIn(r.worker.wakeEventHandle)}
 	unix.Poll(fds[:], 0)
 	if fds[1].Revents != 0 {
 		r.worker.clearWakeEvent()
@@ -49,7 +49,7 @@ func (r *run) performActionsWhileBlocked() {
 		r.performDueActions()
 		r.performsActionsWhileBlocked = false
 		if r.mainExitSeenWhileBlocked = r.mainProcessExited; r.mainExitSeenWhileBlocked {
-			r.leftoverGraceEndsAt, r.pipesEmptyAtLastPoll = time.Now().Add(r.command.OutputGrace), false
+			r.leftoverGraceEndsAt, r.pipesEmptyAtLastPoll = time.Now().Add(r.command.LeftoverGracePeriod), false
 		}
 	} else if now := time.Now(); now.After(r.lockedPipeKillTime(now)) {
 		remaining := r.remainingProcesses() // one of these processes may have locked the pipe
@@ -62,7 +62,7 @@ func (r *run) performActionsWhileBlocked() {
 // lockedPipeKillTime returns the time when leftover processes that keep a pipe locked get SIGKILL. The time is later if
 // the processes may live on (AllowBackground) and no kill or timeout ends them. Call it after the main process has
 // ended.
-func (r *run) lockedPipeKillTime(now time.Time) time.Time {
+func (r *runningCommand) lockedPipeKillTime(now time.Time) time.Time {
 	switch {
 	case !r.sigtermSentAt.IsZero():
 		r.executeKillAndPauseRequests(now)

@@ -43,8 +43,8 @@ func TestLockedOutputPipesDoNotDelayCommandEnd(t *testing.T) {
 }
 
 // commandWithProgressNotes returns a command that runs a shell script, with a FIFO for progress notes. The notes are
-// discarded. In the script, "$0" runs lockProgressFIFO with lockTime, "soon" or "late".
-func commandWithProgressNotes(t *testing.T, lockTime, script string) *Command {
+// discarded. In the script, "$0" runs lockProgressFIFO with lockTiming, "soon" or "late".
+func commandWithProgressNotes(t *testing.T, lockTiming, script string) *Command {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -55,8 +55,8 @@ func commandWithProgressNotes(t *testing.T, lockTime, script string) *Command {
 	if err := c.PrivateDir.Open(nil); err != nil {
 		t.Fatal(err)
 	}
-	c.Env = append(c.Env, testRoleEnvVar+"=note "+lockTime+" "+c.PrivateDir.ProgressPath)
-	c.OutputGrace = 300 * time.Millisecond
+	c.Env = append(c.Env, testRoleEnvVar+"=note "+lockTiming+" "+c.PrivateDir.ProgressPath)
+	c.LeftoverGracePeriod = 300 * time.Millisecond
 	return c
 }
 
@@ -155,7 +155,8 @@ func TestOutputOfUnreapedOrphanIsRead(t *testing.T) {
 	if err := c.Run(); err != nil {
 		t.Fatal(err)
 	}
-	r := &run{runState: runState{worker: &Worker{cgroup: &cgroup{eventsFD: fd}}, command: &Command{}, result: &Result{}},
+	r := &runningCommand{runState: runState{worker: &Worker{cgroup: &cgroup{eventsFD: fd}}, command: &Command{},
+		result: &Result{}},
 		pipesEmptyAtLastPoll: true, reapedCountBeforePoll: globalOrphanTable.reapedCount.Load()}
 	if alone := r.hasTreeEnded(); !alone || r.pipesEmptyAtLastPoll &&
 		r.reapedCountBeforePoll == globalOrphanTable.reapedCount.Load() {

@@ -34,20 +34,20 @@ type TypeInputResult struct {
 
 // Command describes the command to run.
 type Command struct {
-	Argv            []string
-	Env             []string // the complete environment, except for the variable with the cookie
-	WorkingDir      string
-	Umask           int
-	Stdin           string        // content of standard input; "" means /dev/null
-	StdinFile       string        // if not "", the path of a regular file that is used instead of Stdin
-	TTY             bool          // use a new terminal for input and output; Stdin and StdinFile are then ""
-	Timeout         time.Duration // 0 means no timeout
-	IdleTimeout     time.Duration // end the command after this time without output; 0 means never
-	KillAfter       time.Duration // grace period between SIGTERM and SIGKILL after a timeout
-	OutputGrace     time.Duration // how long leftover processes may live after the main process has ended
-	AllowBackground bool          // do not end leftover processes
-	SigkillTimeout  time.Duration // how long to wait after SIGKILL before the tree counts as unkillable
-	Limits          TreeLimits    // limits of all processes of the tree together
+	Argv                []string
+	Env                 []string // the complete environment, except for the variable with the cookie
+	WorkingDir          string
+	Umask               int
+	Stdin               string        // content of standard input; "" means /dev/null
+	StdinFile           string        // if not "", the path of a regular file that is used instead of Stdin
+	TTY                 bool          // use a new terminal for input and output; Stdin and StdinFile are then ""
+	Timeout             time.Duration // 0 means no timeout
+	IdleTimeout         time.Duration // end the command after this time without output; 0 means never
+	KillAfter           time.Duration // grace period between SIGTERM and SIGKILL after a timeout
+	LeftoverGracePeriod time.Duration // how long leftover processes may live after the main process has ended
+	AllowBackground     bool          // do not end leftover processes
+	SigkillTimeout      time.Duration // how long to wait after SIGKILL before the tree counts as unkillable
+	Limits              TreeLimits    // limits of all processes of the tree together
 	ProcessLimits
 	Cookie      string          // marks the processes of the tree (see CookieEnvVar); never used twice on this machine
 	RunAs       *runas.Identity // the account to run as; nil means the account of this process
@@ -126,9 +126,9 @@ type Result struct {
 	PeakTasks              int64
 	EndedLeftoverCount     int  // number of leftover processes that were ended
 	HasBackgroundProcesses bool // leftover processes live on
-	// UnenforcedLimits lists the limits that could not be enforced, separated by commas. It is "" if all limits were
+	// UnenforcedLimitNames lists the limits that could not be enforced, separated by commas. It is "" if all limits were
 	// enforced.
-	UnenforcedLimits string
+	UnenforcedLimitNames string
 	// OutOfMemory means that the kernel killed the main process because memory ran out. On Windows, it means
 	// that the command failed after the system had refused memory to it.
 	OutOfMemory bool
@@ -154,7 +154,7 @@ const StartReportDelay = 5 * time.Millisecond
 // behind.
 type DeadRunner struct {
 	PID          int   // pid of the dead runner; the processes in its session are ended; 0 means unknown
-	StartTicks   int64 // start time of the dead runner, as returned by OwnStartTicks
+	StartTicks   int64 // start time of the dead runner, as returned by ThisProcessStartTicks
 	Cookies      []string
 	AttemptTrees []AttemptTree
 	// IsBackgroundGroup reports whether the process group pgid may live on; nil means that no group may.

@@ -27,7 +27,7 @@ type scanner struct {
 	mu sync.Mutex
 	// joinNextScan starts the next scan or waits for it, and returns the result. It is nil if no goroutine waits
 	// for a scan; guarded by mu.
-	joinNextScan func() *scan
+	joinNextScan func() *processSnapshot
 
 	scanMu                sync.Mutex // held during a scan and the pause before it
 	earliestNextScanStart time.Time  // no scan begins before this time; guarded by scanMu
@@ -35,17 +35,17 @@ type scanner struct {
 
 // scan is the result of one scan of all processes. The state of each process is from some time during the
 // scan.
-type scan struct {
+type processSnapshot struct {
 	startedAt    time.Time
 	procs        []procfs.Process
 	realUIDByPID map[int]uint32 // real user id by pid
 
-	mu      sync.Mutex
-	cookies map[int]string // cookies that were already read, by pid; guarded by mu
+	mu          sync.Mutex
+	cookieByPID map[int]string // cookies that were already read, by pid; guarded by mu
 }
 
-// freshScan returns the result of a scan that begins after the call. Concurrent callers share a scan.
-func (s *scanner) freshScan() *scan {
+// freshSnapshot returns the result of a scan that begins after the call. Concurrent callers share a scan.
+func (s *scanner) freshSnapshot() *processSnapshot {
 	s.mu.Lock()
 	if s.joinNextScan == nil {
 		s.joinNextScan = sync.OnceValue(s.scan)
@@ -56,21 +56,21 @@ func (s *scanner) freshScan() *scan {
 }
 
 // scan waits until a scan may begin, and then scans.
-func (s *scanner) scan() *scan {
+func (s *scanner) scan() *processSnapshot {
 	s.scanMu.Lock()
 	defer s.scanMu.Unlock()
 	time.Sleep(time.Until(s.earliestNextScanStart))
 	s.mu.Lock()
-	s.joinNextScan = nil // a later call of freshScan needs another scan
+	s.joinNextScan = nil // a later call of freshSnapshot needs another scan
 	s.mu.Unlock()
-	result := newScan()
+	result := takeProcessSnapshot()
 	s.earliestNextScanStart = time.Now().Add(min(scanPauseFactor*time.Since(result.startedAt), maxScanPause))
 	return result
 }
 
-// newScan scans all processes immediately.
-func newScan() *scan {
-	l := &scan{startedAt: time.Now(), procs: procfs.AllProcesses(), cookies: map[int]string{}}
+// takeProcessSnapshot scans all processes immediately.
+func takeProcessSnapshot() *processSnapshot {
+	l := &processSnapshot{startedAt: time.Now(), procs: procfs.AllProcesses(), cookieByPID: map[int]string{}}
 	l.realUIDByPID = make(map[int]uint32, len(l.procs))
 	for _, p := range l.procs {
 		if real, _, ok := procfs.UIDs(p.PID); ok {
@@ -81,19 +81,19 @@ func newScan() *scan {
 }
 
 // isOwnedBy reports whether a process belonged to an account at the time of the scan.
-func (s *scan) isOwnedBy(uid uint32, pid int) bool {
+func (s *processSnapshot) isOwnedBy(uid uint32, pid int) bool {
 	real, ok := s.realUIDByPID[pid]
 	return ok && real == uid
 }
 
 // cookie returns the cookie of a process. It reads the cookie of each process only once.
-func (s *scan) cookie(pid int) string {
+func (s *processSnapshot) cookie(pid int) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c, known := s.cookies[pid]
+	c, known := s.cookieByPID[pid]
 	if !known {
 		c = readCookie(pid)
-		s.cookies[pid] = c
+		s.cookieByPID[pid] = c
 	}
 	return c
 }

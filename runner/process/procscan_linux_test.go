@@ -17,7 +17,7 @@ func TestConcurrentCallersShareScan(t *testing.T) {
 		all.Go(func() {
 			for range 4 {
 				before := time.Now()
-				l := o.freshScan()
+				l := o.freshSnapshot()
 				scans.Store(l, true)
 				if l.startedAt.Before(before) {
 					t.Errorf("got a scan that started before the request")

@@ -5,9 +5,9 @@ import "time"
 // progressPollInterval is the time between two reads of the file with the command's progress notes.
 const progressPollInterval = 500 * time.Millisecond
 
-// untilNextProgressRead returns the time until the next read of the progress notes. It returns a negative
+// timeUntilNextProgressRead returns the time until the next read of the progress notes. It returns a negative
 // duration if no read is planned.
-func (r *run) untilNextProgressRead() time.Duration {
+func (r *runningCommand) timeUntilNextProgressRead() time.Duration {
 	if r.command.PrivateDir == nil {
 		return -1
 	}
@@ -15,7 +15,7 @@ func (r *run) untilNextProgressRead() time.Duration {
 }
 
 // readProgress reads the progress notes if a read is due.
-func (r *run) readProgress(now time.Time) {
+func (r *runningCommand) readProgress(now time.Time) {
 	if r.command.PrivateDir == nil || now.Before(r.nextProgressReadAt) {
 		return
 	}

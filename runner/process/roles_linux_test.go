@@ -20,7 +20,7 @@ const testRoleEnvVar = "TEST_ROLE"
 // The main thread must fork no commands (see tree_linux.go). So lock the main goroutine to the main thread. A process
 // that is a limiter, or in which testRoleEnvVar is set, runs no tests.
 func init() {
-	RunIfLimiter()
+	RunIfLimiterProcess()
 	runtime.LockOSThread()
 	role, rest, hasRole := strings.Cut(os.Getenv(testRoleEnvVar), " ")
 	switch role {
@@ -67,11 +67,11 @@ func startPrograms(programPaths []string) {
 	}
 }
 
-// lockProgressFIFO locks the FIFO for progress notes. timeAndPath is "soon PATH" or "late PATH". With "soon",
+// lockProgressFIFO locks the FIFO for progress notes. timingAndPath is "soon PATH" or "late PATH". With "soon",
 // lockProgressFIFO writes a note, and locks the FIFO shortly afterwards. With "late", it locks the FIFO after its
 // parent process has ended.
-func lockProgressFIFO(timeAndPath string) {
-	when, path, _ := strings.Cut(timeAndPath, " ")
+func lockProgressFIFO(timingAndPath string) {
+	when, path, _ := strings.Cut(timingAndPath, " ")
 	fd, err := unix.Open(path, unix.O_RDWR, 0)
 	if err != nil {
 		os.Exit(1)

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 		"behind": roleLeaveChild,
 		"spin":   roleUseCPU,
 		"hog":    roleAllocate,
-		"break":  roleAwaitBreak,
+		"break":  roleAwaitCtrlBreak,
 		"parent": roleStartSlowCleanup,
 		"saver":  roleSlowCleanup,
 		"run":    roleRunTree,
@@ -137,8 +137,8 @@ func roleAllocate(args []string) {
 	}
 }
 
-// roleAwaitBreak waits for CTRL_BREAK, and then exits with code 7.
-func roleAwaitBreak([]string) {
+// roleAwaitCtrlBreak waits for CTRL_BREAK, and then exits with code 7.
+func roleAwaitCtrlBreak([]string) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt)
 	fmt.Print("ready")
@@ -177,10 +177,10 @@ func roleRunTree(args []string) {
 	w.Run(c)
 }
 
-// rolePrintBootID prints the boot ID, and whether OwnStartTicks returns a start time.
+// rolePrintBootID prints the boot ID, and whether ThisProcessStartTicks returns a start time.
 func rolePrintBootID([]string) {
 	id, err := BootID()
-	fmt.Print(id, " ", err, " ", OwnStartTicks() > 0)
+	fmt.Print(id, " ", err, " ", ThisProcessStartTicks() > 0)
 }
 
 // testCookieCount counts the commands of the tests, so that each command gets a unique cookie.
@@ -195,7 +195,7 @@ func newTestCommand(t *testing.T, role string, args ...string) *Command {
 	testCookieCount++
 	c := &Command{
 		Argv: append([]string{self, role}, args...), Env: append(os.Environ(), testRoleEnvVar+"=1"),
-		OutputGrace: 100 * time.Millisecond, KillAfter: 50 * time.Millisecond, SigkillTimeout: 20 * time.Second,
+		LeftoverGracePeriod: 100 * time.Millisecond, KillAfter: 50 * time.Millisecond, SigkillTimeout: 20 * time.Second,
 		Cookie: fmt.Sprintf("test.%d.%d", os.Getpid(), testCookieCount), OutputLog: output.NewLog(4<<20, nil),
 		OnStarted: func(int, time.Time) {}, OnForked: func(int, time.Time) {},
 	}
@@ -286,9 +286,9 @@ func openTreeHandles(t *testing.T, dir string, count int) (processes []windows.H
 
 // countLivingProcesses waits for the end of each process, for at most the given time. It returns how many processes
 // have not ended.
-func countLivingProcesses(processes []windows.Handle, wait time.Duration) (n int) {
+func countLivingProcesses(processes []windows.Handle, timeout time.Duration) (n int) {
 	for _, h := range processes {
-		if event, _ := windows.WaitForSingleObject(h, uint32(wait.Milliseconds())); event != windows.WAIT_OBJECT_0 {
+		if event, _ := windows.WaitForSingleObject(h, uint32(timeout.Milliseconds())); event != windows.WAIT_OBJECT_0 {
 			n++
 		}
 	}

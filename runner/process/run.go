@@ -33,7 +33,7 @@ type runState struct {
 type killRequest struct {
 	wasRequested bool
 	cause        int
-	grace        time.Duration
+	gracePeriod  time.Duration
 }
 
 // Kill ends the tree of the running command. It sends SIGTERM (CTRL_BREAK on Windows) and, after gracePeriod, SIGKILL.
@@ -49,7 +49,7 @@ func (w *Worker) Kill(killCause int, gracePeriod time.Duration) bool {
 	if !w.kill.wasRequested {
 		w.kill.cause = killCause
 	}
-	w.kill.wasRequested, w.kill.grace = true, gracePeriod
+	w.kill.wasRequested, w.kill.gracePeriod = true, gracePeriod
 	w.wakeRun()
 	return true
 }
@@ -91,7 +91,7 @@ func (w *Worker) AwaitStuckProcesses(stop <-chan struct{}) {
 
 // executeKillAndPauseRequests carries out the latest requests of Kill and SetAttemptPaused, and returns the request of
 // Kill. If the main process has ended and the tree is not being ended, later calls of Kill have no effect.
-func (r *run) executeKillAndPauseRequests(now time.Time) killRequest {
+func (r *runningCommand) executeKillAndPauseRequests(now time.Time) killRequest {
 	r.worker.mu.Lock()
 	killed, paused := r.worker.kill, r.worker.pause
 	r.worker.pause.onDoneCallbacks = nil
@@ -99,8 +99,8 @@ func (r *run) executeKillAndPauseRequests(now time.Time) killRequest {
 		r.worker.isRunning = false
 	}
 	r.worker.mu.Unlock()
-	if killed.wasRequested && (r.sigtermSentAt.IsZero() || now.Add(killed.grace).Before(r.sigkillDueAt)) {
-		r.terminateTree(now, killed.grace)
+	if killed.wasRequested && (r.sigtermSentAt.IsZero() || now.Add(killed.gracePeriod).Before(r.sigkillDueAt)) {
+		r.terminateTree(now, killed.gracePeriod)
 	}
 	r.applyPause(paused)
 	return killed
@@ -109,7 +109,7 @@ func (r *run) executeKillAndPauseRequests(now time.Time) killRequest {
 // leftoverSigkillTime returns when leftover processes get SIGKILL. If the tree has been sent SIGTERM, this is
 // sigkillDueAt, and otherwise leftoverGraceEndsAt. If the tree has already been killed once, it is the earlier of the
 // two.
-func (r *run) leftoverSigkillTime() time.Time {
+func (r *runningCommand) leftoverSigkillTime() time.Time {
 	if r.sigtermSentAt.IsZero() || !r.treeFirstKilledAt.IsZero() && r.leftoverGraceEndsAt.Before(r.sigkillDueAt) {
 		return r.leftoverGraceEndsAt
 	}
@@ -137,9 +137,9 @@ func (e *jobFieldError) Error() string { return e.fieldName + ": " + e.error.Err
 // Unwrap returns the error without the name of the field.
 func (e *jobFieldError) Unwrap() error { return e.error }
 
-// untilNextAction returns the time until Run must act without being woken by an event, for example at a timeout. It
+// timeUntilNextAction returns the time until Run must act without being woken by an event, for example at a timeout. It
 // returns a negative duration if no action is planned.
-func (r *run) untilNextAction() time.Duration {
+func (r *runningCommand) timeUntilNextAction() time.Duration {
 	next, runTime := time.Duration(-1), r.runTime()
 	dueIn := func(d time.Duration) {
 		if d = max(0, d); next < 0 || d < next {
@@ -153,7 +153,7 @@ func (r *run) untilNextAction() time.Duration {
 		dueIn(r.command.Timeout - runTime)
 	}
 	if r.command.IdleTimeout > 0 && r.areTimeoutsActive() {
-		dueIn(r.command.IdleTimeout - r.sinceLastOutput())
+		dueIn(r.command.IdleTimeout - r.timeSinceLastOutput())
 	}
 	if retryAt := r.pause.freezeRetryAt; !retryAt.IsZero() && r.sigtermSentAt.IsZero() {
 		dueIn(time.Until(retryAt))
@@ -161,19 +161,21 @@ func (r *run) untilNextAction() time.Duration {
 	if !r.sigkillDueAt.IsZero() {
 		dueIn(time.Until(r.sigkillDueAt))
 	}
-	if due := r.untilNextProgressRead(); due >= 0 {
+	if due := r.timeUntilNextProgressRead(); due >= 0 {
 		dueIn(due)
 	}
 	return next
 }
 
-// sinceLastOutput returns the time since the last output.
-func (r *run) sinceLastOutput() time.Duration {
+// timeSinceLastOutput returns the time since the last output.
+func (r *runningCommand) timeSinceLastOutput() time.Duration {
 	return r.elapsed() - time.Duration(r.lastOutputNanos.Load())
 }
 
 // areTimeoutsActive reports whether the command's timeouts are counting.
-func (r *run) areTimeoutsActive() bool { return r.sigtermSentAt.IsZero() && !r.pause.isPaused }
+func (r *runningCommand) areTimeoutsActive() bool {
+	return r.sigtermSentAt.IsZero() && !r.pause.isPaused
+}
 
 // ceilMilliseconds converts a duration to milliseconds for poll(2), rounded up.
 func ceilMilliseconds(d time.Duration) time.Duration {
@@ -183,7 +185,7 @@ func ceilMilliseconds(d time.Duration) time.Duration {
 // performDueActions does what is due while the main process runs: it carries out kills, pauses and timeouts, and
 // reads progress notes. Only performDueActions decides whether a kill or a timeout came before the end of the
 // command.
-func (r *run) performDueActions() {
+func (r *runningCommand) performDueActions() {
 	now := time.Now()
 	killed := r.executeKillAndPauseRequests(now)
 	if r.mainProcessExited {
@@ -206,7 +208,7 @@ func (r *run) performDueActions() {
 		r.result.TimedOut = true
 		r.terminateTree(now, r.command.KillAfter)
 	}
-	if r.command.IdleTimeout > 0 && r.areTimeoutsActive() && r.sinceLastOutput() >= r.command.IdleTimeout {
+	if r.command.IdleTimeout > 0 && r.areTimeoutsActive() && r.timeSinceLastOutput() >= r.command.IdleTimeout {
 		r.result.TimedOut, r.result.IdleTimedOut = true, true
 		r.terminateTree(now, r.command.KillAfter)
 	}

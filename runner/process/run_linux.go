@@ -19,9 +19,9 @@ import (
 // Worker runs one command after another. Create it with NewWorker. One goroutine calls Run; any
 // goroutine may call Kill.
 type Worker struct {
-	nullDeviceFD int    // descriptor of /dev/null
-	wakeEventFD  int    // eventfd that ends the poll of Run's goroutine
-	outputBuffer []byte // for reads of output
+	nullDeviceHandle int    // descriptor of /dev/null
+	wakeEventHandle  int    // eventfd that ends the poll of Run's goroutine
+	outputBuffer     []byte // for reads of output
 
 	mu sync.Mutex
 	// isRunning means that a call of Kill has an effect: either the main process runs, or its tree is being ended and the
@@ -45,7 +45,7 @@ type Worker struct {
 // NewWorker returns a worker. If c is not nil, the worker's commands run in a control group. The
 // worker opens no resources before its first command.
 func NewWorker(c *Cgroups) *Worker {
-	return &Worker{nullDeviceFD: -1, wakeEventFD: -1, startsCommandsInSessions: !hasAutogroups(), cgroups: c,
+	return &Worker{nullDeviceHandle: -1, wakeEventHandle: -1, startsCommandsInSessions: !hasAutogroups(), cgroups: c,
 		limiterTimeout: limiterTimeout}
 }
 
@@ -58,13 +58,13 @@ var hasAutogroups = sync.OnceValue(func() bool {
 
 // openResources opens the worker's resources before its first command. The worker keeps them until Close.
 func (w *Worker) openResources() (err error) {
-	if w.nullDeviceFD < 0 {
-		if w.nullDeviceFD, err = unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
+	if w.nullDeviceHandle < 0 {
+		if w.nullDeviceHandle, err = unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 			return &runas.ResourceShortageError{Err: fmt.Errorf("cannot open /dev/null: %w", err)}
 		}
 	}
-	if w.wakeEventFD < 0 {
-		if w.wakeEventFD, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+	if w.wakeEventHandle < 0 {
+		if w.wakeEventHandle, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 			return &runas.ResourceShortageError{Err: fmt.Errorf("cannot create an eventfd: %w", err)}
 		}
 		w.outputBuffer = make([]byte, 64<<10)
@@ -110,7 +110,7 @@ func (w *Worker) otherTreeProcesses(mainPID int, cookie string) []procfs.Process
 
 // Close releases the worker's resources.
 func (w *Worker) Close() {
-	closeDescriptors(&w.nullDeviceFD, &w.wakeEventFD)
+	closeDescriptors(&w.nullDeviceHandle, &w.wakeEventHandle)
 	w.abandonCgroup()
 }
 
@@ -166,7 +166,7 @@ func (c *Command) uid() uint32 {
 }
 
 // run is the state of one command that is running.
-type run struct {
+type runningCommand struct {
 	runState
 	programPath string          // path of the program; "" until it is found
 	pid         int             // pid of the main process
@@ -189,18 +189,18 @@ type run struct {
 
 // wakeRun ends the poll of Run's goroutine. The caller holds mu.
 func (w *Worker) wakeRun() {
-	unix.Write(w.wakeEventFD, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // fails only if the eventfd is already set
+	unix.Write(w.wakeEventHandle, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // fails only if the eventfd is already set
 }
 
 // clearWakeEvent resets the eventfd that wakeRun has set.
 func (w *Worker) clearWakeEvent() {
 	var count [8]byte
-	unix.Read(w.wakeEventFD, count[:])
+	unix.Read(w.wakeEventHandle, count[:])
 }
 
 // newRun prepares a run.
-func (w *Worker) newRun(c *Command, result *Result) *run {
-	r := &run{runState: runState{worker: w, command: c, result: result}, outputPipes: [2]int{-1, -1},
+func (w *Worker) newRun(c *Command, result *Result) *runningCommand {
+	r := &runningCommand{runState: runState{worker: w, command: c, result: result}, outputPipes: [2]int{-1, -1},
 		pipeWriteEnds: [2]int{-1, -1}, pidfd: -1}
 	r.runLock.Lock()
 	return r
@@ -215,7 +215,7 @@ func (w *Worker) markRunning(c *Command) {
 }
 
 // close releases the descriptors of the run, and calls the callbacks of SetAttemptPaused that have not been called yet.
-func (r *run) close() {
+func (r *runningCommand) close() {
 	defer collectGarbageIfDue()
 	r.closeWriteEnds()
 	r.limiter.close()
@@ -249,7 +249,7 @@ func closeDescriptors(fds ...*int) {
 
 // closeWriteEnds closes this process's write ends of the pipes. A pipe then reaches end of file when all
 // processes of the tree have closed it. See docs/decisions/0039.
-func (r *run) closeWriteEnds() { closeDescriptors(&r.pipeWriteEnds[0], &r.pipeWriteEnds[1]) }
+func (r *runningCommand) closeWriteEnds() { closeDescriptors(&r.pipeWriteEnds[0], &r.pipeWriteEnds[1]) }
 
 // pollIn returns the entry with which poll(2) waits until a descriptor is readable or closed. poll(2) ignores an
 // entry with the descriptor -1.
@@ -257,7 +257,7 @@ func pollIn(fd int) unix.PollFd { return unix.PollFd{Fd: int32(fd), Events: unix
 
 // superviseMainProcess reads the command's output until the main process has ended. It enforces timeouts and
 // carries out kills and pauses.
-func (r *run) superviseMainProcess() {
+func (r *runningCommand) superviseMainProcess() {
 	for !r.mainProcessExited {
 		fds := [6]unix.PollFd{
 			// poll(2) checks the descriptors in this order. So if it reports the end of the main process, it
@@ -265,7 +265,7 @@ func (r *run) superviseMainProcess() {
 			pollIn(r.pidfd),
 			pollIn(r.outputPipes[0]),
 			pollIn(r.outputPipes[1]),
-			pollIn(r.worker.wakeEventFD),
+			pollIn(r.worker.wakeEventHandle),
 			pollIn(r.limiterSocketFD()),
 			pollIn(r.progressFD()),
 		}
@@ -301,8 +301,8 @@ func (r *run) superviseMainProcess() {
 
 // pollTimeoutMillis returns the time until the run must act next, in milliseconds, or -1 if no action is
 // planned.
-func (r *run) pollTimeoutMillis() int {
-	next := r.untilNextAction()
+func (r *runningCommand) pollTimeoutMillis() int {
+	next := r.timeUntilNextAction()
 	if r.isLimiterStarting() && !r.limiter.timedOut {
 		if d := max(0, r.worker.limiterTimeout-r.runTime()); next < 0 || d < next {
 			next = d
@@ -316,13 +316,13 @@ func (r *run) pollTimeoutMillis() int {
 
 // terminateTree sends SIGTERM to the tree, and plans SIGKILL for the end of the grace period. It resumes stopped
 // processes, so that they can handle SIGTERM.
-func (r *run) terminateTree(now time.Time, grace time.Duration) {
+func (r *runningCommand) terminateTree(now time.Time, gracePeriod time.Duration) {
 	if r.sigtermSentAt.IsZero() {
 		var otherProcesses []procfs.Process
 		// List the processes outside the main process group before sending SIGTERM to the group. On SIGTERM, the command may
 		// start processes that it needs to end cleanly. These new processes must not get SIGTERM, so they must not be in the
 		// list.
-		if grace > 0 {
+		if gracePeriod > 0 {
 			otherProcesses = slices.DeleteFunc(r.remainingProcesses(), func(p procfs.Process) bool { return p.PGID == r.pid })
 			now = time.Now()
 		}
@@ -337,18 +337,18 @@ func (r *run) terminateTree(now time.Time, grace time.Duration) {
 		}
 		// A frozen tree must be resumed to handle SIGTERM. Without a grace period this is not needed: SIGKILL
 		// also ends frozen processes.
-		if grace > 0 && r.pause.isPaused {
+		if gracePeriod > 0 && r.pause.isPaused {
 			r.resumeTree()
 			now = time.Now()
 		}
 		r.sigtermSentAt = now
 	}
-	r.sigkillDueAt = now.Add(grace)
+	r.sigkillDueAt = now.Add(gracePeriod)
 }
 
 // readPipe reads once from the output pipe with this index, at most as much as fits into the buffer. It returns the
 // number of bytes that it has read.
-func (r *run) readPipe(pipeIndex int) (n int) {
+func (r *runningCommand) readPipe(pipeIndex int) (n int) {
 	var err error
 	r.callPipeOperation(func() { n, err = unix.Read(r.outputPipes[pipeIndex], r.worker.outputBuffer) })
 	if err == unix.EINTR || err == unix.EAGAIN {

@@ -17,10 +17,10 @@ import (
 // Worker runs one command after another. Create it with NewWorker. One goroutine calls Run; any
 // goroutine may call Kill.
 type Worker struct {
-	systemCalls   *systemCalls
-	nullDeviceFD  windows.Handle // handle of NUL, which is empty input
-	wakeEventFD   windows.Handle // event that wakes the goroutine of Run
-	outputBuffers [2][]byte      // for reads of standard output and standard error
+	systemCalls      *systemCalls
+	nullDeviceHandle windows.Handle // handle of NUL, which is empty input
+	wakeEventHandle  windows.Handle // event that wakes the goroutine of Run
+	outputBuffers    [2][]byte      // for reads of standard output and standard error
 
 	mu sync.Mutex
 	// isRunning means that a call of Kill has an effect: either the main process runs, or its tree is being ended and the
@@ -38,13 +38,13 @@ func NewWorker(*Cgroups) *Worker { return &Worker{systemCalls: &realSystemCalls}
 
 // openResources opens the resources that the worker keeps from its first command on.
 func (w *Worker) openResources() (err error) {
-	if w.nullDeviceFD == 0 {
-		if w.nullDeviceFD, err = openInheritableFile("NUL", windows.GENERIC_READ, 0); err != nil {
+	if w.nullDeviceHandle == 0 {
+		if w.nullDeviceHandle, err = openInheritableFile("NUL", windows.GENERIC_READ, 0); err != nil {
 			return fmt.Errorf("cannot open NUL: %w", err)
 		}
 	}
-	if w.wakeEventFD == 0 {
-		if w.wakeEventFD, err = windows.CreateEvent(nil, 0, 0, nil); err != nil {
+	if w.wakeEventHandle == 0 {
+		if w.wakeEventHandle, err = windows.CreateEvent(nil, 0, 0, nil); err != nil {
 			return fmt.Errorf("cannot create an event: %w", err)
 		}
 		w.outputBuffers = [2][]byte{make([]byte, pipeBufferBytes), make([]byte, pipeBufferBytes)}
@@ -54,7 +54,7 @@ func (w *Worker) openResources() (err error) {
 
 // Close releases the worker's resources.
 func (w *Worker) Close() {
-	closeHandles(w.nullDeviceFD, w.wakeEventFD)
+	closeHandles(w.nullDeviceHandle, w.wakeEventHandle)
 	w.closeStuckTree()
 }
 
@@ -94,10 +94,10 @@ func (w *Worker) Signal(mainPID int, _ string, signal int) {
 
 // isLimiterStarting returns false. Commands on Windows need no limiter process to set their limits, because
 // the limits of a job object apply from the start.
-func (*run) isLimiterStarting() bool { return false }
+func (*runningCommand) isLimiterStarting() bool { return false }
 
 // run is the state of one command that is running.
-type run struct {
+type runningCommand struct {
 	runState
 	tree                *processTree
 	stdinPipe           *os.File       // write end of the pipe for standard input; nil if the command has no input text
@@ -114,10 +114,11 @@ type run struct {
 }
 
 // wakeRun wakes the goroutine of Run.
-func (w *Worker) wakeRun() { windows.SetEvent(w.wakeEventFD) }
+func (w *Worker) wakeRun() { windows.SetEvent(w.wakeEventHandle) }
 
-func (w *Worker) newRun(c *Command, result *Result) *run {
-	return &run{runState: runState{worker: w, command: c, result: result}, pipeEOFSignals: make(chan struct{}, 2)}
+func (w *Worker) newRun(c *Command, result *Result) *runningCommand {
+	return &runningCommand{runState: runState{worker: w, command: c, result: result}, pipeEOFSignals: make(chan struct{},
+		2)}
 }
 
 // markRunning marks the worker as running a command.
@@ -129,7 +130,7 @@ func (w *Worker) markRunning(*Command) {
 
 // close closes the handles of the run. This unblocks the goroutines that read and write, even if another
 // process keeps a pipe open.
-func (r *run) close() {
+func (r *runningCommand) close() {
 	for _, f := range []*os.File{r.stdinPipe, r.outputPipes[0], r.outputPipes[1]} {
 		if f != nil {
 			f.Close() // the goroutine that writes the input may have closed it already
@@ -140,7 +141,7 @@ func (r *run) close() {
 	defer r.worker.mu.Unlock()
 	// A wake-up for this run must not wake the next run.
 	if r.worker.kill.wasRequested || r.worker.pause.wasRequested {
-		windows.ResetEvent(r.worker.wakeEventFD)
+		windows.ResetEvent(r.worker.wakeEventHandle)
 	}
 	r.worker.failPendingPauses()
 	for _, h := range r.suspendedProcesses {
@@ -154,8 +155,8 @@ func (r *run) close() {
 
 // superviseMainProcess waits until the main process has ended. It enforces timeouts and carries out kills and
 // pauses.
-func (r *run) superviseMainProcess() {
-	events := []windows.Handle{r.tree.mainHandle, r.worker.wakeEventFD}
+func (r *runningCommand) superviseMainProcess() {
+	events := []windows.Handle{r.tree.mainHandle, r.worker.wakeEventHandle}
 	for !r.mainProcessExited {
 		event, err := windows.WaitForMultipleObjects(events, false, r.pollTimeoutMillis())
 		if err != nil {
@@ -168,8 +169,8 @@ func (r *run) superviseMainProcess() {
 }
 
 // pollTimeoutMillis returns the time until the run must act next, in milliseconds, or INFINITE.
-func (r *run) pollTimeoutMillis() uint32 {
-	next := r.untilNextAction()
+func (r *runningCommand) pollTimeoutMillis() uint32 {
+	next := r.timeUntilNextAction()
 	if r.tree.messagePort != 0 && (next < 0 || next > time.Second) {
 		next = time.Second // read the messages of the job object every second
 	}
@@ -182,9 +183,9 @@ func (r *run) pollTimeoutMillis() uint32 {
 // terminateTree sends CTRL_BREAK to the process group of the main process. It also sets sigkillDueAt, the time at which
 // the job object, and so the whole tree, is ended. This time is after the grace period, or now if CTRL_BREAK could not
 // be sent.
-func (r *run) terminateTree(now time.Time, grace time.Duration) {
+func (r *runningCommand) terminateTree(now time.Time, gracePeriod time.Duration) {
 	if r.sigtermSentAt.IsZero() {
-		if grace > 0 {
+		if gracePeriod > 0 {
 			r.resumeTree()
 			now = time.Now()
 		}
@@ -194,13 +195,13 @@ func (r *run) terminateTree(now time.Time, grace time.Duration) {
 		r.sigtermSentAt = now
 	}
 	if r.ctrlBreakFailed {
-		grace = 0
+		gracePeriod = 0
 	}
-	r.sigkillDueAt = now.Add(grace)
+	r.sigkillDueAt = now.Add(gracePeriod)
 }
 
 // readPipe reads the output pipe with this index until end of file.
-func (r *run) readPipe(pipeIndex int) {
+func (r *runningCommand) readPipe(pipeIndex int) {
 	for {
 		n, err := r.outputPipes[pipeIndex].Read(r.worker.outputBuffers[pipeIndex])
 		if n > 0 {

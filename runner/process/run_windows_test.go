@@ -252,7 +252,7 @@ func TestLeftoverProcessesGetWholeGracePeriod(t *testing.T) {
 	for _, handlesBreak := range []bool{true, false} {
 		dir, gate = t.TempDir(), "end"
 		c := newTestCommand(t, "parent", dir)
-		c.OutputGrace = time.Millisecond
+		c.LeftoverGracePeriod = time.Millisecond
 		c.OnStarted = func(int, time.Time) {
 			processes := openTreeHandles(t, dir, 1)
 			w.Kill(5, time.Hour)

@@ -38,7 +38,7 @@ func mayBeShellScript(fileHead []byte) bool {
 
 // needsShell reports whether /bin/sh must run the program, which the kernel cannot execute. If the file
 // cannot be read, needsShell returns true, so that the shell reports the error.
-func (r *run) needsShell() bool {
+func (r *runningCommand) needsShell() bool {
 	head, err := runas.LookUpAs(r.command.RunAs, func() ([]byte, error) {
 		return readRegularFile(r.resolvePath(r.programPath), programHeadBytes)
 	}, nil)
@@ -46,7 +46,7 @@ func (r *run) needsShell() bool {
 }
 
 // resolvePath resolves a path relative to the command's working directory.
-func (r *run) resolvePath(path string) string {
+func (r *runningCommand) resolvePath(path string) string {
 	if filepath.IsAbs(path) {
 		return path
 	}
@@ -59,7 +59,7 @@ var interpreterErrors = []error{unix.ENOENT, unix.EACCES, unix.ENOTDIR, unix.ELO
 // explainInterpreterError explains the error of a failed execve. The kernel returns the same error numbers for a
 // problem with the program itself and for a problem with its interpreter or dynamic loader. If the interpreter or the
 // loader cannot be executed, the returned error names it. Otherwise explainInterpreterError returns err.
-func (r *run) explainInterpreterError(err error) error {
+func (r *runningCommand) explainInterpreterError(err error) error {
 	isErr := func(target error) bool { return errors.Is(err, target) }
 	if r.programPath == "" || !slices.ContainsFunc(interpreterErrors, isErr) {
 		return err
@@ -73,7 +73,7 @@ func (r *run) explainInterpreterError(err error) error {
 
 // checkInterpreters checks that the program's interpreter can be executed. If the interpreter is a script
 // too, it also checks the interpreter of that script, and so on. It returns the first error, or nil.
-func (r *run) checkInterpreters() error {
+func (r *runningCommand) checkInterpreters() error {
 	path := r.programPath
 	var chain []fs.FileInfo
 	for range maxInterpreterChain {

@@ -43,10 +43,10 @@ func elfHeadWithLoader(t *testing.T, loader string) string {
 // limiter (a helper process) sets before it executes the command, and once without.
 func runWithAndWithoutLimits(t *testing.T, argv []string, check func(r Result, stdout string)) {
 	t.Helper()
-	check(runLimitedCommand(t, newTestCommand(t, argv...)))
+	check(runOnNewWorker(t, newTestCommand(t, argv...)))
 	c := newTestCommand(t, argv...)
 	c.Nice = 1
-	check(runLimitedCommand(t, c))
+	check(runOnNewWorker(t, c))
 }
 
 // If a program exists, but its interpreter cannot be executed, the error names the interpreter.
@@ -117,7 +117,7 @@ func TestStartErrorNamesScriptAndInterpreter(t *testing.T) {
 		for _, nice := range []int{0, 1} {
 			cmd := newTestCommand(t, c.program)
 			cmd.WorkingDir, cmd.Nice = c.dir, nice
-			if r, stdout := runLimitedCommand(t, cmd); r.ExitCode != c.code || r.Error != c.wantErr || stdout != "" ||
+			if r, stdout := runOnNewWorker(t, cmd); r.ExitCode != c.code || r.Error != c.wantErr || stdout != "" ||
 				!r.StartFailedPermanently {
 				t.Errorf("%s, nice %d: got %+v, %q; want exit code %d and %q", name, nice, r, stdout, c.code, c.wantErr)
 			}
@@ -143,12 +143,12 @@ func TestScriptWithoutInterpreterIsRunByTheShell(t *testing.T) {
 	path := writeExecutable(t, "job", "test -t 1 && (echo terminal >/dev/tty); exit 7\n")
 	c := newTestCommand(t, "job")
 	c.Env = []string{"PATH=" + filepath.Dir(path)}
-	if r, stdout := runLimitedCommand(t, c); r.ExitCode != 7 {
+	if r, stdout := runOnNewWorker(t, c); r.ExitCode != 7 {
 		t.Errorf("by PATH: got %+v, %q", r, stdout)
 	}
 	c = newTestCommand(t, path)
 	c.TTY = true
-	if r, stdout := runLimitedCommand(t, c); r.ExitCode != 7 || stdout != "terminal" {
+	if r, stdout := runOnNewWorker(t, c); r.ExitCode != 7 || stdout != "terminal" {
 		t.Errorf("on a terminal: got %+v, %q", r, stdout)
 	}
 	c = newTestCommand(t, "-v/job")
@@ -159,7 +159,7 @@ func TestScriptWithoutInterpreterIsRunByTheShell(t *testing.T) {
 	if err := os.Rename(path, filepath.Join(c.WorkingDir, "-v", "job")); err != nil {
 		t.Fatal(err)
 	}
-	if r, stdout := runLimitedCommand(t, c); r.ExitCode != 7 || stdout != "" {
+	if r, stdout := runOnNewWorker(t, c); r.ExitCode != 7 || stdout != "" {
 		t.Errorf("a path like an option: got %+v, %q", r, stdout)
 	}
 }

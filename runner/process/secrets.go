@@ -19,7 +19,7 @@ const (
 
 // buildEnv returns the command's environment, including its secrets. If r.command.MaskSecrets is set,
 // buildEnv also makes the output log mask the secrets.
-func (r *run) buildEnv() (env []string, err error) {
+func (r *runningCommand) buildEnv() (env []string, err error) {
 	if len(r.command.Secrets) == 0 {
 		return r.command.Env, nil
 	}
@@ -63,7 +63,7 @@ func readRegularFile(path string, maxBytes int64) ([]byte, error) {
 	}
 	f := os.NewFile(uintptr(handle), path)
 	defer f.Close()
-	return privdir.ReadUpTo(f, maxBytes)
+	return privdir.ReadBeyondLimit(f, maxBytes)
 }
 
 // trimFinalNewline returns the secret in the content of a file: everything except the final newline.

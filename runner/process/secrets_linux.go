@@ -3,7 +3,7 @@ package process
 import "github.com/queuectl/queuectl/runner/runas"
 
 // readSecretFile reads the file of a secret with the rights of the command's account.
-func (r *run) readSecretFile(path string) ([]byte, error) {
+func (r *runningCommand) readSecretFile(path string) ([]byte, error) {
 	raw, err := runas.LookUpAs(r.command.RunAs, func() ([]byte, error) {
 		return readRegularFile(path, maxSecretBytes)
 	}, nil)

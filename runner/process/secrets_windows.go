@@ -1,6 +1,6 @@
 package process
 
 // readSecretFile reads the file of a secret.
-func (r *run) readSecretFile(path string) ([]byte, error) {
+func (r *runningCommand) readSecretFile(path string) ([]byte, error) {
 	return readRegularFile(path, maxSecretBytes)
 }

@@ -24,10 +24,10 @@ import (
 const inheritedUmask = 0o022
 
 // start starts the command. If it fails, the result contains the reason.
-func (r *run) start() bool {
+func (r *runningCommand) start() bool {
 	r.startedAt = time.Now()
 	r.result.StartedAt, r.result.EndedAt = r.startedAt, r.startedAt
-	stdin := r.worker.nullDeviceFD
+	stdin := r.worker.nullDeviceHandle
 	var err error
 	r.programPath, err = r.resolveProgram()
 	if err == nil {
@@ -37,7 +37,7 @@ func (r *run) start() bool {
 	if err == nil {
 		env, err = r.buildEnv()
 	}
-	if stdin != r.worker.nullDeviceFD {
+	if stdin != r.worker.nullDeviceHandle {
 		defer unix.Close(stdin)
 	}
 	switch {
@@ -79,7 +79,7 @@ func (r *run) start() bool {
 }
 
 // startProgram starts the program. Like execvp(3), it uses /bin/sh to run a script that names no interpreter.
-func (r *run) startProgram(attr *syscall.ProcAttr) error {
+func (r *runningCommand) startProgram(attr *syscall.ProcAttr) error {
 	path, argv := r.programPath, r.command.Argv
 	err := r.startProcess(path, argv, attr)
 	// A failed start may mean that an earlier command has removed or changed the control group. So try once more in a new
@@ -102,8 +102,8 @@ const pidfdNotCreated = -2
 
 // startProcess starts the program, in the worker's control group if the worker has one. An error in the child
 // counts as the command's fault, because the child already has the command's account and directory.
-func (r *run) startProcess(path string, argv []string, attr *syscall.ProcAttr) (err error) {
-	if b := r.worker.cgroup; b != nil && b.hasRunCommand && r.command.Limits.Tasks != 0 {
+func (r *runningCommand) startProcess(path string, argv []string, attr *syscall.ProcAttr) (err error) {
+	if b := r.worker.cgroup; b != nil && b.hasRunEarlierCommand && r.command.Limits.Tasks != 0 {
 		r.worker.abandonCgroup()
 		if err := r.worker.openResources(); err != nil {
 			return err
@@ -121,7 +121,7 @@ func (r *run) startProcess(path string, argv []string, attr *syscall.ProcAttr) (
 	}
 	r.pidfd = pidfdNotCreated
 	if b := r.worker.cgroup; b != nil {
-		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD, b.hasRunCommand = true, b.dirFD, true
+		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD, b.hasRunEarlierCommand = true, b.dirFD, true
 		if b.countsKillsOfAllGroups {
 			b.takeOOMKills() // do not count OOM kills of earlier commands in this group
 		}
@@ -146,13 +146,13 @@ func (r *run) startProcess(path string, argv []string, attr *syscall.ProcAttr) (
 	if r.limiter != nil {
 		closeDescriptors(&r.limiter.execRequestFD, &r.limiter.limiterSocketFD) // the limiter has inherited copies
 	}
-	r.result.UnenforcedLimits = strings.Join(missing, ", ")
+	r.result.UnenforcedLimitNames = strings.Join(missing, ", ")
 	return nil
 }
 
 // setCgroupLimits sets the limits of the control group. It returns the names of the limits that it cannot
 // enforce.
-func (r *run) setCgroupLimits() (unenforcedLimitNames []string, err error) {
+func (r *runningCommand) setCgroupLimits() (unenforcedLimitNames []string, err error) {
 	l := r.command.Limits
 	if b := r.worker.cgroup; b != nil {
 		unenforcedLimitNames, err = b.setLimits(l)
@@ -165,7 +165,7 @@ func (r *run) setCgroupLimits() (unenforcedLimitNames []string, err error) {
 
 // openPipes creates the output pipes, and makes the command's account their owner. Otherwise the command could not open
 // /dev/stdout.
-func (r *run) openPipes() error {
+func (r *runningCommand) openPipes() error {
 	for i := range r.outputPipes {
 		var p [2]int
 		if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
@@ -180,7 +180,7 @@ func (r *run) openPipes() error {
 }
 
 // chownToCommandAccount makes the command's account the owner of a file created for the command.
-func (r *run) chownToCommandAccount(fd int) error {
+func (r *runningCommand) chownToCommandAccount(fd int) error {
 	if r.command.RunAs == nil {
 		return nil
 	}
@@ -188,7 +188,7 @@ func (r *run) chownToCommandAccount(fd int) error {
 }
 
 // openStdin opens the command's standard input.
-func (r *run) openStdin() (fd int, err error) {
+func (r *runningCommand) openStdin() (fd int, err error) {
 	if r.command.StdinFile != "" {
 		open := func() (int, error) { return openRegularFile(r.command.StdinFile) }
 		fd, err = runas.LookUpAs(r.command.RunAs, open, func(fd int) { unix.Close(fd) })
@@ -196,17 +196,17 @@ func (r *run) openStdin() (fd int, err error) {
 		case err == nil:
 			return fd, nil
 		case areDescriptorsExhausted(err), errors.As(err, new(*runas.ResourceShortageError)):
-			return r.worker.nullDeviceFD, &runas.ResourceShortageError{Err: err}
+			return r.worker.nullDeviceHandle, &runas.ResourceShortageError{Err: err}
 		}
-		return r.worker.nullDeviceFD, &jobFieldError{"stdin_file", err, IsPermanentError(err)}
+		return r.worker.nullDeviceHandle, &jobFieldError{"stdin_file", err, IsPermanentError(err)}
 	}
 	if r.command.Stdin == "" {
-		return r.worker.nullDeviceFD, nil
+		return r.worker.nullDeviceHandle, nil
 	}
 	fd, err = createMemoryFile("stdin", []byte(r.command.Stdin))
 	if err != nil {
 		err = fmt.Errorf("cannot create a memory file for the job's standard input: %w", err)
-		return r.worker.nullDeviceFD, &runas.ResourceShortageError{Err: err}
+		return r.worker.nullDeviceHandle, &runas.ResourceShortageError{Err: err}
 	}
 	return fd, r.chownToCommandAccount(fd)
 }
@@ -293,7 +293,7 @@ func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pi
 
 // recordStartFailure records in the result why a command did not start. Unless the reason is a shortage of resources,
 // the command itself is wrong, and the exit code is the one that a shell would return.
-func (r *run) recordStartFailure(err error) {
+func (r *runningCommand) recordStartFailure(err error) {
 	r.result.EndedAt = time.Now()
 	if errors.As(err, new(*runas.ResourceShortageError)) {
 		r.result.ResourceShortage, r.result.StartHung = true, errors.Is(err, runas.ErrLookUpHung)
@@ -336,7 +336,7 @@ func checkWorkingDir(dir string) error {
 }
 
 // resolveProgram returns the path of the command's program.
-func (r *run) resolveProgram() (path string, err error) {
+func (r *runningCommand) resolveProgram() (path string, err error) {
 	c, program := r.command, r.command.Argv[0]
 	if !strings.Contains(program, "/") {
 		return runas.LookUpAs(c.RunAs, func() (string, error) {

@@ -27,7 +27,7 @@ func newTestCommand(t *testing.T, argv ...string) *Command {
 	dir := t.TempDir()
 	return &Command{
 		Argv: argv, Env: []string{"PATH=/usr/bin:/bin"}, WorkingDir: "/", Umask: 0o022,
-		OutputGrace: 50 * time.Millisecond, KillAfter: time.Second, SigkillTimeout: 10 * time.Second,
+		LeftoverGracePeriod: 50 * time.Millisecond, KillAfter: time.Second, SigkillTimeout: 10 * time.Second,
 		Timeout:   20 * time.Second,
 		Cookie:    fmt.Sprintf("test.%d.%d", os.Getpid(), testCookieCount.Add(1)),
 		OutputLog: output.NewLog(1<<20, func() (*os.File, error) { return os.CreateTemp(dir, "log") }),

@@ -18,15 +18,15 @@ import (
 // recognises such a child by its command line. One goroutine at a time may use a StartWatcher.
 type StartWatcher struct {
 	parentPID        int                   // pid of the other process
-	cmdline          string                // command line of the other process, as in /proc/PID/cmdline
+	parentCmdline    string                // command line of the other process, as in /proc/PID/cmdline
 	startingChildren map[int]startingChild // children seen by the last KillHungStarts, by pid
 }
 
 // startingChild is a process between fork and exec.
 type startingChild struct {
-	startTicks  int64         // time of the fork, in clock ticks since boot
-	observedAge time.Duration // how long the child has been observed
-	lastSeen    time.Time     // time when the child was last seen
+	startTicks     int64         // time of the fork, in clock ticks since boot
+	observedAge    time.Duration // how long the child has been observed
+	lastObservedAt time.Time     // time when the child was last seen
 }
 
 // NewStartWatcher returns a StartWatcher for the children of the process parentPID.
@@ -36,7 +36,7 @@ func NewStartWatcher(parentPID int) (*StartWatcher, error) {
 		return nil, fmt.Errorf("the runner's watchdog ends, because it cannot read the command line of the runner (pid %d); "+
 			"if the runner still runs, it starts another watchdog: %w", parentPID, err)
 	}
-	return &StartWatcher{parentPID: parentPID, cmdline: string(cmdline)}, nil
+	return &StartWatcher{parentPID: parentPID, parentCmdline: string(cmdline)}, nil
 }
 
 // KillHungStarts checks the children that have not executed a program yet. It kills a child that is stopped by a
@@ -69,18 +69,18 @@ func (s *StartWatcher) killOrRecordChild(pid int, maxAge, maxAgeIncrease time.Du
 	if !ok || p.KernelFlags&procfs.FlagForkNoExec == 0 {
 		return
 	}
-	cmdline, ok := procfs.ReadProcessMemory(pid, func() string {
+	cmdline, ok := procfs.ReadMemoryWithTimeout(pid, func() string {
 		// A child that has not executed a program yet has the command line of its parent. The parent's other children, such
 		// as orphans of jobs that the parent has adopted, have another command line.
 		cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		return string(cmdline)
 	})
-	if !ok || cmdline != s.cmdline {
+	if !ok || cmdline != s.parentCmdline {
 		return
 	}
-	c := startingChild{startTicks: p.StartTicks, lastSeen: time.Now()}
+	c := startingChild{startTicks: p.StartTicks, lastObservedAt: time.Now()}
 	if before, known := s.startingChildren[pid]; known && before.startTicks == p.StartTicks {
-		c.observedAge = before.observedAge + min(maxAgeIncrease, c.lastSeen.Sub(before.lastSeen))
+		c.observedAge = before.observedAge + min(maxAgeIncrease, c.lastObservedAt.Sub(before.lastObservedAt))
 	}
 	recordedChildren[pid] = c
 	if p.State == 'T' || p.State == 't' || c.observedAge >= maxAge {

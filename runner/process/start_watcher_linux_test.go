@@ -33,7 +33,7 @@ func TestKillHungStartsSparesOtherChildren(t *testing.T) {
 	waitUntil(t, "the process has the command line of this test", func() bool {
 		var err error
 		s, err = NewStartWatcher(cmd.Process.Pid)
-		return err == nil && len(s.cmdline) > 0
+		return err == nil && len(s.parentCmdline) > 0
 	})
 	const limit = time.Hour
 	waitUntil(t, "three programs do not begin and one does", func() bool {

@@ -24,12 +24,12 @@ import (
 const pipeBufferBytes = 32 << 10
 
 // start starts the command. If it fails, the result contains the reason.
-func (r *run) start() bool {
+func (r *runningCommand) start() bool {
 	r.startedAt, r.awakeTimeAtStart = time.Now(), r.worker.systemCalls.awakeTime()
 	r.result.StartedAt, r.result.EndedAt = r.startedAt, r.startedAt
-	std := [3]windows.Handle{r.worker.nullDeviceFD, 0, 0}
+	std := [3]windows.Handle{r.worker.nullDeviceHandle, 0, 0}
 	defer func() { // the command has copies of these handles, so close those of this process
-		if closeHandles(std[1], std[2]); std[0] != r.worker.nullDeviceFD {
+		if closeHandles(std[1], std[2]); std[0] != r.worker.nullDeviceHandle {
 			closeHandles(std[0])
 		}
 	}()
@@ -60,7 +60,7 @@ func (r *run) start() bool {
 }
 
 // prepareHandles creates the handles that the command inherits, and its job object.
-func (r *run) prepareHandles(stdHandles *[3]windows.Handle) (err error) {
+func (r *runningCommand) prepareHandles(stdHandles *[3]windows.Handle) (err error) {
 	if r.command.RunAs != nil {
 		return errors.New("commands cannot run as another account on Windows")
 	}
@@ -86,7 +86,7 @@ func (r *run) prepareHandles(stdHandles *[3]windows.Handle) (err error) {
 	if r.command.NoNewPrivileges {
 		unenforcedLimits = append(unenforcedLimits, "no_new_privileges")
 	}
-	r.result.UnenforcedLimits = strings.Join(unenforcedLimits, ", ")
+	r.result.UnenforcedLimitNames = strings.Join(unenforcedLimits, ", ")
 	if r.tree, err = newTree(r.worker.systemCalls, r.command.Cookie, r.command.Limits); err == nil && r.command.Nice != 0 {
 		err = r.tree.setNice(r.command.Nice)
 	}
@@ -95,7 +95,7 @@ func (r *run) prepareHandles(stdHandles *[3]windows.Handle) (err error) {
 
 // startMainProcess starts the main process inside the tree's job object. The process inherits its three standard
 // handles and no other handle.
-func (r *run) startMainProcess(stdHandles [3]windows.Handle) error {
+func (r *runningCommand) startMainProcess(stdHandles [3]windows.Handle) error {
 	base, err := r.buildEnv()
 	if err != nil {
 		return err
@@ -152,7 +152,7 @@ func (r *run) startMainProcess(stdHandles [3]windows.Handle) error {
 
 // commandLine returns the path of the program and its command line. For a batch file, it returns the path of cmd.exe
 // and a command line with which cmd.exe runs the file.
-func (r *run) commandLine(env []string) (path, commandLine string, err error) {
+func (r *runningCommand) commandLine(env []string) (path, commandLine string, err error) {
 	path, err = findProgram(r.command.Argv[0], env, r.command.WorkingDir)
 	if err != nil {
 		return "", "", err
@@ -178,7 +178,7 @@ func (r *run) commandLine(env []string) (path, commandLine string, err error) {
 // memoryLimitError adds an explanation to err, the error of starting a program, if the command's own memory limit is
 // the probable cause. This is the case if err means a lack of memory, but the machine has at least as much free memory
 // as the limit.
-func (r *run) memoryLimitError(err error) error {
+func (r *runningCommand) memoryLimitError(err error) error {
 	if l := r.command.Limits.MemoryBytes; l > 0 && isAnyErrorCode(err, outOfMemoryErrors) &&
 		r.worker.systemCalls.freeMemoryBytes() >= uint64(l) {
 		return limitError("memory", errors.New("the limit is too low for the program to start; use a higher limit"))
@@ -295,7 +295,7 @@ func openRegularFile(path string) (windows.Handle, error) {
 
 // recordStartFailure records in the result why a command did not start. Unless the reason is a shortage of resources,
 // the command itself is wrong, and the exit code is the one that a shell would return.
-func (r *run) recordStartFailure(err error) {
+func (r *runningCommand) recordStartFailure(err error) {
 	r.result.EndedAt, r.result.LoginSessionWasEnding = time.Now(), r.worker.systemCalls.isSessionEnding()
 	if errors.As(err, new(*jobNameTakenError)) || isAnyErrorCode(err, resourceShortageErrors) ||
 		isAnyErrorCode(err, outOfMemoryErrors) {

@@ -248,7 +248,7 @@ func TestLowMemoryLimitIsNotShortage(t *testing.T) {
 	} {
 		sys.freeMemoryBytes = func() uint64 { return c.room }
 		var result Result
-		r := &run{runState: runState{worker: w, result: &result, command: &Command{Argv: []string{"x"},
+		r := &runningCommand{runState: runState{worker: w, result: &result, command: &Command{Argv: []string{"x"},
 			Limits: TreeLimits{MemoryBytes: c.limit}}}}
 		result.ExitCode = -1
 		r.recordStartFailure(r.memoryLimitError(c.errno))

@@ -95,12 +95,12 @@ func resetSIGCHLD() error {
 // all descendants of these processes. A process of another account may have a forged cookie, so its cookie does not
 // count.
 func listTreeProcesses(mainPID int, cookie string, uid uint32) []procfs.Process {
-	return listTreeInScan(processScanner.freshScan(), mainPID, cookie, uid)
+	return listTreeInScan(processScanner.freshSnapshot(), mainPID, cookie, uid)
 }
 
 // listTreeInScan lists the same processes as listTreeProcesses, but searches scanned, the result of an earlier scan of
 // all processes.
-func listTreeInScan(scanned *scan, mainPID int, cookie string, uid uint32) []procfs.Process {
+func listTreeInScan(scanned *processSnapshot, mainPID int, cookie string, uid uint32) []procfs.Process {
 	return withDescendants(scanned.procs, func(p procfs.Process) bool {
 		return p.SID == mainPID || p.PGID == mainPID || p.PPID == mainPID || scanned.isOwnedBy(uid, p.PID) &&
 			scanned.cookie(p.PID) == cookie
@@ -178,7 +178,7 @@ func EndProcessTrees(deadRunner DeadRunner, timeout time.Duration) (survivors, s
 			mains[t.MainPID] = t
 		}
 	}
-	isOurs := func(cookie string) bool { return ours[cookie] || ours[jobSeqAndFence(cookie)] }
+	isOurs := func(cookie string) bool { return ours[cookie] || ours[seqAndFenceSuffix(cookie)] }
 	start := time.Now()
 	for pause, first := time.Millisecond, true; ; pause, first = min(2*pause, 50*time.Millisecond), false {
 		session := deadRunner.PID
@@ -222,16 +222,16 @@ func EndProcessTrees(deadRunner DeadRunner, timeout time.Duration) (survivors, s
 }
 
 // toSurvivingProcesses converts processes to the type that EndProcessTrees returns.
-func toSurvivingProcesses(procs []procfs.Process) (found []SurvivingProcess) {
+func toSurvivingProcesses(procs []procfs.Process) (survivors []SurvivingProcess) {
 	for _, p := range procs {
-		found = append(found, SurvivingProcess{p.PID, p.PGID, readCookie(p.PID)})
+		survivors = append(survivors, SurvivingProcess{p.PID, p.PGID, readCookie(p.PID)})
 	}
-	return found
+	return survivors
 }
 
-// jobSeqAndFence returns the last two parts of a cookie, ".SEQ.FENCE", which identify an attempt. Each part begins with
-// a dot.
-func jobSeqAndFence(cookie string) string {
+// seqAndFenceSuffix returns the last two parts of a cookie, ".SEQ.FENCE", which identify an attempt. Each part begins
+// with a dot.
+func seqAndFenceSuffix(cookie string) string {
 	i := strings.LastIndexByte(cookie, '.')
 	if i < 0 {
 		return ""
@@ -265,8 +265,8 @@ func (t AttemptTree) isMainProcess(p procfs.Process) bool {
 // supports.
 const clockTicksPerSecond = 100
 
-// OwnStartTicks returns when this process started, in clock ticks since boot.
-func OwnStartTicks() int64 {
+// ThisProcessStartTicks returns when this process started, in clock ticks since boot.
+func ThisProcessStartTicks() int64 {
 	p, _ := procfs.Stat(os.Getpid())
 	return p.StartTicks
 }

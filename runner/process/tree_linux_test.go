@@ -372,7 +372,7 @@ func TestOtherAccountOrphansDoNotDelayCommandEnd(t *testing.T) {
 	defer cmd.Wait() // Wait returns an error, because the process was killed
 	defer cmd.Process.Kill()
 	ownsOrphan := func(uid uint32) bool {
-		r := &run{runState: runState{command: &Command{RunAs: &runas.Identity{UID: uid}}}}
+		r := &runningCommand{runState: runState{command: &Command{RunAs: &runas.Identity{UID: uid}}}}
 		return r.mayOwnAnyOrphan([]int{cmd.Process.Pid})
 	}
 	if ownsOrphan(1) || !ownsOrphan(2) {
@@ -388,7 +388,7 @@ func TestOutputOfUnidentifiedOrphanIsRead(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
 	c := newTestCommand(t, "/bin/sh", "-c", "setsid env -i /bin/sh -c 'sleep 0.2; head -c 400000 /dev/zero' & exit 0")
-	c.OutputGrace = 10 * time.Second
+	c.LeftoverGracePeriod = 10 * time.Second
 	start := time.Now()
 	r := w.Run(c)
 	if got := len(c.output(t)); got != 400_000 || time.Since(start) > 5*time.Second {

@@ -26,7 +26,7 @@ type terminalRequests struct {
 
 // openTerminal creates a terminal. This process uses one end of the terminal (outputPipes[0]) instead of the pipe for
 // standard output. The command gets the other end (pipeWriteEnds[0]), which belongs to the command's account.
-func (r *run) openTerminal() error {
+func (r *runningCommand) openTerminal() error {
 	parentEnd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return terminalError(err)
@@ -76,19 +76,19 @@ func terminalError(err error) error {
 // TypeInput types data on the terminal of the command whose main process is mainPID. It does not wait until the command
 // reads the data, so it accepts only as many bytes as maxTerminalInputBytes allows. It returns ok=false if this command
 // is not running or has no terminal.
-func (w *Worker) TypeInput(mainPID int, data []byte) (t TypeInputResult, ok bool) {
+func (w *Worker) TypeInput(mainPID int, data []byte) (result TypeInputResult, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.isRunning || w.pid != mainPID || !w.terminal.hasTerminal {
-		return t, false
+		return result, false
 	}
-	t = TypeInputResult{min(len(data), maxTerminalInputBytes-len(w.terminal.pendingInput)),
+	result = TypeInputResult{min(len(data), maxTerminalInputBytes-len(w.terminal.pendingInput)),
 		w.terminal.printedModeSequences.Text()}
-	if t.WrittenBytes > 0 {
-		w.terminal.pendingInput = append(w.terminal.pendingInput, data[:t.WrittenBytes]...)
+	if result.WrittenBytes > 0 {
+		w.terminal.pendingInput = append(w.terminal.pendingInput, data[:result.WrittenBytes]...)
 		w.wakeRun()
 	}
-	return t, true
+	return result, true
 }
 
 // recordTerminalModes records the control sequences in data, output of the command, that change terminal
@@ -113,7 +113,7 @@ func (w *Worker) Resize(mainPID, rows, cols int) {
 
 // handleTerminalRequests carries out the pending requests for the terminal. It returns true if the terminal
 // did not accept all input.
-func (r *run) handleTerminalRequests() bool {
+func (r *runningCommand) handleTerminalRequests() bool {
 	t := &r.worker.terminal
 	r.worker.mu.Lock()
 	size, typed := t.newSize, t.pendingInput // other goroutines may add input, but only this function removes it

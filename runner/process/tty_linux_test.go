@@ -233,7 +233,7 @@ func TestLackOfTerminalsIsShortage(t *testing.T) {
 		err      error
 		shortage bool
 	}{{unix.ENOSPC, true}, {unix.EMFILE, true}, {unix.ENOENT, false}, {unix.EACCES, false}} {
-		r := &run{runState: runState{command: newTestCommand(t, "/bin/true"), result: &Result{ExitCode: -1}}}
+		r := &runningCommand{runState: runState{command: newTestCommand(t, "/bin/true"), result: &Result{ExitCode: -1}}}
 		r.recordStartFailure(terminalError(&os.PathError{Op: "open", Path: "/dev/ptmx", Err: c.err}))
 		if r.result.ResourceShortage != c.shortage || c.shortage == (r.result.ExitCode == 126) {
 			t.Errorf("error %v: the result is %+v", c.err, r.result)

@@ -13,7 +13,7 @@ import (
 
 // recordStuckProcesses records in the result that processes survive SIGKILL. They wait in the kernel, for
 // example for a disk or a server that does not respond. See docs/decisions/0047.
-func (r *run) recordStuckProcesses(remaining []procfs.Process) {
+func (r *runningCommand) recordStuckProcesses(remaining []procfs.Process) {
 	r.result.StuckPID = remaining[0].PID
 	r.result.Error = fmt.Sprintf("%d processes of the job still exist %v after SIGKILL; the first has pid %d",
 		len(remaining), r.command.SigkillTimeout, r.result.StuckPID)
@@ -25,7 +25,7 @@ func (r *run) recordStuckProcesses(remaining []procfs.Process) {
 
 // killTracer kills the process that traces tracedPID (ptrace), if the tracer belongs to the job's account. Otherwise
 // the tracer could prevent the end of the traced process indefinitely, and keep the worker busy.
-func (r *run) killTracer(tracedPID int) {
+func (r *runningCommand) killTracer(tracedPID int) {
 	tracer := procfs.TracerPID(tracedPID)
 	p, ok := procfs.Stat(tracer)
 	if ok && tracer != os.Getpid() {
@@ -36,7 +36,7 @@ func (r *run) killTracer(tracedPID int) {
 }
 
 // recordStuckMainProcess records in the result that the main process, and perhaps others, survive SIGKILL.
-func (r *run) recordStuckMainProcess(remaining []procfs.Process) {
+func (r *runningCommand) recordStuckMainProcess(remaining []procfs.Process) {
 	main, ok := procfs.Stat(r.pid)
 	if !ok {
 		panic("process: the state of an unreaped process is missing")
@@ -46,7 +46,7 @@ func (r *run) recordStuckMainProcess(remaining []procfs.Process) {
 
 // abandonTracedMainProcess stops waiting for a main process that has ended, but whose tracer withholds its exit status.
 // The main process no longer uses anything except its pid, so the worker can run the next command.
-func (r *run) abandonTracedMainProcess() {
+func (r *runningCommand) abandonTracedMainProcess() {
 	r.result.ExitHeldByTracer, r.mainProcessExited = true, true
 	tracer := ""
 	if pid := procfs.TracerPID(r.pid); pid != 0 {

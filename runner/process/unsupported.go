@@ -11,17 +11,17 @@ func NewCgroups() (*Cgroups, error) { return nil, ErrUnsupported }
 // RemoveAbandonedGroups does nothing: this system has no control groups.
 func (c *Cgroups) RemoveAbandonedGroups() {}
 
-// LimitOwnMemory returns ErrUnsupported: this system has no control groups.
-func (c *Cgroups) LimitOwnMemory(int64) error { return ErrUnsupported }
+// LimitThisProcessMemory returns ErrUnsupported: this system has no control groups.
+func (c *Cgroups) LimitThisProcessMemory(int64) error { return ErrUnsupported }
 
 // TypeInput returns ok=false: commands have no terminal on this system.
-func (w *Worker) TypeInput(int, []byte) (t TypeInputResult, ok bool) { return t, false }
+func (w *Worker) TypeInput(int, []byte) (result TypeInputResult, ok bool) { return result, false }
 
 // Resize does nothing: commands have no terminal on this system.
 func (w *Worker) Resize(int, int, int) {}
 
-// RunIfLimiter does nothing: on this system, no helper process (limiter) sets the limits of a command.
-func RunIfLimiter() {}
+// RunIfLimiterProcess does nothing: on this system, no helper process (limiter) sets the limits of a command.
+func RunIfLimiterProcess() {}
 
 // CheckAddressSpaceLimit returns nil, because only Linux limits the address space of this process.
 func CheckAddressSpaceLimit() error { return nil }

@@ -16,7 +16,7 @@ type Worker struct{}
 func NewWorker(*Cgroups) *Worker { return &Worker{} }
 
 // LimitEnforcements returns nil, because no command can run.
-func LimitEnforcements(*Cgroups) []queue.Enforcement { return nil }
+func LimitEnforcements(*Cgroups) []queue.LimitEnforcement { return nil }
 
 // Close does nothing.
 func (w *Worker) Close() {}
@@ -42,10 +42,12 @@ func (w *Worker) AwaitStuckProcesses(<-chan struct{}) {}
 func PrepareToRunCommands() error { return ErrUnsupported }
 
 // EndProcessTrees does nothing.
-func EndProcessTrees(DeadRunner, time.Duration) (found, stuck []SurvivingProcess) { return nil, nil }
+func EndProcessTrees(DeadRunner, time.Duration) (survivors, stuck []SurvivingProcess) {
+	return nil, nil
+}
 
-// OwnStartTicks returns 0.
-func OwnStartTicks() int64 { return 0 }
+// ThisProcessStartTicks returns 0.
+func ThisProcessStartTicks() int64 { return 0 }
 
 // BootID returns ErrUnsupported.
 func BootID() (string, error) { return "", ErrUnsupported }

@@ -8,11 +8,11 @@ import (
 // A read of a process's memory, such as /proc/PID/environ, can block indefinitely. For example, the process can map a
 // file at the address of its environment, on a file system that does not respond. So each of these reads runs in a
 // separate goroutine, and the caller waits at most memoryReadTimeout for the result. See docs/decisions/0054.
-var globalHungReads = hungMemoryReads{hungByUID: map[uint32]int{}}
+var globalHungReads = hungMemoryReads{hungCountByUID: map[uint32]int{}}
 
-// ReadProcessMemory calls readMemory, which reads the memory of the process with this pid, and returns its result. It
-// returns ok=false if readMemory hangs, or if an earlier call for a process of the same account still hangs.
-func ReadProcessMemory(pid int, readMemory func() string) (memoryText string, ok bool) {
+// ReadMemoryWithTimeout calls readMemory, which reads the memory of the process with this pid, and returns its result.
+// It returns ok=false if readMemory hangs, or if an earlier call for a process of the same account still hangs.
+func ReadMemoryWithTimeout(pid int, readMemory func() string) (memoryText string, ok bool) {
 	return globalHungReads.readWithTimeout(pid, readMemory)
 }
 
@@ -22,12 +22,12 @@ const memoryReadTimeout = time.Second
 // hungMemoryReads counts the reads that hang. Each of them occupies a thread, so their number must be limited.
 type hungMemoryReads struct {
 	mu sync.Mutex
-	// hungByUID counts the reads that hang, by account. While a read for an account hangs, no other read for
+	// hungCountByUID counts the reads that hang, by account. While a read for an account hangs, no other read for
 	// this account starts.
-	hungByUID map[uint32]int
+	hungCountByUID map[uint32]int
 }
 
-// readWithTimeout implements ReadProcessMemory.
+// readWithTimeout implements ReadMemoryWithTimeout.
 func (m *hungMemoryReads) readWithTimeout(pid int, readMemory func() string) (text string, ok bool) {
 	if m.isAccountBlocked(pid) {
 		return "", false
@@ -54,18 +54,18 @@ func (m *hungMemoryReads) readWithTimeout(pid int, readMemory func() string) (te
 func (m *hungMemoryReads) isAccountBlocked(pid int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.hungByUID) == 0 { // no read hangs, for any account
+	if len(m.hungCountByUID) == 0 { // no read hangs, for any account
 		return false
 	}
 	uid, _, ok := UIDs(pid)
-	return ok && m.hungByUID[uid] > 0
+	return ok && m.hungCountByUID[uid] > 0
 }
 
 // addHungReads adds delta to the number of hanging reads of an account's processes.
 func (m *hungMemoryReads) addHungReads(uid uint32, delta int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.hungByUID[uid] += delta; m.hungByUID[uid] == 0 {
-		delete(m.hungByUID, uid)
+	if m.hungCountByUID[uid] += delta; m.hungCountByUID[uid] == 0 {
+		delete(m.hungCountByUID, uid)
 	}
 }

@@ -11,7 +11,7 @@ import (
 // hangs, no other process of the same account is read.
 func TestHungMemoryReadIsAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := hungMemoryReads{hungByUID: map[uint32]int{}}
+		m := hungMemoryReads{hungCountByUID: map[uint32]int{}}
 		answer := make(chan struct{})
 		began := time.Now()
 		if _, ok := m.readWithTimeout(os.Getpid(), func() string { <-answer; return "late" }); ok ||
@@ -30,8 +30,8 @@ func TestHungMemoryReadIsAbandoned(t *testing.T) {
 				t.Errorf("after the hung read returned, the next read returned %q, %t", text, ok)
 			}
 		}
-		if len(m.hungByUID) != 0 {
-			t.Errorf("the hung reads are %v, want none", m.hungByUID)
+		if len(m.hungCountByUID) != 0 {
+			t.Errorf("the hung reads are %v, want none", m.hungCountByUID)
 		}
 	})
 }

@@ -35,8 +35,8 @@ type abandonedLookUps struct {
 // hungLookUps counts the abandoned look-ups of this process.
 var hungLookUps = abandonedLookUps{countByUID: map[uint32]int{}}
 
-// limitError returns the reason why no further look-up may start for an account, or nil.
-func (l *abandonedLookUps) limitError(uid uint32) error {
+// checkLookUpAllowed returns the reason why no further look-up may start for an account, or nil.
+func (l *abandonedLookUps) checkLookUpAllowed(uid uint32) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -68,7 +68,7 @@ func LookUpAs[T any](id *Identity, lookUp func() (T, error), releaseLateResult f
 	if id == nil {
 		return lookUp()
 	}
-	if err := hungLookUps.limitError(id.UID); err != nil {
+	if err := hungLookUps.checkLookUpAllowed(id.UID); err != nil {
 		return found, err
 	}
 	type result struct {

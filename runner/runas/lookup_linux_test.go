@@ -21,7 +21,7 @@ func TestHungLookUpsAreAbandoned(t *testing.T) {
 		begun := time.Now()
 		for range maxAbandonedLookUpsPerUser {
 			go func() {
-				if _, err := LookUpAs(ownIdentity(), ask, func(n int) { released <- n }); !errors.Is(err, ErrLookUpHung) {
+				if _, err := LookUpAs(processIdentity(), ask, func(n int) { released <- n }); !errors.Is(err, ErrLookUpHung) {
 					t.Errorf("LookUp returned %v, want ErrHung", err)
 				}
 			}()
@@ -31,11 +31,11 @@ func TestHungLookUpsAreAbandoned(t *testing.T) {
 		if n := hungLookUps.totalCount; n != maxAbandonedLookUpsPerUser || time.Since(begun) != LookUpTimeout {
 			t.Errorf("after %v, %d lookups are abandoned", time.Since(begun), n)
 		}
-		if _, err := LookUpAs(ownIdentity(), ask, func(int) {}); !errors.Is(err, ErrLookUpHung) ||
+		if _, err := LookUpAs(processIdentity(), ask, func(int) {}); !errors.Is(err, ErrLookUpHung) ||
 			time.Since(begun) != LookUpTimeout {
 			t.Errorf("one more lookup: %v, after %v", err, time.Since(begun))
 		}
-		other := &Identity{UID: ownIdentity().UID + 1, GID: 1}
+		other := &Identity{UID: processIdentity().UID + 1, GID: 1}
 		if n, err := LookUpAs(other, func() (int, error) { return 7, nil }, nil); n != 7 || err != nil {
 			t.Errorf("another account's: got %d, %v", n, err)
 		}
@@ -47,7 +47,7 @@ func TestHungLookUpsAreAbandoned(t *testing.T) {
 			t.Errorf("%d lookups are still abandoned, %d results were released", hungLookUps.totalCount, len(released))
 		}
 		wrong := errors.New("wrong")
-		if n, err := LookUpAs(ownIdentity(), func() (int, error) { return 7, wrong }, nil); n != 7 || err != wrong {
+		if n, err := LookUpAs(processIdentity(), func() (int, error) { return 7, wrong }, nil); n != 7 || err != wrong {
 			t.Errorf("LookUp returned %d, %v; want 7 and the error of the function", n, err)
 		}
 	})

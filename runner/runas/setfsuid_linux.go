@@ -33,7 +33,7 @@ func callWithIdentity(id *Identity, f func() error) error {
 // with the rights of another account.
 func restoreIdentity() {
 	for retries := 0; ; retries++ {
-		err := errors.Join(setCapabilities(true), setFileIdentity(ownIdentity()))
+		err := errors.Join(setCapabilities(true), setFileIdentity(processIdentity()))
 		if err == nil {
 			return
 		}
@@ -47,8 +47,8 @@ func restoreIdentity() {
 // maxRestoreRetries is how many times restoreIdentity retries.
 const maxRestoreRetries = 1000
 
-// ownIdentity returns the identity of this process.
-var ownIdentity = sync.OnceValue(func() *Identity {
+// processIdentity returns the identity of this process.
+var processIdentity = sync.OnceValue(func() *Identity {
 	id := &Identity{UID: uint32(unix.Geteuid()), GID: uint32(unix.Getegid())}
 	groups, _ := unix.Getgroups() // cannot fail for the calling process
 	for _, g := range groups {

@@ -21,7 +21,7 @@ func TestRunnerFileFormatsNeverChange(t *testing.T) {
 		StartDropped: true})); err != nil {
 		t.Fatal(err)
 	}
-	if err := AppendBackgroundGroup(dir, 4711, 0o600); err != nil {
+	if err := AppendBackgroundPGID(dir, 4711, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{

@@ -18,12 +18,12 @@ import (
 // the jobs may have written anything into the journal.
 const maxJournalBytes = 1 << 30
 
-// ReadJournal reads the journal of a dead or unresponsive runner. It returns the results for whose leases isWantedLease
+// ReadJournal reads the journal of a dead or unresponsive runner. It returns the results for whose leases selectsLease
 // returns true. If a segment contains a damaged or incomplete record, ReadJournal ignores this record and the rest of
 // the segment. minSize is the size that the runner stored in its table of running attempts. complete reports whether
 // the journal has at least this size.
 func ReadJournal(
-	dir string, minSize JournalSize, isWantedLease func(wire.Lease) bool,
+	dir string, minSize JournalSize, selectsLease func(wire.Lease) bool,
 ) (results []*wire.Result, complete bool, err error) {
 	segments, err := listSegmentNumbers(dir)
 	if err != nil {
@@ -46,7 +46,7 @@ func ReadJournal(
 		}
 		list, validBytes := parseSegment(raw)
 		for _, r := range list {
-			if isWantedLease(r.Lease) {
+			if selectsLease(r.Lease) {
 				results = append(results, r)
 			}
 		}

@@ -29,16 +29,16 @@ func newJournal(t *testing.T) *Journal {
 
 // appendResults appends one result for each of the given jobs. It returns the numbers of the segments that contain the
 // results.
-func appendResults(t *testing.T, j *Journal, jobSeqs ...int64) (segments []int) {
+func appendResults(t *testing.T, j *Journal, jobSeqs ...int64) (segmentNumbers []int) {
 	t.Helper()
 	for _, seq := range jobSeqs {
 		n, err := j.AppendResult(encodedResultFrame(seq))
 		if err != nil {
 			t.Fatal(err)
 		}
-		segments = append(segments, n)
+		segmentNumbers = append(segmentNumbers, n)
 	}
-	return segments
+	return segmentNumbers
 }
 
 // checkJournal checks that a dead runner's journal contains results of exactly the given jobs.

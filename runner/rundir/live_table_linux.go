@@ -39,6 +39,6 @@ func (t LiveRunningTable) LeasesExpire() bool { return t.slots.field(0, leasesEx
 
 // AttemptInSlot returns the lease of the attempt in a slot, from 1 to MaxTableSlots. If the slot is free, the lease has
 // Seq 0. Otherwise, forked reports whether the attempt has a process.
-func (t LiveRunningTable) AttemptInSlot(slot int) (lease wire.Lease, isForked bool) {
+func (t LiveRunningTable) AttemptInSlot(slot int) (lease wire.Lease, hasProcess bool) {
 	return wire.Lease{Seq: t.slots.field(slot, 0), Fence: t.slots.field(slot, 1)}, t.slots.field(slot, 2) != 0
 }

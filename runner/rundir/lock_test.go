@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 // createRunnerFiles creates the files of a runner with one running job and the result of another job. It
 // holds the runner's lock until this process ends.
 func createRunnerFiles(dir string) error {
-	if _, ok, err := LockFile(filepath.Join(dir, LockFileName), 0o600); !ok || err != nil {
+	if _, ok, err := TryLockFile(filepath.Join(dir, LockFileName), 0o600); !ok || err != nil {
 		return fmt.Errorf("the lock: %t, %w", ok, err)
 	}
 	j, err := OpenJournal(dir, 0o600, func(JournalSize) {})
@@ -83,7 +83,7 @@ func TestKilledRunnerLeavesFilesAndNoLock(t *testing.T) {
 	}
 	path := filepath.Join(dir, LockFileName)
 	checkFiles("while it lives")
-	if lock, ok, err := LockFile(path, 0o600); ok || err != nil {
+	if lock, ok, err := TryLockFile(path, 0o600); ok || err != nil {
 		t.Errorf("another process took the lock: %v, %v", lock, err)
 	}
 	if held, err := isRunnerAlive(dir); !held || err != nil {
@@ -132,7 +132,7 @@ func TestConcurrentLockChecksDoNotConflict(t *testing.T) {
 			}
 		}
 	}
-	lock, ok, err := LockFile(path, 0o600)
+	lock, ok, err := TryLockFile(path, 0o600)
 	if !ok || err != nil {
 		t.Fatal(ok, err)
 	}
@@ -148,7 +148,7 @@ func TestRunnerRemovingItsDirectoryCountsAsAlive(t *testing.T) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	lock, ok, err := LockFile(filepath.Join(dir, LockFileName), 0o600)
+	lock, ok, err := TryLockFile(filepath.Join(dir, LockFileName), 0o600)
 	if !ok || err != nil {
 		t.Fatal(ok, err)
 	}

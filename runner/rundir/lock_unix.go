@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LockFile takes an exclusive lock on a file, which it creates if necessary. The lock is released when this
+// TryLockFile takes an exclusive lock on a file, which it creates if necessary. The lock is released when this
 // process ends. Child processes do not inherit the lock. ok is false if another process holds the lock.
-func LockFile(path string, mode os.FileMode) (f *os.File, ok bool, err error) {
+func TryLockFile(path string, mode os.FileMode) (f *os.File, ok bool, err error) {
 	f, err = os.OpenFile(path, os.O_CREATE|os.O_RDWR, mode)
 	if err != nil {
 		return nil, false, fmt.Errorf("cannot open the runner's lock: %w", err)
 	}
-	return takeLock(f, unix.LOCK_EX)
+	return tryFlock(f, unix.LOCK_EX)
 }
 
 // IsLockHeld reports whether a process holds the lock on a file. It returns false if the file does not exist. It tries
@@ -30,20 +30,20 @@ func IsLockHeld(path string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("cannot open the runner's lock: %w", err)
 	}
-	f, ok, err := takeLock(f, unix.LOCK_SH)
+	f, ok, err := tryFlock(f, unix.LOCK_SH)
 	if ok {
 		f.Close()
 	}
 	return !ok && err == nil, err
 }
 
-// LockDir takes an exclusive lock on a directory. ok is false if another process holds the lock.
-func LockDir(path string) (f *os.File, ok bool, err error) {
+// TryLockDir takes an exclusive lock on a directory. ok is false if another process holds the lock.
+func TryLockDir(path string) (f *os.File, ok bool, err error) {
 	f, err = os.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, false, err
 	}
-	return takeLock(f, unix.LOCK_EX)
+	return tryFlock(f, unix.LOCK_EX)
 }
 
 // OpenRegularFile opens a regular file in a runner's directory for reading. If the runner has switched to the account
@@ -63,9 +63,9 @@ func OpenRegularFile(path string) (*os.File, error) {
 	return nil, err
 }
 
-// takeLock locks a file without waiting. flockMode is the kind of lock, as for flock(2). If another process
-// holds the lock, takeLock closes the file.
-func takeLock(f *os.File, flockMode int) (locked *os.File, ok bool, err error) {
+// tryFlock locks a file without waiting. flockMode is the kind of lock, as for flock(2). If another process
+// holds the lock, tryFlock closes the file.
+func tryFlock(f *os.File, flockMode int) (locked *os.File, ok bool, err error) {
 	switch err := unix.Flock(int(f.Fd()), flockMode|unix.LOCK_NB); err {
 	case nil:
 		return f, true, nil

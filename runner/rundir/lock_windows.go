@@ -8,9 +8,9 @@ import (
 	"github.com/queuectl/queuectl/internal/lockfile"
 )
 
-// LockFile takes an exclusive lock on a file, which it creates if necessary. The lock is released when this
+// TryLockFile takes an exclusive lock on a file, which it creates if necessary. The lock is released when this
 // process ends. Child processes do not inherit the lock. ok is false if another process holds the lock.
-func LockFile(path string, _ os.FileMode) (f *os.File, ok bool, err error) {
+func TryLockFile(path string, _ os.FileMode) (f *os.File, ok bool, err error) {
 	return lockfile.Acquire(path, true)
 }
 

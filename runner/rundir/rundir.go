@@ -22,13 +22,13 @@ const (
 
 // Names in a runner's own directory.
 const (
-	LockFileName             = "lock" // locked while the runner is alive
-	SocketFileName           = "run.sock"
-	BootIDFileName           = "boot-id"
-	RunningTableFileName     = "running" // table of running attempts (see MappedRunningTable)
-	journalFilePrefix        = "journal" // results, in segments journal.1, journal.2, …
-	backgroundGroupsFileName = "spared"  // process groups that jobs were allowed to leave running
-	tmpdirFileName           = "tmpdir"  // the runner's setting job_tmpdir; missing if it has none
+	LockFileName            = "lock" // locked while the runner is alive
+	SocketFileName          = "run.sock"
+	BootIDFileName          = "boot-id"
+	RunningTableFileName    = "running" // table of running attempts (see MappedRunningTable)
+	journalFilePrefix       = "journal" // results, in segments journal.1, journal.2, …
+	backgroundPGIDsFileName = "spared"  // process groups that jobs were allowed to leave running
+	jobTmpdirFileName       = "tmpdir"  // the runner's setting job_tmpdir; missing if it has none
 )
 
 // IsRunnerDirName reports whether an entry of the runners' directory with this name is a runner's directory.

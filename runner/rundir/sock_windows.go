@@ -16,8 +16,8 @@ import (
 // pipeName returns the name of a runner's named pipe, which Windows uses instead of the socket with this
 // path. The name is unique, because it contains the name of the runner, and no other runner on this machine
 // ever has this name.
-func pipeName(path string) string {
-	return `\\.\pipe\queuectl-runner-` + filepath.Base(filepath.Dir(path))
+func pipeName(socketPath string) string {
+	return `\\.\pipe\queuectl-runner-` + filepath.Base(filepath.Dir(socketPath))
 }
 
 // Listen creates a runner's pipe. Only this user, the system and administrators can connect to it.

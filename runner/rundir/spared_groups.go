@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// AppendBackgroundGroup stores the id of a process group in a runner's directory. The group continues to run after its
+// AppendBackgroundPGID stores the id of a process group in a runner's directory. The group continues to run after its
 // job has ended, because the job allows this.
-func AppendBackgroundGroup(runnerDir string, pgid int, mode os.FileMode) error {
-	f, err := os.OpenFile(filepath.Join(runnerDir, backgroundGroupsFileName), os.O_CREATE|os.O_APPEND|os.O_WRONLY, mode)
+func AppendBackgroundPGID(runnerDir string, pgid int, mode os.FileMode) error {
+	f, err := os.OpenFile(filepath.Join(runnerDir, backgroundPGIDsFileName), os.O_CREATE|os.O_APPEND|os.O_WRONLY, mode)
 	if err != nil {
 		return err
 	}
@@ -20,14 +20,14 @@ func AppendBackgroundGroup(runnerDir string, pgid int, mode os.FileMode) error {
 	return errors.Join(err, f.Close())
 }
 
-// maxBackgroundGroupsBytes bounds how many bytes ReadBackgroundGroups reads.
-const maxBackgroundGroupsBytes = 16 << 20
+// maxBackgroundPGIDsBytes bounds how many bytes ReadBackgroundPGIDs reads.
+const maxBackgroundPGIDsBytes = 16 << 20
 
-// ReadBackgroundGroups returns the ids of the process groups that were allowed to continue after a dead runner's
+// ReadBackgroundPGIDs returns the ids of the process groups that were allowed to continue after a dead runner's
 // jobs.
-func ReadBackgroundGroups(runnerDir string) (map[int]bool, error) {
+func ReadBackgroundPGIDs(runnerDir string) (map[int]bool, error) {
 	spared := map[int]bool{}
-	raw, err := ReadRegularFile(filepath.Join(runnerDir, backgroundGroupsFileName), maxBackgroundGroupsBytes)
+	raw, err := ReadRegularFile(filepath.Join(runnerDir, backgroundPGIDsFileName), maxBackgroundPGIDsBytes)
 	if errors.Is(err, os.ErrNotExist) {
 		return spared, nil
 	}

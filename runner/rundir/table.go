@@ -27,7 +27,7 @@ type MappedRunningTable struct {
 
 // CreateRunningTable creates the table of running attempts for a new runner in runnerDir. runnerPID and
 // runnerStartTicks identify the runner's process. runnerStartTicks is its start time, as returned by
-// process.OwnStartTicks.
+// process.ThisProcessStartTicks.
 func CreateRunningTable(runnerDir string, mode os.FileMode, runnerPID int, runnerStartTicks int64) (*MappedRunningTable,
 	error) {
 	f, err := os.OpenFile(filepath.Join(runnerDir, RunningTableFileName), os.O_CREATE|os.O_RDWR, mode)

@@ -94,7 +94,7 @@ func TestCopiedRunningTableNamesNoRunner(t *testing.T) {
 
 // A slot has disk space before it is used. Without disk space, a write to the slot would kill the runner if
 // the disk is full.
-func TestUsedTableSlotsHaveDiskSpace(t *testing.T) {
+func TestTableSlotsHaveDiskSpaceBeforeUse(t *testing.T) {
 	dir := t.TempDir()
 	table := newRunningTable(t, dir)
 	table.SetStartingAttempt(1, wire.Lease{Seq: 5, Fence: 6}, 7)

@@ -28,13 +28,13 @@ const JobTmpdirSetting = "job_tmpdir"
 const maxTmpdirFileBytes = 8 << 10
 
 // StoreJobTmpdir stores the job_tmpdir of a runner in the runner's directory, so that it survives a power cut.
-func StoreJobTmpdir(runnerDir, tmpdir string, mode os.FileMode) error {
-	return atomicfile.Write(filepath.Join(runnerDir, tmpdirFileName), []byte(AppendChecksum(tmpdir)), mode)
+func StoreJobTmpdir(runnerDir, jobTmpdir string, mode os.FileMode) error {
+	return atomicfile.Write(filepath.Join(runnerDir, jobTmpdirFileName), []byte(AppendChecksum(jobTmpdir)), mode)
 }
 
 // ReadJobTmpdir returns the job_tmpdir of the runner whose directory is runnerDir, or "" if the runner has none.
 func ReadJobTmpdir(runnerDir string) (string, error) {
-	return ReadChecksummedFile(filepath.Join(runnerDir, tmpdirFileName), maxTmpdirFileBytes)
+	return ReadChecksummedFile(filepath.Join(runnerDir, jobTmpdirFileName), maxTmpdirFileBytes)
 }
 
 // workspacesRemoveTimeout limits the time that is spent on removing all private directories of a runner.
@@ -42,8 +42,8 @@ const workspacesRemoveTimeout = 20 * time.Second
 
 // CheckJobTmpdir returns an error if the directory path is unsuitable as job_tmpdir. No other account may be able to
 // change it. It must not be inside runnersDir, because one of its subdirectories could then have the same path as a
-// runner's directory. If othersMayEnter is true, other accounts must be able to enter it.
-func CheckJobTmpdir(path, runnersDir string, othersMayEnter bool) error {
+// runner's directory. If otherAccountsMayEnter is true, other accounts must be able to enter it.
+func CheckJobTmpdir(path, runnersDir string, otherAccountsMayEnter bool) error {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return fmt.Errorf("%s: %w; create this directory, or change the setting", JobTmpdirSetting, err)
@@ -56,35 +56,35 @@ func CheckJobTmpdir(path, runnersDir string, othersMayEnter bool) error {
 	if strings.HasPrefix(real+separator, runnersDir+separator) {
 		return errors.New(JobTmpdirSetting + ": " + path + " is inside the runner directory; choose a directory outside it")
 	}
-	if err := checkParentDirs(path, real, othersMayEnter); err != nil {
+	if err := checkParentDirs(path, real, otherAccountsMayEnter); err != nil {
 		return fmt.Errorf("%s: %w", JobTmpdirSetting, err)
 	}
 	return nil
 }
 
 // CreateRunnerWorkspaces creates the directory for the private directories of a runner's jobs, and returns its path.
-// tmpdir is the setting job_tmpdir, or "". If othersMayEnter is true, other accounts can enter the directory
+// tmpdir is the setting job_tmpdir, or "". If otherAccountsMayEnter is true, other accounts can enter the directory
 // to reach their own files, but cannot list it.
-func CreateRunnerWorkspaces(runnersDir, tmpdir, runnerName string, othersMayEnter bool) (string, error) {
-	parent := tmpdir
+func CreateRunnerWorkspaces(runnersDir, jobTmpdir, runnerName string, otherAccountsMayEnter bool) (string, error) {
+	parent := jobTmpdir
 	var err error
 	if parent == "" {
 		parent = filepath.Join(runnersDir, WorkspacesDirName)
-		err = ensureWorkspacesDir(parent, othersMayEnter)
+		err = ensureWorkspacesDir(parent, otherAccountsMayEnter)
 	} else {
-		err = CheckJobTmpdir(parent, runnersDir, othersMayEnter)
+		err = CheckJobTmpdir(parent, runnersDir, otherAccountsMayEnter)
 	}
 	if err != nil {
 		return "", err
 	}
 	dir := filepath.Join(parent, runnerName)
-	return dir, ensureWorkspacesDir(dir, othersMayEnter)
+	return dir, ensureWorkspacesDir(dir, otherAccountsMayEnter)
 }
 
 // ensureWorkspacesDir creates a directory, or checks it if it exists.
-func ensureWorkspacesDir(dir string, othersMayEnter bool) error {
+func ensureWorkspacesDir(dir string, otherAccountsMayEnter bool) error {
 	mode := os.FileMode(0o700)
-	if othersMayEnter {
+	if otherAccountsMayEnter {
 		mode = 0o711
 	}
 	err := os.Mkdir(dir, mode)

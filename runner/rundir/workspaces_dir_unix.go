@@ -31,9 +31,9 @@ func CheckWorkspacesDir(dir string) error {
 }
 
 // checkParentDirs returns an error if another account could change or replace path, a directory that is to contain the
-// private directories of jobs. realPath is path without symbolic links. If othersMayEnter is true, all accounts must be
-// able to enter the directory.
-func checkParentDirs(path, realPath string, othersMayEnter bool) error {
+// private directories of jobs. realPath is path without symbolic links. If otherAccountsMayEnter is true, all accounts
+// must be able to enter the directory.
+func checkParentDirs(path, realPath string, otherAccountsMayEnter bool) error {
 	if realPath != path {
 		return errors.New(path + " contains a symbolic link; use the real path, " + realPath)
 	}
@@ -51,7 +51,7 @@ func checkParentDirs(path, realPath string, othersMayEnter bool) error {
 			problem = fmt.Sprintf("belongs to uid %d, but must belong to root or the account of the runner (see chown)", owner)
 		case mode.Perm()&0o022 != 0 && mode&os.ModeSticky == 0:
 			problem = "is writable by other accounts; remove that right with chmod go-w"
-		case othersMayEnter && mode.Perm()&0o001 == 0:
+		case otherAccountsMayEnter && mode.Perm()&0o001 == 0:
 			problem = "cannot be entered by the accounts that jobs run as; allow it with chmod o+x"
 		case dir == filepath.Dir(dir):
 			return nil

@@ -12,7 +12,7 @@ import (
 
 // The operator may create the directory for the private directories of jobs. If another account owns it or
 // may write to it, it is rejected, and the error shows the command that corrects this.
-func TestWorkspacesDirIsChecked(t *testing.T) {
+func TestUntrustedWorkspacesDirIsRejected(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		make func(path string) error
@@ -65,7 +65,7 @@ func TestWorkspacesDirIsChecked(t *testing.T) {
 // job_tmpdir must be a directory outside the runners' directory. It must belong to the runners' account, and
 // no other account may be able to change or rename it. If each job has its own account, all accounts must be
 // able to enter it.
-func TestJobTmpdirIsChecked(t *testing.T) {
+func TestUnsafeJobTmpdirIsRejected(t *testing.T) {
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

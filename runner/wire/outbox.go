@@ -35,7 +35,7 @@ func (o *Outbox) SendBytes(b []byte) {
 
 // SendFrames encodes frames, adds them to the outbox, and writes the outbox without blocking. It returns the number of
 // bytes that the connection did not accept and that Run writes later.
-func (o *Outbox) SendFrames(frames ...Frame) (unsentBytes int) {
+func (o *Outbox) SendFrames(frames ...Frame) (unsentByteCount int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, f := range frames {

@@ -73,7 +73,7 @@ type (
 	// Setup contains the settings of the runner. WorkerCount is how many attempts run at the same time. SettleDelay is how
 	// long the runner collects results before it sends them. StopTimeout is how long running attempts may continue after
 	// the operating system has asked the runner to end.
-	Setup struct {
+	RunnerSettings struct {
 		WorkerCount int64
 		SettleDelay time.Duration
 		StopTimeout time.Duration
@@ -86,7 +86,7 @@ type (
 		IsJustBeforeJob bool // the attempt starts before the job with this Rank and Seq
 	}
 	// Start requests the start of an attempt. The runner starts each lease at most once.
-	Start struct {
+	StartAttempt struct {
 		Lease
 		Queue    string
 		Position QueuePosition // the waiting attempts of a queue start in ascending order of Position
@@ -189,14 +189,15 @@ type (
 	// the runner then removes its directory.
 	Shutdown struct{}
 	// Recover ends the remaining processes of dead runners' attempts. These are the attempts in Attempts and, if
-	// RunnerName is not "", the attempts that the files in this dead runner's directory name. The reply is RecoverReply.
-	Recover struct {
+	// RunnerName is not "", the attempts that the files in this dead runner's directory name. The reply is
+	// EndProcessTreesReply.
+	EndProcessTrees struct {
 		RequestID
 		RunnerName string
 		Attempts   []Attempt
 	}
-	// RemoveDeadRunner removes a dead runner's directory.
-	RemoveDeadRunner struct{ RunnerName string }
+	// RemoveDeadRunnerDir removes a dead runner's directory.
+	RemoveDeadRunnerDir struct{ RunnerName string }
 )
 
 // Frames that the runner sends.
@@ -275,10 +276,10 @@ type (
 		AttemptUnknown bool // the runner does not have this attempt
 		OutputChunks   []byte
 	}
-	// RecoverReply is the reply to Recover. RunnerStartedThisBoot is false if the machine has certainly rebooted since the
-	// dead runner started. StuckProcesses lists the processes that SIGKILL did not end. LeasesWithProcesses lists the
-	// attempts in Recover.Attempts that still had processes when the runner got the request.
-	RecoverReply struct {
+	// EndProcessTreesReply is the reply to Recover. RunnerStartedThisBoot is false if the machine has certainly rebooted
+	// since the dead runner started. StuckProcesses lists the processes that SIGKILL did not end. LeasesWithProcesses
+	// lists the attempts in Recover.Attempts that still had processes when the runner got the request.
+	EndProcessTreesReply struct {
 		RequestID
 		RunnerStartedThisBoot bool
 		StuckProcesses        []RemainingProcess
@@ -341,8 +342,8 @@ type Attempt struct {
 // removed type is not used again.
 var frameTypes = [...]Frame{
 	1:  (*Hello)(nil),
-	2:  (*Setup)(nil),
-	3:  (*Start)(nil),
+	2:  (*RunnerSettings)(nil),
+	3:  (*StartAttempt)(nil),
 	4:  (*DropStart)(nil),
 	5:  (*EndAttempt)(nil),
 	6:  (*ReportAttemptImmediately)(nil),
@@ -351,8 +352,8 @@ var frameTypes = [...]Frame{
 	9:  (*PurgeOutputs)(nil),
 	10: (*Shutdown)(nil),
 	11: (*SignalAttempt)(nil),
-	12: (*Recover)(nil),
-	13: (*RemoveDeadRunner)(nil),
+	12: (*EndProcessTrees)(nil),
+	13: (*RemoveDeadRunnerDir)(nil),
 	14: (*HelloReply)(nil),
 	15: (*HelloRefusal)(nil),
 	16: (*StartReport)(nil),
@@ -360,7 +361,7 @@ var frameTypes = [...]Frame{
 	18: (*StuckAttemptsReport)(nil),
 	19: (*Result)(nil),
 	20: (*ReadOutputReply)(nil),
-	21: (*RecoverReply)(nil),
+	21: (*EndProcessTreesReply)(nil),
 	22: (*PurgeOutputsReply)(nil),
 	23: (*TypeInput)(nil),
 	24: (*ResizeTerminal)(nil),

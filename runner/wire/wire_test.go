@@ -21,8 +21,8 @@ func exampleFrames() []wire.Frame {
 	a := wire.Attempt{Lease: l, TableSlot: 3, PID: 4711, StartedAtMillis: 1_700_000_000_000}
 	return []wire.Frame{
 		&wire.Hello{ProtocolVersion: 1, Epoch: 9, ServiceVersion: "v"},
-		&wire.Setup{WorkerCount: 4, SettleDelay: 5 * time.Millisecond, StopTimeout: time.Second},
-		&wire.Start{Lease: l, Queue: "q", Position: wire.QueuePosition{Rank: -1, Seq: 7, IsJustBeforeJob: true},
+		&wire.RunnerSettings{WorkerCount: 4, SettleDelay: 5 * time.Millisecond, StopTimeout: time.Second},
+		&wire.StartAttempt{Lease: l, Queue: "q", Position: wire.QueuePosition{Rank: -1, Seq: 7, IsJustBeforeJob: true},
 			Argv: []string{"a", ""},
 			Env:  []string{"A=b"}, Cwd: "/", Umask: 0o22, Stdin: "x\x00",
 			Timeouts:         wire.Timeouts{Timeout: 1, KillAfter: 2, OutputGrace: 3},
@@ -49,9 +49,9 @@ func exampleFrames() []wire.Frame {
 			ResultJSON: []byte("{}"), ResultError: "v", Progress: wire.Progress{ReportedAtMillis: 1, Percent: 40, Text: "t"}},
 		&wire.ReadOutputReply{RequestID: 1, StreamCursors: [2]int64{2, 3}, OutputComplete: true, AttemptUnknown: true,
 			OutputChunks: []byte("x")},
-		&wire.Recover{RequestID: 1, RunnerName: "7.ab",
-			Attempts: []wire.Attempt{a}}, &wire.RemoveDeadRunner{RunnerName: "7.ab"},
-		&wire.RecoverReply{RequestID: 1, RunnerStartedThisBoot: true,
+		&wire.EndProcessTrees{RequestID: 1, RunnerName: "7.ab",
+			Attempts: []wire.Attempt{a}}, &wire.RemoveDeadRunnerDir{RunnerName: "7.ab"},
+		&wire.EndProcessTreesReply{RequestID: 1, RunnerStartedThisBoot: true,
 			StuckProcesses:      []wire.RemainingProcess{{PID: 2, PGID: 3, Cookie: "c"}},
 			LeasesWithProcesses: []wire.Lease{l}, Error: "e"},
 		&wire.TypeInput{Lease: l, RequestID: 1, Data: []byte("x")}, &wire.ResizeTerminal{Lease: l, Rows: 24, Cols: 80},
@@ -60,7 +60,7 @@ func exampleFrames() []wire.Frame {
 			AttemptNotRunning: true},
 		&wire.ProgressReport{Lease: l, Progress: wire.Progress{ReportedAtMillis: 1, Percent: 40, Text: "t"}},
 		&wire.Result{Attempt: a, ExitCode: 3, PeakTasks: 10},
-		&wire.Start{Lease: l, NoNewPrivileges: true},
+		&wire.StartAttempt{Lease: l, NoNewPrivileges: true},
 		&wire.ExtendLeases{Duration: time.Second, ExpiryBootMillis: 5},
 		&wire.Result{Attempt: a, ReachedMemoryLimit: true}, &wire.Result{Attempt: a, PeakTasks: 10, ReachedMemoryLimit: true},
 		&wire.TypeInputReply{RequestID: 1, WrittenBytes: 2, TerminalModeControls: "m"},
@@ -208,7 +208,7 @@ func TestDamagedFramesAreRefused(t *testing.T) {
 				whole-- // PeakTasks is written as 0 only because the flag follows
 			}
 		}
-		if s, is := f.(*wire.Start); is && s.NoNewPrivileges {
+		if s, is := f.(*wire.StartAttempt); is && s.NoNewPrivileges {
 			whole-- // the frame is also valid without the optional flag at its end
 		}
 		if t, is := f.(*wire.TypeInputReply); is && !t.NoTerminal {

@@ -44,7 +44,7 @@ type Guard struct {
 	*Owners
 	*Rights
 	RunnerLocation      runner.RunnersLocation
-	RunnerAccountPolicy *launcher.Accounts // decides as which accounts runners that run as root may run jobs
+	RunnerAccountPolicy *launcher.AccountAuthorizer // decides as which accounts runners that run as root may run jobs
 }
 
 // resolvedAccess holds the settings section [access] with ids instead of names. Each id is the one that the account had
@@ -75,9 +75,9 @@ func resolveAccessNames(d *UserDirectory, c *config.Settings) *resolvedAccess {
 	a := &resolvedAccess{Access: control.Access{RightsByUID: map[int]control.Right{},
 		RightsByGID: map[int]control.Right{}},
 		userNameByUID: map[int]string{}, groupNameByGID: map[int]string{}}
-	users := idResolver{directory: d, id: d.UserID, nameByID: a.userNameByUID,
-		name: func(uid int) string { name, _ := d.accountName(uid); return name }}
-	groups := idResolver{directory: d, id: d.GroupID, name: d.knownGroupName, nameByID: a.groupNameByGID}
+	users := idResolver{directory: d, lookUpID: d.UserID, nameByID: a.userNameByUID,
+		lookUpName: func(uid int) string { name, _ := d.accountName(uid); return name }}
+	groups := idResolver{directory: d, lookUpID: d.GroupID, lookUpName: d.groupNameOrEmpty, nameByID: a.groupNameByGID}
 	for _, right := range control.GrantableRights() { // the strongest right comes last and replaces weaker ones
 		for _, name := range c.AccountsWithRight(string(right)) {
 			rights, resolver := a.RightsByUID, &users
@@ -97,26 +97,26 @@ func resolveAccessNames(d *UserDirectory, c *config.Settings) *resolvedAccess {
 
 // idResolver finds the ids of users or of groups.
 type idResolver struct {
-	directory *UserDirectory
-	id        func(nameOrID string) (id int, ok bool)
-	name      func(id int) string // returns "" if the id has no name, or the directory does not answer
-	nameByID  map[int]string      // names of the ids that were found by name
+	directory  *UserDirectory
+	lookUpID   func(nameOrID string) (id int, ok bool)
+	lookUpName func(id int) string // returns "" if the id has no name, or the directory does not answer
+	nameByID   map[int]string      // names of the ids that were found by name
 }
 
 // resolve returns the id of a user or group. It records the name of the id, unless the user or group is given as an id.
 func (r *idResolver) resolve(nameOrID string) (id int, ok bool) {
-	id, ok = r.id(nameOrID)
+	id, ok = r.lookUpID(nameOrID)
 	if !ok || nameOrID == strconv.Itoa(id) {
 		return id, ok
 	}
-	name := r.name(id)
+	name := r.lookUpName(id)
 	if name != "" && name != nameOrID {
 		// Either the user or group has several names, or the cached id is outdated and now belongs to another one.
 		r.directory.DropCache()
-		if id, ok = r.id(nameOrID); !ok {
+		if id, ok = r.lookUpID(nameOrID); !ok {
 			return 0, false
 		}
-		name = r.name(id)
+		name = r.lookUpName(id)
 	}
 	r.nameByID[id] = cmp.Or(name, nameOrID)
 	return id, true
@@ -131,7 +131,7 @@ func (r *Rights) resolveAccessIfRenamed(p *control.Peer, accountName string) {
 	if isRenamed(resolved.userNameByUID[p.UID], accountName) ||
 		slices.ContainsFunc(append(slices.Clip(p.Groups), p.GID), func(gid int) bool {
 			oldName := resolved.groupNameByGID[gid]
-			return oldName != "" && isRenamed(oldName, r.UserDirectory.knownGroupName(gid))
+			return oldName != "" && isRenamed(oldName, r.UserDirectory.groupNameOrEmpty(gid))
 		}) {
 		r.ResolveAccessSettings()
 	}
@@ -226,7 +226,7 @@ func (g *Guard) CheckMayActOnObject(p *control.Peer, method, objectKind string, 
 		return nil
 	case notOwner == nil:
 		return g.MissingRightError(p, method, needs)
-	case errors.Is(notOwner, errOwnerUnknown):
+	case errors.Is(notOwner, errNameLookupTimedOut):
 		return g.MissingRightError(p, fmt.Sprintf("%s on %s %s, whose owner is unknown while the user database does "+
 			"not answer,", method, objectKind, j.ID), needs)
 	}
@@ -257,7 +257,7 @@ func MaySeeJobExists(p *control.Peer, visibleOnlyToUID *int) bool {
 // GetVisibleJob reads a job without its large fields. If the peer must not learn that the job exists, the error
 // is the same as for a missing job.
 func (g *Guard) GetVisibleJob(ctx context.Context, p *control.Peer, id string) (queue.Job, error) {
-	j, err := g.store.Get(ctx, id)
+	j, err := g.store.GetJob(ctx, id)
 	if err == nil && g.HidesJob(p, &j) {
 		return queue.Job{}, queue.JobNotFoundError(id)
 	}
@@ -273,7 +273,7 @@ func (g *Guard) PeerOwnsJob(p *control.Peer, j *queue.Job) bool {
 // errNotOwner means that a job does not belong to a peer.
 var errNotOwner = errors.New("the job belongs to another account")
 
-// checkPeerOwnsJob returns nil if a job belongs to a peer, and otherwise errNotOwner or errOwnerUnknown.
+// checkPeerOwnsJob returns nil if a job belongs to a peer, and otherwise errNotOwner or errNameLookupTimedOut.
 func (g *Guard) checkPeerOwnsJob(p *control.Peer, j *queue.Job) error {
 	name := j.RunAsUser
 	switch {
@@ -288,9 +288,9 @@ func (g *Guard) checkPeerOwnsJob(p *control.Peer, j *queue.Job) error {
 	return g.checkUserHasName(j.UID, name)
 }
 
-// OwnJobsFilterUID returns the peer's uid if the peer may use a method only on the peer's own jobs. It returns
+// OwnerUIDFilter returns the peer's uid if the peer may use a method only on the peer's own jobs. It returns
 // nil if the peer may use the method on all jobs.
-func OwnJobsFilterUID(p *control.Peer, method string) *int {
+func OwnerUIDFilter(p *control.Peer, method string) *int {
 	if p.Right.Covers(control.RequiredRight(method, false)) {
 		return nil
 	}
@@ -324,7 +324,7 @@ func (g *Guard) ResolveJobUser(p *control.Peer, name string) (JobUser, error) {
 	// uid is that of the peer or of the service.
 	unnamed := user.Name == strconv.Itoa(uid)
 	if !ok || unnamed && uid != p.UID && uid != accounts.CurrentUserID() {
-		return JobUser{}, queue.InvalidField("user", "there is no user %q on this machine", queue.ClipForMessage(name))
+		return JobUser{}, queue.InvalidFieldError("user", "there is no user %q on this machine", queue.ClipForMessage(name))
 	}
 	return user, g.checkMayRunAs(p, user)
 }
@@ -402,7 +402,7 @@ func (g *Guard) ParseEditScope(p *control.Peer, patch json.RawMessage) (e editSc
 			e.changesUser = true
 			var name *string
 			if err := json.Unmarshal(value, &name); err != nil {
-				return queue.InvalidField("user", "must be the name of a user, or null")
+				return queue.InvalidFieldError("user", "must be the name of a user, or null")
 			}
 			if name == nil {
 				return nil
@@ -428,7 +428,7 @@ func (g *Guard) CheckMayEdit(p *control.Peer, e *editScope, j *queue.Job) error 
 	each := worker.Account{UsesPerJobAccount: true}
 	switch {
 	case e.containsHiddenPlaceholder && j.UID != p.UID:
-		return queue.InvalidField("env", "contains \"***\" instead of a hidden value; leave out the variables "+
+		return queue.InvalidFieldError("env", "contains \"***\" instead of a hidden value; leave out the variables "+
 			"that you do not change")
 	case e.changesExecution && g.RunnerLocation.HasExternalRunnersDir() && each.JobUID(j) != p.UID &&
 		!p.Right.Covers(control.RightAdmin):

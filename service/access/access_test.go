@@ -36,7 +36,7 @@ func newGuard(t *testing.T, settingValues map[string]string) *Guard {
 	d := &UserDirectory{}
 	rights := &Rights{Paths: config.Paths{SettingsFile: "/etc/q.toml"}, UserDirectory: d, Settings: k}
 	rights.ResolveAccessSettings()
-	s := memstore.New(queue.RankOrder{})
+	s := memstore.New(queue.RankPolicy{})
 	return &Guard{Owners: NewOwners(s, nil, d, worker.Account{}), Rights: rights}
 }
 
@@ -113,8 +113,8 @@ func TestUserRightsComeFromSettings(t *testing.T) {
 func TestHiddenHookJobsLookMissing(t *testing.T) {
 	g := newGuard(t, nil)
 	hook := queue.Job{ID: "hook", UID: ownerUID, State: queue.Pending, ExitCode: -1, MaxAttempts: 1,
-		Queue: queue.HookQueue, HookEvents: queue.IsHookJob | queue.HookDefinedBySettings,
-		Execution: queue.Execution{Command: "true"}}
+		Queue: queue.HookQueue, HookEvents: queue.HookJobFlag | queue.SettingsHookFlag,
+		ExecutionSettings: queue.ExecutionSettings{Command: "true"}}
 	if _, err := g.Owners.store.Enqueue(t.Context(), store.EnqueueRequest{UID: ownerUID,
 		Drafts: []queue.Job{hook}}); err != nil {
 		t.Fatal(err)
@@ -142,7 +142,7 @@ func TestHiddenHookJobsLookMissing(t *testing.T) {
 func TestSelectionsAreLimitedToOwnJobs(t *testing.T) {
 	for right, own := range map[control.Right]bool{control.RightSubmit: true, control.RightOperate: false,
 		control.RightAdmin: false} {
-		uid := OwnJobsFilterUID(&control.Peer{UID: ownerUID, Right: right}, "cancel")
+		uid := OwnerUIDFilter(&control.Peer{UID: ownerUID, Right: right}, "cancel")
 		if (uid != nil) != own || own && *uid != ownerUID {
 			t.Errorf("%s: limited to %v, want own jobs only: %t", right, uid, own)
 		}

@@ -20,7 +20,7 @@ func (d *UserDirectory) AccountByUID(uid int) worker.Account {
 	if err != nil {
 		return worker.Account{UserName: strconv.Itoa(uid), HomeDir: "/", ShellPath: "/bin/sh", UID: uid}
 	}
-	return worker.Account{UserName: u.Name, HomeDir: u.Home, ShellPath: u.Shell, UID: uid}
+	return worker.Account{UserName: u.Name, HomeDir: u.HomeDir, ShellPath: u.Shell, UID: uid}
 }
 
 // accountName returns the system's name for a uid, or "" if the uid has no account. It returns an error if the system
@@ -33,8 +33,8 @@ func (d *UserDirectory) accountName(uid int) (string, error) {
 	return a.Name, err
 }
 
-// knownGroupName returns the system's name for a gid, or "" if the system returns none.
-func (d *UserDirectory) knownGroupName(gid int) string {
+// groupNameOrEmpty returns the system's name for a gid, or "" if the system returns none.
+func (d *UserDirectory) groupNameOrEmpty(gid int) string {
 	name := d.GroupName(gid)
 	if name == strconv.Itoa(gid) {
 		return ""
@@ -49,7 +49,7 @@ func (d *UserDirectory) AccountByName(name string) (worker.Account, error) {
 		// A directory service may know an account by several names, but runners use only its main name.
 		err = fmt.Errorf("this account is called %q; use that name", u.Name)
 	}
-	return worker.Account{UserName: u.Name, HomeDir: u.Home, ShellPath: u.Shell, UID: int(u.UID)}, err
+	return worker.Account{UserName: u.Name, HomeDir: u.HomeDir, ShellPath: u.Shell, UID: int(u.UID)}, err
 }
 
 // PeerByName returns a peer as if this user had just connected to the socket: with the user's uid and current

@@ -23,9 +23,9 @@ func (d *UserDirectory) AccountByUID(uid int) worker.Account {
 // are never used again for another account.
 func (d *UserDirectory) accountName(int) (string, error) { return "", nil }
 
-// knownGroupName returns "", which skips the check whether the number of a group belongs to another group. On Windows,
-// SIDs are never used again.
-func (d *UserDirectory) knownGroupName(int) string { return "" }
+// groupNameOrEmpty returns "", which skips the check whether the number of a group belongs to another group. On
+// Windows, SIDs are never used again.
+func (d *UserDirectory) groupNameOrEmpty(int) string { return "" }
 
 // PeerByName returns a peer as if this user had just connected to the pipe.
 func (d *UserDirectory) PeerByName(name string) (control.Peer, error) {

@@ -193,18 +193,19 @@ func (a *Admission) AdmitConnection(ctx context.Context, p *control.Peer) error 
 // moveFormerOwnerJobs moves the jobs of a uid's former owner to a negative uid. name is the uid's current name; if
 // it equals the stored name, moveFormerOwnerJobs does nothing. It also completes a move that an earlier service has
 // begun.
-func (a *Admission) moveFormerOwnerJobs(ctx context.Context, uid int, name string) error {
+func (a *Admission) moveFormerOwnerJobs(ctx context.Context, uid int, currentName string) error {
 	a.mu.Lock()
 	former, unfinished := a.storedNameByUID[uid], a.uidsWithFormerOwnerJobs[uid]
 	a.mu.Unlock()
-	if former == name {
+	if former == currentName {
 		former = "" // the owner has not changed, but an earlier service may have begun to move a former owner's jobs
 	}
 	if former == "" && !unfinished {
 		return nil
 	}
 	if former != "" && a.HasOtherNodes() { // on another node, the uid may still belong to the former owner
-		return fmt.Errorf("the uid belongs to %s on this node, but belonged to %s when jobs were enqueued; %w", name, former,
+		return fmt.Errorf("the uid belongs to %s on this node, but belonged to %s when jobs were enqueued; %w", currentName,
+			former,
 			errOwnerOnOtherNode)
 	}
 	for more := true; more; {
@@ -223,7 +224,7 @@ func (a *Admission) moveFormerOwnerJobs(ctx context.Context, uid int, name strin
 	}
 	a.mu.Unlock()
 	a.Log.Warn("a uid now belongs to another account; only admins can see and change the jobs of the former account",
-		"uid", uid, "was", former, "is", name)
+		"uid", uid, "was", former, "is", currentName)
 	a.ResolveAccessSettings() // resolve [access] again, since it may name the former account
 	return nil
 }
@@ -277,7 +278,7 @@ func (a *Admission) UpdateUIDsWithoutAccount(ctx context.Context) {
 	if err == nil && a.HasOtherNodes() {
 		for _, uid := range a.ownerUIDs() {
 			name := a.storedOwnerName(uid)
-			if a.checkUserNotRenamed(uid, name) != nil || a.lacksJobAccountOfUID(uid) {
+			if a.checkUserNotRenamed(uid, name) != nil || a.isJobAccountMissing(uid) {
 				unknown[uid] = true
 			}
 		}
@@ -297,8 +298,8 @@ func (a *Admission) UpdateUIDsWithoutAccount(ctx context.Context) {
 	}
 }
 
-// lacksJobAccountOfUID reports whether jobs of a uid run as an account that this node does not have.
-func (o *Owners) lacksJobAccountOfUID(uid int) bool {
+// isJobAccountMissing reports whether jobs of a uid run as an account that this node does not have.
+func (o *Owners) isJobAccountMissing(uid int) bool {
 	if !o.jobAccount.UsesPerJobAccount || !uidMayBeReused(uid) {
 		return false
 	}
@@ -323,7 +324,7 @@ func (o *Owners) CheckJobAccountsUnchanged(j *queue.Job) error {
 	if err != nil {
 		o.RequestOwnerNameCheck()
 	}
-	if runs := o.jobAccount.JobUID(j); err == nil && o.HasOtherNodes() && o.lacksJobAccountOfUID(runs) {
+	if runs := o.jobAccount.JobUID(j); err == nil && o.HasOtherNodes() && o.isJobAccountMissing(runs) {
 		err = fmt.Errorf("uid %d has no account on this node; create the account, or start a node that has it", runs)
 		o.RequestOwnerNameCheck()
 	}
@@ -342,7 +343,7 @@ func (o *Owners) addWrongNodeError(err error) error {
 // checkUserNotRenamed returns an error if the system now returns another name than oldName for a uid. It returns nil if
 // the system does not answer: the runner looks up the account of each job itself.
 func (o *Owners) checkUserNotRenamed(uid int, oldName string) error {
-	if err := o.compareUserName(uid, oldName); !errors.Is(err, errOwnerUnknown) {
+	if err := o.checkUserNameMatches(uid, oldName); !errors.Is(err, errNameLookupTimedOut) {
 		return err
 	}
 	return nil
@@ -350,35 +351,35 @@ func (o *Owners) checkUserNotRenamed(uid int, oldName string) error {
 
 // checkUserHasName returns an error if a uid belongs to an account with another name than oldName. If the system does
 // not answer, the uid counts as belonging to the account that it had at its last connection. If this account is unknown
-// too, checkUserHasName returns errOwnerUnknown.
-func (o *Owners) checkUserHasName(uid int, oldName string) error {
-	err := o.compareUserName(uid, oldName)
-	if admitted, known := o.AdmittedPeerNameByUID.Load(uid); errors.Is(err, errOwnerUnknown) && known {
-		if err = nil; admitted != oldName {
+// too, checkUserHasName returns errNameLookupTimedOut.
+func (o *Owners) checkUserHasName(uid int, expectedName string) error {
+	err := o.checkUserNameMatches(uid, expectedName)
+	if admitted, known := o.AdmittedPeerNameByUID.Load(uid); errors.Is(err, errNameLookupTimedOut) && known {
+		if err = nil; admitted != expectedName {
 			err = errNotOwner
 		}
 	}
 	return err
 }
 
-// errOwnerUnknown means that the system did not return the account of a uid in time.
-var errOwnerUnknown = errors.New("the user database does not answer")
+// errNameLookupTimedOut means that the system did not return the account of a uid in time.
+var errNameLookupTimedOut = errors.New("the user database does not answer")
 
-// compareUserName returns an error if the system returns another name than oldName for a uid, or errOwnerUnknown if the
-// system does not answer. It returns nil if the uid has no account.
-func (o *Owners) compareUserName(uid int, oldName string) error {
-	if oldName == "" || oldName == strconv.Itoa(uid) || !uidMayBeReused(uid) {
+// checkUserNameMatches returns an error if the system returns another name than oldName for a uid, or
+// errNameLookupTimedOut if the system does not answer. It returns nil if the uid has no account.
+func (o *Owners) checkUserNameMatches(uid int, expectedName string) error {
+	if expectedName == "" || expectedName == strconv.Itoa(uid) || !uidMayBeReused(uid) {
 		return nil
 	}
 	name, err := o.lookUpUserName(uid, false)
-	if name != oldName {
+	if name != expectedName {
 		name, err = o.lookUpUserName(uid, true) // the name may have changed since it was cached
 	}
 	switch {
 	case err != nil:
-		return errOwnerUnknown
-	case name != "" && name != oldName:
-		return fmt.Errorf("uid %d belonged to %s when the job was enqueued, but belongs to %s now", uid, oldName, name)
+		return errNameLookupTimedOut
+	case name != "" && name != expectedName:
+		return fmt.Errorf("uid %d belonged to %s when the job was enqueued, but belongs to %s now", uid, expectedName, name)
 	}
 	return nil
 }
@@ -414,7 +415,7 @@ func (o *Owners) lookUpUserName(uid int, bypassCache bool) (string, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	n.callerTimedOut = true
-	return "", errOwnerUnknown
+	return "", errNameLookupTimedOut
 }
 
 // isExpired reports whether the result of the look-up must not be used again. It returns false while the

@@ -32,7 +32,7 @@ func TestJobVisibilityFollowsRightAndOwner(t *testing.T) {
 func TestHiddenJobPartsAppearInNoField(t *testing.T) {
 	canary := "c4n4ry"
 	j := queue.Job{ID: "x", State: queue.Dead, ExitCode: 127, Reason: queue.ReasonNotFound,
-		Error: "cannot start " + canary, MaxAttempts: 1, Execution: queue.Execution{
+		Error: "cannot start " + canary, MaxAttempts: 1, ExecutionSettings: queue.ExecutionSettings{
 			Command: canary, Env: []string{"KEY=v4lue"}, Cwd: "/tmp", Shell: canary, Stdin: canary, StdinFile: "/" + canary,
 			Labels: map[string]string{"k": "v"}}}
 	detail := func(j queue.Job) control.JobDetail {

@@ -87,7 +87,7 @@ func (r *JobRouter) WaitNodeIdle(ctx context.Context, n *store.NodeState) error 
 }
 
 // isNodeAlive reports whether a node's lease is valid. If the nodes cannot be read from the store, it returns true.
-func (l *NodeList) isNodeAlive(ctx context.Context, id int64) bool {
+func (l *NodeRegistry) isNodeAlive(ctx context.Context, id int64) bool {
 	list, err := l.Nodes(ctx)
 	i := slices.IndexFunc(list, func(n store.NodeState) bool { return n.ID == id })
 	return err != nil || i >= 0 && list[i].IsNodeLeaseValid
@@ -106,7 +106,7 @@ func (r *JobRouter) WaitAllNodesIdle(ctx context.Context) error {
 }
 
 // LostNodeProblems returns one problem for each node that has disappeared without being stopped.
-func (l *NodeList) LostNodeProblems(ctx context.Context) (problems []string) {
+func (l *NodeRegistry) LostNodeProblems(ctx context.Context) (problems []string) {
 	if l.Cluster == nil {
 		return nil
 	}
@@ -120,7 +120,7 @@ func (l *NodeList) LostNodeProblems(ctx context.Context) (problems []string) {
 		if n := &nodes[i]; !n.IsThisNode && !n.IsNodeLeaseValid && !n.ServiceStopped {
 			problems = append(problems,
 				fmt.Sprintf("node %s has sent no heartbeat since %s; start its service, or remove the node "+
-					"with: queuectl node rm %s", n.Name, n.LastHeartbeat, queue.QuoteShellWord(n.Name)))
+					"with: queuectl node rm %s", n.Name, n.LastHeartbeatAt, queue.QuoteShellWord(n.Name)))
 		}
 	}
 	return problems

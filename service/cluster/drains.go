@@ -24,11 +24,11 @@ type Drainer struct {
 type DrainState struct {
 	AllNodesDrained atomic.Bool // the store contains a drain of all nodes
 
-	mu                sync.Mutex
-	thisNodeDrained   bool // the store contains a drain of this node; guarded by mu
-	startedDrainReads int  // number of reads of this node's drain that have been started; guarded by mu
-	// lastAppliedDrainRead is the number of the newest read whose result was applied; guarded by mu.
-	lastAppliedDrainRead int
+	mu                    sync.Mutex
+	thisNodeDrained       bool // the store contains a drain of this node; guarded by mu
+	startedDrainReadCount int  // number of reads of this node's drain that have been started; guarded by mu
+	// lastAppliedReadNumber is the number of the newest read whose result was applied; guarded by mu.
+	lastAppliedReadNumber int
 }
 
 // isDrained reports whether a drain of this node or a drain of all nodes exists.
@@ -44,19 +44,19 @@ func (d *DrainState) isDrained() bool {
 func (d *DrainState) beginDrainRead() (applyResult func(isDrained bool)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.startedDrainReads++
-	number := d.startedDrainReads
+	d.startedDrainReadCount++
+	number := d.startedDrainReadCount
 	return func(isDrained bool) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		if number > d.lastAppliedDrainRead {
-			d.lastAppliedDrainRead, d.thisNodeDrained = number, isDrained
+		if number > d.lastAppliedReadNumber {
+			d.lastAppliedReadNumber, d.thisNodeDrained = number, isDrained
 		}
 	}
 }
 
-// EndDrainCommand returns the command that a user can enter to end the drain of this node.
-func (d *DrainState) EndDrainCommand(nodeName string) string {
+// CommandToEndDrain returns the command that a user can enter to end the drain of this node.
+func (d *DrainState) CommandToEndDrain(nodeName string) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.thisNodeDrained && !d.AllNodesDrained.Load() {

@@ -28,7 +28,7 @@ import (
 // run jobs expires, A stops waiting (cancelWhenNodeLost), and repeats the request when another node has taken over the
 // job.
 type JobRouter struct {
-	*NodeList
+	*NodeRegistry
 	NodeRequests      store.NodeRequests // nil if Cluster is nil
 	OutputFiles       *OutputFiles
 	RemoteWaitLimiter *fair.Limiter // created by NewRemoteWaitLimiter; nil if Cluster is nil
@@ -76,7 +76,7 @@ func (r *JobRouter) ForwardJobRequest(ctx context.Context, jobSeq int64, req Req
 	err error) {
 	req.JobSeq = jobSeq
 	for r.Cluster != nil && r.Pool.LeasedAttemptNumber(jobSeq) == 0 {
-		node, err := r.Cluster.LeaseHolderNode(ctx, jobSeq)
+		node, err := r.Cluster.LeaseHolderNodeID(ctx, jobSeq)
 		if err != nil || node == 0 {
 			return false, err
 		}
@@ -162,14 +162,14 @@ func IsNodeLost(err error) bool { return errors.As(err, new(nodeLostError)) }
 func (r *JobRouter) awaitJobTakeover(ctx context.Context, jobSeq int64) bool {
 	ctx, cancel := context.WithTimeout(ctx, r.Cluster.NodeLeaseDuration())
 	defer cancel()
-	holder, err := r.Cluster.LeaseHolderNode(ctx, jobSeq)
+	holder, err := r.Cluster.LeaseHolderNodeID(ctx, jobSeq)
 	for err == nil && holder != 0 && !r.isNodeAlive(ctx, holder) {
 		select {
 		case <-ctx.Done():
 			return false
 		case <-time.After(ChangePollInterval):
 		}
-		holder, err = r.Cluster.LeaseHolderNode(ctx, jobSeq)
+		holder, err = r.Cluster.LeaseHolderNodeID(ctx, jobSeq)
 	}
 	return err == nil
 }
@@ -183,17 +183,17 @@ func (r *JobRouter) LeasedAttemptNumber(ctx context.Context, j *queue.Job) int {
 	if n := r.Pool.LeasedAttemptNumber(j.Seq); n > 0 || r.Cluster == nil || j.State != queue.Processing {
 		return n
 	}
-	if node, err := r.Cluster.LeaseHolderNode(ctx, j.Seq); err == nil && node != 0 {
+	if node, err := r.Cluster.LeaseHolderNodeID(ctx, j.Seq); err == nil && node != 0 {
 		return j.StartedAttempts + 1
 	}
 	return 0
 }
 
 // LastNodeNameOfJob returns the name of the node that ran a job last, or this node's name if that node is unknown.
-func (l *NodeList) LastNodeNameOfJob(ctx context.Context, jobSeq int64) string {
+func (l *NodeRegistry) LastNodeNameOfJob(ctx context.Context, jobSeq int64) string {
 	if l.Cluster == nil {
 		return l.NodeName
 	}
-	names, _ := l.Cluster.LastJobNodeNames(ctx, []int64{jobSeq}) // after an error, use this node's name
+	names, _ := l.Cluster.LastNodeNames(ctx, []int64{jobSeq}) // after an error, use this node's name
 	return cmp.Or(names[jobSeq], l.NodeName)
 }

@@ -16,7 +16,7 @@ import (
 
 // NodeLeaseKeeper renews the node lease (this node's right to run jobs), and takes over the jobs of lost nodes.
 type NodeLeaseKeeper struct {
-	*NodeList
+	*NodeRegistry
 	log     *slog.Logger
 	drainer *Drainer
 
@@ -42,7 +42,7 @@ func StateDirFirstUsedAt(dir string) time.Time {
 }
 
 // IsStoreUnavailable reports whether an error means that the database server is unavailable.
-func (l *NodeList) IsStoreUnavailable(err error) bool {
+func (l *NodeRegistry) IsStoreUnavailable(err error) bool {
 	return l.Cluster != nil && errors.Is(err, queue.ErrUnavailable)
 }
 
@@ -52,8 +52,8 @@ func nodeLeaseSafetyMargin(nodeLeaseDuration time.Duration) time.Duration {
 }
 
 // NewNodeLeaseKeeper returns a NodeLeaseKeeper. If the queue is not shared, its methods do nothing.
-func NewNodeLeaseKeeper(log *slog.Logger, d *Drainer, l *NodeList) *NodeLeaseKeeper {
-	return &NodeLeaseKeeper{NodeList: l, log: log, drainer: d, workersChanged: make(chan struct{}, 1),
+func NewNodeLeaseKeeper(log *slog.Logger, d *Drainer, l *NodeRegistry) *NodeLeaseKeeper {
+	return &NodeLeaseKeeper{NodeRegistry: l, log: log, drainer: d, workersChanged: make(chan struct{}, 1),
 		takeoverSignal: make(chan struct{}, 1)}
 }
 
@@ -79,7 +79,7 @@ func (k *NodeLeaseKeeper) RenewNodeLease(ctx context.Context) error {
 	}
 	k.Pool.SetLeaseDeadline(deadline)
 	recordDrain(m.IsNodeDrained)
-	if m.HasTakeoverLeases {
+	if m.HasLeasesToTakeOver {
 		queue.TrySend(k.takeoverSignal, struct{}{})
 	}
 	return nil
@@ -142,6 +142,6 @@ func (k *NodeLeaseKeeper) RunNodeLeaseRenewals(ctx context.Context) {
 const sharedSettingsReloadDelay = 500 * time.Millisecond
 
 // StoreNodeRecord stores this node's record, which determines which jobs this node may claim.
-func (l *NodeList) StoreNodeRecord(ctx context.Context) error {
+func (l *NodeRegistry) StoreNodeRecord(ctx context.Context) error {
 	return l.Store.SetThisNodeProperties(ctx, l.thisNodeRecord())
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// NodeList reads the nodes that share the queue, and describes this node to the store.
-type NodeList struct {
+// NodeRegistry reads the nodes that share the queue, and describes this node to the store.
+type NodeRegistry struct {
 	NodeName         string // name of this node
 	Store            store.Store
 	Owners           *access.Owners
@@ -29,7 +29,7 @@ type NodeList struct {
 }
 
 // Nodes returns the nodes that share the queue. If the store is not shared, it returns only this node.
-func (l *NodeList) Nodes(ctx context.Context) (nodes []store.NodeState, err error) {
+func (l *NodeRegistry) Nodes(ctx context.Context) (nodes []store.NodeState, err error) {
 	for after := ""; l.Cluster != nil; {
 		page, err := l.Cluster.Nodes(ctx, after)
 		nodes = append(nodes, page...)
@@ -40,19 +40,19 @@ func (l *NodeList) Nodes(ctx context.Context) (nodes []store.NodeState, err erro
 	}
 	n := store.NodeState{Node: l.thisNodeRecord(), IsThisNode: true, IsNodeLeaseValid: true,
 		ServiceVersion: l.ServiceVersion, JoinedAt: l.ServiceStartedAt,
-		LastHeartbeat: l.Store.Now()}
+		LastHeartbeatAt: l.Store.Now()}
 	n.WorkerCount, n.RunningJobs, n.IsDrained = l.Pool.WantedWorkerCount(), l.Pool.BusyWorkerCount(), l.Pool.IsDraining()
 	return []store.NodeState{n}, nil
 }
 
 // thisNodeLoad returns the number of this node's workers and its throughput. When the node lease is renewed, both are
 // stored, so that the other nodes can read them.
-func (l *NodeList) thisNodeLoad() store.NodeLoad {
+func (l *NodeRegistry) thisNodeLoad() store.NodeLoad {
 	byQueue := l.Pool.QueueThroughputsPerMinute()
-	if len(byQueue) > store.MaxQueuesInLoad {
+	if len(byQueue) > store.MaxQueuesInNodeLoad {
 		names := slices.SortedFunc(maps.Keys(byQueue),
 			func(a, b string) int { return cmp.Or(byQueue[b]-byQueue[a], strings.Compare(a, b)) })
-		for _, name := range names[store.MaxQueuesInLoad:] {
+		for _, name := range names[store.MaxQueuesInNodeLoad:] {
 			delete(byQueue, name)
 		}
 	}
@@ -62,7 +62,7 @@ func (l *NodeList) thisNodeLoad() store.NodeLoad {
 
 // OtherNodesThroughput returns how many attempts ended on the other nodes in the last minute: in total and by
 // queue. If the store does not respond within BroadcastTimeout, both are zero.
-func (l *NodeList) OtherNodesThroughput(ctx context.Context) (endedAttempts int, endedByQueue map[string]int) {
+func (l *NodeRegistry) OtherNodesThroughput(ctx context.Context) (endedAttempts int, endedByQueue map[string]int) {
 	endedByQueue = map[string]int{}
 	if l.Cluster == nil || !l.Cluster.HasOtherActiveNodes() {
 		return 0, endedByQueue
@@ -74,7 +74,7 @@ func (l *NodeList) OtherNodesThroughput(ctx context.Context) (endedAttempts int,
 		return 0, endedByQueue
 	}
 	for i := range nodes {
-		if n := &nodes[i]; n.IsNodeLeaseValid && !n.IsThisNode && n.LastHeartbeat.Add(time.Minute) > l.Store.Now() {
+		if n := &nodes[i]; n.IsNodeLeaseValid && !n.IsThisNode && n.LastHeartbeatAt.Add(time.Minute) > l.Store.Now() {
 			endedAttempts += n.RecentlyEndedAttempts
 			for name, ended := range n.RecentlyEndedByQueue {
 				endedByQueue[name] += ended
@@ -87,7 +87,7 @@ func (l *NodeList) OtherNodesThroughput(ctx context.Context) (endedAttempts int,
 // SetJobNodeNames sets in each job the name of the node that ran the job last, if several nodes share the queue. Only
 // the node that runs a job knows the names of the resource units that the job holds. So SetJobNodeNames removes these
 // names from jobs on other nodes. If the store does not respond, SetJobNodeNames changes nothing.
-func (l *NodeList) SetJobNodeNames(ctx context.Context, jobs []control.Job) {
+func (l *NodeRegistry) SetJobNodeNames(ctx context.Context, jobs []control.Job) {
 	var seqs []int64
 	for i := range jobs {
 		if jobs[i].StartedAt != 0 {
@@ -97,7 +97,7 @@ func (l *NodeList) SetJobNodeNames(ctx context.Context, jobs []control.Job) {
 	if l.Cluster == nil || len(seqs) == 0 {
 		return
 	}
-	names, err := l.Cluster.LastJobNodeNames(ctx, seqs)
+	names, err := l.Cluster.LastNodeNames(ctx, seqs)
 	for i := range jobs {
 		if v := &jobs[i]; err == nil && names[v.Seq] != "" {
 			if v.Node = names[v.Seq]; v.Node != l.NodeName {
@@ -109,7 +109,8 @@ func (l *NodeList) SetJobNodeNames(ctx context.Context, jobs []control.Job) {
 
 // FindNodeByName returns the state of the node with this name. If the queue is not shared, it returns an error that
 // suggests the command singleNodeCommand, which has the same effect on a single service.
-func (l *NodeList) FindNodeByName(ctx context.Context, name, singleNodeCommand string) (n store.NodeState, err error) {
+func (l *NodeRegistry) FindNodeByName(ctx context.Context, name, singleNodeCommand string) (n store.NodeState,
+	err error) {
 	if l.Cluster == nil {
 		return n, queue.Errorf(queue.CodeWrongState, "this service does not share its queue with other nodes; use %s",
 			singleNodeCommand)
@@ -130,7 +131,7 @@ func (l *NodeList) FindNodeByName(ctx context.Context, name, singleNodeCommand s
 
 // thisNodeRecord returns the record of this node for the store: its name, and the labels and resources in the
 // settings.
-func (l *NodeList) thisNodeRecord() store.Node {
+func (l *NodeRegistry) thisNodeRecord() store.Node {
 	n := store.Node{Name: l.NodeName, Labels: l.Settings.CurrentConfig().NodeLabelsByName(),
 		ResourceUnits: map[string]int{}, UIDsWithoutAccount: l.Owners.UIDsWithoutAccount()}
 	for name, r := range l.Settings.CurrentConfig().ResourcesByName() {

@@ -61,5 +61,5 @@ func (o *OutputFiles) OutputDirs() store.OutputDirs {
 	if o.RunnerLocation.SpawnSocketPath != "" {
 		list = append(list, o.RunnerLocation.OutputDirs()...)
 	}
-	return store.OutputDirs{Dirs: list, OwnFilesWrittenSince: StateDirFirstUsedAt(o.Paths.StateDir)}
+	return store.OutputDirs{Dirs: list, DirsUsedSince: StateDirFirstUsedAt(o.Paths.StateDir)}
 }

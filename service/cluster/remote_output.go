@@ -90,7 +90,7 @@ func (r *JobRouter) readRemoteOutput(ctx context.Context, p outputReadRequest) (
 	if r.Cluster == nil {
 		return &outputPiece{}, nil
 	}
-	node, err := r.Cluster.LeaseHolderNode(ctx, p.JobSeq)
+	node, err := r.Cluster.LeaseHolderNodeID(ctx, p.JobSeq)
 	if err != nil || node == 0 {
 		return &outputPiece{}, err
 	}

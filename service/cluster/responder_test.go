@@ -17,16 +17,16 @@ import (
 // fakeAPI implements only the methods that a test needs.
 type fakeAPI struct {
 	control.API
-	cancel func(context.Context, control.Selection) (control.BulkResult, error)
+	cancel func(context.Context, control.JobSelection) (control.BulkResult, error)
 }
 
 // CancelJobs implements control.API.
-func (a *fakeAPI) CancelJobs(ctx context.Context, p control.Selection) (control.BulkResult, error) {
+func (a *fakeAPI) CancelJobs(ctx context.Context, p control.JobSelection) (control.BulkResult, error) {
 	return a.cancel(ctx, p)
 }
 
 // newResponder returns a responder on a node with the name b.
-func newResponder(cancel func(context.Context, control.Selection) (control.BulkResult, error)) *Responder {
+func newResponder(cancel func(context.Context, control.JobSelection) (control.BulkResult, error)) *Responder {
 	return &Responder{NodeName: "b", Log: slog.New(slog.DiscardHandler), API: &fakeAPI{cancel: cancel}}
 }
 
@@ -35,11 +35,11 @@ func newResponder(cancel func(context.Context, control.Selection) (control.BulkR
 func TestRelayedRequestKeepsPeerAndParams(t *testing.T) {
 	type call struct {
 		peer   control.Peer
-		p      control.Selection
+		p      control.JobSelection
 		states []queue.State
 	}
 	var got call
-	r := newResponder(func(ctx context.Context, p control.Selection) (control.BulkResult, error) {
+	r := newResponder(func(ctx context.Context, p control.JobSelection) (control.BulkResult, error) {
 		states, relayed := RelayedRequestStates(ctx)
 		if got = (call{control.PeerFrom(ctx), p, states}); !relayed {
 			t.Error("the request does not count as relayed")
@@ -60,7 +60,7 @@ func TestRelayedRequestKeepsPeerAndParams(t *testing.T) {
 
 // If a node cannot execute a request, its answer gives the reason and the name of the node.
 func TestNodeRequestErrorNamesTheNode(t *testing.T) {
-	r := newResponder(func(context.Context, control.Selection) (control.BulkResult, error) { panic("broken") })
+	r := newResponder(func(context.Context, control.JobSelection) (control.BulkResult, error) { panic("broken") })
 	const unknown = "node b runs a queuectl version that does not know the request "
 	for request, want := range map[string]string{
 		`{"method":"cancel","params":{"id":"j"},"right":"submit"}`: "internal error on node b: the request may",
@@ -83,7 +83,7 @@ func TestNodeRequestErrorNamesTheNode(t *testing.T) {
 // the message that the node does not know the request.
 func TestUnsupportedErrorDiffersFromUnknownMethod(t *testing.T) {
 	failure := queue.Errorf(queue.CodeUnsupported, "this system has no such signal")
-	r := newResponder(func(context.Context, control.Selection) (control.BulkResult, error) {
+	r := newResponder(func(context.Context, control.JobSelection) (control.BulkResult, error) {
 		return control.BulkResult{}, failure
 	})
 	_, err := r.ExecuteNodeRequest(t.Context(), []byte(`{"method":"cancel","params":{"id":"j"},"right":"submit"}`))
@@ -101,18 +101,19 @@ type fakeNodeRequests struct {
 }
 
 // TakeRequests implements store.NodeRequests.
-func (f *fakeNodeRequests) TakeRequests(_ context.Context, isSlow bool, _ int) (list []store.NodeRequest, err error) {
-	if !isSlow {
-		list = append(list, store.NodeRequest{Number: 1, Payload: []byte(f.requestPayload)})
+func (f *fakeNodeRequests) TakeRequests(_ context.Context, mayTakeLong bool, _ int) (requests []store.NodeRequest,
+	err error) {
+	if !mayTakeLong {
+		requests = append(requests, store.NodeRequest{Number: 1, Payload: []byte(f.requestPayload)})
 	}
-	return list, nil
+	return requests, nil
 }
 
 // SendReply implements store.NodeRequests.
-func (f *fakeNodeRequests) SendReply(_ context.Context, _ int64, answer []byte) error {
+func (f *fakeNodeRequests) SendReply(_ context.Context, _ int64, reply []byte) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.replyPayload = answer
+	f.replyPayload = reply
 	return nil
 }
 
@@ -134,7 +135,7 @@ func TestResponderSendsResultsAndErrors(t *testing.T) {
 		"an outcome":     {nil, queue.Errorf(queue.CodeOutcomeUnknown, "unknown"), queue.ErrOutcomeUnknown},
 		"a lost context": {nil, context.Canceled, queue.ErrInternal},
 	} {
-		r := newResponder(func(context.Context, control.Selection) (control.BulkResult, error) {
+		r := newResponder(func(context.Context, control.JobSelection) (control.BulkResult, error) {
 			return control.BulkResult{ChangedJobIDs: c.ids}, c.err
 		})
 		f := &fakeNodeRequests{requestPayload: `{"method":"cancel","params":{"id":"j"},"right":"submit"}`}

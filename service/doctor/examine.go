@@ -184,7 +184,7 @@ func HungRunnerAdvice(pid int64) string {
 	if pid == 0 {
 		return findHungRunnerAdvice
 	}
-	return fmt.Sprintf(endHungRunnerAdvice, pid)
+	return fmt.Sprintf(endHungRunnerAdviceFormat, pid)
 }
 
 // examineRunners returns findings about the runners that do not reply within runnerReplyTimeout.
@@ -227,11 +227,11 @@ const maxListedFormerOwners = 20
 // or has another uid now. To save time, ExamineFormerOwners reads jobs only if former accounts exist.
 func (x *Examiner) ExamineFormerOwners(ctx context.Context) []store.Finding {
 	former, names := x.Owners.FormerOwnerNames(), map[string]bool{}
-	f := store.Filter{Limit: store.MaxPageRows}
+	f := store.JobFilter{Limit: store.MaxPageRows}
 	for more := true; more && len(former) > 0; more = f.BeforeSeq != 0 {
 		var page store.JobRefPage
 		err := x.UserLimits.RunInSlot(ctx, control.ClassManyJobsRead, func() (err error) {
-			page, err = x.Store.ListRefs(ctx, f)
+			page, err = x.Store.ListJobRefs(ctx, f)
 			return err
 		})
 		if err != nil {

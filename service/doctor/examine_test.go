@@ -52,7 +52,7 @@ func (s *fakeStore) VerifyData(_ context.Context, _ store.OutputDirs, reportProg
 // jobs.
 func newExaminer(t *testing.T, s *fakeStore) *Examiner {
 	t.Helper()
-	s.Store = memstore.New(queue.RankOrder{})
+	s.Store = memstore.New(queue.RankPolicy{})
 	k, err := settings.New(settings.Options{FlagValues: map[string]string{"workers": "0"}})
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +63,7 @@ func newExaminer(t *testing.T, s *fakeStore) *Examiner {
 	owners := access.NewOwners(s.Store, nil, d, worker.Account{})
 	rights := &access.Rights{UserDirectory: d, Settings: k}
 	rights.ResolveAccessSettings()
-	nodes := &cluster.NodeList{Store: s.Store, Settings: k, Pool: pool}
+	nodes := &cluster.NodeRegistry{Store: s.Store, Settings: k, Pool: pool}
 	drains := &cluster.DrainState{}
 	return &Examiner{
 		Dependencies: &parts.Dependencies{
@@ -78,7 +78,7 @@ func newExaminer(t *testing.T, s *fakeStore) *Examiner {
 			},
 			AccessParts: parts.AccessParts{Owners: owners, Rights: rights},
 			NodeParts: parts.NodeParts{
-				AllNodes: nodes, DrainState: drains,
+				NodeRegistry: nodes, DrainState: drains,
 				NodeLeaseKeeper: cluster.NewNodeLeaseKeeper(log, &cluster.Drainer{Pool: pool, DrainState: drains}, nodes),
 			},
 			ExamineStateDir: func(string) []store.Finding { return nil },

@@ -75,9 +75,9 @@ func (x *Examiner) FindQueueProblems(ctx context.Context) (problems []string, qu
 		add("all jobs are paused, by %s since %s; resume them with: queuectl resume --all",
 			x.Owners.UserName(all.SetByUID), all.SetAt)
 	}
-	problems = append(problems, x.AllNodes.LostNodeProblems(ctx)...)
+	problems = append(problems, x.NodeRegistry.LostNodeProblems(ctx)...)
 	if x.Pool.IsDraining() {
-		add("the service is draining, so no jobs start; end the drain with: %s", x.DrainState.EndDrainCommand(x.NodeName))
+		add("the service is draining, so no jobs start; end the drain with: %s", x.DrainState.CommandToEndDrain(x.NodeName))
 	}
 	return problems, queueCannotWork
 }

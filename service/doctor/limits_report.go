@@ -24,7 +24,7 @@ func (x *Examiner) UnenforcedLimits(ctx context.Context, jobs []queue.Job, requi
 	wait := runnerLimitReportTimeout
 	if !requireAll {
 		// Without requireAll, do not wait longer than runnerLimitReportTimeout after the start of the service.
-		wait -= x.Store.Now().Time().Sub(x.AllNodes.ServiceStartedAt.Time())
+		wait -= x.Store.Now().Time().Sub(x.NodeRegistry.ServiceStartedAt.Time())
 	}
 	timeoutCtx, cancel := context.WithTimeout(ctx, max(0, wait))
 	defer cancel()
@@ -83,7 +83,7 @@ func (x *Examiner) examineLimitEnforcement(ctx context.Context) (findings []stor
 		return []store.Finding{Warning("enforcement", "no runner has reported which limits it can enforce",
 			"see: queuectl status")}
 	}
-	grouped := slices.ContainsFunc(known, func(e queue.Enforcement) bool {
+	grouped := slices.ContainsFunc(known, func(e queue.LimitEnforcement) bool {
 		return e.Extent == queue.Enforced && slices.Contains([]string{"memory", "cpus", "tasks"}, e.LimitField)
 	})
 	findings = append(findings, passed("enforcement", x.describeLimitEnforcement(grouped)))
@@ -94,7 +94,7 @@ func (x *Examiner) examineLimitEnforcement(ctx context.Context) (findings []stor
 }
 
 // limitEnforcementFinding returns the finding about one limit.
-func limitEnforcementFinding(e queue.Enforcement) store.Finding {
+func limitEnforcementFinding(e queue.LimitEnforcement) store.Finding {
 	limit, extent := "the limit "+e.LimitField, " is not enforced ("
 	switch e.Extent {
 	case queue.Enforced:

@@ -5,8 +5,8 @@ package doctor
 // createAccountCommands names the commands that create a group or a user.
 const createAccountCommands = "groupadd, useradd"
 
-// endHungRunnerAdvice is the format of advice about a runner that hangs. The argument is the runner's pid.
-const endHungRunnerAdvice = "if the runner is stopped (ps -o stat= -p %d prints T): kill -CONT " +
+// endHungRunnerAdviceFormat is the format of advice about a runner that hangs. The argument is the runner's pid.
+const endHungRunnerAdviceFormat = "if the runner is stopped (ps -o stat= -p %d prints T): kill -CONT " +
 	"%[1]d; if the runner hangs: kill " +
 	"-KILL %[1]d (its jobs are then treated as lost)"
 

@@ -42,7 +42,7 @@ func TestNetworkDirectoryUsersCanBeNamed(t *testing.T) {
 		}
 	}
 	as, err := s.Guard.ResolveJobUser(newPeer(61300, control.RightAdmin), "dora")
-	if f, failed := s.parseListFilter(&control.Peer{}, control.ListParams{Submitter: "dora"}); err != nil ||
+	if f, failed := s.parseListFilter(&control.Peer{}, control.JobListParams{Submitter: "dora"}); err != nil ||
 		failed != nil ||
 		as != (access.JobUser{UID: 61400, Name: "dora"}) || *f.UID != as.UID {
 		t.Errorf("--user dora: %+v, %v; of a list %+v, %v", as, err, f, failed)
@@ -78,7 +78,7 @@ func TestHangingUserDirectoryDelaysNoSettingChange(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if v, err := s.ConfigSet(admin, control.ConfigSetParams{SettingName: "access.read", Value: "dora"}); err != nil ||
+		if v, err := s.ChangeSetting(admin, control.ConfigSetParams{SettingName: "access.read", Value: "dora"}); err != nil ||
 			v.Value != "dora" {
 			t.Errorf("%+v, %v", v, err)
 		}
@@ -86,7 +86,7 @@ func TestHangingUserDirectoryDelaysNoSettingChange(t *testing.T) {
 	<-called
 	ctx, cancel := context.WithTimeout(admin, 5*time.Second)
 	defer cancel()
-	if _, err := s.ConfigSet(ctx, control.ConfigSetParams{SettingName: "priority", Value: "7"}); err != nil {
+	if _, err := s.ChangeSetting(ctx, control.ConfigSetParams{SettingName: "priority", Value: "7"}); err != nil {
 		t.Error(err)
 	}
 	close(answer)

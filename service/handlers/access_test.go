@@ -16,11 +16,11 @@ import (
 
 // newTestAPIWithSettings returns a rig (an API under test) with the given settings, as pairs of a key and a value. If
 // the setting run_as requires it, the rig uses runners that run as root.
-func newTestAPIWithSettings(t testing.TB, pairs ...string) *testAPI {
+func newTestAPIWithSettings(t testing.TB, namesAndValues ...string) *testAPI {
 	t.Helper()
 	o := testAPIOptions{settingValues: map[string]string{}}
-	for i := 0; i < len(pairs); i += 2 {
-		o.settingValues[pairs[i]] = pairs[i+1]
+	for i := 0; i < len(namesAndValues); i += 2 {
+		o.settingValues[namesAndValues[i]] = namesAndValues[i+1]
 	}
 	if runAs := o.settingValues["run_as"]; runAs != "" && runAs != config.RunAsService {
 		o.runnerPolicyFile = filepath.Join(t.TempDir(), "runner.conf")
@@ -81,7 +81,8 @@ func TestOnlyAdminsChooseJobUser(t *testing.T) {
 // waiting job is shown with that account. An ended job is shown with the user that the job recorded.
 func TestNamedJobUserAppliesWithRunAsSubmitter(t *testing.T) {
 	self := accounts.CurrentUserID()
-	job := queue.Job{UID: 61300, State: queue.Pending, Execution: queue.Execution{RunAsUID: new(61301), RunAsUser: "bob"}}
+	job := queue.Job{UID: 61300, State: queue.Pending, ExecutionSettings: queue.ExecutionSettings{RunAsUID: new(61301),
+		RunAsUser: "bob"}}
 	ended := job
 	ended.State = queue.Completed
 	for _, c := range []struct {
@@ -109,7 +110,8 @@ func TestNamedJobUserAppliesWithRunAsSubmitter(t *testing.T) {
 // A user who edits another user's job cannot change what the job executes. Instead of values that are hidden from the
 // user, replies show a placeholder. An edit that contains the placeholder as a value is rejected.
 func TestEditsOfOthersJobsAreRestricted(t *testing.T) {
-	theirs, named := &queue.Job{UID: 61301}, &queue.Job{UID: 61300, Execution: queue.Execution{RunAsUID: new(61301)}}
+	theirs, named := &queue.Job{UID: 61301}, &queue.Job{UID: 61300,
+		ExecutionSettings: queue.ExecutionSettings{RunAsUID: new(61301)}}
 	for _, c := range []struct {
 		runAs string
 		right control.Right
@@ -172,7 +174,7 @@ func TestDatabaseURLPasswordIsHidden(t *testing.T) {
 			Origin: "file",
 			Hint:   "changes to postgres://q:xxxxx@h2/d when the service restarts; until then, the shown value stays in effect"},
 	} {
-		if got, err := s.ConfigGet(contextAsPeer(t, 3001, right),
+		if got, err := s.ReadSetting(contextAsPeer(t, 3001, right),
 			control.SettingNameParams{SettingName: "store"}); err != nil ||
 			got != want {
 			t.Errorf("to %v: %+v, %v; want %+v", right, got, err, want)

@@ -39,7 +39,7 @@ type bulkVerb struct {
 	// returns the parameters of the call. Its argument is a selection that names the job. If remoteParams is nil, the
 	// parameters are this selection.
 	remoteMethod           string
-	remoteParams           func(selection control.Selection) any
+	remoteParams           func(selection control.JobSelection) any
 	awaitsAttemptEnd       bool // wait for the end of the job's attempt before the answer
 	changesOldestJobsFirst bool // of the jobs that match a filter, change the oldest first
 
@@ -184,7 +184,7 @@ func (b *bulkOperation) changeJob(j *queue.Job) error {
 // changeOnOtherNode changes a job that another node has leased, by a request to that node. It returns false
 // if no other node has leased the job.
 func (b *bulkOperation) changeOnOtherNode(j *queue.Job) (changedRemotely bool, err error) {
-	v, one := b.verb, control.Selection{ID: control.JobID(j.ID)}
+	v, one := b.verb, control.JobSelection{ID: control.JobID(j.ID)}
 	if v.appliesOnThisNode {
 		return false, nil
 	}

@@ -53,7 +53,7 @@ func (h *API) applySettingsLocally() (pendingMessage string) {
 func (h *API) applySettingsToStore(ctx context.Context) error {
 	c := h.Settings.CurrentConfig()
 	return errors.Join(h.Store.SetRankOrder(ctx, c.JobOrder()), h.Store.SetMaxRunningPerUser(ctx, c.MaxRunningPerUser),
-		h.AllNodes.StoreNodeRecord(ctx), h.Hooks.ApplyHookSettings(ctx))
+		h.NodeRegistry.StoreNodeRecord(ctx), h.Hooks.ApplyHookSettings(ctx))
 }
 
 // ReloadSettings reads the settings file again and applies it. If the file is invalid, the old settings stay in effect.
@@ -147,21 +147,22 @@ func (h *API) unknownRoleUsersMessage() string {
 
 // changeSetting stores a setting and applies it. An empty newValue removes the stored setting.
 func (h *API) changeSetting(
-	ctx context.Context, k *config.Setting, newValue string,
+	ctx context.Context, setting *config.Setting, newValue string,
 ) (v control.ConfigValue, err error) {
-	if k.IsPerNode() {
+	if setting.IsPerNode() {
 		return v,
-			queue.InvalidField("key", "%s belongs to a single machine, but stored settings apply to the whole queue; set "+
-				"it in the settings file or as QUEUECTL_%s", k.Name, strings.ToUpper(k.Name))
+			queue.InvalidFieldError("key", "%s belongs to a single machine, but stored settings apply to the whole queue; set "+
+				"it in the settings file or as QUEUECTL_%s", setting.Name, strings.ToUpper(setting.Name))
 	}
 	err = h.applyOnAllNodes(ctx, func() error {
 		if newValue != "" {
-			if err := h.checkSettingStorable(k, newValue); err != nil {
+			if err := h.checkSettingStorable(setting, newValue); err != nil {
 				return err
 			}
 		}
-		pending, err := h.storeAndApplySetting(ctx, store.Setting{Key: k.Name, Value: newValue, IsSecret: k.AdminOnly}, "")
-		if v = h.Settings.VisibleValue(ctx, k); pending != "" {
+		pending, err := h.storeAndApplySetting(ctx, store.Setting{Key: setting.Name, Value: newValue,
+			IsSecret: setting.AdminOnly}, "")
+		if v = h.Settings.VisibleValue(ctx, setting); pending != "" {
 			v.Hint = "stored, but " + pending
 		}
 		return err
@@ -169,20 +170,20 @@ func (h *API) changeSetting(
 	if err != nil {
 		return v, err
 	}
-	access := strings.HasPrefix(k.Name, "access.")
+	access := strings.HasPrefix(setting.Name, "access.")
 	if access {
 		// Hold no lock here, because a slow directory of users must not delay other changes of settings.
 		h.Rights.ResolveAccessSettings()
 	}
-	strongest := h.Settings.CurrentConfig().StrongestOrigin(k.Name)
+	strongest := h.Settings.CurrentConfig().StrongestOrigin(setting.Name)
 	switch unknown := h.Rights.UnknownAccessNamesMessage(); {
 	case newValue != "" && strongest != config.FromQueueStore:
 		v.Hint = "stored, but no effect: overridden by the " + string(strongest) + " with which the service was started"
-	case k.NeedsRestart():
+	case setting.NeedsRestart():
 		v.Hint = "stored; until the service restarts, the old value applies"
 	case access && unknown != "":
 		v.Hint = unknown
-	case k.Name == "store_roles":
+	case setting.Name == "store_roles":
 		v.Hint = h.unknownRoleUsersMessage()
 	}
 	return v, nil
@@ -221,7 +222,7 @@ func (h *API) changeWorkerCount(ctx context.Context, newCount func(current int) 
 		}
 		n := newCount(h.Pool.WantedWorkerCount())
 		if n < 0 || n > worker.MaxWorkers {
-			return queue.InvalidField("count", "the total number of workers would be %d, but must be between 0 and %d", n,
+			return queue.InvalidFieldError("count", "the total number of workers would be %d, but must be between 0 and %d", n,
 				worker.MaxWorkers)
 		}
 		text := strconv.Itoa(n)
@@ -314,12 +315,12 @@ func (h *API) applySharedSettings(ctx context.Context) error {
 // checkSettingStorable returns an error if the service could not start again with this value of the setting. Such a
 // value must not be stored: it would override the settings file, and only a running service could change it again. For
 // the setting web.listen, checkSettingStorable checks the address of the web page.
-func (h *API) checkSettingStorable(k *config.Setting, newValue string) error {
-	isWebListen := k.Name == webListenKey
-	if !k.NeedsRestart() && !isWebListen {
+func (h *API) checkSettingStorable(setting *config.Setting, newValue string) error {
+	isWebListen := setting.Name == webListenKey
+	if !setting.NeedsRestart() && !isWebListen {
 		return nil
 	}
-	c, needsRestart, err := h.Settings.PreviewStoredValue(k.Name, newValue)
+	c, needsRestart, err := h.Settings.PreviewStoredValue(setting.Name, newValue)
 	if !isWebListen {
 		return h.checkServiceCanStart(c, needsRestart, err)
 	}

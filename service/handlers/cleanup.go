@@ -29,7 +29,7 @@ func (h *API) RemoveOldJobs(ctx context.Context, p control.CleanupParams,
 	}
 	ended := store.EndedJobFilter{States: states,
 		EndedBefore: h.Store.Now().Add(-time.Duration(days*24*float64(time.Hour)) + time.Millisecond),
-		KeptJobs:    p.KeepNewestJobs}
+		MinKeptJobs: p.KeepNewestJobs}
 	old, err := withReadSlot(ctx, h.UserLimits, control.ClassManyJobsRead,
 		func() (int64, error) { return h.Store.CountEndedJobs(ctx, ended) })
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 
 // If two requests clean up at the same time, they leave as many jobs as each of them keeps.
 func TestSimultaneousCleanupsKeepRequestedJobs(t *testing.T) {
-	jobStore := faultstore.New(memstore.New(queue.RankOrder{}))
+	jobStore := faultstore.New(memstore.New(queue.RankPolicy{}))
 	s := newTestAPI(t, testAPIOptions{store: jobStore})
 	s.enqueueJobs(t, draftsWithPrefix("j", 10)...)
 	s.endJobs(t, s.claimJobs(t, 10), queue.Completed, queue.Attempt{})

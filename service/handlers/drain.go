@@ -83,7 +83,7 @@ func (h *API) drainForOtherNode(ctx context.Context, waitIdle bool) (result cont
 // confirmDrainOfAllNodes waits until no job can start on any node. If waitIdle is true, it then also waits until no
 // job runs on any node.
 func (h *API) confirmDrainOfAllNodes(ctx context.Context, waitIdle bool) error {
-	nodes, err := h.AllNodes.Nodes(ctx)
+	nodes, err := h.NodeRegistry.Nodes(ctx)
 	if err == nil {
 		err = h.confirmDrainOfNodes(ctx, nodes)
 	}
@@ -102,8 +102,8 @@ var errDrainEnded = queue.Errorf(queue.CodeWrongState,
 	"the drain was ended before it was complete, so jobs start again; to drain again, repeat the command")
 
 // NodeDrain implements control.API.
-func (h *API) NodeDrain(ctx context.Context, p control.NodeDrainParams) (v control.NodeView, err error) {
-	n, err := h.AllNodes.FindNodeByName(ctx, p.Name, "queuectl drain")
+func (h *API) SetNodeDraining(ctx context.Context, p control.NodeDrainParams) (v control.NodeView, err error) {
+	n, err := h.NodeRegistry.FindNodeByName(ctx, p.Name, "queuectl drain")
 	if err != nil {
 		return v, err
 	}
@@ -126,7 +126,7 @@ func (h *API) NodeDrain(ctx context.Context, p control.NodeDrainParams) (v contr
 		err = h.JobRouter.WaitNodeIdle(ctx, &n)
 	}
 	if err == nil {
-		n, err = h.AllNodes.FindNodeByName(ctx, p.Name, "")
+		n, err = h.NodeRegistry.FindNodeByName(ctx, p.Name, "")
 	}
 	if err == nil && !p.EndDrain && !n.IsDrained {
 		err = errDrainEnded

@@ -18,8 +18,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// drainCluster is a store that several nodes share. The service under test is node a.
-type drainCluster struct {
+// fakeCluster is a store that several nodes share. The service under test is node a.
+type fakeCluster struct {
 	store.Cluster
 	store.NodeRequests
 	nodes          []store.NodeState // this node first
@@ -28,13 +28,13 @@ type drainCluster struct {
 	requestMethods []string // methods of the requests that the nodes received; guarded by mu
 }
 
-func (c *drainCluster) HasOtherActiveNodes() bool        { return true }
-func (c *drainCluster) NodeLeaseDuration() time.Duration { return 30 * time.Second }
+func (c *fakeCluster) HasOtherActiveNodes() bool        { return true }
+func (c *fakeCluster) NodeLeaseDuration() time.Duration { return 30 * time.Second }
 
-func (c *drainCluster) Nodes(context.Context, string) ([]store.NodeState, error) { return c.nodes, nil }
+func (c *fakeCluster) Nodes(context.Context, string) ([]store.NodeState, error) { return c.nodes, nil }
 
 // SetNodeDrained implements store.Cluster.
-func (c *drainCluster) SetNodeDrained(_ context.Context, name string, drain bool) error {
+func (c *fakeCluster) SetNodeDrained(_ context.Context, name string, drain bool) error {
 	for i := range c.nodes {
 		if c.nodes[i].Name == name {
 			c.nodes[i].IsDrained = drain
@@ -43,20 +43,20 @@ func (c *drainCluster) SetNodeDrained(_ context.Context, name string, drain bool
 	return nil
 }
 
-func (c *drainCluster) IsThisNodeDrained(context.Context) (bool, error) {
+func (c *fakeCluster) IsThisNodeDrained(context.Context) (bool, error) {
 	return c.nodes[0].IsDrained, nil
 }
 
 // SendRequest records the method of a request and returns the answer of the node.
-func (c *drainCluster) SendRequest(_ context.Context, node int64, raw []byte, _ bool) ([]byte, error) {
+func (c *fakeCluster) SendRequest(_ context.Context, nodeID int64, request []byte, _ bool) ([]byte, error) {
 	var req cluster.Request
-	if err := json.Unmarshal(raw, &req); err != nil {
+	if err := json.Unmarshal(request, &req); err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
 	c.requestMethods = append(c.requestMethods, req.APIMethod)
 	c.mu.Unlock()
-	answer, ok := c.answerByNodeID[node]
+	answer, ok := c.answerByNodeID[nodeID]
 	if !ok {
 		return nil, context.DeadlineExceeded
 	}
@@ -71,10 +71,10 @@ func drainErrorAnswer(message string) string {
 	return string(control.EncodeAnswer(nil, &queue.Error{Code: queue.CodeUnavailable, Message: message}))
 }
 
-// newSharedTestAPI returns the API under test of node a. Node b shares its store.
-func newSharedTestAPI(t *testing.T) (*testAPI, *drainCluster) {
+// newTwoNodeAPI returns the API under test of node a. Node b shares its store.
+func newTwoNodeAPI(t *testing.T) (*testAPI, *fakeCluster) {
 	t.Helper()
-	c := newDrainCluster()
+	c := newFakeCluster()
 	return newTestAPIOnCluster(t, c), c
 }
 
@@ -84,9 +84,9 @@ func newTestAPIOnCluster(t *testing.T, c store.Cluster) *testAPI {
 	return newSQLiteTestAPIWith(t, testAPIOptions{cluster: c, nodeName: "a"})
 }
 
-// newDrainCluster returns a store that the nodes a and b share.
-func newDrainCluster() *drainCluster {
-	return &drainCluster{answerByNodeID: map[int64]string{2: drainSuccessAnswer}, nodes: []store.NodeState{
+// newFakeCluster returns a store that the nodes a and b share.
+func newFakeCluster() *fakeCluster {
+	return &fakeCluster{answerByNodeID: map[int64]string{2: drainSuccessAnswer}, nodes: []store.NodeState{
 		{Node: store.Node{ID: 1, Name: "a"}, IsThisNode: true, IsNodeLeaseValid: true},
 		{Node: store.Node{ID: 2, Name: "b"}, IsNodeLeaseValid: true},
 	}}
@@ -98,7 +98,7 @@ func TestDrainNeedsConfirmationOfEveryNode(t *testing.T) {
 	hangs := drainErrorAnswer("draining has begun, but job 7 may still start")
 	drains := map[string]func(*testAPI) error{
 		"node drain b": func(s *testAPI) error {
-			_, err := s.NodeDrain(contextAsPeer(t, ownerUID, control.RightAdmin), control.NodeDrainParams{Name: "b"})
+			_, err := s.SetNodeDraining(contextAsPeer(t, ownerUID, control.RightAdmin), control.NodeDrainParams{Name: "b"})
 			return err
 		},
 		"drain": func(s *testAPI) error {
@@ -119,7 +119,7 @@ func TestDrainNeedsConfirmationOfEveryNode(t *testing.T) {
 			"its lease has ended":  {map[int64]string{}, ""},
 			"it answers otherwise": {map[int64]string{2: drainErrorAnswer("database away")}, "on b: database away"},
 		} {
-			s, cluster := newSharedTestAPI(t)
+			s, cluster := newTwoNodeAPI(t)
 			cluster.answerByNodeID = c.answers
 			if name == "its lease has ended" {
 				cluster.nodes[1].IsNodeLeaseValid = false
@@ -154,7 +154,7 @@ func TestDrainErrorCountsEveryNode(t *testing.T) {
 		{2, 1, []string{"on b: x", "on c: x", silence + "d"}},
 		{5, 5, []string{"on b: x", "on c: x", silence + "g and 4 more", fmt.Sprintf(more, 3)}},
 	} {
-		s, cluster := newSharedTestAPI(t)
+		s, cluster := newTwoNodeAPI(t)
 		cluster.answerByNodeID = map[int64]string{}
 		for i := range c.failing + c.silent {
 			id := int64(i + 2)
@@ -171,17 +171,18 @@ func TestDrainErrorCountsEveryNode(t *testing.T) {
 	}
 }
 
-// slowDrainCluster is a drainCluster whose nodes answer after answerDelay.
+// slowDrainCluster is a fakeCluster whose nodes answer after answerDelay.
 type slowDrainCluster struct {
-	*drainCluster
+	*fakeCluster
 	answerDelay time.Duration
 }
 
 // SendRequest waits for answerDelay before it returns the answer of the node.
-func (c *slowDrainCluster) SendRequest(ctx context.Context, node int64, raw []byte, isSlow bool) ([]byte, error) {
+func (c *slowDrainCluster) SendRequest(ctx context.Context, nodeID int64, request []byte, mayTakeLong bool) ([]byte,
+	error) {
 	select {
 	case <-time.After(c.answerDelay):
-		return c.drainCluster.SendRequest(ctx, node, raw, isSlow)
+		return c.fakeCluster.SendRequest(ctx, nodeID, request, mayTakeLong)
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -190,7 +191,7 @@ func (c *slowDrainCluster) SendRequest(ctx context.Context, node int64, raw []by
 // A drain also waits for a node that waits for its runners for the maximum time. If that node then reports an error,
 // the drain returns this error.
 func TestDrainWaitsForTheSlowestAnswer(t *testing.T) {
-	c := newDrainCluster()
+	c := newFakeCluster()
 	const hangs = "the runner with pid 7 does not answer"
 	c.answerByNodeID = map[int64]string{2: drainErrorAnswer(hangs)}
 	s := newTestAPIOnCluster(t, &slowDrainCluster{c, worker.MaxNoJobStartsWait +
@@ -206,12 +207,12 @@ func TestDrainWaitsForTheSlowestAnswer(t *testing.T) {
 // A drain waits until all nodes confirm that no job can start on them. Other changes on all nodes, such as a changed
 // setting, do not wait for runners.
 func TestOnlyDrainWaitsForNodeConfirmation(t *testing.T) {
-	s, c := newSharedTestAPI(t)
+	s, c := newTwoNodeAPI(t)
 	ctx := contextAsPeer(t, ownerUID, control.RightAdmin)
 	_, err := s.StartOrEndDrain(ctx, control.DrainParams{})
 	_, err2 := s.StartOrEndDrain(ctx, control.DrainParams{EndDrain: true})
-	_, err3 := s.NodeDrain(ctx, control.NodeDrainParams{Name: "b"})
-	_, err4 := s.NodeDrain(ctx, control.NodeDrainParams{Name: "b", EndDrain: true})
+	_, err3 := s.SetNodeDraining(ctx, control.NodeDrainParams{Name: "b"})
+	_, err4 := s.SetNodeDraining(ctx, control.NodeDrainParams{Name: "b", EndDrain: true})
 	if got, want := strings.Join(c.requestMethods, " "), "drain reload drain reload"; got != want ||
 		errors.Join(err, err2, err3, err4) != nil {
 		t.Errorf("asked for %q, want %q; errors %v", got, want, errors.Join(err, err2, err3, err4))
@@ -221,37 +222,38 @@ func TestOnlyDrainWaitsForNodeConfirmation(t *testing.T) {
 // A drain that waits for confirmation fails if another request ends the drain, because jobs can then start
 // again.
 func TestWaitingDrainFailsIfDrainEnds(t *testing.T) {
-	ends := &drainEndingCluster{drainCluster: newDrainCluster()}
+	ends := &drainEndingCluster{fakeCluster: newFakeCluster()}
 	s := newTestAPIOnCluster(t, ends)
 	ctx := contextAsPeer(t, ownerUID, control.RightAdmin)
 	ends.endDrain = func() { s.StartOrEndDrain(ctx, control.DrainParams{EndDrain: true}) }
 	if _, err := s.StartOrEndDrain(ctx, control.DrainParams{}); !errors.Is(err, queue.ErrWrongState) {
 		t.Errorf("drain: got %v, want the wrong state", err)
 	}
-	ends.endDrain = func() { s.NodeDrain(ctx, control.NodeDrainParams{Name: "b", EndDrain: true}) }
-	if _, err := s.NodeDrain(ctx, control.NodeDrainParams{Name: "b"}); !errors.Is(err, queue.ErrWrongState) {
+	ends.endDrain = func() { s.SetNodeDraining(ctx, control.NodeDrainParams{Name: "b", EndDrain: true}) }
+	if _, err := s.SetNodeDraining(ctx, control.NodeDrainParams{Name: "b"}); !errors.Is(err, queue.ErrWrongState) {
 		t.Errorf("node drain: got %v, want the wrong state", err)
 	}
 }
 
 // drainEndingCluster calls endDrain, which ends the drain, when the service asks the first node to confirm the drain.
 type drainEndingCluster struct {
-	*drainCluster
+	*fakeCluster
 	endDrain func()
 }
 
 // SendRequest implements store.NodeRequests.
-func (c *drainEndingCluster) SendRequest(ctx context.Context, node int64, raw []byte, isSlow bool) ([]byte, error) {
+func (c *drainEndingCluster) SendRequest(ctx context.Context, nodeID int64, request []byte, mayTakeLong bool) ([]byte,
+	error) {
 	if end := c.endDrain; end != nil {
 		c.endDrain = nil
 		end()
 	}
-	return c.drainCluster.SendRequest(ctx, node, raw, isSlow)
+	return c.fakeCluster.SendRequest(ctx, nodeID, request, mayTakeLong)
 }
 
 // A read of the stored drain has no effect if the result of a later read was already applied.
 func TestOlderDrainReadIsIgnored(t *testing.T) {
-	s, _ := newSharedTestAPI(t)
+	s, _ := newTwoNodeAPI(t)
 	older, newer := s.Drainer.BeginDrainRead(), s.Drainer.BeginDrainRead()
 	newer(true)
 	older(false)

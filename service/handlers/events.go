@@ -113,7 +113,7 @@ func (t *eventSender) sendNextEvents(ctx context.Context, newestSeq int64) (more
 		if err := t.sendEvent(v); err != nil {
 			return false, err
 		}
-		bytes += len(e.Detail.Value) + len(e.Detail.ActionTarget)
+		bytes += len(e.Detail.SettingValue) + len(e.Detail.ActionTarget)
 	}
 	return len(list) > 0, nil
 }
@@ -124,7 +124,7 @@ func (t *eventSender) selectsEvent(e *queue.Event) bool {
 	return e.Time >= queue.UnixMillis(t.params.FromTime) &&
 		(t.params.UntilTime == 0 || e.Time < queue.UnixMillis(t.params.UntilTime)) &&
 		(len(t.selectedJobIDs) == 0 || t.selectedJobIDs[e.JobID]) &&
-		(len(t.params.Kinds) == 0 || slices.Contains(t.params.Kinds, string(e.Kind))) &&
+		(len(t.params.EventKinds) == 0 || slices.Contains(t.params.EventKinds, string(e.Kind))) &&
 		(t.params.WithAuditFields && e.Detail.CausedByUID != nil || !t.params.WithAuditFields && e.Kind != queue.EventAudit)
 }
 

@@ -40,36 +40,39 @@ func TestReadMethodsWaitForReadSlot(t *testing.T) {
 	s := newSQLiteTestAPI(t)
 	s.enqueueJobs(t, draftWithID("a"), draftWithID("b"), draftWithID("c"))
 	s.endJobs(t, s.claimJobs(t, 2), queue.Dead, queue.Attempt{Output: []byte{0, 0, 1, 'x'}})
-	all := control.Selection{States: control.TextList{"dead"}}
+	all := control.JobSelection{States: control.TextList{"dead"}}
 	for name, read := range map[string]func(context.Context) error{
-		"list": func(ctx context.Context) error { _, err := s.ListJobs(ctx, control.ListParams{}); return err },
+		"list": func(ctx context.Context) error { _, err := s.ListJobs(ctx, control.JobListParams{}); return err },
 		"dlq.list": func(ctx context.Context) error {
 			_, err := s.ListDeadJobs(ctx, control.DeadJobListParams{})
 			return err
 		},
-		"show":   func(ctx context.Context) error { _, err := s.ShowJob(ctx, control.ShowParams{ID: "a"}); return err },
+		"show":   func(ctx context.Context) error { _, err := s.ShowJob(ctx, control.JobShowParams{ID: "a"}); return err },
 		"status": func(ctx context.Context) error { _, err := s.Status(ctx, control.NoParams{}); return err },
-		"screen": func(ctx context.Context) error { _, err := s.ReadScreen(ctx, control.ScreenParams{}); return err },
+		"screen": func(ctx context.Context) error {
+			_, err := s.ReadOverviewScreen(ctx, control.OverviewScreenParams{})
+			return err
+		},
 		"worker.list": func(ctx context.Context) error {
-			_, err := s.WorkerList(ctx, control.NoParams{})
+			_, err := s.ListWorkers(ctx, control.NoParams{})
 			return err
 		},
 		"cancel": func(ctx context.Context) error {
-			_, err := s.CancelJobs(ctx, control.Selection{ID: "a"})
+			_, err := s.CancelJobs(ctx, control.JobSelection{ID: "a"})
 			return err
 		},
 		"cancel of many": func(ctx context.Context) error {
-			_, err := s.CancelJobs(ctx, control.Selection{IDGlob: "none*"})
+			_, err := s.CancelJobs(ctx, control.JobSelection{IDGlob: "none*"})
 			return err
 		},
 		"hold, only tried": func(ctx context.Context) error {
-			_, err := s.HoldJobs(ctx, control.Selection{ID: "c", DryRun: true})
+			_, err := s.HoldJobs(ctx, control.JobSelection{ID: "c", DryRun: true})
 			return err
 		},
 		"rm of many, only counted": func(ctx context.Context) error {
 			all := all
 			all.DryRun = true
-			_, err := s.RemoveJobs(ctx, control.RemoveParams{Selection: all})
+			_, err := s.RemoveJobs(ctx, control.JobRemoveParams{JobSelection: all})
 			return err
 		},
 		"dlq.retry of all": func(ctx context.Context) error {
@@ -81,11 +84,11 @@ func TestReadMethodsWaitForReadSlot(t *testing.T) {
 			return err
 		},
 		"wait": func(ctx context.Context) error {
-			_, err := s.WaitForJobs(ctx, control.WaitParams{ID: "a"}, func(control.JobEndNotice) error { return nil })
+			_, err := s.WaitForJobs(ctx, control.JobWaitParams{ID: "a"}, func(control.JobEndNotice) error { return nil })
 			return err
 		},
 		"logs": func(ctx context.Context) error {
-			_, err := s.StreamOutput(ctx, control.LogsParams{ID: "a", LastLines: new(1)},
+			_, err := s.StreamOutput(ctx, control.JobOutputParams{ID: "a", LastLineCount: new(1)},
 				func(control.OutputPiece) error { return nil })
 			return err
 		},
@@ -117,7 +120,7 @@ func TestBulkOperationStopsWithItsContext(t *testing.T) {
 		ids = append(ids, fmt.Sprint("j", i))
 	}
 	ids[150] = "none"
-	v, err := s.HoldJobs(contextAsPeer(t, ownerUID, control.RightSubmit), control.Selection{IDs: ids})
+	v, err := s.HoldJobs(contextAsPeer(t, ownerUID, control.RightSubmit), control.JobSelection{IDs: ids})
 	if err != nil || len(v.ChangedJobIDs) != 299 || v.ChangedJobIDs[0] != "j0" || v.ChangedJobIDs[298] != "j299" ||
 		len(v.Refusals) != 1 ||
 		v.Refusals[0].JobID != "none" || v.Refusals[0].Code != queue.CodeNotFound {

@@ -28,15 +28,15 @@ func newSQLiteTestAPI(t testing.TB) *testAPI {
 func newSQLiteTestAPIWith(t testing.TB, o testAPIOptions) *testAPI {
 	t.Helper()
 	o.runnerLocation = runner.RunnersLocation{RunnersDir: t.TempDir()}
-	o.store = openStore(t)
+	o.store = openSQLiteStore(t)
 	return newTestAPI(t, o)
 }
 
-// openStore opens a new SQLite store.
-func openStore(t testing.TB) store.Store {
+// openSQLiteStore opens a new SQLite store.
+func openSQLiteStore(t testing.TB) store.Store {
 	t.Helper()
 	s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: t.TempDir(),
-		RankOrder: queue.RankOrder{Scheduling: queue.SchedulingByPriority}})
+		RankOrder: queue.RankPolicy{Scheduling: queue.SchedulingByPriority}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func contextAsPeer(t testing.TB, uid int, right control.Right) context.Context {
 // draftWithID returns a draft (a job to be enqueued) with this id. It belongs to the user ownerUID.
 func draftWithID(id string) queue.Job {
 	return queue.Job{ID: id, UID: ownerUID, State: queue.Pending, ExitCode: -1, MaxAttempts: 1_000_000,
-		Execution: queue.Execution{Command: "true", OutputLimitBytes: 1 << 30}}
+		ExecutionSettings: queue.ExecutionSettings{Command: "true", OutputLimitBytes: 1 << 30}}
 }
 
 // enqueueJobs enqueues jobs that belong to the user ownerUID.
@@ -70,7 +70,7 @@ func (s *testAPI) enqueueJobs(t testing.TB, jobs ...queue.Job) {
 // claimJobs claims the first n waiting jobs.
 func (s *testAPI) claimJobs(t testing.TB, n int) []queue.Job {
 	t.Helper()
-	turned, err := s.Store.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: n})
+	turned, err := s.Store.ReportAndClaim(t.Context(), store.LeaseReport{MaxJobsToClaim: n})
 	if err != nil || len(turned.ClaimedJobs) != n {
 		t.Fatalf("%d jobs were claimed, %v, want %d", len(turned.ClaimedJobs), err, n)
 	}
@@ -82,7 +82,7 @@ func (s *testAPI) claimJobs(t testing.TB, n int) []queue.Job {
 func (s *testAPI) endJobs(t testing.TB, jobs []queue.Job, endState queue.State, attempt queue.Attempt) {
 	t.Helper()
 	if attempt.OutputFileRef != "" && attempt.OutputBytes == 0 {
-		attempt.OutputBytes = runner.OutputFileBytes(s.RunnerLocation.RunnersDir, attempt.OutputFileRef, 1<<40)
+		attempt.OutputBytes = runner.CappedOutputFileBytes(s.RunnerLocation.RunnersDir, attempt.OutputFileRef, 1<<40)
 	}
 	var report store.LeaseReport
 	for i := range jobs {
@@ -121,7 +121,7 @@ func (s *testAPI) writeOutputFile(t testing.TB, ref string, writeChunks func(wri
 	defer l.Discard()
 	writeChunks(func(c output.Chunk) { l.Append(c.Stream, c.ReadTimeMillis, c.Data) })
 	l.Close()
-	if err := l.EncodeTo(f); err != nil {
+	if err := l.EncodeFile(f); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -15,7 +15,7 @@ import (
 func (s *testAPI) allJobs(t testing.TB) (jobs []queue.Job) {
 	t.Helper()
 	for _, id := range s.jobIDs(t) {
-		j, err := s.Store.Get(t.Context(), id)
+		j, err := s.Store.GetJob(t.Context(), id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -27,7 +27,7 @@ func (s *testAPI) allJobs(t testing.TB) (jobs []queue.Job) {
 // jobIDs returns the ids of the jobs of a service, newest first.
 func (s *testAPI) jobIDs(t testing.TB) (ids []string) {
 	t.Helper()
-	page, err := s.ListJobs(contextAsPeer(t, 0, control.RightAdmin), control.ListParams{})
+	page, err := s.ListJobs(contextAsPeer(t, 0, control.RightAdmin), control.JobListParams{})
 	if err != nil || page.NextCursor != nil {
 		t.Fatalf("%v, more: %t", err, page.NextCursor != nil)
 	}
@@ -69,7 +69,7 @@ func FuzzSelection(f *testing.F) {
 		if !right {
 			peer = contextAsPeer(t, ownerUID, control.RightSubmit)
 		}
-		p := control.Selection{IDGlob: glob, DryRun: true}
+		p := control.JobSelection{IDGlob: glob, DryRun: true}
 		if state != "" {
 			p.States = control.TextList{state}
 		}
@@ -79,7 +79,7 @@ func FuzzSelection(f *testing.F) {
 		if older > 0 && older < int64(queue.MaxDuration/time.Millisecond) {
 			p.OlderThan = control.Duration(time.Duration(older) * time.Millisecond)
 		}
-		states, bad := queue.VerbRemove.AffectedStates(), error(nil)
+		states, bad := queue.VerbRemove.StatesWithEffect(), error(nil)
 		if state != "" {
 			states, bad = queue.ParseStates(state)
 		}
@@ -100,7 +100,7 @@ func FuzzSelection(f *testing.F) {
 				want++
 			}
 		}
-		v, err := s.RemoveJobs(peer, control.RemoveParams{Selection: p})
+		v, err := s.RemoveJobs(peer, control.JobRemoveParams{JobSelection: p})
 		switch {
 		case !p.UsesFilters() || bad != nil:
 			if !errors.Is(err, queue.ErrInvalid) {
@@ -113,7 +113,7 @@ func FuzzSelection(f *testing.F) {
 			return
 		}
 		var seen []int64
-		list := control.ListParams{States: p.States, WithLabels: p.WithLabels, PageSize: int(limit)}
+		list := control.JobListParams{States: p.States, WithLabels: p.WithLabels, PageSize: int(limit)}
 		for more := true; more; {
 			page, err := s.ListJobs(peer, list)
 			if err != nil || len(page.Jobs) > int(limit) {

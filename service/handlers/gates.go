@@ -16,8 +16,8 @@ import (
 )
 
 // SetGateRule implements control.API.
-func (h *API) SetGateRule(ctx context.Context, p control.GateSetParams) (v control.GateView, err error) {
-	d, err := p.NewRule()
+func (h *API) SetGateRule(ctx context.Context, p control.SetGateRuleParams) (v control.GateView, err error) {
+	d, err := p.RequestedRule()
 	if err != nil {
 		return v, err
 	}
@@ -55,7 +55,7 @@ func (h *API) currentGateState(ctx context.Context, fallback *store.GateState) *
 }
 
 // GateList implements control.API.
-func (h *API) GateList(ctx context.Context, p control.GateListParams) (control.GateList, error) {
+func (h *API) ListGates(ctx context.Context, p control.GateListParams) (control.GateList, error) {
 	out := control.GateList{Gates: []control.GateView{}}
 	if _, relayed := cluster.RelayedRequestStates(ctx); relayed { // another node needs only the resources of this node
 		units, err := h.localResourceGates(ctx)
@@ -139,12 +139,12 @@ func (h *API) localResourceGates(ctx context.Context) (gates []control.GateView,
 
 // newGateView converts a gate (a lock, rate or resource limit) to its form in a reply.
 func (h *API) newGateView(g *store.GateState) control.GateView {
-	v := control.GateView{Key: g.GateKey, Kind: reasons.GateReasonKind(g.Kind), Limit: g.Amount, UsageOfLimit: g.UsedUnits,
+	v := control.GateView{Key: g.GateKey, Kind: reasons.GateReasonKind(g.Kind), Limit: g.Amount, LimitUsage: g.UsedUnits,
 		RuleIsExplicit: g.HasStoredRule}
 	if g.Kind == queue.GateRate && g.Amount > 0 {
 		v.Rate = fmt.Sprintf("%d/%s", g.Amount, queue.FormatRatePeriod(g.RatePeriod))
 	}
-	if g.StatesItsLimit() {
+	if g.DeclaresLimit() {
 		v.UnfinishedJobs = &g.UnfinishedJobs
 	}
 	if g.OwnerUID != queue.SharedGateOwner {

@@ -21,7 +21,7 @@ func TestShowJobReturnsPagedAttemptHistory(t *testing.T) {
 	ctx := contextAsPeer(t, ownerUID, control.RightSubmit)
 	for _, c := range []struct{ before, first, last int }{{0, 151, 250}, {151, 51, 150}, {51, 1, 50}, {2, 1, 1}, {1, 0, 0},
 		{1000, 151, 250}} {
-		d, err := s.ShowJob(ctx, control.ShowParams{ID: "a", AttemptsBelowNumber: c.before})
+		d, err := s.ShowJob(ctx, control.JobShowParams{ID: "a", AttemptsBelowNumber: c.before})
 		if err != nil || d.TotalAttempts != attempts {
 			t.Fatalf("before %d: %d in all, %v", c.before, d.TotalAttempts, err)
 		}

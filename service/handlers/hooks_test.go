@@ -14,9 +14,9 @@ import (
 func TestSettingsHookJobsAreShownByRight(t *testing.T) {
 	s := newSQLiteTestAPI(t)
 	hook := draftWithID("hook")
-	hook.HookEvents, hook.Queue = queue.IsHookJob|queue.HookDefinedBySettings, queue.HookQueue
+	hook.HookEvents, hook.Queue = queue.HookJobFlag|queue.SettingsHookFlag, queue.HookQueue
 	own := draftWithID("own")
-	own.HookEvents, own.Queue = queue.IsHookJob, queue.HookQueue
+	own.HookEvents, own.Queue = queue.HookJobFlag, queue.HookQueue
 	s.enqueueJobs(t, hook, own)
 	for _, c := range []struct {
 		who  string
@@ -44,7 +44,7 @@ func TestSettingsHookJobsAreShownByRight(t *testing.T) {
 		}
 		for id, want := range map[string]bool{"hook": c.sees, "own": true} {
 			p := control.JobID(id)
-			_, showErr := s.ShowJob(c.ctx, control.ShowParams{ID: p})
+			_, showErr := s.ShowJob(c.ctx, control.JobShowParams{ID: p})
 			_, whyErr := s.ExplainWaiting(c.ctx, control.ExplainWaitingParams{ID: p})
 			_, treeErr := s.ReadDependencyTree(c.ctx, control.DependencyTreeParams{ID: p})
 			for what, err := range map[string]error{"show": showErr, "why": whyErr, "tree": treeErr} {
@@ -53,16 +53,16 @@ func TestSettingsHookJobsAreShownByRight(t *testing.T) {
 				}
 			}
 		}
-		first, err := s.ListJobs(c.ctx, control.ListParams{PageSize: 1})
+		first, err := s.ListJobs(c.ctx, control.JobListParams{PageSize: 1})
 		if err != nil || len(first.Jobs) != 1 || (first.NextCursor != nil) != c.sees {
 			t.Errorf("the first page of %s: %+v, %v", c.who, first, err)
 		}
 		jobs := map[string][]control.Job{}
-		page, err := s.ListJobs(c.ctx, control.ListParams{})
+		page, err := s.ListJobs(c.ctx, control.JobListParams{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		screen, err := s.ReadScreen(c.ctx, control.ScreenParams{JobsPerSection: 10})
+		screen, err := s.ReadOverviewScreen(c.ctx, control.OverviewScreenParams{JobsPerSection: 10})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +91,7 @@ func TestShowWithoutEnvironmentIsNotAudited(t *testing.T) {
 		env     string
 	}{{true, "***"}, {false, "secret"}} {
 		before, _ := s.Store.LastEventSeq()
-		d, err := s.ShowJob(contextAsPeer(t, 3004, control.RightAdmin), control.ShowParams{ID: "a", HideEnv: c.without})
+		d, err := s.ShowJob(contextAsPeer(t, 3004, control.RightAdmin), control.JobShowParams{ID: "a", HideEnv: c.without})
 		after, _ := s.Store.LastEventSeq()
 		if env, _ := d.Spec["env"].(map[string]string); err != nil || env["A"] != c.env || (before == after) != c.without {
 			t.Errorf("without %t: %v, %v, recorded %t", c.without, d.Spec["env"], err, before != after)

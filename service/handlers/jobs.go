@@ -20,7 +20,7 @@ import (
 // Enqueue implements control.API.
 func (h *API) Enqueue(ctx context.Context, p control.EnqueueParams) (control.EnqueueResult, error) {
 	request := enqueueRequest{specs: []queue.Spec{p.JobSpec}, idempotencyKey: p.IdempotencyKey,
-		requireLimits: p.RequireEnforceableLimits, runNext: p.RunBeforeOwnJobs}
+		requireLimits: p.RequireEnforceableLimits, runNext: p.RunBeforeCallersJobs}
 	receipt, notes, err := h.enqueue(ctx, request, h.Store.Enqueue)
 	if err != nil {
 		return control.EnqueueResult{}, err
@@ -28,7 +28,7 @@ func (h *API) Enqueue(ctx context.Context, p control.EnqueueParams) (control.Enq
 	found := receipt.IsExisting != nil && receipt.IsExisting[0]
 	out := control.EnqueueResult{JobID: receipt.IDs[0], JobSeq: receipt.Seqs[0], AlreadyExisted: receipt.Duplicate ||
 		found,
-		UnenforcedLimits: notes.unenforcedLimits, NewQueues: h.describeNewQueues(ctx, &receipt)}
+		UnenforcedLimits: notes.unenforcedLimits, CreatedQueues: h.describeNewQueues(ctx, &receipt)}
 	if !out.AlreadyExisted {
 		out.MaxAttempts, out.Notes = notes.highestMaxAttempts, notes.otherNotes
 	}
@@ -54,14 +54,14 @@ func (h *API) EnqueueBatch(ctx context.Context, p control.EnqueueBatchParams) (c
 		put = h.Store.Enqueue
 	}
 	receipt, notes, err := h.enqueue(ctx, enqueueRequest{p.Jobs, p.BatchName, p.IdempotencyKey, p.RequireEnforceableLimits,
-		p.RunBeforeOwnJobs}, put)
+		p.RunBeforeCallersJobs}, put)
 	if err == nil && p.Commit {
 		h.runNextBatches.forgetBatch(uid, p.BatchName)
 	}
 	out := control.EnqueueBatchResult{
 		JobIDs: append([]string{}, receipt.IDs...), AlreadyExisted: receipt.Duplicate,
 		UnenforcedLimits: notes.unenforcedLimits,
-		NewQueues:        h.describeNewQueues(ctx, &receipt),
+		CreatedQueues:    h.describeNewQueues(ctx, &receipt),
 	}
 	for i, found := range receipt.IsExisting {
 		if found { // the job with index i was not created, because an equal job existed
@@ -125,7 +125,7 @@ func (h *API) buildStoreRequest(ctx context.Context, request enqueueRequest) (r 
 		IdempotencyKey: request.idempotencyKey, MaxPendingJobs: c.MaxPending, MaxPendingJobsPerUser: c.MaxPendingPerUser,
 		MaxBytesPerUser: h.UserQuota.MaxBytesPerUser(), SubmissionNumber: peer.InboxRowNumber}
 	if len(request.idempotencyKey) > queue.MaxKeyBytes {
-		return r, notes, queue.InvalidField("key", "too long (%d bytes); the maximum is %d bytes",
+		return r, notes, queue.InvalidFieldError("key", "too long (%d bytes); the maximum is %d bytes",
 			len(request.idempotencyKey),
 			queue.MaxKeyBytes)
 	}
@@ -142,7 +142,7 @@ func (h *API) buildStoreRequest(ctx context.Context, request enqueueRequest) (r 
 			return r, notes, err
 		}
 	}
-	nodes := sync.OnceValues(func() ([]store.NodeState, error) { return h.AllNodes.Nodes(ctx) })
+	nodes := sync.OnceValues(func() ([]store.NodeState, error) { return h.NodeRegistry.Nodes(ctx) })
 	resolveUser := h.Guard.JobUserResolver(&peer)
 	for i := range request.specs {
 		spec, err := h.QueueRules.WithQueueDefaults(&request.specs[i])
@@ -202,7 +202,7 @@ func requestDigest(request *enqueueRequest) (digest [sha256.Size]byte, err error
 
 // buildJobDraft returns the job that a spec describes. submitter is the name of the user that enqueues it. The function
 // resolveUser returns the account of the user that the spec names.
-func (h *API) buildJobDraft(spec *queue.Spec, d queue.Defaults, submitter string,
+func (h *API) buildJobDraft(spec *queue.Spec, d queue.JobDefaults, submitter string,
 	resolveUser func(name string) (access.JobUser, error)) (queue.Job, error) {
 	j, err := queue.ResolveSpec(spec, d)
 	if err == nil {
@@ -244,20 +244,20 @@ func (h *API) newJobViewsFor(ctx context.Context, p *control.Peer, jobs []queue.
 			list = append(list, h.newJobViewFor(p, &jobs[i]))
 		}
 	}
-	h.AllNodes.SetJobNodeNames(ctx, list)
+	h.NodeRegistry.SetJobNodeNames(ctx, list)
 	h.reasonFinder.SetWaitReasons(ctx, jobs, list)
 	return list
 }
 
 // ListJobs implements control.API.
-func (h *API) ListJobs(ctx context.Context, p control.ListParams) (control.JobPage, error) {
+func (h *API) ListJobs(ctx context.Context, p control.JobListParams) (control.JobPage, error) {
 	peer := control.PeerFrom(ctx)
 	f, err := h.parseListFilter(&peer, p)
 	if err != nil {
 		return control.JobPage{}, err
 	}
 	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassManyJobsRead, func() (control.JobPage, error) {
-		page, err := h.Store.List(ctx, f)
+		page, err := h.Store.ListJobs(ctx, f)
 		if err != nil {
 			return control.JobPage{}, err
 		}
@@ -275,8 +275,8 @@ func (h *API) ListDeadJobs(ctx context.Context, p control.DeadJobListParams) (co
 const batchLabelName = "batch"
 
 // parseListFilter converts the parameters of a list request to a filter of the store.
-func (h *API) parseListFilter(peer *control.Peer, p control.ListParams) (store.Filter, error) {
-	f := store.Filter{Labels: p.WithLabels, Queue: p.Queue, Since: queue.UnixMillis(p.EndedOrEnqueuedSince),
+func (h *API) parseListFilter(peer *control.Peer, p control.JobListParams) (store.JobFilter, error) {
+	f := store.JobFilter{Labels: p.WithLabels, Queue: p.Queue, Since: queue.UnixMillis(p.EndedOrEnqueuedSince),
 		Until: queue.UnixMillis(p.EndedOrEnqueuedBefore), IDGlob: p.IDGlob, Limit: p.PageSize}
 	if p.PageSize == 0 {
 		f.Limit = store.MaxPageRows
@@ -298,13 +298,13 @@ func (h *API) parseListFilter(peer *control.Peer, p control.ListParams) (store.F
 			uid, ok = h.Owners.FormerOwnerUID(p.Submitter)
 		}
 		if !ok {
-			return f, queue.InvalidField("user", "there is no user %q on this machine", queue.ClipForMessage(p.Submitter))
+			return f, queue.InvalidFieldError("user", "there is no user %q on this machine", queue.ClipForMessage(p.Submitter))
 		}
 		f.UID = &uid
 	}
 	if p.Batch != "" {
 		if f.UID != nil && *f.UID != peer.UID {
-			return f, queue.InvalidField(
+			return f, queue.InvalidFieldError(
 				"batch", `selects only your own jobs, but the parameter "user" names another user; leave out one of them`)
 		}
 		f.UID, f.Labels = &peer.UID, maps.Clone(f.Labels)
@@ -316,7 +316,7 @@ func (h *API) parseListFilter(peer *control.Peer, p control.ListParams) (store.F
 	if p.Cursor != "" {
 		before, err := strconv.ParseInt(p.Cursor, 10, 64)
 		if err != nil {
-			return f, queue.InvalidField("cursor", "is not a cursor that a list returned; list again without a cursor")
+			return f, queue.InvalidFieldError("cursor", "is not a cursor that a list returned; list again without a cursor")
 		}
 		f.BeforeSeq = before
 	}
@@ -337,9 +337,9 @@ func parseStates(names []string) (states []queue.State, err error) {
 	return slices.Compact(states), nil
 }
 
-// minRebootNoteDelay is the smallest delay of a new job for which the reply warns that a reboot may prevent its
+// minDelayForRebootNote is the smallest delay of a new job for which the reply warns that a reboot may prevent its
 // start. During shorter delays, a reboot is too unlikely for a warning.
-const minRebootNoteDelay = time.Hour
+const minDelayForRebootNote = time.Hour
 
 // replyNotes holds notes for the user in the reply about new or edited jobs.
 type replyNotes struct {
@@ -349,15 +349,15 @@ type replyNotes struct {
 }
 
 // addDraftNotes adds notes about jobs that are about to be enqueued.
-func (h *API) addDraftNotes(m *replyNotes, drafts []queue.Job) {
+func (h *API) addDraftNotes(notes *replyNotes, drafts []queue.Job) {
 	delayed := false
 	now := h.Store.Now()
 	for i := range drafts {
 		j := &drafts[i]
-		m.highestMaxAttempts = max(m.highestMaxAttempts, j.MaxAttempts)
-		delayed = delayed || j.Delay > minRebootNoteDelay || j.RunAt > now.Add(minRebootNoteDelay)
+		notes.highestMaxAttempts = max(notes.highestMaxAttempts, j.MaxAttempts)
+		delayed = delayed || j.Delay > minDelayForRebootNote || j.RunAt > now.Add(minDelayForRebootNote)
 	}
 	if delayed {
-		m.otherNotes = h.StartAtBootNotes()
+		notes.otherNotes = h.StartAtBootNotes()
 	}
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // StreamOutput implements control.API.
-func (h *API) StreamOutput(ctx context.Context, p control.LogsParams,
+func (h *API) StreamOutput(ctx context.Context, p control.JobOutputParams,
 	handlePiece func(control.OutputPiece) error) (result control.OutputStreamEnd, err error) {
 	j, err := h.findJobForMethod(ctx, "logs", p.ID)
 	if err != nil {
@@ -37,19 +37,19 @@ func (h *API) StreamOutput(ctx context.Context, p control.LogsParams,
 		return result, queue.Errorf(queue.CodeNotFound, "job %s has no attempt %d; it has %d %s so far",
 			j.ID, p.Attempt, j.StartedAttempts, attempts)
 	}
-	f := &logSender{API: h, params: p, sendPiece: handlePiece, attemptNumber: n, hasTTY: j.TTY}
-	if p.LastLines != nil {
-		if err := f.seekToLastLines(ctx, &j, *p.LastLines); err != nil {
+	f := &outputSender{API: h, params: p, sendPiece: handlePiece, attemptNumber: n, hasTTY: j.TTY}
+	if p.LastLineCount != nil {
+		if err := f.seekToLastLines(ctx, &j, *p.LastLineCount); err != nil {
 			return result, err
 		}
 	}
 	return f.sendAllOutput(ctx, j)
 }
 
-// logSender sends the output of one job to a client. It sends the output of one attempt after another.
-type logSender struct {
+// outputSender sends the output of one job to a client. It sends the output of one attempt after another.
+type outputSender struct {
 	*API
-	params             control.LogsParams
+	params             control.JobOutputParams
 	sendPiece          func(control.OutputPiece) error
 	attemptNumber      int                 // number of the current attempt
 	hasTTY             bool                // the job has a terminal
@@ -64,7 +64,7 @@ type logSender struct {
 
 // sendAllOutput sends the output of the current attempt from readCursor on. If the client follows the job,
 // sendAllOutput also sends the output of later attempts, until the job ends.
-func (l *logSender) sendAllOutput(ctx context.Context, j queue.Job) (control.OutputStreamEnd, error) {
+func (l *outputSender) sendAllOutput(ctx context.Context, j queue.Job) (control.OutputStreamEnd, error) {
 	watching := l.Store.WatchJobs([]int64{j.Seq})
 	defer watching.Stop()
 	if l.params.Follow {
@@ -77,7 +77,7 @@ func (l *logSender) sendAllOutput(ctx context.Context, j queue.Job) (control.Out
 		var retry <-chan time.Time
 		if now, err := l.rereadCompactJob(ctx, &j); err == nil {
 			j = now
-		} else if l.params.Follow && l.AllNodes.IsStoreUnavailable(err) {
+		} else if l.params.Follow && l.NodeRegistry.IsStoreUnavailable(err) {
 			// A job on this node may continue to print while the store is unavailable.
 			retry = time.After(cluster.ChangePollInterval)
 		} else {
@@ -129,7 +129,7 @@ func (l *logSender) sendAllOutput(ctx context.Context, j queue.Job) (control.Out
 
 // sendLiveOutput sends the output that a running attempt has printed until now. If seekToLastLines has searched this
 // output for the last lines, sendLiveOutput sends only the output up to l.tailSearchEndCursor.
-func (l *logSender) sendLiveOutput(ctx context.Context, j *queue.Job) (err error) {
+func (l *outputSender) sendLiveOutput(ctx context.Context, j *queue.Job) (err error) {
 	if l.tailSearchEndCursor == (output.StreamCursor{}) {
 		if l.tailSearchEndCursor, err = l.liveOutputEnd(ctx, j.Seq, l.attemptNumber); err != nil {
 			return err
@@ -139,7 +139,7 @@ func (l *logSender) sendLiveOutput(ctx context.Context, j *queue.Job) (err error
 }
 
 // sendLastLines sends the last lines that seekToLastLines has found and kept in keptTailChunks.
-func (l *logSender) sendLastLines() error {
+func (l *outputSender) sendLastLines() error {
 	for _, c := range l.keptTailChunks {
 		if rest, hasRest := chunkAfterCursor(c, &l.readCursor); hasRest {
 			if err := l.sendChunk(rest); err != nil {
@@ -156,7 +156,7 @@ type chunkHandler = func(output.Chunk) error
 // selectsChunk reports whether the request selects a chunk of output. A chunk may represent lost bytes of an unknown
 // stream. The bytes may belong to any stream, and were printed at the chunk's time or later. So such a chunk is
 // selected unless it is later than the requested period.
-func (l *logSender) selectsChunk(c output.Chunk) bool {
+func (l *outputSender) selectsChunk(c output.Chunk) bool {
 	if c.StreamUnknown {
 		return l.params.PrintedBefore == 0 || c.ReadTimeMillis < int64(l.params.PrintedBefore)
 	}
@@ -168,7 +168,7 @@ func (l *logSender) selectsChunk(c output.Chunk) bool {
 }
 
 // selectsStream reports whether the request selects a stream.
-func (l *logSender) selectsStream(s output.Stream) bool {
+func (l *outputSender) selectsStream(s output.Stream) bool {
 	// If both fields are set, or neither is, the request selects both streams.
 	only := l.params.StdoutOnly != l.params.StderrOnly
 	return !only || l.params.StdoutOnly == (s == output.Stdout)
@@ -179,7 +179,7 @@ func (l *logSender) selectsStream(s output.Stream) bool {
 const maxOutputPieceBytes = 32 << 10
 
 // sendChunk sends a chunk to the client, in pieces, if the request selects the chunk.
-func (l *logSender) sendChunk(c output.Chunk) error {
+func (l *outputSender) sendChunk(c output.Chunk) error {
 	if !l.selectsChunk(c) {
 		return nil
 	}

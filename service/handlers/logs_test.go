@@ -19,7 +19,7 @@ import (
 )
 
 // readLogs returns the output that the method "logs" sends for job a.
-func readLogs(t *testing.T, s *testAPI, p control.LogsParams) string {
+func readLogs(t *testing.T, s *testAPI, p control.JobOutputParams) string {
 	t.Helper()
 	var got []byte
 	p.ID = "a"
@@ -38,10 +38,10 @@ func readLogs(t *testing.T, s *testAPI, p control.LogsParams) string {
 
 // lastLinesOf returns the last n lines of the chunks that the callback accepts. The implementation is simple, so that
 // the test can compare its result with the lines that the service sends.
-func lastLinesOf(chunks []output.Chunk, lineCount int, isWantedChunk func(output.Chunk) bool) string {
+func lastLinesOf(chunks []output.Chunk, lineCount int, acceptsChunk func(output.Chunk) bool) string {
 	var text []byte
 	for _, c := range chunks {
-		if isWantedChunk(c) {
+		if acceptsChunk(c) {
 			p := control.OutputPiece{Stream: "stdout", Text: string(c.Data), DroppedBytes: c.DroppedBytes}
 			if c.Stream == output.Stderr {
 				p.Stream = "stderr"
@@ -98,16 +98,19 @@ func TestStreamOutputSendsLastLines(t *testing.T) {
 		s.endJobs(t, s.claimJobs(t, 1), queue.Completed, out)
 		for _, n := range []int{0, 1, 2, 3, 10, 1000, control.MaxOutputLines} {
 			for name, c := range map[string]struct {
-				p      control.LogsParams
+				p      control.JobOutputParams
 				wanted func(output.Chunk) bool
 			}{
-				"all":    {control.LogsParams{}, func(output.Chunk) bool { return true }},
-				"stdout": {control.LogsParams{StdoutOnly: true}, func(c output.Chunk) bool { return c.Stream == output.Stdout }},
-				"stderr": {control.LogsParams{StderrOnly: true}, func(c output.Chunk) bool { return c.Stream == output.Stderr }},
-				"since":  {control.LogsParams{PrintedSince: 110}, func(c output.Chunk) bool { return c.ReadTimeMillis >= 110 }},
+				"all": {control.JobOutputParams{}, func(output.Chunk) bool { return true }},
+				"stdout": {control.JobOutputParams{StdoutOnly: true},
+					func(c output.Chunk) bool { return c.Stream == output.Stdout }},
+				"stderr": {control.JobOutputParams{StderrOnly: true},
+					func(c output.Chunk) bool { return c.Stream == output.Stderr }},
+				"since": {control.JobOutputParams{PrintedSince: 110},
+					func(c output.Chunk) bool { return c.ReadTimeMillis >= 110 }},
 			} {
 				p := c.p
-				p.LastLines = &n
+				p.LastLineCount = &n
 				if got, want := readLogs(t, s, p), lastLinesOf(chunks, n, c.wanted); got != want {
 					t.Fatalf("seed %d, %d lines of %s: got %d bytes %.100q, want %d %.100q", seed, n, name, len(got), got, len(want),
 						want)
@@ -125,8 +128,8 @@ func heapBytesInUse() uint64 {
 	return sample[0].Value.Uint64()
 }
 
-// peakHeapGrowth returns by how many bytes the live heap grows while f runs.
-func peakHeapGrowth(f func()) uint64 {
+// peakHeapGrowthBytes returns by how many bytes the live heap grows while f runs.
+func peakHeapGrowthBytes(f func()) uint64 {
 	before := heapBytesInUse()
 	peak := before
 	stop, stopped := make(chan struct{}), make(chan struct{})
@@ -164,8 +167,8 @@ func TestReadingLongOutputTakesLittleMemory(t *testing.T) {
 	const most = size / 2
 	for _, n := range []int{1, 1000, control.MaxOutputLines} {
 		lines := 0
-		grown := peakHeapGrowth(func() {
-			p := control.LogsParams{ID: "a", LastLines: &n}
+		grown := peakHeapGrowthBytes(func() {
+			p := control.JobOutputParams{ID: "a", LastLineCount: &n}
 			if _, err := s.StreamOutput(contextAsPeer(t, ownerUID, control.RightSubmit), p,
 				func(piece control.OutputPiece) error {
 					lines += strings.Count(piece.Text, "\n")
@@ -179,9 +182,9 @@ func TestReadingLongOutputTakesLittleMemory(t *testing.T) {
 		}
 	}
 	var d control.JobDetail
-	grown := peakHeapGrowth(func() {
+	grown := peakHeapGrowthBytes(func() {
 		var err error
-		if d, err = s.ShowJob(contextAsPeer(t, ownerUID, control.RightSubmit), control.ShowParams{ID: "a"}); err != nil {
+		if d, err = s.ShowJob(contextAsPeer(t, ownerUID, control.RightSubmit), control.JobShowParams{ID: "a"}); err != nil {
 			t.Error(err)
 		}
 	})
@@ -200,7 +203,7 @@ func TestOutputPiecesEndBetweenCharacters(t *testing.T) {
 	}{{"x", false}, {"é", false}, {"日", false}, {"🙂", false}, {"\x01", false}, {"\xff", true}} {
 		text := "a" + strings.Repeat(c.unit, 3*maxOutputPieceBytes/len(c.unit))
 		var got []byte
-		f := &logSender{API: s.API, params: control.LogsParams{}, sendPiece: func(p control.OutputPiece) error {
+		f := &outputSender{API: s.API, params: control.JobOutputParams{}, sendPiece: func(p control.OutputPiece) error {
 			if (p.NonUTF8Bytes != nil) != c.base64 || len(p.Bytes()) > maxOutputPieceBytes {
 				t.Errorf("%q: a piece of %d bytes, base64: %t", c.unit, len(p.Bytes()), p.NonUTF8Bytes != nil)
 			}
@@ -212,7 +215,7 @@ func TestOutputPiecesEndBetweenCharacters(t *testing.T) {
 		}
 	}
 	if _, err := s.StreamOutput(contextAsPeer(t, ownerUID, control.RightSubmit),
-		control.LogsParams{ID: "a", LastLines: new(-1)},
+		control.JobOutputParams{ID: "a", LastLineCount: new(-1)},
 		nil); err == nil {
 		t.Error(fmt.Errorf("a negative number of lines is taken"))
 	}
@@ -240,15 +243,15 @@ func TestOutputTailReadSkipsEarlierOutput(t *testing.T) {
 	s.enqueueJobs(t, draftWithID("a"))
 	s.endJobs(t, s.claimJobs(t, 1), queue.Completed, queue.Attempt{OutputFileRef: "1-1", OutputBytes: int64(len(raw))})
 	n := 3
-	if got, want := readLogs(t, s, control.LogsParams{LastLines: &n}), line+line+"late\n"; got != want {
+	if got, want := readLogs(t, s, control.JobOutputParams{LastLineCount: &n}), line+line+"late\n"; got != want {
 		t.Errorf("logs -n 3: got %q, want %q", got, want)
 	}
-	d, err := s.ShowJob(contextAsPeer(t, ownerUID, control.RightSubmit), control.ShowParams{ID: "a"})
+	d, err := s.ShowJob(contextAsPeer(t, ownerUID, control.RightSubmit), control.JobShowParams{ID: "a"})
 	if err != nil || len(d.StdoutTail) != maxShownTailBytes || d.StderrTail != "early\nlate\n" {
 		t.Errorf("show: got %d bytes and %q, %v", len(d.StdoutTail), d.StderrTail, err)
 	}
 	var damage []control.DamagedRange
-	if _, err := s.StreamOutput(contextAsPeer(t, ownerUID, control.RightSubmit), control.LogsParams{ID: "a"},
+	if _, err := s.StreamOutput(contextAsPeer(t, ownerUID, control.RightSubmit), control.JobOutputParams{ID: "a"},
 		func(p control.OutputPiece) error {
 			if p.Damage != nil {
 				damage = append(damage, *p.Damage)
@@ -284,10 +287,10 @@ func TestTruncatedOutputFileIsReported(t *testing.T) {
 		if err := os.Truncate(runner.OutputPath(s.RunnerLocation.RunnersDir, "1-1"), int64(kept)); err != nil {
 			t.Fatal(err)
 		}
-		for name, p := range map[string]control.LogsParams{
-			"all": {ID: "a"}, "the last lines": {ID: "a", LastLines: new(2)},
+		for name, p := range map[string]control.JobOutputParams{
+			"all": {ID: "a"}, "the last lines": {ID: "a", LastLineCount: new(2)},
 			"stdout": {ID: "a", StdoutOnly: true}, "stderr": {ID: "a", StderrOnly: true},
-			"the last lines of stderr": {ID: "a", StderrOnly: true, LastLines: new(2)},
+			"the last lines of stderr": {ID: "a", StderrOnly: true, LastLineCount: new(2)},
 			"a later time":             {ID: "a", PrintedSince: size, StdoutOnly: true},
 		} {
 			lost, last, stream := int64(0), int64(0), "none"
@@ -318,7 +321,7 @@ func TestTruncatedOutputFileIsReported(t *testing.T) {
 					want)
 			}
 		}
-		if d, err := s.ShowJob(contextAsPeer(t, ownerUID, control.RightSubmit), control.ShowParams{ID: "a"}); err != nil ||
+		if d, err := s.ShowJob(contextAsPeer(t, ownerUID, control.RightSubmit), control.JobShowParams{ID: "a"}); err != nil ||
 			kept > 4000 &&
 				len(d.StdoutTail) != maxShownTailBytes || (strings.Count(d.StdoutTail+d.StderrTail,
 			"bytes of output are damaged]") == 2) != (kept < len(raw)/2+1) {
@@ -340,7 +343,7 @@ func TestBytesAppendedToOutputFileAreIgnored(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got strings.Builder
-	_, err := s.StreamOutput(contextAsPeer(t, ownerUID, control.RightSubmit), control.LogsParams{ID: "a"},
+	_, err := s.StreamOutput(contextAsPeer(t, ownerUID, control.RightSubmit), control.JobOutputParams{ID: "a"},
 		func(p control.OutputPiece) error {
 			got.Write(p.Bytes())
 			return nil

@@ -13,7 +13,7 @@ func newNodeView(n *store.NodeState) control.NodeView {
 	v := control.NodeView{Name: n.Name, State: "alive", SentThisAnswer: n.IsThisNode, WorkerCount: n.WorkerCount,
 		RunningJobs: n.RunningJobs,
 		Labels:      maps.Collect(maps.All(n.Labels)), Resources: maps.Collect(maps.All(n.ResourceUnits)),
-		Version: n.ServiceVersion, JoinedAt: control.Time(n.JoinedAt), LastHeartbeat: control.Time(n.LastHeartbeat)}
+		Version: n.ServiceVersion, JoinedAt: control.Time(n.JoinedAt), LastHeartbeat: control.Time(n.LastHeartbeatAt)}
 	switch {
 	case n.ServiceStopped:
 		v.State = "stopped"
@@ -28,10 +28,10 @@ func newNodeView(n *store.NodeState) control.NodeView {
 }
 
 // NodeList implements control.API.
-func (h *API) NodeList(ctx context.Context, p control.NodeListParams) (control.NodeList, error) {
+func (h *API) ListNodes(ctx context.Context, p control.NodeListParams) (control.NodeList, error) {
 	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassOneJobRead, func() (control.NodeList, error) {
 		list := control.NodeList{Nodes: []control.NodeView{}}
-		read := h.AllNodes.Nodes
+		read := h.NodeRegistry.Nodes
 		if h.Cluster != nil {
 			read = func(ctx context.Context) ([]store.NodeState, error) { return h.Cluster.Nodes(ctx, p.Cursor) }
 		}
@@ -47,8 +47,8 @@ func (h *API) NodeList(ctx context.Context, p control.NodeListParams) (control.N
 }
 
 // NodeRemove implements control.API.
-func (h *API) NodeRemove(ctx context.Context, p control.NodeRemoveParams) (v control.NodeView, err error) {
-	n, err := h.AllNodes.FindNodeByName(ctx, p.Name, "queuectl service stop")
+func (h *API) RemoveNode(ctx context.Context, p control.NodeRemoveParams) (v control.NodeView, err error) {
+	n, err := h.NodeRegistry.FindNodeByName(ctx, p.Name, "queuectl service stop")
 	if err != nil {
 		return v, err
 	}

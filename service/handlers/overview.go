@@ -12,8 +12,8 @@ import (
 )
 
 // Hello implements control.API.
-func (h *API) Hello(context.Context, control.HelloParams) (control.Hello, error) {
-	return control.Hello{Version: h.Version, ProtocolVersions: control.VersionRange{Min: control.ProtocolVersion,
+func (h *API) Hello(context.Context, control.HelloParams) (control.HelloResult, error) {
+	return control.HelloResult{Version: h.Version, ProtocolVersions: control.VersionRange{Min: control.ProtocolVersion,
 		Max: control.ProtocolVersion},
 		SupportedMethods: control.MethodNames()}, nil
 }
@@ -26,7 +26,7 @@ func (h *API) Status(ctx context.Context, _ control.NoParams) (control.Status, e
 	counts := h.Store.Counts()
 	oldest, err := withReadSlot(ctx, h.UserLimits, control.ClassOneJobRead,
 		func() (queue.UnixMillis, error) { return h.Store.OldestReadySince(ctx) })
-	if err != nil && !h.AllNodes.IsStoreUnavailable(err) {
+	if err != nil && !h.NodeRegistry.IsStoreUnavailable(err) {
 		return control.Status{}, err
 	}
 	st := control.Status{
@@ -37,7 +37,7 @@ func (h *API) Status(ctx context.Context, _ control.NoParams) (control.Status, e
 		SettingsFile: h.Paths.SettingsFile, SocketPath: h.Paths.SocketPath,
 		ServiceKind: string(h.Paths.ServiceKind()), PID: os.Getpid(), Version: h.Version,
 		StartedAt: control.Time(h.StartedAt),
-		Draining:  h.Pool.IsDraining(), RerankingInProgress: counts.RerankUnfinished,
+		Draining:  h.Pool.IsDraining(), RerankingInProgress: counts.IsRerankUnfinished,
 		ThroughputPerMinute: h.Pool.ThroughputPerMinute(),
 	}
 	h.addQuotaUsage(ctx, &st)
@@ -50,7 +50,7 @@ func (h *API) Status(ctx context.Context, _ control.NoParams) (control.Status, e
 		st.PausedAt, st.PausedBy = control.Time(all.SetAt), new(h.Owners.UserName(all.SetByUID))
 	}
 	if err == nil {
-		ended, _ := h.AllNodes.OtherNodesThroughput(ctx)
+		ended, _ := h.NodeRegistry.OtherNodesThroughput(ctx)
 		st.ThroughputPerMinute += ended
 		st.Health = doctor.HealthText(h.FindQueueProblems(ctx))
 	} else {

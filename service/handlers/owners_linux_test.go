@@ -17,7 +17,7 @@ import (
 )
 
 // The simulated directory has these uids in addition to those in /etc/passwd. All of them except joblessUID
-// have enqueued jobs, under the names in ownerNames.
+// have enqueued jobs, under the names in ownerNameByUID.
 const (
 	reusedUID     = 61400 + iota // uid of a former account; it now belongs to mallory
 	existingUID                  // uid of an account that still exists
@@ -26,8 +26,8 @@ const (
 	joblessUID                   // uid of an account that has never enqueued a job
 )
 
-// ownerNames contains the names under which uids have enqueued jobs.
-var ownerNames = map[int]string{reusedUID: "alice", existingUID: "bob", unansweredUID: "carol", deletedUID: "dave"}
+// ownerNameByUID contains the names under which uids have enqueued jobs.
+var ownerNameByUID = map[int]string{reusedUID: "alice", existingUID: "bob", unansweredUID: "carol", deletedUID: "dave"}
 
 // lookUpFakeOwners simulates the program getent on a machine with the uids above.
 func lookUpFakeOwners(database, key string) (string, error) {
@@ -57,7 +57,7 @@ func newOwnersTestAPIWith(t *testing.T, o testAPIOptions) *testAPI {
 	// Without AlwaysQueryRemote, one look-up without an answer would make all look-ups fail for a minute.
 	s.UserDirectory.GetentFunc, s.UserDirectory.AlwaysQueryRemote = lookUpFakeOwners, true
 	for _, then := range []string{"-done", "-waits"} {
-		for uid, name := range ownerNames {
+		for uid, name := range ownerNameByUID {
 			j := draftWithID(name + then)
 			j.UID, j.RunAsUser, j.Queue, j.Env = uid, name, "default", []string{"SECRET=canary"}
 			if _, err := s.Store.Enqueue(t.Context(), store.EnqueueRequest{UID: uid, OwnerName: name,
@@ -66,7 +66,7 @@ func newOwnersTestAPIWith(t *testing.T, o testAPIOptions) *testAPI {
 			}
 		}
 		if then == "-done" {
-			s.endJobs(t, s.claimJobs(t, len(ownerNames)), queue.Completed,
+			s.endJobs(t, s.claimJobs(t, len(ownerNameByUID)), queue.Completed,
 				queue.Attempt{Output: []byte{0, 0, 6, 'c', 'a', 'n', 'a', 'r', 'y'}})
 		}
 	}
@@ -112,10 +112,10 @@ func TestJobsOfUnknownUsersWaitForOtherNodes(t *testing.T) {
 	}
 }
 
-// describeJobState returns the uid, the state and the reason of a job as one text.
-func (s *testAPI) describeJobState(t *testing.T, id string) string {
+// describeOwnerAndState returns the uid, the state and the reason of a job as one text.
+func (s *testAPI) describeOwnerAndState(t *testing.T, id string) string {
 	t.Helper()
-	j, err := s.Store.Get(t.Context(), id)
+	j, err := s.Store.GetJob(t.Context(), id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestReusedUIDGetsNoFormerOwnersJobs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // before the second round, all jobs of former accounts have been moved
-		for uid := range ownerNames {
+		for uid := range ownerNameByUID {
 			if err := s.admission.AdmitConnection(t.Context(), newPeer(uid, control.RightSubmit)); err != nil {
 				t.Fatal(err)
 			}
@@ -142,7 +142,7 @@ func TestReusedUIDGetsNoFormerOwnersJobs(t *testing.T) {
 			"bob-waits":   fmt.Sprint(existingUID, " pending "),
 			"carol-waits": fmt.Sprint(unansweredUID, " pending "), "dave-waits": fmt.Sprint(deletedUID, " pending "),
 		} {
-			if got := s.describeJobState(t, id); got != want {
+			if got := s.describeOwnerAndState(t, id); got != want {
 				t.Errorf("%s: got %q, want %q", id, got, want)
 			}
 		}
@@ -160,20 +160,22 @@ func TestReusedUIDGetsNoFormerOwnersJobs(t *testing.T) {
 			true}} {
 		ctx := contextAsPeer(t, c.uid, c.right)
 		for _, id := range []control.JobID{"alice-done", "alice-waits"} {
-			d, err := s.ShowJob(ctx, control.ShowParams{ID: id})
+			d, err := s.ShowJob(ctx, control.JobShowParams{ID: id})
 			if shown := fmt.Sprintf("%+v", d); err != nil || strings.Contains(shown, "canary") != c.all || d.User != "alice" {
 				t.Errorf("show %s to %s: %s, %v", id, c.right, shown, err)
 			}
 		}
-		_, err := s.StreamOutput(ctx, control.LogsParams{ID: "alice-done"}, func(control.OutputPiece) error { return nil })
+		_, err := s.StreamOutput(ctx, control.JobOutputParams{ID: "alice-done"},
+			func(control.OutputPiece) error { return nil })
 		if errors.Is(err, queue.ErrDenied) == c.all {
 			t.Errorf("logs to %s: %v", c.right, err)
 		}
-		v, err := s.HoldJobs(ctx, control.Selection{ID: "alice-waits"})
+		v, err := s.HoldJobs(ctx, control.JobSelection{ID: "alice-waits"})
 		if errors.Is(err, queue.ErrDenied) == c.all && len(v.Refusals) != 1 {
 			t.Errorf("hold by %s: %+v, %v", c.right, v, err)
 		}
-		if f, err := s.parseListFilter(&control.Peer{}, control.ListParams{Submitter: "alice"}); err != nil || *f.UID != -1 {
+		if f, err := s.parseListFilter(&control.Peer{}, control.JobListParams{Submitter: "alice"}); err != nil ||
+			*f.UID != -1 {
 			t.Errorf("list of alice's: %+v, %v", f, err)
 		}
 	}
@@ -183,7 +185,7 @@ func TestReusedUIDGetsNoFormerOwnersJobs(t *testing.T) {
 	}
 	for _, id := range []string{"alice-done", "alice-waits"} {
 		if _, err := s.RemoveJobs(contextAsPeer(t, existingUID, control.RightAdmin),
-			control.RemoveParams{Selection: control.Selection{ID: control.JobID(id)}}); err != nil {
+			control.JobRemoveParams{JobSelection: control.JobSelection{ID: control.JobID(id)}}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -195,7 +197,7 @@ func TestReusedUIDGetsNoFormerOwnersJobs(t *testing.T) {
 // A uid's jobs are separated from the uid before its new owner gets a reply, even if the service was restarted in
 // between. After that, admitting the new owner again, or a peer without jobs, writes nothing to the store. To check
 // this, the test closes the store, so that any write would fail.
-func TestFormerOwnersJobsAreSeparatedOnce(t *testing.T) {
+func TestFormerOwnersJobsAreDisownedOnce(t *testing.T) {
 	s := newOwnersTestAPI(t)
 	drafts := draftsWithPrefix("more", 600)
 	for i := range drafts {
@@ -216,7 +218,7 @@ func TestFormerOwnersJobsAreSeparatedOnce(t *testing.T) {
 	if err := s.admission.AdmitConnection(t.Context(), newPeer(reusedUID, control.RightSubmit)); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.describeJobState(t, "more599"); got != "-1 held disowned" {
+	if got := s.describeOwnerAndState(t, "more599"); got != "-1 held disowned" {
 		t.Errorf("the last job of the former account: %s", got)
 	}
 	s.Store.Close()
@@ -258,26 +260,27 @@ func TestReusedUIDCannotAccessRunningJob(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	before := s.describeJobState(t, "alice-waits")
-	d, err := s.ShowJob(contextAsPeer(t, reusedUID, control.RightSubmit), control.ShowParams{ID: "alice-waits"})
+	before := s.describeOwnerAndState(t, "alice-waits")
+	d, err := s.ShowJob(contextAsPeer(t, reusedUID, control.RightSubmit), control.JobShowParams{ID: "alice-waits"})
 	if shown := fmt.Sprintf("%+v", d); err != nil || d.State == "held" || strings.Contains(shown, "canary") {
 		t.Errorf("show: %s, %v", shown, err)
 	}
 	if d, err := s.ShowJob(contextAsPeer(t, existingUID, control.RightSubmit),
-		control.ShowParams{ID: "bob-waits"}); err != nil ||
+		control.JobShowParams{ID: "bob-waits"}); err != nil ||
 		!strings.Contains(fmt.Sprintf("%+v", d), "canary") {
 		t.Errorf("the user's own jobs: %+v, %v", d, err)
 	}
 	s.checkAccessDenied(t, reusedUID, "alice-waits")
-	if got := s.describeJobState(t, "alice-waits"); got != before {
+	if got := s.describeOwnerAndState(t, "alice-waits"); got != before {
 		t.Errorf("after the requests of the new account: %s, want %s", got, before)
 	}
-	asBob := &queue.Job{UID: reusedUID, Execution: queue.Execution{RunAsUser: "bob", RunAsUID: new(existingUID)}}
+	asBob := &queue.Job{UID: reusedUID, ExecutionSettings: queue.ExecutionSettings{RunAsUser: "bob",
+		RunAsUID: new(existingUID)}}
 	if s.Guard.PeerOwnsJob(newPeer(reusedUID, control.RightSubmit), asBob) {
 		t.Error("the new account owns a job that runs as another user and may belong to the former account")
 	}
 	s.endJobs(t, leased, queue.Completed, queue.Attempt{})
-	if got := s.describeJobState(t, "alice-waits"); got != "-1 completed " {
+	if got := s.describeOwnerAndState(t, "alice-waits"); got != "-1 completed " {
 		t.Errorf("after the job has ended: %s", got)
 	}
 	_, err = s.Store.ApplyDueChanges(t.Context())
@@ -296,27 +299,27 @@ func (s *testAPI) checkAccessDenied(t *testing.T, uid int, id control.JobID) {
 	// Without the deadline, a change that is not denied would wait for the pool, which does not know the lease.
 	ctx, cancel := context.WithTimeout(contextAsPeer(t, uid, control.RightSubmit), 5*time.Second)
 	defer cancel()
-	if _, err := s.StreamOutput(ctx, control.LogsParams{ID: id},
+	if _, err := s.StreamOutput(ctx, control.JobOutputParams{ID: id},
 		func(control.OutputPiece) error { return nil }); !errors.Is(err,
 		queue.ErrDenied) {
 		t.Errorf("logs: got %v, want denied", err)
 	}
-	if _, err := s.AttachTerminal(ctx, control.AttachParams{ID: id}); !errors.Is(err, queue.ErrDenied) {
+	if _, err := s.AttachTerminal(ctx, control.AttachTerminalParams{ID: id}); !errors.Is(err, queue.ErrDenied) {
 		t.Errorf("attach: got %v, want denied", err)
 	}
-	type change func(control.Selection) (control.BulkResult, error)
+	type change func(control.JobSelection) (control.BulkResult, error)
 	for name, apply := range map[string]change{
-		"cancel": func(p control.Selection) (control.BulkResult, error) { return s.CancelJobs(ctx, p) },
-		"kill": func(p control.Selection) (control.BulkResult, error) {
-			return s.KillJobs(ctx, control.KillParams{Selection: p})
+		"cancel": func(p control.JobSelection) (control.BulkResult, error) { return s.CancelJobs(ctx, p) },
+		"kill": func(p control.JobSelection) (control.BulkResult, error) {
+			return s.KillJobs(ctx, control.JobKillParams{JobSelection: p})
 		},
-		"pause":   func(p control.Selection) (control.BulkResult, error) { return s.PauseJobs(ctx, p) },
-		"requeue": func(p control.Selection) (control.BulkResult, error) { return s.RequeueJobs(ctx, p) },
-		"rm": func(p control.Selection) (control.BulkResult, error) {
-			return s.RemoveJobs(ctx, control.RemoveParams{Selection: p, EndRunningJobs: true})
+		"pause":   func(p control.JobSelection) (control.BulkResult, error) { return s.PauseJobs(ctx, p) },
+		"requeue": func(p control.JobSelection) (control.BulkResult, error) { return s.RequeueJobs(ctx, p) },
+		"rm": func(p control.JobSelection) (control.BulkResult, error) {
+			return s.RemoveJobs(ctx, control.JobRemoveParams{JobSelection: p, EndRunningJobs: true})
 		},
 	} {
-		for how, selection := range map[string]control.Selection{
+		for how, selection := range map[string]control.JobSelection{
 			"by id": {ID: id}, "by state": {States: control.TextList{"processing"}}} {
 			v, err := apply(selection)
 			if err != nil || len(v.ChangedJobIDs) != 0 || len(v.Refusals) != 1 || v.Refusals[0].Code != queue.CodeDenied {
@@ -371,14 +374,14 @@ func TestServiceChecksOwnerNamesOfAllUIDs(t *testing.T) {
 	defer func() { cancel(); <-ended }()
 	until := func(id, want string) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); s.describeJobState(t, id) != want; time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(20 * time.Second); s.describeOwnerAndState(t, id) != want; time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
-				t.Fatalf("%s: %s, want %s", id, s.describeJobState(t, id), want)
+				t.Fatalf("%s: %s, want %s", id, s.describeOwnerAndState(t, id), want)
 			}
 		}
 	}
 	until("alice-waits", "-1 held disowned")
-	if got := s.describeJobState(t, "bob-waits"); got != fmt.Sprint(existingUID, " pending ") {
+	if got := s.describeOwnerAndState(t, "bob-waits"); got != fmt.Sprint(existingUID, " pending ") {
 		t.Errorf("bob's: %s", got)
 	}
 	j := draftWithID("again")
@@ -411,14 +414,14 @@ func TestJobsOfReusedUIDDoNotStart(t *testing.T) {
 		{reusedUID, "bob", new(existingUID), false}, {0, "alice", new(reusedUID), false}, {-1, "bob", new(existingUID), true},
 	} {
 		if err := s.Owners.CheckJobAccountsUnchanged(&queue.Job{UID: c.uid,
-			Execution: queue.Execution{RunAsUser: c.user, RunAsUID: c.as}}); (err == nil) != c.may {
+			ExecutionSettings: queue.ExecutionSettings{RunAsUser: c.user, RunAsUID: c.as}}); (err == nil) != c.may {
 			t.Errorf("of %d, who was %q, as %v: %v, want it started: %t", c.uid, c.user, c.as, err, c.may)
 		}
 	}
 	s.Owners.NameLookupByUID[existingUID] = &access.NameLookup{Done: closedChannel(),
 		AccountName: "who was bob a moment ago", DoneAt: time.Now()}
 	if err := s.Owners.CheckJobAccountsUnchanged(&queue.Job{UID: existingUID,
-		Execution: queue.Execution{RunAsUser: "bob"}}); err != nil {
+		ExecutionSettings: queue.ExecutionSettings{RunAsUser: "bob"}}); err != nil {
 		t.Errorf("by a name that has just changed: %v", err)
 	}
 	unblock := make(chan struct{})
@@ -426,7 +429,7 @@ func TestJobsOfReusedUIDDoNotStart(t *testing.T) {
 	began := time.Now()
 	for range 100 {
 		if err := s.Owners.CheckJobAccountsUnchanged(&queue.Job{UID: 61499,
-			Execution: queue.Execution{RunAsUser: "eve"}}); err != nil {
+			ExecutionSettings: queue.ExecutionSettings{RunAsUser: "eve"}}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -451,7 +454,7 @@ func TestJobListsUseCachedOwnerNames(t *testing.T) {
 		t.Errorf("the system was queried for %s", key)
 		return "", nil
 	}
-	for uid, want := range ownerNames {
+	for uid, want := range ownerNameByUID {
 		if got := s.Owners.UserName(uid); got != want {
 			t.Errorf("uid %d: got %q, want %q", uid, got, want)
 		}

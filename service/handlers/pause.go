@@ -12,18 +12,18 @@ import (
 )
 
 // PauseJobs implements control.API.
-func (h *API) PauseJobs(ctx context.Context, p control.Selection) (control.BulkResult, error) {
+func (h *API) PauseJobs(ctx context.Context, p control.JobSelection) (control.BulkResult, error) {
 	return h.setJobsPaused(ctx, "pause", p, true)
 }
 
 // ResumeJobs implements control.API.
-func (h *API) ResumeJobs(ctx context.Context, p control.Selection) (control.BulkResult, error) {
+func (h *API) ResumeJobs(ctx context.Context, p control.JobSelection) (control.BulkResult, error) {
 	return h.setJobsPaused(ctx, "resume", p, false)
 }
 
 // setJobsPaused pauses the selected jobs or, if pause is false, resumes them. method is the name of the method
 // that the client called.
-func (h *API) setJobsPaused(ctx context.Context, method string, p control.Selection, pause bool) (control.BulkResult,
+func (h *API) setJobsPaused(ctx context.Context, method string, p control.JobSelection, pause bool) (control.BulkResult,
 	error) {
 	if p.AllJobs {
 		return h.setAllJobsPaused(ctx, method, p, pause)
@@ -70,7 +70,8 @@ func cannotPauseError(j *queue.Job, pause bool) error {
 
 // setAllJobsPaused pauses all jobs or, if pause is false, ends the pause of all jobs. Jobs that were also paused
 // individually then stay paused. The pause of all jobs outlasts restarts of the service.
-func (h *API) setAllJobsPaused(ctx context.Context, method string, p control.Selection, pause bool) (control.BulkResult,
+func (h *API) setAllJobsPaused(ctx context.Context, method string, p control.JobSelection,
+	pause bool) (control.BulkResult,
 	error) {
 	v := control.BulkResult{ChangedJobIDs: []string{}, Refusals: []control.Refusal{}}
 	peer := control.PeerFrom(ctx)
@@ -108,7 +109,7 @@ func (h *API) setAllJobsPaused(ctx context.Context, method string, p control.Sel
 	}
 	done, err := awaitPause(ctx)
 	v.ChangedJobIDs = append(v.ChangedJobIDs, done...)
-	request := cluster.Request{APIMethod: method, Params: control.Selection{AllJobs: true}}
+	request := cluster.Request{APIMethod: method, Params: control.JobSelection{AllJobs: true}}
 	for _, other := range notifyNodes[control.BulkResult](ctx, h, request) {
 		v.ChangedJobIDs = append(v.ChangedJobIDs, other.Result.ChangedJobIDs...)
 		for _, r := range other.Result.Refusals {

@@ -18,8 +18,9 @@ func (h *API) checkMaySetPriority(p *control.Peer, j *queue.Job) error {
 	if j.Priority >= low && j.Priority <= high {
 		return nil
 	}
-	return queue.InvalidField("priority", `%d is outside the range %d to %d that the right "submit" allows in queue %s; `+
-		`choose a priority in that range, or ask a user with the right "operate" to set it`, j.Priority, low, high, j.Queue)
+	return queue.InvalidFieldError("priority",
+		`%d is outside the range %d to %d that the right "submit" allows in queue %s; `+
+			`choose a priority in that range, or ask a user with the right "operate" to set it`, j.Priority, low, high, j.Queue)
 }
 
 // allowedPriorityBounds returns the lowest and the highest priority that a peer may set in a queue.
@@ -73,8 +74,8 @@ type batchKey struct {
 // runNextBatches remembers the result of bestWaitingPriority for the first request of each batch. A batch is
 // removed when it is committed or aborted, or after store.BatchStagingTimeout without a request.
 type runNextBatches struct {
-	mu      sync.Mutex
-	byBatch map[batchKey]runNextBatch
+	mu         sync.Mutex
+	batchByKey map[batchKey]runNextBatch
 }
 
 // runNextBatch holds the result of bestWaitingPriority for one batch.
@@ -91,9 +92,9 @@ func (n *runNextBatches) recordBatchRequest(key batchKey, now queue.UnixMillis,
 	jobCount int) (earlierRequests runNextBatch, isKnown bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	earlierRequests, isKnown = n.byBatch[key]
+	earlierRequests, isKnown = n.batchByKey[key]
 	if isKnown {
-		n.byBatch[key] = runNextBatch{earlierRequests.bestWaiting, now, earlierRequests.earlierJobCount + jobCount}
+		n.batchByKey[key] = runNextBatch{earlierRequests.bestWaiting, now, earlierRequests.earlierJobCount + jobCount}
 	}
 	return earlierRequests, isKnown
 }
@@ -103,31 +104,31 @@ func (n *runNextBatches) recordBatchRequest(key batchKey, now queue.UnixMillis,
 func (n *runNextBatches) rememberFirstBatchRequest(key batchKey, firstRequest runNextBatch) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.byBatch == nil {
-		n.byBatch = map[batchKey]runNextBatch{}
+	if n.batchByKey == nil {
+		n.batchByKey = map[batchKey]runNextBatch{}
 	}
 	count, oldest := 0, key
-	for other, b := range n.byBatch {
+	for other, b := range n.batchByKey {
 		switch {
 		case b.lastRequestAt.Add(store.BatchStagingTimeout) < firstRequest.lastRequestAt:
-			delete(n.byBatch, other)
+			delete(n.batchByKey, other)
 		case other.uid == key.uid:
-			if count++; count == 1 || b.lastRequestAt < n.byBatch[oldest].lastRequestAt {
+			if count++; count == 1 || b.lastRequestAt < n.batchByKey[oldest].lastRequestAt {
 				oldest = other
 			}
 		}
 	}
 	if count >= store.MaxStagedBatchesPerUser {
-		delete(n.byBatch, oldest)
+		delete(n.batchByKey, oldest)
 	}
-	n.byBatch[key] = firstRequest
+	n.batchByKey[key] = firstRequest
 }
 
 // forgetBatch forgets a batch.
 func (n *runNextBatches) forgetBatch(uid int, batch string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	delete(n.byBatch, batchKey{uid, batch})
+	delete(n.batchByKey, batchKey{uid, batch})
 }
 
 // raisePriorityForRunNext raises the priority of a new job above that of its owner's waiting jobs, but not above the

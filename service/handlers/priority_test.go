@@ -59,8 +59,8 @@ func TestPriorityOfSubmittersIsBounded(t *testing.T) {
 
 // editJob edits one job. It returns the error if the edit was refused.
 func (s *testAPI) editJob(ctx context.Context, id, patchJSON string) error {
-	one := control.Selection{ID: control.JobID(id)}
-	done, err := s.EditJobs(ctx, control.EditParams{Selection: one, FieldsToSet: json.RawMessage(patchJSON)})
+	one := control.JobSelection{ID: control.JobID(id)}
+	done, err := s.EditJobs(ctx, control.JobEditParams{JobSelection: one, FieldsToSet: json.RawMessage(patchJSON)})
 	if err == nil && len(done.Refusals) > 0 {
 		err = done.Refusals[0].AsError()
 	}

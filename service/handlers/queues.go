@@ -22,11 +22,11 @@ const maxNewQueuesWithSuggestions = 10
 
 // describeNewQueues returns the queues that a request has created. With each queue, it returns the name of a
 // similar existing queue, if there is one and the request has created at most maxNewQueuesWithSuggestions queues.
-func (h *API) describeNewQueues(ctx context.Context, r *store.Receipt) (newQueues []control.NewQueue) {
+func (h *API) describeNewQueues(ctx context.Context, r *store.Receipt) (newQueues []control.CreatedQueue) {
 	isNew := map[string]bool{}
 	for _, name := range r.CreatedQueues {
 		if isNew[name] = true; name != queue.DefaultQueue {
-			newQueues = append(newQueues, control.NewQueue{Queue: name})
+			newQueues = append(newQueues, control.CreatedQueue{Queue: name})
 		}
 	}
 	if len(newQueues) == 0 || len(newQueues) > maxNewQueuesWithSuggestions {
@@ -83,7 +83,7 @@ func (h *API) newQueueView(q *store.QueueState) control.QueueView {
 }
 
 // QueueList implements control.API.
-func (h *API) QueueList(ctx context.Context, p control.QueueListParams) (control.QueueList, error) {
+func (h *API) ListQueues(ctx context.Context, p control.QueueListParams) (control.QueueList, error) {
 	list, err := h.listQueueViews(ctx, func(q *store.QueueState) bool { return q.Name > p.AfterName })
 	if err == nil {
 		h.addOtherNodesThroughput(ctx, list.Queues)
@@ -93,20 +93,21 @@ func (h *API) QueueList(ctx context.Context, p control.QueueListParams) (control
 
 // addOtherNodesThroughput adds the throughput of the other nodes to the throughput of each queue.
 func (h *API) addOtherNodesThroughput(ctx context.Context, queues []control.QueueView) {
-	_, ended := h.AllNodes.OtherNodesThroughput(ctx)
+	_, ended := h.NodeRegistry.OtherNodesThroughput(ctx)
 	for i := range queues {
 		queues[i].ThroughputPerMinute += ended[queues[i].Queue]
 	}
 }
 
-// listQueueViews returns the queues that isWanted accepts, in the form of a reply. The throughput in the reply includes
-// only this node.
-func (h *API) listQueueViews(ctx context.Context, isWanted func(*store.QueueState) bool) (control.QueueList, error) {
+// listQueueViews returns the queues that includesQueue accepts, in the form of a reply. The throughput in the reply
+// includes only this node.
+func (h *API) listQueueViews(ctx context.Context, includesQueue func(*store.QueueState) bool) (control.QueueList,
+	error) {
 	list, err := h.listQueues(ctx)
 	out := control.QueueList{Queues: []control.QueueView{}}
 	rates := h.Pool.QueueThroughputsPerMinute()
 	for i := range list {
-		if !isWanted(&list[i]) {
+		if !includesQueue(&list[i]) {
 			continue
 		}
 		if n := len(out.Queues); n == control.MaxQueuesPerPage {
@@ -120,7 +121,7 @@ func (h *API) listQueueViews(ctx context.Context, isWanted func(*store.QueueStat
 }
 
 // ConfigureQueue implements control.API.
-func (h *API) ConfigureQueue(ctx context.Context, p control.QueueSetParams) (v control.QueueView, err error) {
+func (h *API) ConfigureQueue(ctx context.Context, p control.ConfigureQueueParams) (v control.QueueView, err error) {
 	err = h.applyOnAllNodes(ctx, func() error {
 		rule, err := h.storedQueueRule(ctx, p.Name)
 		if err != nil {
@@ -137,7 +138,7 @@ func (h *API) ConfigureQueue(ctx context.Context, p control.QueueSetParams) (v c
 			rule.JobDefaults, j, err = mergeJobDefaults(rule.JobDefaults, p.JobDefaults,
 				h.Settings.CurrentConfig().JobDefaults())
 			if err == nil { // reject defaults with demands, for example for a resource, that no node can meet
-				err = h.checkDemandsCanBeMet(&j, func() ([]store.NodeState, error) { return h.AllNodes.Nodes(ctx) })
+				err = h.checkDemandsCanBeMet(&j, func() ([]store.NodeState, error) { return h.NodeRegistry.Nodes(ctx) })
 			}
 			if err != nil {
 				return err
@@ -198,7 +199,7 @@ func (h *API) setQueueRule(ctx context.Context, verb, name string, rule store.Qu
 // mergeJobDefaults applies a merge patch to the job defaults of a queue and validates the result. It returns the
 // result as JSON, and a job that has these defaults.
 func mergeJobDefaults(
-	oldJSON string, patch json.RawMessage, defaults queue.Defaults,
+	oldJSON string, patch json.RawMessage, defaults queue.JobDefaults,
 ) (mergedJSON string, defaultsJob queue.Job, err error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(cmp.Or(oldJSON, "{}")), &fields); err != nil {
@@ -235,21 +236,21 @@ func mergeJobDefaults(
 	raw, err = json.Marshal(setFields)
 	if len(raw) > control.MaxQueueDefaultsBytes {
 		return "", defaultsJob,
-			queue.InvalidField("default", "too long (%d bytes of JSON, together with the existing defaults); the "+
+			queue.InvalidFieldError("default", "too long (%d bytes of JSON, together with the existing defaults); the "+
 				"maximum is %d bytes", len(raw), control.MaxQueueDefaultsBytes)
 	}
 	return string(raw), defaultsJob, err
 }
 
 // QueuePause implements control.API.
-func (h *API) QueuePause(ctx context.Context, p control.QueuePauseParams) (control.QueueList, error) {
+func (h *API) PauseQueues(ctx context.Context, p control.QueuePauseParams) (control.QueueList, error) {
 	now := h.Store.Now()
 	until := queue.UnixMillis(p.PauseUntil)
 	if p.PauseDuration != 0 {
 		until = now.Add(time.Duration(p.PauseDuration))
 	}
 	if until != 0 && until <= now {
-		return control.QueueList{}, queue.InvalidField("until", "%s is in the past; give a later time", until)
+		return control.QueueList{}, queue.InvalidFieldError("until", "%s is in the past; give a later time", until)
 	}
 	return h.changeQueueRules(ctx, "queue.pause", p.Name, p.AllQueues, func(q *store.QueueState) (store.QueueRule, error) {
 		rule := q.Rule
@@ -282,7 +283,7 @@ func (h *API) PauseJobsOfFrozenQueues(ctx context.Context) {
 	name := ""
 	for i := range list {
 		if q := &list[i]; err == nil && q.Rule.RunningJobsPaused {
-			name, err = q.Name, h.recallUnstartedJobs(ctx, q)
+			name, err = q.Name, h.applyQueuePauseToJobs(ctx, q)
 		}
 	}
 	if err != nil && ctx.Err() == nil {
@@ -291,10 +292,10 @@ func (h *API) PauseJobsOfFrozenQueues(ctx context.Context) {
 	}
 }
 
-// recallUnstartedJobs puts jobs of a paused queue that are claimed but have not started back into the queue. If the
+// applyQueuePauseToJobs puts jobs of a paused queue that are claimed but have not started back into the queue. If the
 // queue is frozen (paused with its running jobs), it also pauses the running jobs. It repeats both until no job is
 // left, because the worker pool does not yet know a job that is just being claimed. See docs/decisions/0023.
-func (h *API) recallUnstartedJobs(ctx context.Context, q *store.QueueState) error {
+func (h *API) applyQueuePauseToJobs(ctx context.Context, q *store.QueueState) error {
 	paused := map[int64]bool{}
 	timeoutCtx, cancel := context.WithTimeout(ctx, jobRecallTimeout)
 	defer cancel()
@@ -348,9 +349,9 @@ func (h *API) pauseRunningJobs(ctx context.Context, seqs []int64, uid int, handl
 // resumeJobsOfFrozenQueue resumes the jobs that were paused because their queue was frozen (paused with its
 // running jobs). Jobs that were already paused before the freeze stay paused.
 func (h *API) resumeJobsOfFrozenQueue(ctx context.Context, q *store.QueueState) error {
-	f := store.Filter{Queue: q.Name, States: []queue.State{queue.Processing}, Limit: store.MaxPageRows}
+	f := store.JobFilter{Queue: q.Name, States: []queue.State{queue.Processing}, Limit: store.MaxPageRows}
 	for {
-		page, err := h.Store.List(ctx, f)
+		page, err := h.Store.ListJobs(ctx, f)
 		if err != nil {
 			return err
 		}
@@ -371,7 +372,7 @@ func (h *API) resumeJobsOfFrozenQueue(ctx context.Context, q *store.QueueState) 
 }
 
 // QueueResume implements control.API.
-func (h *API) QueueResume(ctx context.Context, p control.QueueResumeParams) (control.QueueList, error) {
+func (h *API) ResumeQueues(ctx context.Context, p control.QueueResumeParams) (control.QueueList, error) {
 	list, err := h.listQueues(ctx)
 	for i := range list {
 		// Resume the jobs before the queue. If resuming them fails, the queue is still frozen, so the caller
@@ -390,7 +391,7 @@ func (h *API) QueueResume(ctx context.Context, p control.QueueResumeParams) (con
 }
 
 // QueueRemove implements control.API.
-func (h *API) QueueRemove(ctx context.Context, p control.QueueRemoveParams) (control.QueueList, error) {
+func (h *API) RemoveQueue(ctx context.Context, p control.QueueRemoveParams) (control.QueueList, error) {
 	return h.changeQueueRules(ctx, "queue.rm", p.Name, false, func(q *store.QueueState) (store.QueueRule, error) {
 		if q.WaitingJobs > 0 || q.LeasedJobs > 0 {
 			return store.DefaultQueueRule, queue.Errorf(queue.CodeWrongState,
@@ -437,7 +438,7 @@ func (h *API) changeQueueRules(ctx context.Context, verb, name string, allQueues
 	out := control.QueueList{Queues: []control.QueueView{}}
 	for _, q := range changed {
 		if err == nil && q.Rule.Paused {
-			err = h.recallUnstartedJobs(ctx, &q)
+			err = h.applyQueuePauseToJobs(ctx, &q)
 		}
 	}
 	names := slices.Sorted(maps.Keys(changed))

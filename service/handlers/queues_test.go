@@ -18,12 +18,12 @@ import (
 // queueReadCountingStore counts how often the list of all queues is read.
 type queueReadCountingStore struct {
 	store.Store
-	queueReads int
+	queueReadCount int
 }
 
 // Queues implements store.Store.
 func (l *queueReadCountingStore) Queues(ctx context.Context) ([]store.QueueState, error) {
-	l.queueReads++
+	l.queueReadCount++
 	return l.Store.Queues(ctx)
 }
 
@@ -31,7 +31,7 @@ func (l *queueReadCountingStore) Queues(ctx context.Context) ([]store.QueueState
 // name. To find these names, the service reads the list of queues only once. If the request has created too many
 // queues, the service suggests no names and does not read the list.
 func TestNewQueueSuggestionsReadQueuesOnce(t *testing.T) {
-	l := &queueReadCountingStore{Store: openStore(t)}
+	l := &queueReadCountingStore{Store: openSQLiteStore(t)}
 	s := newTestAPI(t, testAPIOptions{store: l})
 	if err := l.SetQueue(t.Context(), "images", store.QueueRule{Weight: 2}); err != nil {
 		t.Fatal(err)
@@ -41,11 +41,11 @@ func TestNewQueueSuggestionsReadQueuesOnce(t *testing.T) {
 		for i := range many - 1 {
 			r.CreatedQueues = append(r.CreatedQueues, fmt.Sprint("of-another-kind-", i))
 		}
-		l.queueReads = 0
+		l.queueReadCount = 0
 		got := s.describeNewQueues(contextAsPeer(t, 7, control.RightSubmit), &r)
 		near := map[bool]string{true: "images"}[many <= maxNewQueuesWithSuggestions]
-		if len(got) != many || got[0] != (control.NewQueue{Queue: "image", SimilarQueue: near}) || l.queueReads > 1 {
-			t.Errorf("of %d: got %v after %d looks", many, got, l.queueReads)
+		if len(got) != many || got[0] != (control.CreatedQueue{Queue: "image", SimilarQueue: near}) || l.queueReadCount > 1 {
+			t.Errorf("of %d: got %v after %d looks", many, got, l.queueReadCount)
 		}
 	}
 }
@@ -56,7 +56,7 @@ func TestQueueDefaultsExcludeCommand(t *testing.T) {
 	for _, f := range queue.SpecFields() {
 		value := map[queue.FieldKind]string{queue.KindList: `["x"]`, queue.KindMap: `{"A":"/x"}`, queue.KindInteger: "1",
 			queue.KindNumber: "1", queue.KindBool: "true", queue.KindExitCodes: "[1]"}[f.Kind]
-		_, _, err := mergeJobDefaults("", json.RawMessage(`{"`+f.Name+`":`+cmp.Or(value, `"x"`)+`}`), queue.Defaults{})
+		_, _, err := mergeJobDefaults("", json.RawMessage(`{"`+f.Name+`":`+cmp.Or(value, `"x"`)+`}`), queue.JobDefaults{})
 		refused := err != nil && strings.Contains(err.Error(), "cannot be a queue default")
 		// These fields only restrict what a job can do, so a default is allowed.
 		bounds := slices.Contains([]string{"mask_secrets", "no_new_privileges"}, f.Name)

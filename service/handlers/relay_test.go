@@ -24,20 +24,20 @@ import (
 // relayingCluster is a store that the nodes a and b share. Node b holds the lease of every job, and executes
 // the requests that it gets.
 type relayingCluster struct {
-	*drainCluster
-	responder       *cluster.Responder // executes the requests to node b
-	leaseHolderNode int64              // the node that holds every lease
+	*fakeCluster
+	responder         *cluster.Responder // executes the requests to node b
+	leaseHolderNodeID int64              // the node that holds every lease
 }
 
-func (c *relayingCluster) LeaseHolderNode(context.Context, int64) (int64, error) {
-	return c.leaseHolderNode, nil
+func (c *relayingCluster) LeaseHolderNodeID(context.Context, int64) (int64, error) {
+	return c.leaseHolderNodeID, nil
 }
 
 // SendRequest makes node b execute a request, and returns the answer.
-func (c *relayingCluster) SendRequest(ctx context.Context, _ int64, raw []byte, _ bool) ([]byte, error) {
-	c.requestMethods = append(c.requestMethods, string(raw))
+func (c *relayingCluster) SendRequest(ctx context.Context, _ int64, request []byte, _ bool) ([]byte, error) {
+	c.requestMethods = append(c.requestMethods, string(request))
 	// Do not pass ctx, which contains the peer: a real node b runs in another process and does not get ctx.
-	return control.EncodeAnswer(c.responder.ExecuteNodeRequest(context.WithoutCancel(context.Background()), raw)),
+	return control.EncodeAnswer(c.responder.ExecuteNodeRequest(context.WithoutCancel(context.Background()), request)),
 		ctx.Err()
 }
 
@@ -45,7 +45,7 @@ func (c *relayingCluster) SendRequest(ctx context.Context, _ int64, raw []byte, 
 func newRelayTestAPI(t *testing.T) (*testAPI, *relayingCluster) {
 	t.Helper()
 	b := newSQLiteTestAPI(t)
-	c := &relayingCluster{drainCluster: newDrainCluster(), leaseHolderNode: 2,
+	c := &relayingCluster{fakeCluster: newFakeCluster(), leaseHolderNodeID: 2,
 		responder: &cluster.Responder{NodeName: "b", API: b.api, Log: slog.New(slog.DiscardHandler)}}
 	return newTestAPI(t, testAPIOptions{store: b.Store, cluster: c, nodeName: "a"}), c
 }
@@ -53,27 +53,27 @@ func newRelayTestAPI(t *testing.T) (*testAPI, *relayingCluster) {
 // If another node has leased a job, a request about the job is forwarded to that node unchanged. That node gets the
 // caller's identity and right, and the states in which the job may be changed. The caller gets the answer of that node.
 func TestJobRequestsReachLeaseHolderNode(t *testing.T) {
-	type call = func(*API, context.Context, control.Selection) (control.BulkResult, error)
+	type call = func(*API, context.Context, control.JobSelection) (control.BulkResult, error)
 	for want, do := range map[string]call{
 		`{"method":"cancel","params":{"id":"j"}`: (*API).CancelJobs,
 		`{"method":"hold","params":{"id":"j"}`:   (*API).HoldJobs,
 		`{"method":"retry","params":{"id":"j","only":true}`: func(h *API, ctx context.Context,
-			p control.Selection) (control.BulkResult, error) {
-			return h.RetryJobs(ctx, control.RetryParams{Selection: p, WithoutDependants: true})
+			p control.JobSelection) (control.BulkResult, error) {
+			return h.RetryJobs(ctx, control.JobRetryParams{JobSelection: p, WithoutDependants: true})
 		},
 		`{"method":"rm","params":{"id":"j","force":true}`: func(h *API, ctx context.Context,
-			p control.Selection) (control.BulkResult, error) {
-			return h.RemoveJobs(ctx, control.RemoveParams{Selection: p, EndRunningJobs: true})
+			p control.JobSelection) (control.BulkResult, error) {
+			return h.RemoveJobs(ctx, control.JobRemoveParams{JobSelection: p, EndRunningJobs: true})
 		},
 		`{"method":"kill","params":{"id":"j","signal":"HUP"}`: func(h *API, ctx context.Context,
-			p control.Selection) (control.BulkResult, error) {
-			return h.KillJobs(ctx, control.KillParams{Selection: p, Signal: "HUP"})
+			p control.JobSelection) (control.BulkResult, error) {
+			return h.KillJobs(ctx, control.JobKillParams{JobSelection: p, Signal: "HUP"})
 		},
 	} {
 		s, c := newRelayTestAPI(t)
 		s.enqueueJobs(t, draftWithID("j"))
 		ctx := contextAsPeer(t, ownerUID, control.RightSubmit)
-		here, err := do(s.API, ctx, control.Selection{ID: "j"})
+		here, err := do(s.API, ctx, control.JobSelection{ID: "j"})
 		want += fmt.Sprintf(`,"uid":%d,"right":"submit","seq":1}`, ownerUID)
 		if err != nil || len(c.requestMethods) != 1 || c.requestMethods[0] != want {
 			t.Errorf("got the requests %q and %v, want %q", c.requestMethods, err, want)
@@ -81,7 +81,7 @@ func TestJobRequestsReachLeaseHolderNode(t *testing.T) {
 		if len(here.ChangedJobIDs)+len(here.Refusals) != 1 {
 			t.Errorf("%s: the answer is %+v", want, here)
 		}
-		if _, err := do(s.API, ctx, control.Selection{States: control.TextList{"pending"}}); err != nil {
+		if _, err := do(s.API, ctx, control.JobSelection{States: control.TextList{"pending"}}); err != nil {
 			t.Errorf("%s with a selection of jobs: %v", want, err)
 		}
 		pending, _ := json.Marshal([]queue.State{queue.Pending})
@@ -106,7 +106,7 @@ func TestEditOfRemoteJobIsAppliedLocally(t *testing.T) {
 		"held":      {[]queue.Verb{queue.VerbHold}, queue.Held, ""},
 		"cancelled": {[]queue.Verb{queue.VerbCancel}, queue.Cancelled, "only waiting jobs can be changed"},
 	} {
-		for _, selection := range []control.Selection{{ID: "j"}, {AllJobs: true}} {
+		for _, selection := range []control.JobSelection{{ID: "j"}, {AllJobs: true}} {
 			s, relay := newRelayTestAPI(t)
 			j := draftWithID("j")
 			j.Shell, j.OnLost = "/bin/sh", queue.OnLostRetry // the edit below is valid only with these values
@@ -116,8 +116,8 @@ func TestEditOfRemoteJobIsAppliedLocally(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			v, err := s.EditJobs(contextAsPeer(t, ownerUID, control.RightOperate), control.EditParams{
-				Selection: selection, FieldsToSet: json.RawMessage(`{"priority":-5}`)})
+			v, err := s.EditJobs(contextAsPeer(t, ownerUID, control.RightOperate), control.JobEditParams{
+				JobSelection: selection, FieldsToSet: json.RawMessage(`{"priority":-5}`)})
 			request := fmt.Sprintf(`{"method":"edit","params":{"id":"j","set":{}},"uid":%d,"right":"operate"`, ownerUID)
 			for _, got := range relay.requestMethods {
 				if !strings.HasPrefix(got, request) {
@@ -130,7 +130,7 @@ func TestEditOfRemoteJobIsAppliedLocally(t *testing.T) {
 			if err != nil || c.err == "" && !edited || c.err != "" && !refused && !skipped {
 				t.Errorf("%s: got %+v, %v after %d requests", name, v, err, len(relay.requestMethods))
 			}
-			now, err := s.Store.Get(t.Context(), "j")
+			now, err := s.Store.GetJob(t.Context(), "j")
 			if err != nil || now.State != c.want || (now.Priority == -5) != (c.err == "") {
 				t.Errorf("%s: the job is %s with the priority %d, %v; want %s", name, now.State, now.Priority, err, c.want)
 			}
@@ -144,7 +144,7 @@ func TestRelayedRequestsCheckCallerRight(t *testing.T) {
 	s, c := newRelayTestAPI(t)
 	s.enqueueJobs(t, draftWithID("j"))
 	stranger := contextAsPeer(t, ownerUID+1, control.RightSubmit)
-	v, err := s.CancelJobs(stranger, control.Selection{ID: "j"})
+	v, err := s.CancelJobs(stranger, control.JobSelection{ID: "j"})
 	if err != nil || len(v.Refusals) != 1 || v.Refusals[0].Code != queue.CodeDenied || len(c.requestMethods) > 0 {
 		t.Errorf("got %+v, %v and the requests %q, want a refusal by this node alone", v, err, c.requestMethods)
 	}
@@ -166,7 +166,7 @@ func TestRelayedRequestsCheckCallerRight(t *testing.T) {
 	if v, _ := result.(control.BulkResult); err != nil || len(v.Refusals) != 1 || v.Refusals[0].Code != queue.CodeDenied {
 		t.Errorf("a job of another user: got %+v, %v", result, err)
 	}
-	if j, err := s.Store.Get(t.Context(), "j"); err != nil || j.State != queue.Pending {
+	if j, err := s.Store.GetJob(t.Context(), "j"); err != nil || j.State != queue.Pending {
 		t.Errorf("the job is %s, %v", j.State, err)
 	}
 }
@@ -188,7 +188,7 @@ func TestRelayedRequestIgnoresNewJobWithSameID(t *testing.T) {
 		if err != nil || seq == 1 && (len(v.Refusals) != 1 || v.Refusals[0].Code != queue.CodeNotFound) {
 			t.Errorf("seq %d: got %+v, %v", seq, v, err)
 		}
-		if j, err := s.Store.Get(t.Context(), "j"); err != nil || j.State != want {
+		if j, err := s.Store.GetJob(t.Context(), "j"); err != nil || j.State != want {
 			t.Errorf("seq %d: the job is %s, %v; want %s", seq, j.State, err, want)
 		}
 	}
@@ -199,7 +199,7 @@ func TestScheduleReplaceIgnoresJobWithoutLease(t *testing.T) {
 	s, c := newRelayTestAPI(t)
 	s.enqueueJobs(t, draftWithID("j"))
 	err := s.cancelLeasedJob(t.Context(), 1, ownerUID)
-	if j, failed := s.Store.Get(t.Context(), "j"); err != nil || failed != nil || j.State != queue.Pending {
+	if j, failed := s.Store.GetJob(t.Context(), "j"); err != nil || failed != nil || j.State != queue.Pending {
 		t.Errorf("the job is %s, %v, %v after the requests %q", j.State, err, failed, c.requestMethods)
 	}
 }
@@ -239,12 +239,12 @@ func TestLocalErrorsNameNoOtherNode(t *testing.T) {
 // If a node can pause only some of its jobs, the caller gets the ids of the paused jobs, and the service logs the
 // error.
 func TestPauseOfAllJobsReportsPartialResults(t *testing.T) {
-	s, c := newSharedTestAPI(t)
+	s, c := newTwoNodeAPI(t)
 	var logged bytes.Buffer
 	s.Log = slog.New(slog.NewTextHandler(&logged, nil))
 	const failure = "the runner with pid 7 does not answer"
 	c.answerByNodeID[2] = string(control.EncodeAnswer(localPauseResult([]string{"j", "k"}, errors.New(failure)), nil))
-	v, err := s.PauseJobs(contextAsPeer(t, ownerUID, control.RightAdmin), control.Selection{AllJobs: true})
+	v, err := s.PauseJobs(contextAsPeer(t, ownerUID, control.RightAdmin), control.JobSelection{AllJobs: true})
 	if err != nil || !slices.Equal(v.ChangedJobIDs, []string{"j", "k"}) || len(v.Refusals) > 0 {
 		t.Errorf("got %+v, %v, want the ids of the jobs that node b has paused", v, err)
 	}
@@ -256,12 +256,12 @@ func TestPauseOfAllJobsReportsPartialResults(t *testing.T) {
 // outputPieceCluster is a store that the nodes a and b share. Node b runs every job, and answers requests with the
 // pieces of output in outputReplies.
 type outputPieceCluster struct {
-	*drainCluster
+	*fakeCluster
 	outputReplies []string
 	lastRequest   []byte
 }
 
-func (c *outputPieceCluster) LeaseHolderNode(context.Context, int64) (int64, error) { return 2, nil }
+func (c *outputPieceCluster) LeaseHolderNodeID(context.Context, int64) (int64, error) { return 2, nil }
 
 // SendRequest returns the next piece of output as the answer.
 func (c *outputPieceCluster) SendRequest(_ context.Context, _ int64, request []byte, _ bool) ([]byte, error) {
@@ -289,7 +289,7 @@ func TestReadOutputWaitsForSilentRemoteJob(t *testing.T) {
 		{true, []string{silent, `{"cursor":[0,0]}`, silent}, 1, "", false},
 		{false, []string{silent, silent}, 1, "", true},
 	} {
-		cluster := &outputPieceCluster{drainCluster: newDrainCluster(), outputReplies: c.pieces}
+		cluster := &outputPieceCluster{fakeCluster: newFakeCluster(), outputReplies: c.pieces}
 		s := newTestAPIOnCluster(t, cluster)
 		piece, running, err := s.JobRouter.ReadOutput(t.Context(), 1, 7, output.StreamCursor{3, 0}, c.wait)
 		if err != nil || running != c.running || string(piece.Data) != c.data || len(cluster.outputReplies) != c.rest {
@@ -304,7 +304,7 @@ func TestReadOutputWaitsForSilentRemoteJob(t *testing.T) {
 
 // lostNodeCluster is a store that the nodes a and b share. Node b is lost while it answers a request.
 type lostNodeCluster struct {
-	*drainCluster
+	*fakeCluster
 	nodeLost atomic.Bool
 }
 
@@ -326,7 +326,7 @@ func (c *lostNodeCluster) SendRequest(ctx context.Context, _ int64, _ []byte, _ 
 // If a node is lost, no other node takes over its output files. The error about such a file must not suggest
 // that waiting for a takeover helps.
 func TestLostNodeOutputErrorSuggestsNoTakeover(t *testing.T) {
-	c := &lostNodeCluster{drainCluster: newDrainCluster()}
+	c := &lostNodeCluster{fakeCluster: newFakeCluster()}
 	s := newTestAPIOnCluster(t, c)
 	synctest.Test(t, func(t *testing.T) {
 		_, err := s.JobRouter.OpenAttemptOutput(t.Context(), &queue.Attempt{Number: 1, OutputFileRef: "1-1", Node: "b"})

@@ -52,7 +52,7 @@ func TestEnqueueReplyNotesMissingStartAtBoot(t *testing.T) {
 		}
 	}
 	advice = "do"
-	d, err := s.ScheduleAdd(ctx, control.ScheduleAddParams{Name: "nightly", Cron: "0 3 * * *", TimeZone: "UTC",
+	d, err := s.AddSchedule(ctx, control.ScheduleAddParams{Name: "nightly", Cron: "0 3 * * *", TimeZone: "UTC",
 		JobSpec: queue.Spec{Command: new("true")}})
 	if err != nil || len(d.Notes) != 1 {
 		t.Errorf("schedule: got %q, %v, want one note", d.Notes, err)
@@ -73,13 +73,13 @@ func TestEditReplyNotesMissingStartAtBoot(t *testing.T) {
 		`{"delay":"1h"}`: false, `{"delay":"2h"}`: true, `{"run_at":"2999-01-01T00:00:00Z"}`: true, `{"run_at":null}`: false,
 		`{"priority":1}`: false,
 	} {
-		got, err := s.EditJobs(ctx, control.EditParams{Selection: control.Selection{IDs: control.JobIDs{one.JobID}},
+		got, err := s.EditJobs(ctx, control.JobEditParams{JobSelection: control.JobSelection{IDs: control.JobIDs{one.JobID}},
 			FieldsToSet: json.RawMessage(set)})
 		if err != nil || len(got.Notes) > 1 || noted != (len(got.Notes) == 1) {
 			t.Errorf("%s: got the notes %q, %v, want one: %v", set, got.Notes, err, noted)
 		}
 	}
-	got, err := s.EditJobs(ctx, control.EditParams{Selection: control.Selection{IDs: control.JobIDs{"missing"}},
+	got, err := s.EditJobs(ctx, control.JobEditParams{JobSelection: control.JobSelection{IDs: control.JobIDs{"missing"}},
 		FieldsToSet: json.RawMessage(`{"delay":"2h"}`)})
 	if err != nil || len(got.Notes) > 0 {
 		t.Errorf("no job is changed: got the notes %q, %v, want none", got.Notes, err)
@@ -115,7 +115,7 @@ func TestEnqueueReplyContainsStateOfNewJob(t *testing.T) {
 	s := newSQLiteTestAPI(t)
 	ctx := contextAsPeer(t, ownerUID, control.RightSubmit)
 	s.enqueueJobs(t, draftWithID("parent"))
-	if _, err := s.CancelJobs(ctx, control.Selection{ID: "parent"}); err != nil {
+	if _, err := s.CancelJobs(ctx, control.JobSelection{ID: "parent"}); err != nil {
 		t.Fatal(err)
 	}
 	first := control.EnqueueParams{IdempotencyKey: "k", JobSpec: queue.Spec{ID: new("j"), Command: new("true"),
@@ -127,7 +127,7 @@ func TestEnqueueReplyContainsStateOfNewJob(t *testing.T) {
 			t.Errorf("duplicate %t: got %+v, %v, want the state cancelled", duplicate, got, err)
 		}
 	}
-	if v, err := s.RemoveJobs(ctx, control.RemoveParams{Selection: control.Selection{ID: "j"}}); err != nil ||
+	if v, err := s.RemoveJobs(ctx, control.JobRemoveParams{JobSelection: control.JobSelection{ID: "j"}}); err != nil ||
 		len(v.ChangedJobIDs) != 1 {
 		t.Fatalf("got %+v, %v", v, err)
 	}

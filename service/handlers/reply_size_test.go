@@ -33,7 +33,7 @@ func newLargestJob(id string) queue.Job {
 		codes[i] = 1<<32 - 1
 	}
 	j.Error, j.Reason = sixfoldJSONText(queue.MaxErrorBytes), queue.ReasonNotRunnable
-	j.Execution = queue.Execution{
+	j.ExecutionSettings = queue.ExecutionSettings{
 		Argv: []string{sixfoldJSONText(queue.MaxCommandBytes), sixfoldJSONText(queue.MaxCommandBytes),
 			sixfoldJSONText(queue.MaxCommandBytes), sixfoldJSONText(queue.MaxCommandBytes)},
 		Stdin: sixfoldJSONText(queue.MaxStdinBytes), Cwd: sixfoldJSONText(4096), RunAsUser: sixfoldJSONText(256),
@@ -76,7 +76,7 @@ func (s *testAPI) putLargestSchedules(t *testing.T, ctx context.Context, jobs ..
 				}
 			}
 		}
-		d, err := s.ScheduleShow(ctx, control.ScheduleNameParams{Name: fmt.Sprint("a", i)})
+		d, err := s.ShowSchedule(ctx, control.ScheduleNameParams{Name: fmt.Sprint("a", i)})
 		if err != nil || len(d.OccurrenceRecords) != maxShownPastOccurrences {
 			t.Fatalf("%d runs, %v", len(d.OccurrenceRecords), err)
 		}
@@ -174,10 +174,11 @@ func TestRepliesFitInOneProtocolLine(t *testing.T) {
 	answers := map[string]func() []any{
 		"hello": func() []any { h, _ := s.Hello(admin, control.HelloParams{}); return []any{h} },
 		"whoami": func() []any {
-			w := control.Whoami{User: sixfoldJSONText(256), Group: sixfoldJSONText(256), RunAsSetting: sixfoldJSONText(4096),
-				JobsRunAs: sixfoldJSONText(256), Advice: sixfoldJSONText(8192)}
+			w := control.WhoamiResult{User: sixfoldJSONText(256), Group: sixfoldJSONText(256),
+				RunAsSetting: sixfoldJSONText(4096),
+				JobsRunAs:    sixfoldJSONText(256), Advice: sixfoldJSONText(8192)}
 			for i := range maxListedPeerGroups {
-				w.Groups = append(w.Groups, control.GroupID{GID: 1<<32 - i, Name: sixfoldJSONText(256)})
+				w.Groups = append(w.Groups, control.OSGroup{GID: 1<<32 - i, Name: sixfoldJSONText(256)})
 			}
 			return []any{w}
 		},
@@ -197,7 +198,7 @@ func TestRepliesFitInOneProtocolLine(t *testing.T) {
 			return all
 		},
 		"list": func() []any {
-			page, err := retryOnTimeout(func() (control.JobPage, error) { return s.ListJobs(admin, control.ListParams{}) })
+			page, err := retryOnTimeout(func() (control.JobPage, error) { return s.ListJobs(admin, control.JobListParams{}) })
 			if err != nil || len(page.Jobs) == 0 {
 				t.Errorf("%d jobs, %v", len(page.Jobs), err)
 			}
@@ -207,7 +208,7 @@ func TestRepliesFitInOneProtocolLine(t *testing.T) {
 			for cursor := new(""); cursor != nil; {
 				page, err := retryOnTimeout(func() (control.JobPage,
 					error) {
-					return s.ListJobs(admin, control.ListParams{Cursor: *cursor})
+					return s.ListJobs(admin, control.JobListParams{Cursor: *cursor})
 				})
 				if err != nil {
 					t.Fatal(err)
@@ -221,11 +222,12 @@ func TestRepliesFitInOneProtocolLine(t *testing.T) {
 		"tree": func() []any {
 			v := control.DependencyTree{}
 			for range maxDependencyTreeJobs {
-				v.Nodes = append(v.Nodes, control.TreeNode{ID: names[0], Seq: 1 << 62, State: "processing"})
+				v.Jobs = append(v.Jobs, control.DependencyTreeJob{ID: names[0], Seq: 1 << 62, State: "processing"})
 			}
 			for range maxDependencyTreeEdges {
-				v.Edges = append(v.Edges, control.TreeEdge{ParentSeq: 1 << 62, ChildSeq: 1 << 62, Condition: "completed",
-					Status: "failed"})
+				v.Dependencies = append(v.Dependencies, control.JobDependency{ParentSeq: 1 << 62, ChildSeq: 1 << 62,
+					Condition: "completed",
+					Status:    "failed"})
 			}
 			return []any{v}
 		},
@@ -285,7 +287,7 @@ func TestRepliesFitInOneProtocolLine(t *testing.T) {
 		},
 		"screen": func() []any {
 			screen, err := retryOnTimeout(func() (control.OverviewScreen, error) {
-				return s.ReadScreen(admin, control.ScreenParams{JobsPerSection: store.MaxScreenRowsPerPart})
+				return s.ReadOverviewScreen(admin, control.OverviewScreenParams{JobsPerSection: store.MaxScreenRowsPerPart})
 			})
 			if err != nil || len(screen.Dead)+len(screen.Done)+len(screen.Ready)+len(screen.HeldOrBlocked)+len(screen.Delayed)+
 				len(screen.Running) == 0 {
@@ -295,10 +297,10 @@ func TestRepliesFitInOneProtocolLine(t *testing.T) {
 		},
 		"wait": func() []any {
 			return []any{control.JobEndNotice{Job: s.newJobView(&largestJob)},
-				control.WaitResult{UnfinishedJobIDs: names[:control.MaxWaitOrFollowJobIDs]}}
+				control.JobWaitResult{UnfinishedJobIDs: names[:control.MaxWaitOrFollowJobIDs]}}
 		},
 		"logs": func() (all []any) {
-			f := &logSender{API: s.API, params: control.LogsParams{ID: control.JobID(id)},
+			f := &outputSender{API: s.API, params: control.JobOutputParams{ID: control.JobID(id)},
 				sendPiece: func(p control.OutputPiece) error { all = append(all, p); return nil }}
 			for _, text := range []string{sixfoldJSONText(4 * output.MaxMemoryBytes), strings.Repeat("\xff",
 				4*output.MaxMemoryBytes)} {
@@ -308,7 +310,7 @@ func TestRepliesFitInOneProtocolLine(t *testing.T) {
 			}
 			return append(all, control.OutputStreamEnd{FinalJobState: "processing"})
 		},
-		"attach": func() []any { return []any{control.AttachResult{Attempt: 1 << 30, AcceptedBytes: 1 << 30}} },
+		"attach": func() []any { return []any{control.AttachTerminalResult{Attempt: 1 << 30, AcceptedBytes: 1 << 30}} },
 		"cancel": verdict, "retry": verdict, "hold": verdict, "release": verdict, "pause": verdict, "resume": verdict,
 		"requeue": verdict, "kill": verdict, "edit": verdict,
 		"rm": verdict, "dequeue": verdict, "dlq.retry": verdict,
@@ -336,7 +338,7 @@ func TestRepliesFitInOneProtocolLine(t *testing.T) {
 		"config.set":   func() []any { return []any{value} },
 		"config.unset": func() []any { v := value; v.Value = sixfoldJSONText(1 << 20); return []any{v} },
 		"events": func() []any {
-			return []any{control.Event{JobID: names[0], User: sixfoldJSONText(256), Setting: sixfoldJSONText(64),
+			return []any{control.Event{JobID: names[0], User: sixfoldJSONText(256), SettingName: sixfoldJSONText(64),
 				SettingValue: sixfoldJSONText(control.MaxSettingValueBytes), AuditCommand: "show", CommandTarget: sixfoldJSONText(
 					8192)}, control.EventStreamEnd{LastEventSeq: 1 << 62}}
 		},
@@ -355,7 +357,7 @@ func TestRepliesFitInOneProtocolLine(t *testing.T) {
 		"schedule.add": largestSchedules, "schedule.show": largestSchedules,
 		"schedule.list": func() []any {
 			largestSchedules()
-			page, err := s.ScheduleList(admin, control.ScheduleListParams{})
+			page, err := s.ListSchedules(admin, control.ScheduleListParams{})
 			if err != nil || len(page.Schedules) == 0 || page.Next == nil {
 				t.Errorf("%d schedules, %v", len(page.Schedules), err)
 			}
@@ -367,8 +369,8 @@ func TestRepliesFitInOneProtocolLine(t *testing.T) {
 			list := control.GateList{Gates: make([]control.GateView, store.MaxGatesPerPage), NextCursor: sixfoldJSONText(256)}
 			for i := range list.Gates {
 				list.Gates[i] = control.GateView{Key: sixfoldJSONText(129), Kind: "resource", Limit: 1 << 30,
-					Rate:         sixfoldJSONText(16),
-					UsageOfLimit: 1 << 30, UnfinishedJobs: new(int64(1 << 62)), KeyOwner: sixfoldJSONText(256)}
+					Rate:       sixfoldJSONText(16),
+					LimitUsage: 1 << 30, UnfinishedJobs: new(int64(1 << 62)), KeyOwner: sixfoldJSONText(256)}
 			}
 			return []any{list}
 		},

@@ -140,7 +140,7 @@ var expensiveRequestLines = map[string]func() string{
 		return batchRequestLine(queue.MaxJobsPerRequest, func(int) string { return job })
 	},
 	"jobs with all arguments there may be": func() string {
-		job := `{"argv":["` + strings.Repeat(`x","`, control.MaxArgsAndEnvPerRequest/queue.MaxJobsPerRequest-2) + `"]}`
+		job := `{"argv":["` + strings.Repeat(`x","`, control.MaxArgEnvCount/queue.MaxJobsPerRequest-2) + `"]}`
 		return batchRequestLine(queue.MaxJobsPerRequest, func(int) string { return job })
 	},
 	"the largest jobs": func() string {
@@ -260,7 +260,7 @@ func TestExpensiveRequestsTakeBoundedResources(t *testing.T) {
 		runtime.ReadMemStats(&after)
 		grown := after.TotalAlloc - before.TotalAlloc
 		if grown > mostHeap {
-			grown = peakHeapGrowth(func() { ask(line) })
+			grown = peakHeapGrowthBytes(func() { ask(line) })
 		}
 		if answer == "" || strings.Contains(answer, `"internal"`) {
 			t.Errorf("%s: answered %.300q", name, answer)

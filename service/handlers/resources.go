@@ -18,7 +18,7 @@ func (h *API) checkDemandsCanBeMet(j *queue.Job, loadNodes func() ([]store.NodeS
 	var nodes []store.NodeState
 	for i := range j.Demands {
 		d := &j.Demands[i]
-		if d.StatesItsLimit() && d.GateOwner(j.UID) == queue.SharedGateOwner {
+		if d.DeclaresLimit() && d.GateOwner(j.UID) == queue.SharedGateOwner {
 			if err := h.GateRules.ApplyGateRule(d); err != nil {
 				return err
 			}
@@ -61,7 +61,7 @@ func checkOneNodeMeetsAll(demands []*queue.Demand, nodes []store.NodeState) erro
 			conditions = append(conditions, "has "+d.String())
 		}
 	}
-	return queue.InvalidField("resources",
+	return queue.InvalidFieldError("resources",
 		"the job needs a node that %s, but no such node exists; see: queuectl node list",
 		strings.Join(conditions, " and "))
 }
@@ -79,10 +79,10 @@ func checkSomeNodeHasResource(d *queue.Demand, nodes []store.NodeState) error {
 	}
 	switch {
 	case !all[d.GateKey]:
-		return queue.InvalidField("resources", "there is no resource %q%s", d.GateKey, cmp.Or(queue.DidYouMean(d.GateKey,
+		return queue.InvalidFieldError("resources", "there is no resource %q%s", d.GateKey, cmp.Or(queue.DidYouMean(d.GateKey,
 			slices.Sorted(maps.Keys(all))), "; define it in the settings: [resources."+d.GateKey+"] count = N"))
 	case d.Amount > most:
-		return queue.InvalidField("resources", "the job needs %d units of the resource %s, but only %d exist", d.Amount,
+		return queue.InvalidFieldError("resources", "the job needs %d units of the resource %s, but only %d exist", d.Amount,
 			d.GateKey,
 			most)
 	}
@@ -99,9 +99,10 @@ func checkNodeDemandMatches(d *queue.Demand, nodes []store.NodeState) error {
 		names = append(names, nodes[i].Name)
 	}
 	if label, _, labelled := strings.Cut(d.GateKey, "="); labelled {
-		return queue.InvalidField("on", "no node of this queue has the label %s; see: queuectl node list (a node's setting "+
+		return queue.InvalidFieldError("on", "no node of this queue has the label %s; see: queuectl node list (a node's "+
+			"setting "+
 			"node_labels defines its labels)", queue.ClipForMessage(label)+"="+queue.ClipForMessage(d.GateKey[len(label)+1:]))
 	}
-	return queue.InvalidField("on", "this queue has no node %q%s", queue.ClipForMessage(d.GateKey),
+	return queue.InvalidFieldError("on", "this queue has no node %q%s", queue.ClipForMessage(d.GateKey),
 		cmp.Or(queue.DidYouMean(d.GateKey, names), "; see: queuectl node list"))
 }

@@ -63,7 +63,7 @@ func TestSlowDirectoryGivesNoJobsToReusedUID(t *testing.T) {
 		return lookUpFakeOwners(database, key)
 	}
 	job := func(uid int, name string) *queue.Job {
-		return &queue.Job{ID: "a", UID: uid, Execution: queue.Execution{RunAsUser: name}}
+		return &queue.Job{ID: "a", UID: uid, ExecutionSettings: queue.ExecutionSettings{RunAsUser: name}}
 	}
 	for _, uid := range []int{reusedUID, existingUID} {
 		if err := s.admission.AdmitConnection(t.Context(), newPeer(uid, control.RightSubmit)); err != nil {
@@ -88,7 +88,7 @@ func TestSlowDirectoryGivesNoJobsToReusedUID(t *testing.T) {
 func TestErrorSaysThatOwnerIsUnknown(t *testing.T) {
 	s := newOwnersTestAPI(t)
 	s.UserDirectory.GetentFunc = func(string, string) (string, error) { return "", errors.New("no answer") }
-	job := &queue.Job{ID: "a", UID: unansweredUID, Execution: queue.Execution{RunAsUser: "carol"}}
+	job := &queue.Job{ID: "a", UID: unansweredUID, ExecutionSettings: queue.ExecutionSettings{RunAsUser: "carol"}}
 	err := s.Guard.CheckMayActOnObject(newPeer(unansweredUID, control.RightSubmit), "cancel", "job", job)
 	if want := "whose owner is unknown while the user database does not answer"; !errors.Is(err, queue.ErrDenied) ||
 		!strings.Contains(err.Error(), want) {
@@ -131,7 +131,7 @@ func TestAuditEventKeepsNameOfFormerAccount(t *testing.T) {
 	}
 	var users []string
 	_, err := s.StreamEvents(control.WithPeer(t.Context(), *p), control.EventsParams{WithAuditFields: true,
-		Kinds: control.TextList{"audit"}}, func(e control.Event) error {
+		EventKinds: control.TextList{"audit"}}, func(e control.Event) error {
 		users = append(users, e.User)
 		return nil
 	})

@@ -42,7 +42,7 @@ type testAPIOptions struct {
 	nodeName         string
 	runnerLocation   runner.RunnersLocation
 	runnerPolicyFile string // policy file of runners that run as root; "" if the service starts its own runners
-	workerCount      string // number of workers; "" means none
+	workersSetting   string // number of workers; "" means none
 	runAsSubmitters  bool   // jobs run as their submitters, even if the settings differ
 }
 
@@ -62,18 +62,18 @@ func newTestAPI(t testing.TB, o testAPIOptions) *testAPI {
 		d.Paths.SettingsFile = "/etc/q.toml"
 	}
 	if d.Store == nil {
-		d.Store = memstore.New(queue.RankOrder{})
+		d.Store = memstore.New(queue.RankPolicy{})
 	}
-	d.Settings = newSettingsKeeper(t, o.settingValues, o.workerCount)
+	d.Settings = newSettingsKeeper(t, o.settingValues, o.workersSetting)
 	d.UserDirectory = cmp.Or(o.userDirectory, &access.UserDirectory{})
 	d.JobAccount = testJobAccount(t, d.UserDirectory, &d.Settings.CurrentConfig().Settings)
 	d.JobAccount.UsesPerJobAccount = d.JobAccount.UsesPerJobAccount || o.runAsSubmitters
-	var policy *launcher.Accounts
+	var policy *launcher.AccountAuthorizer
 	if o.runnerPolicyFile != "" {
 		d.RunnerLocation = runner.RunnersLocation{SpawnSocketPath: "/run/q/spawn.sock",
 			SwitchToAccount: d.Settings.CurrentConfig().FixedJobUser()}
-		policy = &launcher.Accounts{PolicyFile: o.runnerPolicyFile, ServiceUID: accounts.CurrentUserID(),
-			AccountDirectory: &d.UserDirectory.Resolver}
+		policy = &launcher.AccountAuthorizer{PolicyFile: o.runnerPolicyFile, ServiceUID: accounts.CurrentUserID(),
+			AccountResolver: &d.UserDirectory.Resolver}
 	}
 	d.JobAccountFor = func(*config.Settings) (worker.Account, error) { return d.JobAccount, nil }
 	d.SettingsLock, d.PauseOfAllJobs, d.DrainState = settings.NewLock(), &settings.PauseOfAllJobs{}, &cluster.DrainState{}
@@ -93,22 +93,22 @@ func newTestAPI(t testing.TB, o testAPIOptions) *testAPI {
 	d.Pool = worker.New(d.Store, worker.Config{
 		RunnerLocation: d.RunnerLocation, Account: d.JobAccount, Log: d.Log, StoreTime: d.Store.Now,
 		CheckJobMayStart: d.Owners.CheckJobAccountsUnchanged,
-		ResourceUnitEnv:  d.Settings.ResourceUnitVariables,
+		ResourceUnitEnv:  d.Settings.ResourceUnitEnvVars,
 		UserQuotaBytes:   d.UserQuota.MaxBytesPerUser, AreRunningJobsPaused: d.QueueRules.RunningJobsPaused,
 		HungRunnerAdvice: doctor.HungRunnerAdvice, NodeName: d.NodeName,
 		RetryPolicy:      func() queue.RetryPolicy { return d.Settings.CurrentConfig().RetryPolicy() },
 		StopTimeout:      func() time.Duration { return d.Settings.CurrentConfig().StopTimeout },
 		WorkerStaleAfter: func() time.Duration { return d.Settings.CurrentConfig().WorkerTimeout },
 	}, d.Settings.CurrentConfig().WorkerCount())
-	d.AllNodes = &cluster.NodeList{NodeName: d.NodeName, Store: d.Store, Owners: d.Owners, Settings: d.Settings,
+	d.NodeRegistry = &cluster.NodeRegistry{NodeName: d.NodeName, Store: d.Store, Owners: d.Owners, Settings: d.Settings,
 		Cluster: d.Cluster, Pool: d.Pool, ServiceStartedAt: d.StartedAt}
 	requests, _ := o.cluster.(store.NodeRequests)
 	d.JobRouter = &cluster.JobRouter{
-		NodeList: d.AllNodes, NodeRequests: requests, OutputFiles: d.OutputFiles,
+		NodeRegistry: d.NodeRegistry, NodeRequests: requests, OutputFiles: d.OutputFiles,
 		RemoteWaitLimiter: cluster.NewRemoteWaitLimiter(),
 	}
 	d.Drainer = &cluster.Drainer{Cluster: d.Cluster, Pool: d.Pool, DrainState: d.DrainState}
-	d.NodeLeaseKeeper = cluster.NewNodeLeaseKeeper(d.Log, d.Drainer, d.AllNodes)
+	d.NodeLeaseKeeper = cluster.NewNodeLeaseKeeper(d.Log, d.Drainer, d.NodeRegistry)
 	api := New(d, FrontEndParts{
 		CheckSocketSettings: func(*config.Settings) error { return nil }, UpdateSocketAccess: func() {},
 		StopServiceRequests:  make(chan bool, 1),
@@ -118,7 +118,7 @@ func newTestAPI(t testing.TB, o testAPIOptions) *testAPI {
 		API: api, api: api,
 		admission: &access.Admission{
 			Log: d.Log, SettingsLock: d.SettingsLock, Owners: d.Owners, Rights: d.Rights,
-			StoreNodeRecord: d.AllNodes.StoreNodeRecord,
+			StoreNodeRecord: d.NodeRegistry.StoreNodeRecord,
 		},
 	}
 }
@@ -138,11 +138,11 @@ func testJobAccount(t testing.TB, d *access.UserDirectory, set *config.Settings)
 	return a
 }
 
-// newSettingsKeeper returns a keeper with the given settings, as if the settings file contained them. workerCount is
+// newSettingsKeeper returns a keeper with the given settings, as if the settings file contained them. workersSetting is
 // the setting "workers"; "" means 0.
-func newSettingsKeeper(t testing.TB, values map[string]string, workerCount string) *settings.Keeper {
+func newSettingsKeeper(t testing.TB, values map[string]string, workersSetting string) *settings.Keeper {
 	t.Helper()
-	flags := map[string]string{"workers": cmp.Or(workerCount, "0")}
+	flags := map[string]string{"workers": cmp.Or(workersSetting, "0")}
 	k, err := settings.New(settings.Options{FlagValues: flags})
 	if err == nil {
 		err = k.ReplaceFileLayer(config.Layer{Origin: config.FromFile, ValuesBySetting: values})

@@ -16,7 +16,7 @@ import (
 // the reply has a note. The request is not rejected, because the user did not choose that priority.
 func TestRunNextPriorityExceedsOwnersWaitingJobs(t *testing.T) {
 	s := newSQLiteTestAPI(t)
-	order := queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByEnqueues}
+	order := queue.RankPolicy{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByEnqueues}
 	if err := s.Store.SetRankOrder(t.Context(), order); err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func TestRunNextPriorityExceedsOwnersWaitingJobs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		j, err := s.Store.Get(t.Context(), got.JobID)
+		j, err := s.Store.GetJob(t.Context(), got.JobID)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,7 +36,7 @@ func TestRunNextPriorityExceedsOwnersWaitingJobs(t *testing.T) {
 	}
 	check := func(what string, right control.Right, want int64, note string) control.EnqueueResult {
 		t.Helper()
-		got, priority := add(ownerUID, right, control.EnqueueParams{RunBeforeOwnJobs: true, IdempotencyKey: what})
+		got, priority := add(ownerUID, right, control.EnqueueParams{RunBeforeCallersJobs: true, IdempotencyKey: what})
 		text := strings.Join(got.Notes, "\n")
 		if priority != want || (note == "") != (text == "") || !strings.HasPrefix(text, note) {
 			t.Errorf("%s: priority %d, notes %q; want %d, %q", what, priority, text, want, note)
@@ -74,14 +74,14 @@ func TestRunNextNeverLowersDefaultPriority(t *testing.T) {
 	if _, err := s.Enqueue(ctx, low); err != nil {
 		t.Fatal(err)
 	}
-	batch := control.EnqueueBatchParams{Commit: true, RunBeforeOwnJobs: true,
+	batch := control.EnqueueBatchParams{Commit: true, RunBeforeCallersJobs: true,
 		Jobs: []queue.Spec{{Command: new("true")}, {Command: new("true")}}}
 	got, err := s.EnqueueBatch(ctx, batch)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range got.JobIDs {
-		if j, err := s.Store.Get(ctx, id); err != nil || j.Priority != 5 {
+		if j, err := s.Store.GetJob(ctx, id); err != nil || j.Priority != 5 {
 			t.Errorf("job %s has priority %d, %v; want 5", id, j.Priority, err)
 		}
 	}
@@ -99,14 +99,14 @@ func TestRunNextPriorityExceedsRetryingJob(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		j, err := s.Store.Get(t.Context(), got.JobID)
+		j, err := s.Store.GetJob(t.Context(), got.JobID)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return j.Priority
 	}
 	put(control.EnqueueParams{JobSpec: queue.Spec{Priority: new(int64(9))}})
-	claimed, err := s.Store.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 1})
+	claimed, err := s.Store.ReportAndClaim(t.Context(), store.LeaseReport{MaxJobsToClaim: 1})
 	if err != nil || len(claimed.ClaimedJobs) != 1 {
 		t.Fatalf("claimed %d jobs, %v", len(claimed.ClaimedJobs), err)
 	}
@@ -118,7 +118,7 @@ func TestRunNextPriorityExceedsRetryingJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(control.EnqueueParams{JobSpec: queue.Spec{Priority: new(int64(4))}})
-	if got := put(control.EnqueueParams{RunBeforeOwnJobs: true}); got != 10 {
+	if got := put(control.EnqueueParams{RunBeforeCallersJobs: true}); got != 10 {
 		t.Errorf("a job with next has priority %d, want 10", got)
 	}
 }
@@ -130,7 +130,7 @@ func TestRunNextPriorityIsEqualAcrossBatch(t *testing.T) {
 	ctx := contextAsPeer(t, ownerUID, control.RightSubmit)
 	send := func(commit bool) []string {
 		t.Helper()
-		p := control.EnqueueBatchParams{BatchName: "b", Commit: commit, RunBeforeOwnJobs: true,
+		p := control.EnqueueBatchParams{BatchName: "b", Commit: commit, RunBeforeCallersJobs: true,
 			Jobs: []queue.Spec{{Command: new("true")}}}
 		got, err := s.EnqueueBatch(ctx, p)
 		if err != nil {
@@ -151,11 +151,11 @@ func TestRunNextPriorityIsEqualAcrossBatch(t *testing.T) {
 		add(want + 1)
 		ids := send(true)
 		for _, id := range ids {
-			if j, err := s.Store.Get(t.Context(), id); err != nil || j.Priority != want {
+			if j, err := s.Store.GetJob(t.Context(), id); err != nil || j.Priority != want {
 				t.Errorf("job %s has priority %d, %v; want %d", id, j.Priority, err, want)
 			}
 		}
-		if n := len(s.runNextBatches.byBatch); n != 0 {
+		if n := len(s.runNextBatches.batchByKey); n != 0 {
 			t.Errorf("%d batches are remembered after the commit", n)
 		}
 	}
@@ -176,14 +176,15 @@ func TestRunNextForgetsAbandonedBatches(t *testing.T) {
 	_, first := n.recordBatchRequest(batchKey{2, "0"}, 20, 1)
 	b, second := n.recordBatchRequest(batchKey{2, "1"}, 20, 3)
 	if first || !second || b.bestWaiting.Priority != 1 || b.earlierJobCount != 1 ||
-		len(n.byBatch) != store.MaxStagedBatchesPerUser+1 {
+		len(n.batchByKey) != store.MaxStagedBatchesPerUser+1 {
 		t.Errorf("first %t, second %t with %d; %d batches are remembered", first, second, b.bestWaiting.Priority,
-			len(n.byBatch))
+			len(n.batchByKey))
 	}
 	n.rememberFirstBatchRequest(batchKey{1, "later"},
 		runNextBatch{lastRequestAt: queue.UnixMillis(20).Add(store.BatchStagingTimeout), earlierJobCount: 1})
-	if b, known := n.recordBatchRequest(batchKey{2, "1"}, 21, 1); !known || b.earlierJobCount != 4 || len(n.byBatch) != 2 {
-		t.Errorf("batch with a recent request known: %t; %d batches are remembered, want 2", known, len(n.byBatch))
+	if b, known := n.recordBatchRequest(batchKey{2, "1"}, 21, 1); !known || b.earlierJobCount != 4 ||
+		len(n.batchByKey) != 2 {
+		t.Errorf("batch with a recent request known: %t; %d batches are remembered, want 2", known, len(n.batchByKey))
 	}
 	n.forgetBatch(2, "1")
 	if _, known := n.recordBatchRequest(batchKey{2, "1"}, 21, 1); known {
@@ -196,19 +197,19 @@ func TestRunNextForgetsAbandonedBatches(t *testing.T) {
 // the order of the batch.
 func TestRunNextJobStartsFirstWithEnqueueAging(t *testing.T) {
 	s := newSQLiteTestAPI(t)
-	if err := s.Store.SetRankOrder(t.Context(), queue.RankOrder{Scheduling: queue.SchedulingByAging,
+	if err := s.Store.SetRankOrder(t.Context(), queue.RankPolicy{Scheduling: queue.SchedulingByAging,
 		AgingUnit: queue.AgingByEnqueues}); err != nil {
 		t.Fatal(err)
 	}
 	ctx := contextAsPeer(t, ownerUID, control.RightOperate)
 	for _, id := range []string{"old", "older-next", "next"} {
-		p := control.EnqueueParams{JobSpec: queue.Spec{ID: &id, Command: new("true")}, RunBeforeOwnJobs: id != "old"}
+		p := control.EnqueueParams{JobSpec: queue.Spec{ID: &id, Command: new("true")}, RunBeforeCallersJobs: id != "old"}
 		if _, err := s.Enqueue(ctx, p); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for i, ids := range [][]string{{"b1", "b2"}, {"b3", "b4"}} {
-		p := control.EnqueueBatchParams{BatchName: "b", Commit: i == 1, RunBeforeOwnJobs: true}
+		p := control.EnqueueBatchParams{BatchName: "b", Commit: i == 1, RunBeforeCallersJobs: true}
 		for _, id := range ids {
 			p.Jobs = append(p.Jobs, queue.Spec{ID: &id, Command: new("true")})
 		}

@@ -23,16 +23,16 @@ import (
 )
 
 const (
-	// shownFutureOccurrences is how many future occurrences (planned starts) of a schedule the method schedule.show
+	// maxShownFutureOccurrences is how many future occurrences (planned starts) of a schedule the method schedule.show
 	// returns. maxShownPastOccurrences is the maximum number of past occurrences that it returns.
-	shownFutureOccurrences  = 5
-	maxShownPastOccurrences = 20
+	maxShownFutureOccurrences = 5
+	maxShownPastOccurrences   = 20
 	// maxScheduleChangeTries is the maximum number of tries to change a schedule while other requests keep changing it.
 	maxScheduleChangeTries = 10
 )
 
 // ScheduleAdd implements control.API.
-func (h *API) ScheduleAdd(ctx context.Context, p control.ScheduleAddParams) (result control.ScheduleDetail, err error) {
+func (h *API) AddSchedule(ctx context.Context, p control.ScheduleAddParams) (result control.ScheduleDetail, err error) {
 	p.JobSpec = *p.JobSpec.WithoutTraceVariables() // the caller's trace ends long before a job starts
 	want, unenforcedLimits, err := h.checkScheduleRequest(ctx, &p)
 	if err != nil {
@@ -112,24 +112,25 @@ func fillDefaultsAndCheckSchedule(s *store.Schedule) error {
 	s.TimeZone = cmp.Or(s.TimeZone, zone.LocalZoneName)
 	s.CatchUp = cmp.Or(s.CatchUp, store.CatchUpNone)
 	s.Overlap = cmp.Or(s.Overlap, store.OverlapSkip)
-	cronLine, err := schedule.Parse(s.CronLine)
+	cronLine, err := schedule.ParseCronLine(s.CronLine)
 	if err != nil {
 		return err
 	}
 	location, err := zone.Load(s.TimeZone)
 	if err != nil {
-		return queue.InvalidField("tz", "%v", err)
+		return queue.InvalidFieldError("tz", "%v", err)
 	}
 	gap := cronLine.ShortestInterval(s.LastOccurrenceAt.Time(), s.CreatedAt.Time(), location)
-	s.RunsAtBoot = cronLine.IsAtBoot()
+	s.RunsAtBoot = cronLine.RunsAtBoot()
 	switch {
 	case s.MaxJitter != 0 && s.RunsAtBoot:
-		return queue.InvalidField("jitter", "cannot be combined with @reboot; put a sleep before the command instead")
+		return queue.InvalidFieldError("jitter", "cannot be combined with @reboot; put a sleep before the command instead")
 	case s.MaxJitter > 0 && gap > 0 && s.MaxJitter > gap:
-		return queue.InvalidField("jitter", "%s is longer than the %s between two occurrences; choose a shorter jitter",
+		return queue.InvalidFieldError("jitter", "%s is longer than the %s between two occurrences; choose a shorter jitter",
 			queue.FormatDuration(s.MaxJitter), queue.FormatDuration(gap))
 	case s.RunsAtBoot && s.LastBootID == "":
-		return queue.InvalidField("cron", "@reboot is not supported on this system, because its boots have no identifier")
+		return queue.InvalidFieldError("cron",
+			"@reboot is not supported on this system, because its boots have no identifier")
 	}
 	s.NextOccurrenceAt, s.NextDueAt = nextOccurrence(s, &cronLine, location, s.LastOccurrenceAt)
 	return nil
@@ -214,7 +215,7 @@ func jobForRightCheck(s *store.Schedule) queue.Job {
 }
 
 // ScheduleList implements control.API.
-func (h *API) ScheduleList(ctx context.Context, p control.ScheduleListParams) (control.SchedulePage, error) {
+func (h *API) ListSchedules(ctx context.Context, p control.ScheduleListParams) (control.SchedulePage, error) {
 	peer := control.PeerFrom(ctx)
 	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassManyJobsRead, func() (control.SchedulePage, error) {
 		out := control.SchedulePage{Schedules: []control.Schedule{}}
@@ -256,7 +257,7 @@ func (h *API) newScheduleView(sched *store.Schedule) control.Schedule {
 }
 
 // ScheduleShow implements control.API.
-func (h *API) ScheduleShow(ctx context.Context, p control.ScheduleNameParams) (control.ScheduleDetail, error) {
+func (h *API) ShowSchedule(ctx context.Context, p control.ScheduleNameParams) (control.ScheduleDetail, error) {
 	return h.showSchedule(ctx, p.Name, func(*control.ScheduleDetail) {})
 }
 
@@ -294,12 +295,12 @@ func (h *API) showSchedule(ctx context.Context, name string,
 // nextOccurrenceTimes returns the times of the next occurrences of a schedule. A paused schedule has none.
 func (h *API) nextOccurrenceTimes(sched *store.Schedule) []control.Time {
 	list := []control.Time{}
-	line, err := schedule.Parse(sched.CronLine)
+	line, err := schedule.ParseCronLine(sched.CronLine)
 	zone, err2 := zone.Load(sched.TimeZone)
 	if sched.PausedAt != 0 || err != nil || err2 != nil {
 		return list
 	}
-	for at := sched.NextOccurrenceAt; at != 0 && len(list) < shownFutureOccurrences; at,
+	for at := sched.NextOccurrenceAt; at != 0 && len(list) < maxShownFutureOccurrences; at,
 		_ = nextOccurrence(sched, &line, zone, at) {
 		list = append(list, control.Time(at))
 	}
@@ -317,7 +318,7 @@ func (h *API) newOccurrenceView(ctx context.Context, r *store.OccurrenceRecord) 
 		return v, nil
 	}
 	v.ID = &r.JobID
-	j, err := h.Store.Get(ctx, r.JobID)
+	j, err := h.Store.GetJob(ctx, r.JobID)
 	switch {
 	case errors.Is(err, queue.ErrNotFound), err == nil && j.Seq != r.JobSeq:
 	case err != nil:
@@ -362,25 +363,25 @@ func (h *API) newScheduleViewFor(p *control.Peer, sched *store.Schedule) control
 }
 
 // ScheduleRemove implements control.API.
-func (h *API) ScheduleRemove(ctx context.Context, p control.ScheduleNameParams) (control.Schedule, error) {
+func (h *API) RemoveSchedule(ctx context.Context, p control.ScheduleNameParams) (control.Schedule, error) {
 	return h.changeSchedule(ctx, "schedule.rm", p.Name, func(sched *store.Schedule, uid int) error {
 		return h.Store.RemoveSchedule(ctx, sched.Name, sched.Generation, uid)
 	})
 }
 
 // SchedulePause implements control.API.
-func (h *API) SchedulePause(ctx context.Context, p control.ScheduleNameParams) (control.Schedule, error) {
+func (h *API) PauseSchedule(ctx context.Context, p control.ScheduleNameParams) (control.Schedule, error) {
 	return h.changeSchedule(ctx, "schedule.pause", p.Name, func(sched *store.Schedule, uid int) error {
 		return h.Store.PauseSchedule(ctx, store.SchedulePauseRequest{ScheduleName: sched.Name, Generation: sched.Generation,
-			RequestedByUID: &uid, Pause: true})
+			RequestedByUID: &uid, Paused: true})
 	})
 }
 
 // ScheduleResume implements control.API. Occurrences during the pause do not count as missed. So no jobs are started
 // for them, even if the schedule catches up on missed occurrences.
-func (h *API) ScheduleResume(ctx context.Context, p control.ScheduleNameParams) (control.Schedule, error) {
+func (h *API) ResumeSchedule(ctx context.Context, p control.ScheduleNameParams) (control.Schedule, error) {
 	return h.changeSchedule(ctx, "schedule.resume", p.Name, func(sched *store.Schedule, uid int) error {
-		line, err := schedule.Parse(sched.CronLine)
+		line, err := schedule.ParseCronLine(sched.CronLine)
 		location, err2 := zone.Load(sched.TimeZone)
 		if err2 != nil && sched.TimeZone != zone.LocalZoneName {
 			err2 = fmt.Errorf("this machine no longer has the time zone %q; choose another time zone", sched.TimeZone)
@@ -451,8 +452,8 @@ func currentBootID() string {
 	return id
 }
 
-// RecurringJobs returns the parts that package upkeep needs to start the jobs of schedules.
-func (h *API) RecurringJobs() upkeep.RecurringJobConfig {
+// RecurringJobConfig returns the parts that package upkeep needs to start the jobs of schedules.
+func (h *API) RecurringJobConfig() upkeep.RecurringJobConfig {
 	return upkeep.RecurringJobConfig{
 		BootID: currentBootID(),
 		UserLimits: func(uid int) (owner string, maxPending, maxPendingOfUser, maxBytesOfUser int64) {
@@ -470,11 +471,11 @@ func (h *API) cancelLeasedJob(ctx context.Context, seq int64, uid int) error {
 	if held, err := h.Pool.CancelJob(ctx, seq, uid); held || err != nil {
 		return err
 	}
-	found, err := h.Store.ListRefs(ctx, store.Filter{BeforeSeq: seq + 1, Limit: 1})
+	found, err := h.Store.ListJobRefs(ctx, store.JobFilter{BeforeSeq: seq + 1, Limit: 1})
 	if err != nil || len(found.Refs) == 0 || found.Refs[0].Seq != seq {
 		return err
 	}
-	request := cluster.Request{APIMethod: "cancel", Params: control.Selection{ID: control.JobID(found.Refs[0].ID)},
+	request := cluster.Request{APIMethod: "cancel", Params: control.JobSelection{ID: control.JobID(found.Refs[0].ID)},
 		AllowedStates: []queue.State{queue.Processing}, AwaitsAttemptEnd: true}
 	ctx = withServiceRights(control.WithPeer(ctx, control.Peer{UID: uid}))
 	var v control.BulkResult

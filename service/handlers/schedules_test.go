@@ -16,7 +16,7 @@ func TestReplacedScheduleStaysPaused(t *testing.T) {
 	s := newSQLiteTestAPI(t)
 	ctx := contextAsPeer(t, ownerUID, control.RightSubmit)
 	add := func(cron string) control.ScheduleDetail {
-		d, err := s.ScheduleAdd(ctx, control.ScheduleAddParams{Name: "n", Cron: cron, TimeZone: "UTC", ReplaceExisting: true,
+		d, err := s.AddSchedule(ctx, control.ScheduleAddParams{Name: "n", Cron: cron, TimeZone: "UTC", ReplaceExisting: true,
 			JobSpec: queue.Spec{Command: new("true")}})
 		if err != nil {
 			t.Fatal(err)
@@ -24,14 +24,14 @@ func TestReplacedScheduleStaysPaused(t *testing.T) {
 		return d
 	}
 	add("0 3 * * *")
-	before, err := s.SchedulePause(ctx, control.ScheduleNameParams{Name: "n"})
+	before, err := s.PauseSchedule(ctx, control.ScheduleNameParams{Name: "n"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if d := add("0 4 * * *"); !d.Paused || d.PausedAt != before.PausedAt || d.NextAt != 0 || d.Cron != "0 4 * * *" {
 		t.Errorf("the schedule is %+v", d)
 	}
-	if d, err := s.ScheduleResume(ctx, control.ScheduleNameParams{Name: "n"}); err != nil || d.Paused ||
+	if d, err := s.ResumeSchedule(ctx, control.ScheduleNameParams{Name: "n"}); err != nil || d.Paused ||
 		d.NextAt == 0 {
 		t.Errorf("after resume, the schedule is %+v, %v", d, err)
 	}
@@ -44,7 +44,7 @@ func TestRightsLimitScheduleAccess(t *testing.T) {
 		contextAsPeer(t, 3002, control.RightSubmit)
 	operator, admin := contextAsPeer(t, 3003, control.RightOperate), contextAsPeer(t, 3004, control.RightAdmin)
 	add := func(ctx context.Context, cron string, replace bool) error {
-		_, err := s.ScheduleAdd(ctx, control.ScheduleAddParams{Name: "n", Cron: cron, TimeZone: "UTC",
+		_, err := s.AddSchedule(ctx, control.ScheduleAddParams{Name: "n", Cron: cron, TimeZone: "UTC",
 			ReplaceExisting: replace,
 			JobSpec:         queue.Spec{Command: new("secret"), Env: map[string]string{"A": "b"}}})
 		return err
@@ -70,9 +70,9 @@ func TestRightsLimitScheduleAccess(t *testing.T) {
 		{"a reader", reader, false, queue.ErrDenied}, {"another one", other, false, queue.ErrDenied},
 		{"an operator", operator, true, nil}, {"the owner", owner2, true, nil}, {"an admin", admin, true, nil},
 	} {
-		d, err := s.ScheduleShow(c.ctx, name)
+		d, err := s.ShowSchedule(c.ctx, name)
 		want(c.who+" shows", err, nil)
-		page, err := s.ScheduleList(c.ctx, control.ScheduleListParams{})
+		page, err := s.ListSchedules(c.ctx, control.ScheduleListParams{})
 		want(c.who+" lists", err, nil)
 		_, inSpec := d.JobSpec["command"]
 		if (d.Command == "secret") != c.shows || inSpec != c.shows || len(page.Schedules) != 1 ||
@@ -82,34 +82,34 @@ func TestRightsLimitScheduleAccess(t *testing.T) {
 		if env, _ := d.JobSpec["env"].(map[string]string); (env["A"] == "b") != (c.who == "the owner") {
 			t.Errorf("%s sees the environment %v", c.who, env)
 		}
-		_, err = s.SchedulePause(c.ctx, name)
+		_, err = s.PauseSchedule(c.ctx, name)
 		want(c.who+" pauses", err, c.may)
-		_, err = s.ScheduleResume(c.ctx, name)
+		_, err = s.ResumeSchedule(c.ctx, name)
 		want(c.who+" resumes", err, c.may)
 		run, err := s.RunScheduleNow(c.ctx, name)
 		want(c.who+" runs", err, c.may)
 		if err == nil {
-			j, err := s.Store.Get(t.Context(), run.JobID)
+			j, err := s.Store.GetJob(t.Context(), run.JobID)
 			if err != nil || j.UID != ownerUID || j.Schedule != "n" {
 				t.Errorf("%s created %+v, %v", c.who, j, err)
 			}
-			if _, err := s.CancelJobs(owner2, control.Selection{ID: control.JobID(run.JobID)}); err != nil {
+			if _, err := s.CancelJobs(owner2, control.JobSelection{ID: control.JobID(run.JobID)}); err != nil {
 				t.Error(err)
 			}
 		}
 	}
-	_, err := s.ScheduleRemove(other, name)
+	_, err := s.RemoveSchedule(other, name)
 	want("another one removes", err, queue.ErrDenied)
 	want("an admin replaces", add(admin, "0 4 * * *", true), nil)
 	sched, _, err := s.Store.GetSchedule(t.Context(), "n")
 	if err != nil || sched.OwnerUID != 3004 {
 		t.Errorf("the schedule belongs to %d, %v", sched.OwnerUID, err)
 	}
-	_, err = s.ScheduleRemove(owner2, name)
+	_, err = s.RemoveSchedule(owner2, name)
 	want("the former owner removes", err, queue.ErrDenied)
-	_, err = s.ScheduleRemove(operator, name)
+	_, err = s.RemoveSchedule(operator, name)
 	want("an operator removes", err, nil)
-	_, err = s.ScheduleShow(owner2, name)
+	_, err = s.ShowSchedule(owner2, name)
 	want("show of a removed one", err, queue.ErrNotFound)
 }
 
@@ -120,7 +120,7 @@ func TestScheduleAddNamesDifferingFields(t *testing.T) {
 	ctx := contextAsPeer(t, ownerUID, control.RightSubmit)
 	add := func(p control.ScheduleAddParams) error {
 		p.Name, p.TimeZone = "n", "UTC"
-		_, err := s.ScheduleAdd(ctx, p)
+		_, err := s.AddSchedule(ctx, p)
 		return err
 	}
 	spec := queue.Spec{Command: new("true"), BackoffJitter: new(0.5)}

@@ -26,7 +26,8 @@ const (
 )
 
 // ReadScreen implements control.API.
-func (h *API) ReadScreen(ctx context.Context, p control.ScreenParams) (result control.OverviewScreen, err error) {
+func (h *API) ReadOverviewScreen(ctx context.Context, p control.OverviewScreenParams) (result control.OverviewScreen,
+	err error) {
 	p.JobsPerSection = cmp.Or(p.JobsPerSection, defaultRowsPerPart)
 	st, err := h.Status(ctx, control.NoParams{})
 	if err != nil {
@@ -39,7 +40,7 @@ func (h *API) ReadScreen(ctx context.Context, p control.ScreenParams) (result co
 	}
 	lines, err := h.lastOutputLines(ctx, &peer, f)
 	// If the store is unavailable, reply with the status alone. The status does not need the store.
-	if h.AllNodes.IsStoreUnavailable(err) {
+	if h.NodeRegistry.IsStoreUnavailable(err) {
 		none := []control.Job{}
 		return control.OverviewScreen{Status: st, Running: []control.OverviewJob{}, Ready: none, Delayed: none,
 			HeldOrBlocked: none,

@@ -9,7 +9,7 @@ import (
 )
 
 // ServiceStop implements control.API.
-func (h *API) ServiceStop(ctx context.Context, p control.ServiceStopParams) (control.ServiceStopResult, error) {
+func (h *API) StopService(ctx context.Context, p control.ServiceStopParams) (control.ServiceStopResult, error) {
 	if err := h.Guard.RecordAudit(ctx, "service.stop", "", nil); err != nil {
 		h.Log.Warn("a stop request could not be recorded in the audit log; the service stops anyway", "error", err)
 	}

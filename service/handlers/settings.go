@@ -13,7 +13,8 @@ import (
 // ApplyStoredSettings passes the settings from the store to the parts that use them. drains gets the drain of all
 // nodes, pauses gets the pause of all jobs, and keeper gets the other settings. The caller must then call
 // Rights.ResolveAccessSettings, preferably without a lock, because looking up names may be slow.
-func ApplyStoredSettings(stored []store.Setting, drains *cluster.DrainState, pauses *settings.PauseOfAllJobs,
+func ApplyStoredSettings(stored []store.Setting, drainState *cluster.DrainState,
+	pauseOfAllJobs *settings.PauseOfAllJobs,
 	keeper *settings.Keeper) error {
 	values := map[string]string{}
 	drained := false
@@ -28,13 +29,13 @@ func ApplyStoredSettings(stored []store.Setting, drains *cluster.DrainState, pau
 			values[set.Key] = set.Value
 		}
 	}
-	drains.AllNodesDrained.Store(drained)
-	pauses.Store(paused)
+	drainState.AllNodesDrained.Store(drained)
+	pauseOfAllJobs.Store(paused)
 	return keeper.ReplaceStoredLayer(values)
 }
 
 // ConfigList implements control.API.
-func (h *API) ConfigList(ctx context.Context, _ control.NoParams) (control.ConfigList, error) {
+func (h *API) ListSettings(ctx context.Context, _ control.NoParams) (control.ConfigList, error) {
 	var list control.ConfigList
 	for _, k := range config.AllSettings() {
 		list.Settings = append(list.Settings, h.Settings.VisibleValue(ctx, &k))
@@ -43,7 +44,7 @@ func (h *API) ConfigList(ctx context.Context, _ control.NoParams) (control.Confi
 }
 
 // ConfigGet implements control.API.
-func (h *API) ConfigGet(ctx context.Context, p control.SettingNameParams) (control.ConfigValue, error) {
+func (h *API) ReadSetting(ctx context.Context, p control.SettingNameParams) (control.ConfigValue, error) {
 	k, _, err := config.FindSetting(p.SettingName, "")
 	if err != nil {
 		return control.ConfigValue{}, err
@@ -52,7 +53,7 @@ func (h *API) ConfigGet(ctx context.Context, p control.SettingNameParams) (contr
 }
 
 // ConfigSet implements control.API.
-func (h *API) ConfigSet(ctx context.Context, p control.ConfigSetParams) (control.ConfigValue, error) {
+func (h *API) ChangeSetting(ctx context.Context, p control.ConfigSetParams) (control.ConfigValue, error) {
 	k, text, err := config.FindSetting(p.SettingName, string(p.Value))
 	if err == nil {
 		err = k.CheckValue(text)
@@ -64,7 +65,7 @@ func (h *API) ConfigSet(ctx context.Context, p control.ConfigSetParams) (control
 }
 
 // ConfigUnset implements control.API.
-func (h *API) ConfigUnset(ctx context.Context, p control.SettingNameParams) (control.ConfigValue, error) {
+func (h *API) UnsetSetting(ctx context.Context, p control.SettingNameParams) (control.ConfigValue, error) {
 	k, _, err := config.FindSetting(p.SettingName, "")
 	if err != nil {
 		return control.ConfigValue{}, err

@@ -26,7 +26,7 @@ const (
 )
 
 // ShowJob implements control.API.
-func (h *API) ShowJob(ctx context.Context, p control.ShowParams) (control.JobDetail, error) {
+func (h *API) ShowJob(ctx context.Context, p control.JobShowParams) (control.JobDetail, error) {
 	req := &showRequest{API: h, peer: control.PeerFrom(ctx), jobID: string(p.ID),
 		beforeAttemptNumber: p.AttemptsBelowNumber, maxVisibility: access.VisibleAll}
 	if p.HideEnv {
@@ -194,7 +194,7 @@ func (h *API) auditEnvironmentRead(ctx context.Context, j *queue.Job) access.Vis
 }
 
 // errJobIDRequired is the error of a request that must name a job but does not.
-var errJobIDRequired = queue.InvalidField("id", "required; give the id of a job")
+var errJobIDRequired = queue.InvalidFieldError("id", "required; give the id of a job")
 
 // withReadSlot calls read while it holds a read slot of the class slotClass, and returns the result of read. Read slots
 // bound the memory and the work of one user's requests.
@@ -233,7 +233,7 @@ func (h *API) findJobForMethod(ctx context.Context, method string, id control.Jo
 // a lower number.
 func (h *API) buildJobDetail(ctx context.Context, j *queue.Job, beforeAttemptNumber int) (control.JobDetail, error) {
 	views := []control.Job{h.newJobView(j)}
-	h.AllNodes.SetJobNodeNames(ctx, views)
+	h.NodeRegistry.SetJobNodeNames(ctx, views)
 	h.reasonFinder.SetWaitReasons(ctx, []queue.Job{*j}, views)
 	d := control.JobDetail{Job: views[0], Spec: queue.SpecOfJob(j).GivenFields(), History: []control.Attempt{},
 		TotalAttempts: j.StartedAttempts}
@@ -246,7 +246,7 @@ func (h *API) buildJobDetail(ctx context.Context, j *queue.Job, beforeAttemptNum
 		return d, err
 	}
 	if len(parents) > 0 {
-		d.Spec["depends_on"] = reasons.DependencyNames(parents)
+		d.Spec["depends_on"] = reasons.FormatDependencies(parents)
 	}
 	for i := range history {
 		d.History = append(d.History, control.NewAttemptView(&history[i]))

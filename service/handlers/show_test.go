@@ -21,10 +21,10 @@ func TestShowReadsOutputOnlyForPermittedUsers(t *testing.T) {
 	s := newSQLiteTestAPI(t)
 	if _, err := s.Store.Enqueue(t.Context(), store.EnqueueRequest{UID: owner,
 		Drafts: []queue.Job{{ID: "a", UID: owner, MaxAttempts: 1,
-			Execution: queue.Execution{Command: "true"}}}}); err != nil {
+			ExecutionSettings: queue.ExecutionSettings{Command: "true"}}}}); err != nil {
 		t.Fatal(err)
 	}
-	turned, err := s.Store.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 1})
+	turned, err := s.Store.ReportAndClaim(t.Context(), store.LeaseReport{MaxJobsToClaim: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,7 @@ func TestShowReadsOutputOnlyForPermittedUsers(t *testing.T) {
 	}{{61301, control.RightRead, false}, {61301, control.RightSubmit, false}, {61301, "", false}, {61301,
 		control.RightOperate, true},
 		{owner, control.RightSubmit, true}} {
-		d, err := s.ShowJob(control.WithPeer(t.Context(), *newPeer(c.uid, c.right)), control.ShowParams{ID: "a"})
+		d, err := s.ShowJob(control.WithPeer(t.Context(), *newPeer(c.uid, c.right)), control.JobShowParams{ID: "a"})
 		if err != nil || strings.Contains(d.StdoutTail, "are damaged]") != c.reads {
 			t.Errorf("shown to %d with the right %q: %v; is the output read: want %t", c.uid, c.right, err, c.reads)
 		}
@@ -76,7 +76,7 @@ func TestShownOutputMatchesShownState(t *testing.T) {
 		}()
 		for {
 			d, err := s.ShowJob(contextAsPeer(t, ownerUID, control.RightSubmit),
-				control.ShowParams{ID: control.JobID(jobs[i].ID)})
+				control.JobShowParams{ID: control.JobID(jobs[i].ID)})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -108,12 +108,12 @@ func TestShownOutputStartsAtWholeCharacter(t *testing.T) {
 	s.enqueueJobs(t, draftWithID("a"))
 	s.endJobs(t, s.claimJobs(t, 1), queue.Completed, queue.Attempt{OutputFileRef: "1-1"})
 	ctx := contextAsPeer(t, ownerUID, control.RightSubmit)
-	d, err := s.ShowJob(ctx, control.ShowParams{ID: "a"})
+	d, err := s.ShowJob(ctx, control.JobShowParams{ID: "a"})
 	if err != nil || strings.Contains(d.StdoutTail, "\ufffd") || len(d.StdoutTail) < maxShownTailBytes-1 {
 		t.Errorf("shown with %d bytes %.10q, %v", len(d.StdoutTail), d.StdoutTail, err)
 	}
 	var got []byte
-	_, err = s.StreamOutput(ctx, control.LogsParams{ID: "a"}, func(p control.OutputPiece) error {
+	_, err = s.StreamOutput(ctx, control.JobOutputParams{ID: "a"}, func(p control.OutputPiece) error {
 		if p.NonUTF8Bytes != nil {
 			t.Errorf("%d bytes of text come as base64", len(p.NonUTF8Bytes))
 		}

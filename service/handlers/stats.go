@@ -13,12 +13,12 @@ import (
 const defaultStatsRange = 24 * time.Hour
 
 // Stats implements control.API.
-func (h *API) Stats(ctx context.Context, p control.StatsParams) (result control.Stats, err error) {
+func (h *API) ReadStats(ctx context.Context, p control.StatsParams) (result control.Stats, err error) {
 	now := h.Store.Now()
 	f := store.StatsFilter{Queue: p.Queue, Since: queue.UnixMillis(p.Since), Until: queue.UnixMillis(p.Until),
-		IncludePeriods: p.PeriodLength != "", AllTimeTotals: p.AllTime}
+		IncludePeriods: p.PeriodLength != "", OnlyAllTimeTotals: p.AllTime}
 	if p.AllTime && (p.Queue != "" || p.Since != 0 || p.Until != 0 || p.PeriodLength != "") {
-		return result, queue.InvalidField("ever",
+		return result, queue.InvalidFieldError("ever",
 			`covers all queues and all times; leave out parameters "queue", "since", "until" and "by"`)
 	}
 	if f.Since == 0 {
@@ -35,7 +35,7 @@ func (h *API) Stats(ctx context.Context, p control.StatsParams) (result control.
 	}
 	if g, since, until := f.PeriodRange(now); p.WithHistograms && f.IncludePeriods &&
 		time.Duration(until-since)*time.Millisecond > control.MaxHistogramPeriods*g.PeriodLength() {
-		return result, queue.InvalidField("buckets",
+		return result, queue.InvalidFieldError("buckets",
 			`histograms are limited to %d periods; set parameter "since" to a later time, or parameter "by" to a longer period`,
 			control.MaxHistogramPeriods)
 	}

@@ -22,7 +22,7 @@ const (
 // seekToLastLines moves the cursor to the beginning of the last lineCount lines of the attempt's output. If the runner
 // does not respond, and the client follows the job, seekToLastLines leaves the cursor at the beginning of the output.
 // The client then gets the whole output once it is available.
-func (l *logSender) seekToLastLines(ctx context.Context, j *queue.Job, lineCount int) error {
+func (l *outputSender) seekToLastLines(ctx context.Context, j *queue.Job, lineCount int) error {
 	if l.isAttemptRunning(ctx, j, l.attemptNumber) {
 		err := l.seekToLiveLastLines(ctx, j, lineCount)
 		if l.params.Follow && j.State != queue.Processing && errors.Is(err, queue.ErrUnavailable) {
@@ -55,7 +55,7 @@ func (l *logSender) seekToLastLines(ctx context.Context, j *queue.Job, lineCount
 
 // seekToLiveLastLines does the work of seekToLastLines for a running attempt. Its first search reads all bytes that it
 // needs in one request, because the runner may discard them before a second request.
-func (l *logSender) seekToLiveLastLines(ctx context.Context, j *queue.Job, lineCount int) error {
+func (l *outputSender) seekToLiveLastLines(ctx context.Context, j *queue.Job, lineCount int) error {
 	end := output.StreamCursor{-initialLiveTailBytes, -initialLiveTailBytes}
 	var lastChunks []output.Chunk
 	var readLengths output.StreamCursor
@@ -109,7 +109,7 @@ func (l *logSender) seekToLiveLastLines(ctx context.Context, j *queue.Job, lineC
 // read the output after searchStart. hasEarlierOutput says for each stream whether there may be output before
 // searchStart. If there is, the first line that is read may be incomplete. searchLastLines returns false if it did not
 // find enough lines.
-func (l *logSender) searchLastLines(ctx context.Context, lineCount int, searchStart output.StreamCursor,
+func (l *outputSender) searchLastLines(ctx context.Context, lineCount int, searchStart output.StreamCursor,
 	hasEarlierOutput [2]bool,
 	readOutput func(chunkHandler) error) (found bool, err error) {
 	cut := [2]bool{hasEarlierOutput[0] && l.selectsStream(output.Stdout),

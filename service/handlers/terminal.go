@@ -11,7 +11,8 @@ import (
 )
 
 // AttachTerminal implements control.API. See docs/decisions/0062.
-func (h *API) AttachTerminal(ctx context.Context, p control.AttachParams) (result control.AttachResult, err error) {
+func (h *API) AttachTerminal(ctx context.Context, p control.AttachTerminalParams) (result control.AttachTerminalResult,
+	err error) {
 	peer := control.PeerFrom(ctx)
 	j, err := h.findJobForMethod(ctx, "attach", p.ID)
 	if err != nil {
@@ -61,7 +62,8 @@ const attemptStartReportTimeout = 100 * time.Millisecond
 
 // awaitStartedAttempt returns the job once the requested attempt runs. If p.WaitForStart is false and the attempt does
 // not run yet, awaitStartedAttempt returns an error.
-func (h *API) awaitStartedAttempt(ctx context.Context, j *queue.Job, p *control.AttachParams) (startedJob queue.Job,
+func (h *API) awaitStartedAttempt(ctx context.Context, j *queue.Job,
+	p *control.AttachTerminalParams) (startedJob queue.Job,
 	err error) {
 	if p.WaitForStart {
 		defer h.Pool.WatchJobEnd(j.Seq)()
@@ -76,7 +78,7 @@ func (h *API) awaitStartedAttempt(ctx context.Context, j *queue.Job, p *control.
 			return startedJob, err
 		}
 		if h.Cluster != nil && j.State == queue.Processing {
-			if name := h.AllNodes.LastNodeNameOfJob(ctx, j.Seq); name != h.NodeName {
+			if name := h.NodeRegistry.LastNodeNameOfJob(ctx, j.Seq); name != h.NodeName {
 				return startedJob, queue.Errorf(queue.CodeUnsupported, "job %s runs on node %s; attach to its terminal there", j.ID,
 					name)
 			}
@@ -110,8 +112,8 @@ func (h *API) awaitStartedAttempt(ctx context.Context, j *queue.Job, p *control.
 // terminalClients remembers which processes have attached to which terminals, so that the audit log gets only
 // one event per process and terminal. Its methods are safe for concurrent use.
 type terminalClients struct {
-	mu          sync.Mutex
-	seenClients map[terminalClient]bool // guarded by mu
+	mu             sync.Mutex
+	auditedClients map[terminalClient]bool // guarded by mu
 }
 
 // terminalClient is a user's process that is attached to the terminal of an attempt.
@@ -129,12 +131,12 @@ const maxRememberedTerminalClients = 4096
 func (t *terminalClients) addIfNew(client terminalClient) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.seenClients[client] {
+	if t.auditedClients[client] {
 		return false
 	}
-	if t.seenClients == nil || len(t.seenClients) >= maxRememberedTerminalClients {
-		t.seenClients = map[terminalClient]bool{}
+	if t.auditedClients == nil || len(t.auditedClients) >= maxRememberedTerminalClients {
+		t.auditedClients = map[terminalClient]bool{}
 	}
-	t.seenClients[client] = true
+	t.auditedClients[client] = true
 	return true
 }

@@ -100,17 +100,17 @@ func TestScheduleAddFreesQuotaSpace(t *testing.T) {
 	ownerCtx := contextAsPeer(t, ownerUID, control.RightSubmit)
 	add := control.ScheduleAddParams{Name: "nightly", Cron: "0 2 * * *",
 		JobSpec: queue.Spec{Command: new("cat"), Stdin: new(large)}}
-	_, err := s.ScheduleAdd(ownerCtx, add)
+	_, err := s.AddSchedule(ownerCtx, add)
 	var e *queue.Error
 	if !errors.As(err, &e) || e.Code != queue.CodeQueueFull || e.Field != store.QuotaErrorField {
 		t.Fatalf("while all jobs wait: %v, want %s refused as full", err, store.QuotaErrorField)
 	}
 	before := s.Store.StoredBytesOfUser(ownerUID)
 	all := control.JobIDs{"old0", "old1", "old2", "old3", "old4", "old5", "old6", "old7"}
-	if got, err := s.CancelJobs(ownerCtx, control.Selection{IDs: all}); err != nil || len(got.Refusals) > 0 {
+	if got, err := s.CancelJobs(ownerCtx, control.JobSelection{IDs: all}); err != nil || len(got.Refusals) > 0 {
 		t.Fatal(got, err)
 	}
-	if _, err := s.ScheduleAdd(ownerCtx, add); err != nil {
+	if _, err := s.AddSchedule(ownerCtx, add); err != nil {
 		t.Fatalf("after all jobs were cancelled: %v", err)
 	}
 	if now := s.Store.StoredBytesOfUser(ownerUID); now > s.UserQuota.MaxBytesPerUser() || now < before-30_000 {
@@ -126,7 +126,7 @@ func TestEachBatchRequestFreesQuotaSpace(t *testing.T) {
 	fillQuota(t, s, large)
 	ownerCtx := contextAsPeer(t, ownerUID, control.RightSubmit)
 	all := control.JobIDs{"old0", "old1", "old2", "old3", "old4", "old5", "old6", "old7"}
-	if got, err := s.CancelJobs(ownerCtx, control.Selection{IDs: all}); err != nil || len(got.Refusals) > 0 {
+	if got, err := s.CancelJobs(ownerCtx, control.JobSelection{IDs: all}); err != nil || len(got.Refusals) > 0 {
 		t.Fatal(got, err)
 	}
 	frame := []queue.Spec{{Command: new("cat"), Stdin: new(large)}}
@@ -158,11 +158,11 @@ func TestEnqueueFreesQuotaSpace(t *testing.T) {
 	if !errors.As(err, &e) || e.Code != queue.CodeQueueFull || e.Field != store.QuotaErrorField {
 		t.Fatalf("while all jobs wait: %v, want %s refused as full", err, store.QuotaErrorField)
 	}
-	if got, err := s.CancelJobs(ownerCtx, control.Selection{ID: "old0"}); err != nil || len(got.Refusals) > 0 {
+	if got, err := s.CancelJobs(ownerCtx, control.JobSelection{ID: "old0"}); err != nil || len(got.Refusals) > 0 {
 		t.Fatal(got, err)
 	}
 	time.Sleep(2 * time.Millisecond) // make sure that old0 ends first
-	if got, err := s.CancelJobs(ownerCtx, control.Selection{IDs: control.JobIDs{"old1", "old2", "old3", "old4", "old5",
+	if got, err := s.CancelJobs(ownerCtx, control.JobSelection{IDs: control.JobIDs{"old1", "old2", "old3", "old4", "old5",
 		"old6", "old7"}}); err != nil || len(got.Refusals) > 0 {
 		t.Fatal(got, err)
 	}
@@ -170,7 +170,7 @@ func TestEnqueueFreesQuotaSpace(t *testing.T) {
 		t.Fatalf("after all jobs were cancelled: %v", err)
 	}
 	removed := map[string][]string{}
-	page, err := s.ListJobs(ownerCtx, control.ListParams{})
+	page, err := s.ListJobs(ownerCtx, control.JobListParams{})
 	for _, j := range page.Jobs {
 		if len(j.RemovedInputParts) > 0 {
 			removed[j.ID] = j.RemovedInputParts
@@ -179,7 +179,7 @@ func TestEnqueueFreesQuotaSpace(t *testing.T) {
 	if err != nil || len(removed) != 2 || !slices.Equal(removed["old0"], []string{"stdin"}) || removed["new"] != nil {
 		t.Errorf("removed for one job: %q, %v; want the inputs of old0 and of one more", removed, err)
 	}
-	got, err := s.RetryJobs(ownerCtx, control.RetryParams{Selection: control.Selection{ID: "old0"}})
+	got, err := s.RetryJobs(ownerCtx, control.JobRetryParams{JobSelection: control.JobSelection{ID: "old0"}})
 	if err != nil || len(got.Refusals) != 1 || got.Refusals[0].Field != "stdin" ||
 		!strings.HasPrefix(got.Refusals[0].Message, "job old0 cannot run again") {
 		t.Errorf("retry of a job without its input: %+v, %v", got, err)
@@ -196,7 +196,7 @@ func cancelAllJobs(t *testing.T, s *testAPI) {
 	t.Helper()
 	all := control.JobIDs{"old0", "old1", "old2", "old3", "old4", "old5", "old6", "old7"}
 	if got, err := s.CancelJobs(contextAsPeer(t, ownerUID, control.RightSubmit),
-		control.Selection{IDs: all}); err != nil ||
+		control.JobSelection{IDs: all}); err != nil ||
 		len(got.Refusals) > 0 {
 		t.Fatal(got, err)
 	}
@@ -238,9 +238,9 @@ func TestOperatorEditRemovesNoOwnerData(t *testing.T) {
 	fillQuota(t, s, strings.Repeat("x", 10_000))
 	cancelAllJobs(t, s)
 	before := s.Store.StoredBytesOfUser(ownerUID)
-	edit := control.EditParams{
-		Selection:   control.Selection{ID: "waiting"},
-		FieldsToSet: []byte(`{"stdin":"` + strings.Repeat("y", 5000) + `"}`),
+	edit := control.JobEditParams{
+		JobSelection: control.JobSelection{ID: "waiting"},
+		FieldsToSet:  []byte(`{"stdin":"` + strings.Repeat("y", 5000) + `"}`),
 	}
 	got, err := s.EditJobs(contextAsPeer(t, ownerUID+1, control.RightOperate), edit)
 	if now := s.Store.StoredBytesOfUser(ownerUID); !strings.Contains(fmt.Sprint(got, err), store.QuotaErrorField) ||
@@ -264,7 +264,7 @@ func TestEnqueueFreesInputsOfManyJobs(t *testing.T) {
 	s.setUserQuota(t, s.Store.StoredBytesOfUser(ownerUID)+100)
 	ownerCtx := contextAsPeer(t, ownerUID, control.RightSubmit)
 	for i := range drafts {
-		if got, err := s.CancelJobs(ownerCtx, control.Selection{ID: control.JobID(drafts[i].ID)}); err != nil ||
+		if got, err := s.CancelJobs(ownerCtx, control.JobSelection{ID: control.JobID(drafts[i].ID)}); err != nil ||
 			len(got.Refusals) > 0 {
 			t.Fatal(got, err)
 		}

@@ -10,16 +10,16 @@ import (
 const maxListedPeerGroups = 1000
 
 // Whoami implements control.API.
-func (h *API) Whoami(ctx context.Context, _ control.NoParams) (w control.Whoami, err error) {
+func (h *API) Whoami(ctx context.Context, _ control.NoParams) (w control.WhoamiResult, err error) {
 	p := control.PeerFrom(ctx)
-	w = control.Whoami{
+	w = control.WhoamiResult{
 		UID: p.UID, User: h.Rights.PeerName(p.UID), GID: p.GID, Group: h.UserDirectory.GroupName(p.GID),
-		Groups: []control.GroupID{}, PID: p.PID,
+		Groups: []control.OSGroup{}, PID: p.PID,
 		Right: p.Right, IncludedRights: p.Right.IncludedRights(), RunAsSetting: h.Settings.CurrentConfig().RunAs,
 		ServiceKind: string(h.Paths.ServiceKind()), SocketPath: h.Paths.SocketPath,
 	}
 	for _, g := range p.Groups[:min(len(p.Groups), maxListedPeerGroups)] {
-		w.Groups = append(w.Groups, control.GroupID{GID: g, Name: h.UserDirectory.GroupName(g)})
+		w.Groups = append(w.Groups, control.OSGroup{GID: g, Name: h.UserDirectory.GroupName(g)})
 	}
 	if p.Right.Covers(control.RightSubmit) {
 		w.JobsRunAs = h.Guard.JobUserNameOfPeer(&p)

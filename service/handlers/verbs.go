@@ -19,8 +19,8 @@ import (
 )
 
 // CancelJobs implements control.API.
-func (h *API) CancelJobs(ctx context.Context, p control.Selection) (control.BulkResult, error) {
-	takes := append(queue.VerbCancel.AffectedStates(), queue.Processing)
+func (h *API) CancelJobs(ctx context.Context, p control.JobSelection) (control.BulkResult, error) {
+	takes := append(queue.VerbCancel.StatesWithEffect(), queue.Processing)
 	return h.applyVerbToSelection(ctx, p, takes, &bulkVerb{method: "cancel", applyToJob: h.cancelJob,
 		awaitsAttemptEnd: true})
 }
@@ -93,28 +93,28 @@ func (h *API) newJobChangeFunc(c store.JobChange) func(context.Context, *queue.J
 }
 
 // HoldJobs implements control.API.
-func (h *API) HoldJobs(ctx context.Context, p control.Selection) (control.BulkResult, error) {
-	return h.applyVerbToSelection(ctx, p, queue.VerbHold.AffectedStates(),
+func (h *API) HoldJobs(ctx context.Context, p control.JobSelection) (control.BulkResult, error) {
+	return h.applyVerbToSelection(ctx, p, queue.VerbHold.StatesWithEffect(),
 		&bulkVerb{method: "hold", applyToJob: h.newJobChangeFunc(store.JobChange{Verb: queue.VerbHold})})
 }
 
 // ReleaseJobs implements control.API.
-func (h *API) ReleaseJobs(ctx context.Context, p control.Selection) (control.BulkResult, error) {
-	return h.applyVerbToSelection(ctx, p, queue.VerbRelease.AffectedStates(),
+func (h *API) ReleaseJobs(ctx context.Context, p control.JobSelection) (control.BulkResult, error) {
+	return h.applyVerbToSelection(ctx, p, queue.VerbRelease.StatesWithEffect(),
 		&bulkVerb{method: "release", applyToJob: h.newJobChangeFunc(store.JobChange{Verb: queue.VerbRelease})})
 }
 
 // RetryJobs implements control.API. If the caller selects jobs by a filter, completed jobs are retried only if the
 // filter names the state "completed".
-func (h *API) RetryJobs(ctx context.Context, p control.RetryParams) (control.BulkResult, error) {
-	takes := queue.VerbRetry.AffectedStates()
+func (h *API) RetryJobs(ctx context.Context, p control.JobRetryParams) (control.BulkResult, error) {
+	takes := queue.VerbRetry.StatesWithEffect()
 	if p.UsesFilters() && len(p.States) == 0 {
 		takes = []queue.State{queue.Failed, queue.Dead, queue.Cancelled}
 	}
-	return h.applyVerbToSelection(ctx, p.Selection, takes, &bulkVerb{
+	return h.applyVerbToSelection(ctx, p.JobSelection, takes, &bulkVerb{
 		method: "retry",
-		remoteParams: func(selection control.Selection) any {
-			return control.RetryParams{Selection: selection, WithoutDependants: p.WithoutDependants}
+		remoteParams: func(selection control.JobSelection) any {
+			return control.JobRetryParams{JobSelection: selection, WithoutDependants: p.WithoutDependants}
 		},
 		applyToJob: h.newJobChangeFunc(store.JobChange{Verb: queue.VerbRetry, KeepDependantsCancelled: p.WithoutDependants}),
 	})
@@ -124,18 +124,18 @@ func (h *API) RetryJobs(ctx context.Context, p control.RetryParams) (control.Bul
 const maxBulkEditPatchBytes = 64 << 10
 
 // EditJobs implements control.API.
-func (h *API) EditJobs(ctx context.Context, p control.EditParams) (result control.BulkResult, err error) {
+func (h *API) EditJobs(ctx context.Context, p control.JobEditParams) (result control.BulkResult, err error) {
 	if _, relayed := cluster.RelayedRequestStates(ctx); relayed {
-		return h.applyVerbToSelection(ctx, p.Selection, nil, &bulkVerb{method: "edit", appliesOnThisNode: true,
+		return h.applyVerbToSelection(ctx, p.JobSelection, nil, &bulkVerb{method: "edit", appliesOnThisNode: true,
 			applyToJob: h.returnUnstartedJob})
 	}
 	if len(p.FieldsToSet) > maxBulkEditPatchBytes && (p.UsesFilters() || len(p.AllIDs()) > 1) {
-		return result, queue.InvalidField("set",
+		return result, queue.InvalidFieldError("set",
 			"the new values have %d bytes; when one request edits several jobs, the maximum is %d", len(p.FieldsToSet),
 			maxBulkEditPatchBytes)
 	}
 	d := h.Settings.CurrentConfig().JobDefaults()
-	sample := queue.Job{MaxAttempts: 1, Unique: "a", Execution: queue.Execution{
+	sample := queue.Job{MaxAttempts: 1, Unique: "a", ExecutionSettings: queue.ExecutionSettings{
 		Command: "true", Shell: d.Shell, OnLost: queue.OnLostRetry, SecretReferences: []string{"QUEUECTL_SAMPLE=/a"},
 	}} // a made-up job on which every field may be set
 	if err := sample.Edit(p.FieldsToSet, d); err != nil {
@@ -146,7 +146,7 @@ func (h *API) EditJobs(ctx context.Context, p control.EditParams) (result contro
 	if err != nil {
 		return result, err
 	}
-	known, nodesErr := h.AllNodes.Nodes(ctx)
+	known, nodesErr := h.NodeRegistry.Nodes(ctx)
 	nodes := func() ([]store.NodeState, error) { return known, nodesErr }
 	edit := func(j *queue.Job) error {
 		// Check each job in its current state, because an earlier edit may have changed the user that the job runs as.
@@ -169,11 +169,11 @@ func (h *API) EditJobs(ctx context.Context, p control.EditParams) (result contro
 		}
 		return err
 	}
-	v, err := h.applyVerbToSelection(ctx, p.Selection, queue.VerbEdit.AffectedStates(), &bulkVerb{
+	v, err := h.applyVerbToSelection(ctx, p.JobSelection, queue.VerbEdit.StatesWithEffect(), &bulkVerb{
 		method: "edit",
 		// This node has checked the edit and applies it. A node that has leased the job only returns the job to the queue.
-		remoteParams: func(selection control.Selection) any {
-			return control.EditParams{Selection: selection, FieldsToSet: json.RawMessage(`{}`)}
+		remoteParams: func(selection control.JobSelection) any {
+			return control.JobEditParams{JobSelection: selection, FieldsToSet: json.RawMessage(`{}`)}
 		},
 		remoteCallOnlyRequeuesJob: true,
 		applyToJob:                h.newJobChangeFunc(store.JobChange{Verb: queue.VerbEdit, EditJob: edit}),
@@ -188,15 +188,15 @@ func (h *API) EditJobs(ctx context.Context, p control.EditParams) (result contro
 }
 
 // RemoveJobs implements control.API.
-func (h *API) RemoveJobs(ctx context.Context, p control.RemoveParams) (control.BulkResult, error) {
-	takes := queue.VerbRemove.AffectedStates()
+func (h *API) RemoveJobs(ctx context.Context, p control.JobRemoveParams) (control.BulkResult, error) {
+	takes := queue.VerbRemove.StatesWithEffect()
 	if p.EndRunningJobs {
 		takes = append(takes, queue.Processing)
 	}
-	return h.applyVerbToSelection(ctx, p.Selection, takes, &bulkVerb{
+	return h.applyVerbToSelection(ctx, p.JobSelection, takes, &bulkVerb{
 		method: "rm",
-		remoteParams: func(selection control.Selection) any {
-			return control.RemoveParams{Selection: selection, EndRunningJobs: p.EndRunningJobs}
+		remoteParams: func(selection control.JobSelection) any {
+			return control.JobRemoveParams{JobSelection: selection, EndRunningJobs: p.EndRunningJobs}
 		},
 		awaitsAttemptEnd: p.EndRunningJobs,
 		applyToJob: func(ctx context.Context, j *queue.Job, allowedStates []queue.State) (err error) {
@@ -211,17 +211,17 @@ func (h *API) RemoveJobs(ctx context.Context, p control.RemoveParams) (control.B
 }
 
 // RemoveNonRunningJobs implements control.API.
-func (h *API) RemoveNonRunningJobs(ctx context.Context, p control.ClearParams) (control.RemovalCount, error) {
-	return h.removeAllInStates(ctx, "clear", p, queue.VerbRemove.AffectedStates())
+func (h *API) RemoveNonRunningJobs(ctx context.Context, p control.JobClearParams) (control.RemovalCount, error) {
+	return h.removeJobsInStates(ctx, "clear", p, queue.VerbRemove.StatesWithEffect())
 }
 
-// removeAllInStates removes all jobs in the given states. If p names a batch, it removes only jobs of that batch. With
+// removeJobsInStates removes all jobs in the given states. If p names a batch, it removes only jobs of that batch. With
 // p.DryRun, it only counts the jobs.
-func (h *API) removeAllInStates(ctx context.Context, method string, p control.ClearParams,
+func (h *API) removeJobsInStates(ctx context.Context, method string, p control.JobClearParams,
 	states []queue.State) (control.RemovalCount, error) {
 	var removedCount control.RemovalCount
 	peer := control.PeerFrom(ctx)
-	f, err := h.parseListFilter(&peer, control.ListParams{Batch: p.Batch})
+	f, err := h.parseListFilter(&peer, control.JobListParams{Batch: p.Batch})
 	if err != nil {
 		return removedCount, err
 	}
@@ -253,7 +253,7 @@ func (h *API) removeAllInStates(ctx context.Context, method string, p control.Cl
 }
 
 // RequeueJobs implements control.API.
-func (h *API) RequeueJobs(ctx context.Context, p control.Selection) (control.BulkResult, error) {
+func (h *API) RequeueJobs(ctx context.Context, p control.JobSelection) (control.BulkResult, error) {
 	return h.applyVerbToSelection(ctx, p, []queue.State{queue.Processing},
 		&bulkVerb{method: "requeue", applyToJob: h.requeueRunningJob, awaitsAttemptEnd: true})
 }
@@ -279,15 +279,15 @@ func (h *API) requeueRunningJob(ctx context.Context, j *queue.Job, allowedStates
 }
 
 // KillJobs implements control.API.
-func (h *API) KillJobs(ctx context.Context, p control.KillParams) (control.BulkResult, error) {
+func (h *API) KillJobs(ctx context.Context, p control.JobKillParams) (control.BulkResult, error) {
 	number, err := queue.ParseSignal(cmp.Or(p.Signal, "TERM"))
 	if err != nil {
 		return control.BulkResult{}, err
 	}
-	return h.applyVerbToSelection(ctx, p.Selection, []queue.State{queue.Processing}, &bulkVerb{
+	return h.applyVerbToSelection(ctx, p.JobSelection, []queue.State{queue.Processing}, &bulkVerb{
 		method: "kill",
-		remoteParams: func(selection control.Selection) any {
-			return control.KillParams{Selection: selection, Signal: p.Signal}
+		remoteParams: func(selection control.JobSelection) any {
+			return control.JobKillParams{JobSelection: selection, Signal: p.Signal}
 		},
 		applyToJob: func(ctx context.Context, j *queue.Job, allowedStates []queue.State) error {
 			if h.Pool.LeasedAttemptNumber(j.Seq) > 0 {
@@ -315,13 +315,13 @@ func (h *API) KillJobs(ctx context.Context, p control.KillParams) (control.BulkR
 // RetryDeadJobs implements control.API. If the request names no jobs, RetryDeadJobs retries the newest dead jobs, up to
 // a limit. Of the selected jobs, it retries the oldest first.
 func (h *API) RetryDeadJobs(ctx context.Context, p control.DeadJobRetryParams) (control.BulkResult, error) {
-	selected := control.Selection{ID: p.ID, IDs: p.IDs, DryRun: p.DryRun}
+	selected := control.JobSelection{ID: p.ID, IDs: p.IDs, DryRun: p.DryRun}
 	if len(selected.AllIDs()) == 0 {
 		selected.States, selected.Batch, selected.Cursor = control.TextList{queue.Dead.String()}, p.Batch, p.Cursor
 	}
 	return h.applyVerbToSelection(ctx, selected, []queue.State{queue.Dead}, &bulkVerb{
 		method: "dlq.retry",
-		remoteParams: func(selection control.Selection) any {
+		remoteParams: func(selection control.JobSelection) any {
 			return control.DeadJobRetryParams{ID: selection.ID, NewTimeout: p.NewTimeout}
 		},
 		applyToJob: h.newJobChangeFunc(store.JobChange{Verb: queue.VerbRetryDead,
@@ -331,8 +331,8 @@ func (h *API) RetryDeadJobs(ctx context.Context, p control.DeadJobRetryParams) (
 }
 
 // RemoveDeadJobs implements control.API.
-func (h *API) RemoveDeadJobs(ctx context.Context, p control.ClearParams) (control.RemovalCount, error) {
-	return h.removeAllInStates(ctx, "dlq.clear", p, []queue.State{queue.Dead})
+func (h *API) RemoveDeadJobs(ctx context.Context, p control.JobClearParams) (control.RemovalCount, error) {
+	return h.removeJobsInStates(ctx, "dlq.clear", p, []queue.State{queue.Dead})
 }
 
 // newDryRunVerb returns the verb for a dry run on named jobs. The verb succeeds for jobs in one of the given states and
@@ -350,7 +350,7 @@ func newDryRunVerb(method string, states []queue.State) *bulkVerb {
 // applyVerbToSelection applies a verb to the jobs that the request names. If the request names none,
 // applyVerbToSelection uses the filter in the request, up to a limit of jobs. A filter without states selects jobs in
 // defaultStates.
-func (h *API) applyVerbToSelection(ctx context.Context, p control.Selection, defaultStates []queue.State,
+func (h *API) applyVerbToSelection(ctx context.Context, p control.JobSelection, defaultStates []queue.State,
 	verb *bulkVerb) (control.BulkResult, error) {
 	switch {
 	case p.UsesFilters():
@@ -367,12 +367,12 @@ func (h *API) applyVerbToSelection(ctx context.Context, p control.Selection, def
 
 // applyVerbToMatchingJobs applies a verb to the jobs that match a filter, up to a limit per request. If the caller may
 // use the verb only on the caller's own jobs, it skips the jobs of other users.
-func (h *API) applyVerbToMatchingJobs(ctx context.Context, p control.Selection, defaultStates []queue.State,
+func (h *API) applyVerbToMatchingJobs(ctx context.Context, p control.JobSelection, defaultStates []queue.State,
 	verb *bulkVerb) (control.BulkResult, error) {
 	method := verb.method
 	v := control.BulkResult{ChangedJobIDs: []string{}, Refusals: []control.Refusal{}}
 	peer := control.PeerFrom(ctx)
-	f, err := h.parseListFilter(&peer, control.ListParams{States: p.States, FailedOrDead: p.FailedOrDead,
+	f, err := h.parseListFilter(&peer, control.JobListParams{States: p.States, FailedOrDead: p.FailedOrDead,
 		WithLabels: p.WithLabels, Queue: p.Queue,
 		Batch: p.Batch, Submitter: p.Submitter, IDGlob: p.IDGlob, PageSize: control.MaxJobsPerSelection, Cursor: p.Cursor})
 	if err != nil {
@@ -381,7 +381,7 @@ func (h *API) applyVerbToMatchingJobs(ctx context.Context, p control.Selection, 
 	if len(f.States) == 0 {
 		f.States = defaultStates
 	}
-	if onlyUID := access.OwnJobsFilterUID(&peer, method); onlyUID != nil {
+	if onlyUID := access.OwnerUIDFilter(&peer, method); onlyUID != nil {
 		if f.UID != nil && *f.UID != *onlyUID {
 			return v, h.Rights.MissingRightError(&peer, method+" on another user's jobs", control.RequiredRight(method, false))
 		}
@@ -414,9 +414,9 @@ func (h *API) applyVerbToMatchingJobs(ctx context.Context, p control.Selection, 
 }
 
 // listJobRefs reads one page of references to the jobs that match a filter.
-func (h *API) listJobRefs(ctx context.Context, f store.Filter) (store.JobRefPage, error) {
+func (h *API) listJobRefs(ctx context.Context, f store.JobFilter) (store.JobRefPage, error) {
 	return withReadSlot(ctx, h.UserLimits, control.ClassManyJobsRead,
-		func() (store.JobRefPage, error) { return h.Store.ListRefs(ctx, f) })
+		func() (store.JobRefPage, error) { return h.Store.ListJobRefs(ctx, f) })
 }
 
 // nextPageCursor returns the cursor of the next page, or nil after the last page.

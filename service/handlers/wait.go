@@ -16,11 +16,11 @@ import (
 const bytesPerReadSlot = 64 << 10
 
 // WaitForJobs implements control.API.
-func (h *API) WaitForJobs(ctx context.Context, p control.WaitParams, handleNotice func(control.JobEndNotice) error) (
-	result control.WaitResult, err error) {
+func (h *API) WaitForJobs(ctx context.Context, p control.JobWaitParams, handleNotice func(control.JobEndNotice) error) (
+	result control.JobWaitResult, err error) {
 	ids := p.AllIDs()
 	if len(ids) > control.MaxWaitOrFollowJobIDs {
-		return result, queue.InvalidField("ids", "too many jobs (%d); the maximum is %d", len(ids),
+		return result, queue.InvalidFieldError("ids", "too many jobs (%d); the maximum is %d", len(ids),
 			control.MaxWaitOrFollowJobIDs)
 	}
 	req := &waitRequest{API: h, peer: control.PeerFrom(ctx), sendNotice: handleNotice,
@@ -47,7 +47,7 @@ func (h *API) WaitForJobs(ctx context.Context, p control.WaitParams, handleNotic
 			return result, err
 		}
 		if timedOut || req.isDone() {
-			result = control.WaitResult{UnfinishedJobIDs: []string{}, TimedOut: timedOut && !req.isDone()}
+			result = control.JobWaitResult{UnfinishedJobIDs: []string{}, TimedOut: timedOut && !req.isDone()}
 			for _, ref := range req.unreportedJobs {
 				result.UnfinishedJobIDs = append(result.UnfinishedJobIDs, ref.ID)
 			}
@@ -138,9 +138,9 @@ func (w *waitRequest) isDone() bool {
 }
 
 // rereadCompactJob takes a read slot, reads a job again and returns it without its large fields.
-func (h *API) rereadCompactJob(ctx context.Context, old *queue.Job) (queue.Job, error) {
+func (h *API) rereadCompactJob(ctx context.Context, earlierRead *queue.Job) (queue.Job, error) {
 	j, err := withReadSlot(ctx, h.UserLimits, control.ClassOneJobRead,
-		func() (queue.Job, error) { return h.rereadJob(ctx, old) })
+		func() (queue.Job, error) { return h.rereadJob(ctx, earlierRead) })
 	return withoutLargeFields(&j), err
 }
 
@@ -151,25 +151,25 @@ func withoutLargeFields(j *queue.Job) queue.Job {
 		StartedAttempts: j.StartedAttempts, Attempts: j.Attempts, DueAt: j.DueAt, AgingSince: j.AgingSince,
 		ArrivalNumber: j.ArrivalNumber, PausedAt: j.PausedAt, PausedBy: j.PausedBy,
 		InputRemoved: j.InputRemoved,
-		Execution: queue.Execution{OutputLimitBytes: j.OutputLimitBytes, TTY: j.TTY, RunAsUser: j.RunAsUser,
+		ExecutionSettings: queue.ExecutionSettings{OutputLimitBytes: j.OutputLimitBytes, TTY: j.TTY, RunAsUser: j.RunAsUser,
 			RunAsUID: j.RunAsUID},
 	}
 }
 
 // rereadJob reads a job again. The caller holds a read slot. It returns an error if the job was removed, even if
 // another job has its id now.
-func (h *API) rereadJob(ctx context.Context, old *queue.Job) (queue.Job, error) {
-	j, err := h.Store.Get(ctx, old.ID)
+func (h *API) rereadJob(ctx context.Context, earlierRead *queue.Job) (queue.Job, error) {
+	j, err := h.Store.GetJob(ctx, earlierRead.ID)
 	if err == nil {
-		err = checkSameJob(&j, old)
+		err = checkSameJob(&j, earlierRead)
 	}
 	return j, err
 }
 
 // checkSameJob returns an error if j is not the job old, but another job that got the same id later.
-func checkSameJob(j, old *queue.Job) error {
-	if j.Seq != old.Seq {
-		return queue.Errorf(queue.CodeNotFound, "job %q was removed, and another job has this id now", old.ID)
+func checkSameJob(j, earlierRead *queue.Job) error {
+	if j.Seq != earlierRead.Seq {
+		return queue.Errorf(queue.CodeNotFound, "job %q was removed, and another job has this id now", earlierRead.ID)
 	}
 	return nil
 }

@@ -17,13 +17,13 @@ import (
 // pendingWait is a call of WaitForJobs that runs in its own goroutine.
 type pendingWait struct {
 	reportedJobIDs chan string // ids of the reported jobs
-	result         control.WaitResult
+	result         control.JobWaitResult
 	err            error
 	done           chan struct{} // closed when the call has returned; result and err are set then
 }
 
 // startWait starts a call of WaitForJobs in a new goroutine.
-func (s *testAPI) startWait(ctx context.Context, p control.WaitParams) *pendingWait {
+func (s *testAPI) startWait(ctx context.Context, p control.JobWaitParams) *pendingWait {
 	w := &pendingWait{reportedJobIDs: make(chan string, 2*control.MaxWaitOrFollowJobIDs), done: make(chan struct{})}
 	go func() { // this goroutine ends when the wait ends
 		defer close(w.done)
@@ -34,8 +34,8 @@ func (s *testAPI) startWait(ctx context.Context, p control.WaitParams) *pendingW
 	return w
 }
 
-// reportedIDs returns the ids of the reported jobs once the wait has ended.
-func (w *pendingWait) reportedIDs() (ids []string) {
+// awaitReportedIDs returns the ids of the reported jobs once the wait has ended.
+func (w *pendingWait) awaitReportedIDs() (ids []string) {
 	<-w.done
 	for id := range w.reportedJobIDs {
 		ids = append(ids, id)
@@ -55,7 +55,7 @@ func TestWaitReportsEndedJobs(t *testing.T) {
 		ids = append(ids, jobs[len(jobs)-1-i].ID)
 	}
 	before := runtime.NumGoroutine()
-	w := s.startWait(contextAsPeer(t, ownerUID, control.RightRead), control.WaitParams{IDs: ids})
+	w := s.startWait(contextAsPeer(t, ownerUID, control.RightRead), control.JobWaitParams{IDs: ids})
 	var first []string
 	for range 10 {
 		first = append(first, <-w.reportedJobIDs)
@@ -71,7 +71,7 @@ func TestWaitReportsEndedJobs(t *testing.T) {
 		ending.Go(func() { s.endJobs(t, jobs[i:i+90], queue.Dead, queue.Attempt{}) })
 	}
 	ending.Wait()
-	rest := w.reportedIDs()
+	rest := w.awaitReportedIDs()
 	slices.Sort(rest)
 	if rest = slices.Compact(rest); len(rest) != len(jobs)-10 || w.err != nil || len(w.result.UnfinishedJobIDs) > 0 ||
 		w.result.TimedOut {
@@ -87,42 +87,43 @@ func TestWaitEndsAtFirstJobOrTimeout(t *testing.T) {
 	jobs := s.claimJobs(t, 4)
 	ctx := contextAsPeer(t, ownerUID, control.RightRead)
 	s.endJobs(t, jobs[1:3], queue.Completed, queue.Attempt{})
-	w := s.startWait(ctx, control.WaitParams{IDs: control.JobIDs{"j4", "j2", "j1", "j2"}, ReturnAfterFirst: true})
-	if got := w.reportedIDs(); !slices.Equal(got, []string{"j2"}) ||
+	w := s.startWait(ctx, control.JobWaitParams{IDs: control.JobIDs{"j4", "j2", "j1", "j2"}, ReturnAfterFirst: true})
+	if got := w.awaitReportedIDs(); !slices.Equal(got, []string{"j2"}) ||
 		fmt.Sprint(w.result.UnfinishedJobIDs) != "[j4 j1 j2]" ||
 		w.err != nil {
 		t.Errorf("any: %q, %+v, %v", got, w.result, w.err)
 	}
-	w = s.startWait(ctx, control.WaitParams{ID: "j0", IDs: control.JobIDs{"j1", "j4"},
+	w = s.startWait(ctx, control.JobWaitParams{ID: "j0", IDs: control.JobIDs{"j1", "j4"},
 		MaxWait: control.Duration(time.Nanosecond)})
-	if got := w.reportedIDs(); !slices.Equal(got, []string{"j1"}) || fmt.Sprint(w.result.UnfinishedJobIDs) != "[j0 j4]" ||
+	if got := w.awaitReportedIDs(); !slices.Equal(got, []string{"j1"}) ||
+		fmt.Sprint(w.result.UnfinishedJobIDs) != "[j0 j4]" ||
 		!w.result.TimedOut {
 		t.Errorf("with a timeout: %q, %+v, %v", got, w.result, w.err)
 	}
-	w = s.startWait(ctx, control.WaitParams{IDs: control.JobIDs{"j0", "j1"}})
+	w = s.startWait(ctx, control.JobWaitParams{IDs: control.JobIDs{"j0", "j1"}})
 	<-w.reportedJobIDs
 	s.endJobs(t, jobs[:1], queue.Completed, queue.Attempt{})
-	if got := w.reportedIDs(); !slices.Equal(got, []string{"j0"}) || w.err != nil || w.result.TimedOut ||
+	if got := w.awaitReportedIDs(); !slices.Equal(got, []string{"j0"}) || w.err != nil || w.result.TimedOut ||
 		len(w.result.UnfinishedJobIDs) > 0 {
 		t.Errorf("all: %q, %+v, %v", got, w.result, w.err)
 	}
-	w = s.startWait(ctx, control.WaitParams{IDs: control.JobIDs{"j1", "none"}})
-	if got := w.reportedIDs(); len(got) > 0 || !errors.Is(w.err, queue.ErrNotFound) {
+	w = s.startWait(ctx, control.JobWaitParams{IDs: control.JobIDs{"j1", "none"}})
+	if got := w.awaitReportedIDs(); len(got) > 0 || !errors.Is(w.err, queue.ErrNotFound) {
 		t.Errorf("a missing job: %q, %v", got, w.err)
 	}
 	cancelled, cancel := context.WithCancel(ctx)
-	w = s.startWait(cancelled, control.WaitParams{IDs: control.JobIDs{"j1", "j3"}})
+	w = s.startWait(cancelled, control.JobWaitParams{IDs: control.JobIDs{"j1", "j3"}})
 	<-w.reportedJobIDs
 	cancel()
-	if w.reportedIDs(); !errors.Is(w.err, context.Canceled) {
+	if w.awaitReportedIDs(); !errors.Is(w.err, context.Canceled) {
 		t.Errorf("a cancelled request: %v", w.err)
 	}
-	w = s.startWait(ctx, control.WaitParams{IDs: control.JobIDs{"j4"}})
+	w = s.startWait(ctx, control.JobWaitParams{IDs: control.JobIDs{"j4"}})
 	if v, err := s.RemoveJobs(contextAsPeer(t, ownerUID, control.RightSubmit),
-		control.RemoveParams{Selection: control.Selection{ID: "j4"}}); err != nil || len(v.ChangedJobIDs) != 1 {
+		control.JobRemoveParams{JobSelection: control.JobSelection{ID: "j4"}}); err != nil || len(v.ChangedJobIDs) != 1 {
 		t.Fatalf("%+v, %v", v, err)
 	}
-	if w.reportedIDs(); !errors.Is(w.err, queue.ErrNotFound) {
+	if w.awaitReportedIDs(); !errors.Is(w.err, queue.ErrNotFound) {
 		t.Errorf("a job that is removed: %v", w.err)
 	}
 }

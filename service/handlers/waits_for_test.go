@@ -12,10 +12,10 @@ import (
 	"github.com/queuectl/queuectl/store/storetest/faultstore"
 )
 
-// listedReasonKinds returns the kind of the reason that a list shows for each job, by id; "" means no reason.
-func (s *testAPI) listedReasonKinds(t *testing.T) map[string]string {
+// waitReasonKinds returns the kind of the reason that a list shows for each job, by id; "" means no reason.
+func (s *testAPI) waitReasonKinds(t *testing.T) map[string]string {
 	t.Helper()
-	list, err := s.ListJobs(contextAsPeer(t, ownerUID, control.RightSubmit), control.ListParams{})
+	list, err := s.ListJobs(contextAsPeer(t, ownerUID, control.RightSubmit), control.JobListParams{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func (s *testAPI) listedReasonKinds(t *testing.T) map[string]string {
 // A list does not wait long for the store's writer (the goroutine that makes all changes). If a slow disk or server
 // delays the writer, the list shows only the reasons that can be found without the writer.
 func TestJobListsDoNotWaitForStoreWriter(t *testing.T) {
-	queueStore := openStore(t)
+	queueStore := openSQLiteStore(t)
 	newTestAPI(t, testAPIOptions{store: queueStore}).enqueueJobs(t, draftWithID("one"))
 	hung := faultstore.New(queueStore)
 	hung.SetHook(func(ctx context.Context, c faultstore.Call) error {
@@ -41,9 +41,9 @@ func TestJobListsDoNotWaitForStoreWriter(t *testing.T) {
 		return ctx.Err()
 	})
 	for workers, want := range map[string]string{"0": "workers", "1": ""} {
-		s := newTestAPI(t, testAPIOptions{store: hung, workerCount: workers})
+		s := newTestAPI(t, testAPIOptions{store: hung, workersSetting: workers})
 		began := time.Now()
-		if got := s.listedReasonKinds(t); got["one"] != want {
+		if got := s.waitReasonKinds(t); got["one"] != want {
 			t.Errorf("with %s workers it waits for %q, want %q", workers, got["one"], want)
 		}
 		if took := time.Since(began); took > reasons.WaitReasonsTimeout+5*time.Second {
@@ -55,7 +55,7 @@ func TestJobListsDoNotWaitForStoreWriter(t *testing.T) {
 // A job that waits for a lock and a job that waits for a node have different reasons, even if the lock and
 // the node have the same name.
 func TestSameNamedGatesHaveSeparateReasons(t *testing.T) {
-	s := newSQLiteTestAPIWith(t, testAPIOptions{workerCount: "1"})
+	s := newSQLiteTestAPIWith(t, testAPIOptions{workersSetting: "1"})
 	locked, other := draftWithID("locked"), draftWithID("elsewhere")
 	locked.Demands = []queue.Demand{{Kind: queue.GateLock, GateKey: "gpu1", Amount: 1}}
 	other.Demands = []queue.Demand{{Kind: queue.GateNode, GateKey: "gpu1", Amount: 1}}
@@ -64,7 +64,7 @@ func TestSameNamedGatesHaveSeparateReasons(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := s.listedReasonKinds(t); got["locked"] == got["elsewhere"] || got["elsewhere"] != "node" {
+	if got := s.waitReasonKinds(t); got["locked"] == got["elsewhere"] || got["elsewhere"] != "node" {
 		t.Errorf("got %v, want a node for the second job alone", got)
 	}
 }

@@ -33,13 +33,13 @@ func (h *API) ApplyWebSettings() (problem string) {
 // dashboardConfig returns the configuration of the web page according to the settings.
 func dashboardConfig(c *config.Settings) dashboard.Config {
 	return dashboard.Config{ListenAddress: c.WebListen, ExtraHosts: c.WebHostNames(),
-		AnonymousRead:    c.AnonymousWebRight == "read",
-		AnonymousMetrics: c.AnonymousWebMetrics == "true", TLSCertPath: c.WebTLSCert, TLSKeyPath: c.WebTLSKey,
+		AllowsAnonymousRead:    c.AnonymousWebRight == "read",
+		AllowsAnonymousMetrics: c.AnonymousWebMetrics == "true", TLSCertPath: c.WebTLSCert, TLSKeyPath: c.WebTLSKey,
 		BehindTLSProxy: c.WebTLSMode == "proxy"}
 }
 
 // WebStart implements control.API.
-func (h *API) WebStart(ctx context.Context, p control.WebStartParams) (v control.WebState, err error) {
+func (h *API) StartWebPage(ctx context.Context, p control.WebStartParams) (v control.WebState, err error) {
 	err = h.SettingsLock.RunLocked(ctx, func() error {
 		if len(h.InheritedWebListeners) > 0 && p.ListenAddress == "" && h.dashboardServer.Address() != "" {
 			return nil
@@ -51,7 +51,7 @@ func (h *API) WebStart(ctx context.Context, p control.WebStartParams) (v control
 }
 
 // WebStop implements control.API.
-func (h *API) WebStop(ctx context.Context, _ control.NoParams) (v control.WebState, err error) {
+func (h *API) StopWebPage(ctx context.Context, _ control.NoParams) (v control.WebState, err error) {
 	err = h.SettingsLock.RunLocked(ctx, func() error { return h.serveWebPage(ctx, "web.stop", "none") })
 	return control.WebState{ListenAddress: h.dashboardServer.Address()}, err
 }
@@ -70,7 +70,7 @@ func (h *API) serveWebPage(ctx context.Context, verb, listenAddress string) erro
 	}
 	if e, ok := errors.AsType[*queue.Error](err); ok {
 		// The user has set the parameter "listen", not the setting web.listen, so name the parameter in the error.
-		return queue.InvalidField("listen", "%s", e.Message)
+		return queue.InvalidFieldError("listen", "%s", e.Message)
 	}
 	if err := h.Guard.RecordAudit(ctx, verb, text, nil); err != nil {
 		return err

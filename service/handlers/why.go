@@ -43,7 +43,7 @@ func (h *API) ExplainWaiting(ctx context.Context, p control.ExplainWaitingParams
 		return w, err
 	}
 	if h.ReadOnly { // no other nodes exist in read-only mode, and no job starts
-		w.Reasons = append(w.Reasons, h.reasonFinder.WaitReasonsFromObstacles(&j, nil)...)
+		w.Reasons = append(w.Reasons, h.reasonFinder.WaitReasonsFromStore(&j, nil)...)
 		return w, nil
 	}
 	local, err := h.reasonFinder.LocalWaitReasons(ctx, &j)
@@ -77,13 +77,13 @@ func (h *API) ExplainWaiting(ctx context.Context, p control.ExplainWaitingParams
 
 // explainUnavailableNode changes the text of the reason that a job may run only on one named node. If no service
 // runs on that node, the text then says so.
-func (h *API) explainUnavailableNode(ctx context.Context, jobReasons []control.WaitReason) {
-	for i := range jobReasons {
-		r := &jobReasons[i]
+func (h *API) explainUnavailableNode(ctx context.Context, waitReasons []control.WaitReason) {
+	for i := range waitReasons {
+		r := &waitReasons[i]
 		if h.Cluster == nil || r.Kind != reasons.GateReasonKind(queue.GateNode) {
 			continue
 		}
-		nodes, _ := h.AllNodes.Nodes(ctx) // ignore the error and use the nodes that were read
+		nodes, _ := h.NodeRegistry.Nodes(ctx) // ignore the error and use the nodes that were read
 		if i := slices.IndexFunc(nodes, func(n store.NodeState) bool {
 			return n.Name == r.CauseKey &&
 				!n.IsNodeLeaseValid
@@ -121,13 +121,13 @@ const (
 
 // ReadDependencyTree implements control.API.
 func (h *API) ReadDependencyTree(ctx context.Context, p control.DependencyTreeParams) (control.DependencyTree, error) {
-	v := control.DependencyTree{Nodes: []control.TreeNode{}, Edges: []control.TreeEdge{}}
+	v := control.DependencyTree{Jobs: []control.DependencyTreeJob{}, Dependencies: []control.JobDependency{}}
 	root, err := h.findVisibleJob(ctx, p.ID)
 	if err != nil {
 		return v, err
 	}
 	seen := map[int64]bool{root.Seq: true}
-	v.Nodes = append(v.Nodes, control.TreeNode{ID: root.ID, Seq: root.Seq, State: root.State.String()})
+	v.Jobs = append(v.Jobs, control.DependencyTreeJob{ID: root.ID, Seq: root.Seq, State: root.State.String()})
 	type edge struct{ parent, child int64 }
 	known := map[edge]bool{}
 	for _, toParents := range []bool{true, false} {
@@ -145,28 +145,30 @@ func (h *API) ReadDependencyTree(ctx context.Context, p control.DependencyTreePa
 				return v, err
 			}
 			for _, l := range links {
-				e := edge{seq, l.OtherJobSeq}
+				e := edge{seq, l.LinkedJobSeq}
 				if toParents {
-					e = edge{l.OtherJobSeq, seq}
+					e = edge{l.LinkedJobSeq, seq}
 				}
-				if !seen[l.OtherJobSeq] {
-					if len(v.Nodes) == maxDependencyTreeJobs {
+				if !seen[l.LinkedJobSeq] {
+					if len(v.Jobs) == maxDependencyTreeJobs {
 						v.More = true
 						continue
 					}
-					seen[l.OtherJobSeq] = true
-					v.Nodes = append(v.Nodes, control.TreeNode{ID: l.OtherJobID, Seq: l.OtherJobSeq, State: l.OtherJobState.String()})
-					if l.OtherJobState != 0 {
-						list = append(list, l.OtherJobSeq)
+					seen[l.LinkedJobSeq] = true
+					v.Jobs = append(v.Jobs, control.DependencyTreeJob{ID: l.LinkedJobID, Seq: l.LinkedJobSeq,
+						State: l.LinkedJobState.String()})
+					if l.LinkedJobState != 0 {
+						list = append(list, l.LinkedJobSeq)
 					}
 				}
 				if known[e] {
 					continue
 				}
-				if v.More = v.More || len(v.Edges) == maxDependencyTreeEdges; len(v.Edges) < maxDependencyTreeEdges {
+				if v.More = v.More || len(v.Dependencies) == maxDependencyTreeEdges; len(v.Dependencies) < maxDependencyTreeEdges {
 					known[e] = true
-					v.Edges = append(v.Edges, control.TreeEdge{ParentSeq: e.parent, ChildSeq: e.child, Condition: l.Condition.String(),
-						Status: dependencyStatusTexts[l.Status]})
+					v.Dependencies = append(v.Dependencies, control.JobDependency{ParentSeq: e.parent, ChildSeq: e.child,
+						Condition: l.Condition.String(),
+						Status:    dependencyStatusTexts[l.Status]})
 				}
 			}
 			v.More = v.More || len(links) == reasons.MaxDependencyLinks

@@ -83,7 +83,7 @@ func TestExplainWaitingListsEarlierStartingJobs(t *testing.T) {
 // "longer waiting". If jobs are ordered by priority alone, it does not return this reason.
 func TestExplainWaitingReportsLongerWaitingJobs(t *testing.T) {
 	const other = ownerUID + 1
-	for _, order := range []queue.RankOrder{{Scheduling: queue.SchedulingByArrival}, {Scheduling: queue.SchedulingByAging,
+	for _, order := range []queue.RankPolicy{{Scheduling: queue.SchedulingByArrival}, {Scheduling: queue.SchedulingByAging,
 		AgingInterval: time.Minute},
 		{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByEnqueues}} {
 		s := newSQLiteTestAPI(t)

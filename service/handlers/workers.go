@@ -13,7 +13,7 @@ import (
 
 // WorkerStart implements control.API. Normally, it adds the requested count to the number of workers. But if a client
 // started the service on demand and no user has set a number of workers yet, the count is the new total.
-func (h *API) WorkerStart(ctx context.Context, p control.WorkerStartParams) (control.WorkerCount, error) {
+func (h *API) StartWorkers(ctx context.Context, p control.WorkerStartParams) (control.WorkerCount, error) {
 	return h.changeWorkerCount(ctx, func(current int) int {
 		switch {
 		case p.WorkersToAdd == nil:
@@ -26,12 +26,12 @@ func (h *API) WorkerStart(ctx context.Context, p control.WorkerStartParams) (con
 }
 
 // WorkerScale implements control.API.
-func (h *API) WorkerScale(ctx context.Context, p control.WorkerScaleParams) (control.WorkerCount, error) {
+func (h *API) ScaleWorkers(ctx context.Context, p control.WorkerScaleParams) (control.WorkerCount, error) {
 	return h.changeWorkerCount(ctx, func(int) int { return p.TargetWorkers })
 }
 
 // WorkerStop implements control.API. It returns when the jobs of the removed workers have ended.
-func (h *API) WorkerStop(ctx context.Context, p control.WorkerStopParams) (control.WorkerCount, error) {
+func (h *API) StopWorkers(ctx context.Context, p control.WorkerStopParams) (control.WorkerCount, error) {
 	timeout := control.DefaultJobFinishTimeout
 	if p.JobFinishTimeout != nil {
 		timeout = time.Duration(*p.JobFinishTimeout)
@@ -53,7 +53,7 @@ func (h *API) WorkerStop(ctx context.Context, p control.WorkerStopParams) (contr
 }
 
 // WorkerList implements control.API.
-func (h *API) WorkerList(ctx context.Context, _ control.NoParams) (control.WorkerList, error) {
+func (h *API) ListWorkers(ctx context.Context, _ control.NoParams) (control.WorkerList, error) {
 	workers := h.Pool.ListWorkers(ctx) // hold no read slot here: runners may be slow
 	return control.AnswerInSlot(ctx, h.UserLimits, control.ClassOneJobRead, func() (control.WorkerList, error) {
 		return newWorkerListView(workers, h.NodeName, new(control.PeerFrom(ctx))), nil

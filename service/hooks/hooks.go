@@ -65,7 +65,7 @@ const WebhookReceiverGoneExitCode = 10
 // need a new hookMaker. Its methods do not block.
 type hookMaker struct {
 	hooks        *Hooks
-	defaults     queue.Defaults
+	defaults     queue.JobDefaults
 	HookCommands queue.HookCommands // commands in the settings, which run for all jobs
 	Webhooks     map[string]config.Webhook
 	HookAccount  worker.Account // account that hooks of the settings run as
@@ -93,7 +93,7 @@ func (h *Hooks) NewHookMaker(c *config.Settings) (*hookMaker, error) {
 	if err != nil {
 		m.HookCommands, m.Webhooks = queue.HookCommands{}, nil
 		return m,
-			queue.InvalidField("hooks_user", "%q: %v; webhooks and the hooks in the settings do not run until the setting "+
+			queue.InvalidFieldError("hooks_user", "%q: %v; webhooks and the hooks in the settings do not run until the setting "+
 				"hooks_user is correct", name, err)
 	}
 	m.HookAccount = a
@@ -117,9 +117,10 @@ func (h *Hooks) ApplyHookSettings(ctx context.Context) error {
 	if missing != nil {
 		h.Log.Error("cannot use the hooks in the settings", "error", missing)
 	}
-	err := h.Store.SetHooks(ctx, store.HookSettings{TriggerEvents: m.configuredHookEvents(), MakeHooks: m.makeHookDrafts,
-		OwnerUID:  m.HookAccount.UID,
-		OwnerName: m.HookAccount.UserName, MaxBytesPerUser: h.UserQuota.MaxBytesPerUser()})
+	err := h.Store.SetHooks(ctx, store.HookSettings{TriggerEvents: m.configuredHookEvents(),
+		MakeHookDrafts: m.makeHookDrafts,
+		OwnerUID:       m.HookAccount.UID,
+		OwnerName:      m.HookAccount.UserName, MaxBytesPerUser: h.UserQuota.MaxBytesPerUser()})
 	return cmp.Or(err, missing)
 }
 
@@ -132,10 +133,10 @@ func (m *hookMaker) makeHookDrafts(j *queue.Job, events queue.HookEvents) (draft
 			continue
 		}
 		if line := j.CommandForEvent(moment); line != "" {
-			drafts = append(drafts, m.draftJobHook(j, moment, line, jobJSON))
+			drafts = append(drafts, m.draftJobDefinedHook(j, moment, line, jobJSON))
 		}
 		if line := m.HookCommands.CommandForEvent(moment); line != "" {
-			drafts = append(drafts, m.draftCommandHook(j, moment, line, jobJSON))
+			drafts = append(drafts, m.draftSettingsHook(j, moment, line, jobJSON))
 		}
 		for _, name := range slices.Sorted(maps.Keys(m.Webhooks)) {
 			if w := m.Webhooks[name]; w.WantsEvent(moment, j.Queue) {
@@ -146,9 +147,9 @@ func (m *hookMaker) makeHookDrafts(j *queue.Job, events queue.HookEvents) (draft
 	return drafts
 }
 
-// draftJobHook returns the hook job for a command that job j defines. The hook job runs with the account, shell,
+// draftJobDefinedHook returns the hook job for a command that job j defines. The hook job runs with the account, shell,
 // directory and environment of j.
-func (m *hookMaker) draftJobHook(j *queue.Job, event queue.HookEvents, commandLine, jobJSON string) queue.Job {
+func (m *hookMaker) draftJobDefinedHook(j *queue.Job, event queue.HookEvents, commandLine, jobJSON string) queue.Job {
 	h := m.draftBaseHook(j, event, jobJSON)
 	h.UID, h.RunAsUser, h.RunAsUID = j.UID, j.RunAsUser, j.RunAsUID
 	h.Command, h.Shell, h.Cwd, h.Umask = commandLine, cmp.Or(j.Shell, m.defaults.Shell), j.Cwd, j.Umask
@@ -157,8 +158,8 @@ func (m *hookMaker) draftJobHook(j *queue.Job, event queue.HookEvents, commandLi
 	return h
 }
 
-// draftCommandHook returns the hook job for a command that the settings define.
-func (m *hookMaker) draftCommandHook(j *queue.Job, event queue.HookEvents, commandLine, jobJSON string) queue.Job {
+// draftSettingsHook returns the hook job for a command that the settings define.
+func (m *hookMaker) draftSettingsHook(j *queue.Job, event queue.HookEvents, commandLine, jobJSON string) queue.Job {
 	h := m.draftBaseHook(j, event, jobJSON)
 	m.setHookAccount(&h)
 	h.Command, h.Shell = commandLine, m.defaults.Shell
@@ -194,8 +195,8 @@ func (m *hookMaker) draftBaseHook(j *queue.Job, event queue.HookEvents, jobJSON 
 	return queue.Job{
 		Queue: queue.HookQueue, Priority: m.defaults.Priority, MaxAttempts: maxHookAttempts, State: queue.Pending,
 		ExitCode:   -1,
-		HookEvents: queue.IsHookJob,
-		Execution: queue.Execution{
+		HookEvents: queue.HookJobFlag,
+		ExecutionSettings: queue.ExecutionSettings{
 			Umask: 0o022, Stdin: jobJSON, Timeout: hookTimeout, KillAfter: m.defaults.KillAfter, OnLost: queue.OnLostRetry,
 			OutputLimitBytes: m.defaults.OutputLimit,
 			Env: []string{hookExitCodeEnvName + "=" + exit, hookJobEnvName + "=" + j.ID, hookStateEnvName + "=" +
@@ -208,7 +209,7 @@ func (m *hookMaker) draftBaseHook(j *queue.Job, event queue.HookEvents, jobJSON 
 // setHookAccount makes a hook job that the settings define run as the account for such hooks.
 func (m *hookMaker) setHookAccount(hookJob *queue.Job) {
 	hookJob.UID, hookJob.RunAsUser, hookJob.HookEvents = m.HookAccount.UID, m.HookAccount.UserName,
-		hookJob.HookEvents|queue.HookDefinedBySettings
+		hookJob.HookEvents|queue.SettingsHookFlag
 	if m.runAsSubmitter {
 		hookJob.RunAsUID = new(m.HookAccount.UID)
 	}
@@ -267,7 +268,7 @@ func (m *hookMaker) HookTestDrafts(name string, now queue.UnixMillis) (drafts []
 		ID: "test", Queue: queue.DefaultQueue, UID: m.HookAccount.UID, State: queue.Dead, ExitCode: 1, Attempts: 1,
 		StartedAttempts: 1, MaxAttempts: 1, Error: "exit code 1",
 		CreatedAt: now, UpdatedAt: now, RunAt: now, StartedAt: now, EndedAt: now, Fence: int64(now),
-		Execution: queue.Execution{Command: "false", RunAsUser: m.HookAccount.UserName},
+		ExecutionSettings: queue.ExecutionSettings{Command: "false", RunAsUser: m.HookAccount.UserName},
 	}
 	jobJSON := m.jobJSON(&j)
 	if w, known := m.Webhooks[name]; known {
@@ -276,7 +277,7 @@ func (m *hookMaker) HookTestDrafts(name string, now queue.UnixMillis) (drafts []
 	for _, moment := range queue.AllHookEvents {
 		if line := m.HookCommands.CommandForEvent(moment); line != "" && strings.ReplaceAll(name, "-", "_") == "on_"+
 			moment.String() {
-			return []queue.Job{m.draftCommandHook(&j, moment, line, jobJSON)}
+			return []queue.Job{m.draftSettingsHook(&j, moment, line, jobJSON)}
 		}
 	}
 	return nil

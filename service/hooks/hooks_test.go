@@ -32,7 +32,7 @@ func newHooks(t *testing.T, values map[string]string) *Hooks {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, d := memstore.New(queue.RankOrder{}), &access.UserDirectory{}
+	s, d := memstore.New(queue.RankPolicy{}), &access.UserDirectory{}
 	h := &Hooks{JobAccount: worker.Account{UID: 61301, UserName: "service"}, Log: slog.New(slog.DiscardHandler), Store: s,
 		WebhookCommand: []string{"/queuectld", "post"}, UserDirectory: d,
 		Owners:    access.NewOwners(s, nil, d, worker.Account{}),
@@ -71,7 +71,7 @@ func runJobToEnd(t *testing.T, h *Hooks, draft queue.Job, endState queue.State) 
 func listHookJobs(t *testing.T, h *Hooks) []queue.Job {
 	t.Helper()
 	ctx := t.Context()
-	page, err := h.Store.List(ctx, store.Filter{Queue: queue.HookQueue, Limit: 100})
+	page, err := h.Store.ListJobs(ctx, store.JobFilter{Queue: queue.HookQueue, Limit: 100})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func TestJobEndCreatesEachHookOnce(t *testing.T) {
 			"a": {"url": "https://example.org/a", "secret_file": "/s", "events": ["dead"]},
 			"other": {"url": "https://example.org/o", "secret_file": "/s", "queues": ["other"]}}`,
 	})
-	list := runJobToEnd(t, h, queue.Job{ID: "j", HookEvents: queue.HookDead, Execution: queue.Execution{
+	list := runJobToEnd(t, h, queue.Job{ID: "j", HookEvents: queue.HookDead, ExecutionSettings: queue.ExecutionSettings{
 		Command: "false", Shell: "/bin/sh", Cwd: "/tmp", Env: []string{"A=secret"},
 		HookCommands: queue.HookCommands{OnDead: "own"}}}, queue.Dead)
 	type hook struct{ label, command, account string }
@@ -125,15 +125,15 @@ func TestJobEndCreatesEachHookOnce(t *testing.T) {
 }
 
 // checkHookPayload checks the JSON that a hook job reads from its standard input.
-func checkHookPayload(t *testing.T, hook *queue.Job) {
+func checkHookPayload(t *testing.T, hookJob *queue.Job) {
 	t.Helper()
 	type job struct {
 		ID, State, Command string
 		ExitCode           int `json:"exit_code"`
 	}
 	var received job
-	if len(hook.Argv) == 0 {
-		if err := json.Unmarshal([]byte(hook.Stdin), &received); err != nil {
+	if len(hookJob.Argv) == 0 {
+		if err := json.Unmarshal([]byte(hookJob.Stdin), &received); err != nil {
 			t.Fatal(err)
 		}
 	} else {
@@ -141,17 +141,17 @@ func checkHookPayload(t *testing.T, hook *queue.Job) {
 			Type, Timestamp string
 			Data            job
 		}
-		if err := json.Unmarshal([]byte(hook.Stdin), &message); err != nil {
+		if err := json.Unmarshal([]byte(hookJob.Stdin), &message); err != nil {
 			t.Fatal(err)
 		}
-		moment := strings.TrimPrefix(hook.Labels["hook"], "on_")
+		moment := strings.TrimPrefix(hookJob.Labels["hook"], "on_")
 		if message.Type != "job."+moment || message.Timestamp == "" {
 			t.Errorf("the message of %s: %+v", moment, message)
 		}
 		received = message.Data
 	}
-	if want := (job{"j", "dead", "false", 3}); received != want || strings.Contains(hook.Stdin, "secret") {
-		t.Errorf("the input of a hook: got %s, want %+v without the environment", hook.Stdin, want)
+	if want := (job{"j", "dead", "false", 3}); received != want || strings.Contains(hookJob.Stdin, "secret") {
+		t.Errorf("the input of a hook: got %s, want %+v without the environment", hookJob.Stdin, want)
 	}
 }
 
@@ -160,9 +160,9 @@ func checkHookPayload(t *testing.T, hook *queue.Job) {
 func TestWebhookMessagesHaveDifferentIDs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHooks(t, map[string]string{"webhooks": `{"a": {"url": "https://example.org/a", "secret_file": "/s"}}`})
-		draft := queue.Job{ID: "j", Execution: queue.Execution{Command: "false", Shell: "/bin/sh"}}
+		draft := queue.Job{ID: "j", ExecutionSettings: queue.ExecutionSettings{Command: "false", Shell: "/bin/sh"}}
 		runJobToEnd(t, h, draft, queue.Dead)
-		j, err := h.Store.Get(t.Context(), "j")
+		j, err := h.Store.GetJob(t.Context(), "j")
 		for _, verb := range []queue.Verb{queue.VerbRetry, queue.VerbCancel} {
 			time.Sleep(time.Millisecond)
 			if err == nil {
@@ -194,7 +194,8 @@ func TestWebhooksNeedSenderProgram(t *testing.T) {
 	if err := h.ApplyHookSettings(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	list := runJobToEnd(t, h, queue.Job{ID: "j", Execution: queue.Execution{Command: "true"}}, queue.Completed)
+	list := runJobToEnd(t, h, queue.Job{ID: "j", ExecutionSettings: queue.ExecutionSettings{Command: "true"}},
+		queue.Completed)
 	if len(list) > 0 {
 		t.Errorf("got the hooks %+v, want none", list)
 	}
@@ -204,7 +205,8 @@ func TestWebhooksNeedSenderProgram(t *testing.T) {
 func TestHookPayloadOmitsLongCommand(t *testing.T) {
 	h := newHooks(t, map[string]string{"hooks.on_ended": "read"})
 	long := strings.Repeat("x", maxJobJSONBytes)
-	list := runJobToEnd(t, h, queue.Job{ID: "j", Execution: queue.Execution{Command: long}}, queue.Completed)
+	list := runJobToEnd(t, h, queue.Job{ID: "j", ExecutionSettings: queue.ExecutionSettings{Command: long}},
+		queue.Completed)
 	if len(list) != 1 || len(list[0].Stdin) > maxJobJSONBytes || !strings.Contains(list[0].Stdin, `"hidden":["command"]`) {
 		t.Errorf("got %d hooks, want one without the command", len(list))
 	}
@@ -245,8 +247,9 @@ func TestJobHooksWorkWithoutHooksAccount(t *testing.T) {
 	if err := h.ApplyHookSettings(context.Background()); err == nil || !strings.Contains(err.Error(), "no-such-user") {
 		t.Errorf("got %v, want an error that names the account", err)
 	}
-	list := runJobToEnd(t, h, queue.Job{ID: "j", HookEvents: queue.HookEnded, Execution: queue.Execution{Command: "true",
-		HookCommands: queue.HookCommands{OnEnded: "own"}}}, queue.Completed)
+	list := runJobToEnd(t, h, queue.Job{ID: "j", HookEvents: queue.HookEnded,
+		ExecutionSettings: queue.ExecutionSettings{Command: "true",
+			HookCommands: queue.HookCommands{OnEnded: "own"}}}, queue.Completed)
 	if len(list) != 1 || list[0].Command != "own" {
 		t.Errorf("got the hooks %+v, want that of the job alone", list)
 	}

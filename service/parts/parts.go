@@ -95,7 +95,7 @@ type AccessParts struct {
 
 // NodeParts are the parts of the service that deal with the nodes that share the queue.
 type NodeParts struct {
-	AllNodes        *cluster.NodeList
+	NodeRegistry    *cluster.NodeRegistry
 	JobRouter       *cluster.JobRouter
 	DrainState      *cluster.DrainState
 	Drainer         *cluster.Drainer

@@ -53,27 +53,27 @@ func (f *Finder) EndedJobReasons(ctx context.Context, j *queue.Job) (reasons []c
 // brokenDependencyReason returns the reason for a job that is cancelled or held because of a dependency that can no
 // longer be satisfied. A retry of the parent also retries cancelled dependants, but held ones stay held.
 func brokenDependencyReason(j *queue.Job, l *store.DependencyLink) control.WaitReason {
-	id := parentIDOrNumber(l.OtherJobSeq, l.OtherJobID)
+	id := parentIDOrSeq(l.LinkedJobSeq, l.LinkedJobID)
 	adviceForParent, adviceForJob, runsAnyway := "queuectl retry "+id, "queuectl retry "+j.ID, "a retry runs"
 	if j.State == queue.Held {
 		adviceForJob, runsAnyway = "queuectl release "+j.ID, "a release runs"
 		adviceForParent = adviceForJob
-	} else if l.OtherJobState == queue.Cancelled {
+	} else if l.LinkedJobState == queue.Cancelled {
 		adviceForParent = "queuectl why " + id
 	}
 	r := control.WaitReason{Kind: "dependency", CauseKey: id, Advice: adviceForJob}
 	required := requiredParentEndText(l.Condition)
 	switch {
-	case l.OtherJobState == 0:
+	case l.LinkedJobState == 0:
 		r.Text = fmt.Sprintf("the job is %s, because it depended on job number %d, which was removed; %s the job "+
-			"without this dependency", j.State, l.OtherJobSeq, runsAnyway)
+			"without this dependency", j.State, l.LinkedJobSeq, runsAnyway)
 	// the parent was retried without this job
-	case !l.OtherJobState.HasEnded() || l.Condition.SatisfiedBy(l.OtherJobState):
+	case !l.LinkedJobState.HasEnded() || l.Condition.SatisfiedBy(l.LinkedJobState):
 		r.Text = fmt.Sprintf("the job is %s, because job %s %s first, but ended otherwise; job %[2]s was then "+
-			"retried without this job, and is %[4]s now", j.State, id, required, l.OtherJobState)
+			"retried without this job, and is %[4]s now", j.State, id, required, l.LinkedJobState)
 	default:
 		r.Advice = adviceForParent
-		r.Text = fmt.Sprintf("the job is %s, because job %s %s first, but is %s", j.State, id, required, l.OtherJobState)
+		r.Text = fmt.Sprintf("the job is %s, because job %s %s first, but is %s", j.State, id, required, l.LinkedJobState)
 	}
 	return r
 }
@@ -87,9 +87,9 @@ func (f *Finder) UnresolvedDependencyReasons(ctx context.Context, j *queue.Job) 
 			if l.Status != store.Unresolved {
 				continue
 			}
-			id := parentIDOrNumber(l.OtherJobSeq, l.OtherJobID)
+			id := parentIDOrSeq(l.LinkedJobSeq, l.LinkedJobID)
 			text := fmt.Sprintf("job %s %s, but is %s", id, requiredParentEndText(l.Condition),
-				cmp.Or(l.OtherJobState.String(), "not in the queue yet")) // a job of a committed batch may not be in the queue yet
+				cmp.Or(l.LinkedJobState.String(), "not in the queue yet")) // a job of a committed batch may not be in the queue yet
 			r := newReason("dependency", text, "queuectl why "+id)
 			r.CauseKey = id
 			reasons = append(reasons, r)
@@ -99,11 +99,11 @@ func (f *Finder) UnresolvedDependencyReasons(ctx context.Context, j *queue.Job) 
 	return reasons, err
 }
 
-// DependencyNames returns the names of a job's dependencies in the syntax of enqueue.
-func DependencyNames(links []store.DependencyLink) []string {
+// FormatDependencies returns the names of a job's dependencies in the syntax of enqueue.
+func FormatDependencies(links []store.DependencyLink) []string {
 	names := make([]string, len(links))
 	for i, l := range links {
-		names[i] = parentIDOrNumber(l.OtherJobSeq, l.OtherJobID)
+		names[i] = parentIDOrSeq(l.LinkedJobSeq, l.LinkedJobID)
 		if l.Condition != queue.ParentCompleted {
 			names[i] += ":" + l.Condition.String()
 		}
@@ -111,8 +111,8 @@ func DependencyNames(links []store.DependencyLink) []string {
 	return names
 }
 
-// parentIDOrNumber returns the id of a job that other jobs depend on or, if that job was removed, its number.
-func parentIDOrNumber(seq int64, id string) string { return cmp.Or(id, fmt.Sprintf("#%d", seq)) }
+// parentIDOrSeq returns the id of a job that other jobs depend on or, if that job was removed, its number.
+func parentIDOrSeq(seq int64, id string) string { return cmp.Or(id, fmt.Sprintf("#%d", seq)) }
 
 // parenthesizedStateReason returns the reason why a job is in its state, in parentheses, or "" without a reason.
 func parenthesizedStateReason(j *queue.Job) string {

@@ -23,7 +23,7 @@ type Finder struct {
 }
 
 // This file decides why a job does not run. ReasonFoundInJob returns what the job itself waits for: a user's action,
-// other jobs or its start time. WaitReasonsFromObstacles returns what keeps this node from starting a job that is due,
+// other jobs or its start time. WaitReasonsFromStore returns what keeps this node from starting a job that is due,
 // with the most helpful reason first.
 //
 // "queuectl why" shows all reasons. The web page and the commands "list", "show", "status" and "top" show
@@ -88,7 +88,7 @@ func (f *Finder) addThisNodeReasons(ctx context.Context, dueJobs []*queue.Job,
 	}
 	for _, group := range groups {
 		for _, j := range group {
-			if list := f.WaitReasonsFromObstacles(j, obstacles[group[0].Seq]); len(list) > 0 {
+			if list := f.WaitReasonsFromStore(j, obstacles[group[0].Seq]); len(list) > 0 {
 				reasonByJobSeq[j.Seq] = list[0]
 			}
 		}
@@ -116,7 +116,7 @@ func (f *Finder) ReasonFoundInJob(j *queue.Job, now queue.UnixMillis) (r control
 		}
 		return newReason("held", "the job is held"+parenthesizedStateReason(j), next), true
 	case j.State == queue.Blocked && len(j.DependsOn) > 0:
-		id := parentIDOrNumber(j.DependsOn[0].ParentSeq, j.DependsOn[0].ParentID)
+		id := parentIDOrSeq(j.DependsOn[0].ParentSeq, j.DependsOn[0].ParentID)
 		r = newReason("dependency", "job "+id+" "+requiredParentEndText(j.DependsOn[0].Condition), "queuectl why "+id)
 		r.CauseKey = id
 		return r, true
@@ -173,7 +173,7 @@ func (f *Finder) noJobStartsReasons() (reasons []control.WaitReason) {
 			"queuectl resume --all"))
 	case f.Pool.IsDraining():
 		reasons = append(reasons, newReason("draining", "the service is draining and starts no jobs",
-			f.DrainState.EndDrainCommand(f.NodeName)))
+			f.DrainState.CommandToEndDrain(f.NodeName)))
 	case f.Pool.WantedWorkerCount() == 0:
 		reasons = append(reasons, control.WaitReason{Kind: "workers", LimitUsage: new(0), Limit: new(0),
 			Text:   "there are no workers",
@@ -185,14 +185,14 @@ func (f *Finder) noJobStartsReasons() (reasons []control.WaitReason) {
 	return reasons
 }
 
-// WaitReasonsFromObstacles returns all reasons why this node does not start a job that is due. obstacles are the
+// WaitReasonsFromStore returns all reasons why this node does not start a job that is due. obstacles are the
 // reasons that the store has found. The reason "all workers are busy" comes last, because more workers do not help
 // while another reason exists.
-func (f *Finder) WaitReasonsFromObstacles(j *queue.Job, obstacles []store.WaitReason) []control.WaitReason {
+func (f *Finder) WaitReasonsFromStore(j *queue.Job, storeReasons []store.WaitReason) []control.WaitReason {
 	list := f.noJobStartsReasons()
 	stopped := len(list) > 0
-	for i := range obstacles {
-		list = append(list, gateReason(j, &obstacles[i]))
+	for i := range storeReasons {
+		list = append(list, gateReason(j, &storeReasons[i]))
 	}
 	if workers, busy := f.Pool.WantedWorkerCount(), f.Pool.BusyWorkerCount(); !stopped && busy >= workers {
 		text := fmt.Sprintf("all %d workers are busy", workers)
@@ -212,7 +212,7 @@ func (f *Finder) LocalWaitReasons(ctx context.Context, j *queue.Job) ([]control.
 	if err != nil {
 		return nil, err
 	}
-	list := f.WaitReasonsFromObstacles(j, all[j.Seq])
+	list := f.WaitReasonsFromStore(j, all[j.Seq])
 	for _, o := range all[j.Seq] {
 		if o.QueuePaused {
 			f.addQueuePauseDetails(ctx, &list[slices.IndexFunc(list, func(r control.WaitReason) bool {

@@ -15,8 +15,9 @@ import (
 type GateRules struct {
 	Store store.Store
 
-	// sharedGateRules holds the rules of the shared keys. Each map key is a demand in which only Kind and GateKey are set.
-	sharedGateRules atomic.Pointer[map[queue.Demand]queue.Demand]
+	// ruleBySharedGate holds the rules of the shared keys. Each map key is a demand in which only Kind and GateKey are
+	// set.
+	ruleBySharedGate atomic.Pointer[map[queue.Demand]queue.Demand]
 }
 
 // LoadGateRules reads the rules of all shared keys from the store.
@@ -28,7 +29,7 @@ func (r *GateRules) LoadGateRules(ctx context.Context) error {
 		}
 	})
 	if err == nil {
-		r.sharedGateRules.Store(&rules)
+		r.ruleBySharedGate.Store(&rules)
 	}
 	return err
 }
@@ -59,7 +60,7 @@ func (r *GateRules) ApplyGateRule(d *queue.Demand) error {
 	if d.Kind == queue.GateRate {
 		field, flag = "rate_limit", "--rate N/PERIOD"
 	}
-	rule, set := (*r.sharedGateRules.Load())[queue.Demand{Kind: d.Kind, GateKey: d.GateKey}]
+	rule, set := (*r.ruleBySharedGate.Load())[queue.Demand{Kind: d.Kind, GateKey: d.GateKey}]
 	if !set && d.Kind == queue.GateLock {
 		rule = queue.Demand{Kind: d.Kind, GateKey: d.GateKey, Amount: 1}
 	}
@@ -67,7 +68,7 @@ func (r *GateRules) ApplyGateRule(d *queue.Demand) error {
 	case d.Amount == 0 && rule.Amount != 0:
 		*d = rule
 	case rule.Amount == 0:
-		return queue.InvalidField(
+		return queue.InvalidFieldError(
 			field, `the shared key %s has no limit; a user with the right "operate" can set one: queuectl gate set %s %s`,
 			d.GateKey,
 			d.GateKey, flag)
@@ -76,7 +77,7 @@ func (r *GateRules) ApplyGateRule(d *queue.Demand) error {
 		if d.Kind == queue.GateRate {
 			most += "/" + queue.FormatRatePeriod(rule.RatePeriod)
 		}
-		return queue.InvalidField(field,
+		return queue.InvalidFieldError(field,
 			`the limit of the shared key %s is %s; leave the number out, or ask a user with the `+
 				`right "operate" to change it: queuectl gate set %s %s`, d.GateKey, most, d.GateKey, flag)
 	}

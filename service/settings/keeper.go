@@ -195,10 +195,10 @@ func (k *Keeper) SetRunningValue(name, value string, hasValue bool) (previous st
 }
 
 // VisibleValue returns the value of a setting as the caller may see it. Passwords are hidden from all callers.
-func (k *Keeper) VisibleValue(ctx context.Context, key *config.Setting) control.ConfigValue {
+func (k *Keeper) VisibleValue(ctx context.Context, setting *config.Setting) control.ConfigValue {
 	shown := func(text string) string {
 		switch {
-		case !key.AdminOnly || text == key.DefaultText:
+		case !setting.AdminOnly || text == setting.DefaultText:
 			return text
 		case !control.PeerFrom(ctx).Right.Covers(control.RightAdmin):
 			return "***"
@@ -207,10 +207,11 @@ func (k *Keeper) VisibleValue(ctx context.Context, key *config.Setting) control.
 	}
 	c := k.currentConfig.Load()
 	v := control.ConfigValue{
-		SettingName: key.Name, Value: shown(key.ValueText(&c.Settings)), Origin: string(c.OriginInEffect(key.Name)),
+		SettingName: setting.Name, Value: shown(setting.ValueText(&c.Settings)),
+		Origin: string(c.OriginInEffect(setting.Name)),
 	}
 	for _, w := range c.SettingsPendingRestart() {
-		if w.Name == key.Name {
+		if w.Name == setting.Name {
 			v.Hint = fmt.Sprintf("changes to %s when the service restarts; until then, the shown value stays in effect",
 				shown(w.NewValue))
 		}

@@ -11,11 +11,11 @@ import (
 
 // ResourceUnitNames returns the ids of the resource units that a job holds, by resource. A resource, such as "gpu",
 // consists of several equal units. Each unit has an id.
-func (k *Keeper) ResourceUnitNames(j *queue.Job) (byResource map[string][]string) {
+func (k *Keeper) ResourceUnitNames(j *queue.Job) (unitNamesByResource map[string][]string) {
 	if j.HeldUnits == "" {
 		return nil
 	}
-	byResource = map[string][]string{}
+	unitNamesByResource = map[string][]string{}
 	all := k.CurrentConfig().ResourcesByName()
 	queue.ParseResourceUnits(j.HeldUnits, func(name string, units []int) {
 		ids := all[name].UnitIDs
@@ -24,19 +24,19 @@ func (k *Keeper) ResourceUnitNames(j *queue.Job) (byResource map[string][]string
 			if u < len(ids) {
 				id = ids[u]
 			}
-			byResource[name] = append(byResource[name], id)
+			unitNamesByResource[name] = append(unitNamesByResource[name], id)
 		}
 	})
-	return byResource
+	return unitNamesByResource
 }
 
-// ResourceUnitVariables returns environment variables that name the resource units that a job holds.
-func (k *Keeper) ResourceUnitVariables(j *queue.Job) (env []string) {
+// ResourceUnitEnvVars returns environment variables that name the resource units that a job holds.
+func (k *Keeper) ResourceUnitEnvVars(j *queue.Job) (env []string) {
 	all := k.CurrentConfig().ResourcesByName()
 	byResource := k.ResourceUnitNames(j)
 	for _, name := range slices.Sorted(maps.Keys(byResource)) {
 		list := strings.Join(byResource[name], ",")
-		env = append(env, "QUEUECTL_RESOURCE_"+resourceVariableName(name)+"="+list)
+		env = append(env, "QUEUECTL_RESOURCE_"+resourceEnvVarName(name)+"="+list)
 		if also := all[name].EnvVariable; also != "" {
 			env = append(env, also+"="+list)
 		}
@@ -44,7 +44,7 @@ func (k *Keeper) ResourceUnitVariables(j *queue.Job) (env []string) {
 	return env
 }
 
-// resourceVariableName converts the name of a resource to a part of the name of an environment variable.
-func resourceVariableName(resource string) string {
+// resourceEnvVarName converts the name of a resource to a part of the name of an environment variable.
+func resourceEnvVarName(resource string) string {
 	return strings.NewReplacer(".", "_", "@", "_", "/", "_", "-", "_").Replace(strings.ToUpper(resource))
 }

@@ -23,7 +23,7 @@ import (
 // These constants control how the service polls for jobs that database roles have submitted. See
 // docs/decisions/0033.
 const (
-	maxJobsPerRole = 100 // maximum number of jobs of one role in one poll
+	maxJobsReadPerRole = 100 // maximum number of jobs of one role in one poll
 	// minPollInterval is the minimum time between two polls if no notification arrives. A random time of up to half of
 	// minPollInterval is added to it.
 	minPollInterval      = 5 * time.Second
@@ -119,7 +119,7 @@ func (p *submissionPoller) roleReadLimit(role string) int {
 	case r.delayCause != "":
 		return 1
 	}
-	return maxJobsPerRole
+	return maxJobsReadPerRole
 }
 
 // poll reads submitted jobs and starts a goroutine for each role to enqueue the jobs of that role. userByRole maps
@@ -147,10 +147,10 @@ func (p *submissionPoller) poll(ctx context.Context, userByRole map[string]strin
 // lastDelayCause is the error that delayed the role at the previous poll, or "". If the error is the same again, it is
 // not logged.
 func (p *submissionPoller) enqueueSubmissionsInOrder(ctx context.Context, role, lastDelayCause string,
-	jobs []store.Submission, userByRole map[string]string) {
+	submissions []store.Submission, userByRole map[string]string) {
 	enqueued, delay := 0, error(nil)
-	for i := range jobs {
-		job := &jobs[i]
+	for i := range submissions {
+		job := &submissions[i]
 		err := p.enqueueSubmission(ctx, job, userByRole)
 		if err != nil && !isTransientError(err) {
 			p.Log.Warn("refused an invalid job that was enqueued through the database", "role", job.DatabaseRole, "job",
@@ -186,14 +186,14 @@ func isTransientError(err error) bool {
 }
 
 // enqueueSubmission enqueues one job as the user of its role. userByRole maps roles to users.
-func (p *submissionPoller) enqueueSubmission(ctx context.Context, job *store.Submission,
+func (p *submissionPoller) enqueueSubmission(ctx context.Context, submission *store.Submission,
 	userByRole map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, enqueueTimeout)
 	defer cancel()
-	name, known := userByRole[job.DatabaseRole]
+	name, known := userByRole[submission.DatabaseRole]
 	if !known {
 		return queue.Errorf(queue.CodeDenied, "the database role %q is not listed in the setting store_roles",
-			queue.ClipForMessage(job.DatabaseRole))
+			queue.ClipForMessage(submission.DatabaseRole))
 	}
 	peer, err := p.UserDirectory.PeerByName(name)
 	if err != nil {
@@ -204,13 +204,13 @@ func (p *submissionPoller) enqueueSubmission(ctx context.Context, job *store.Sub
 			code = queue.CodeUnavailable
 		}
 		return queue.Errorf(code, "database role %q: %v; create it, or change store_roles",
-			queue.ClipForMessage(job.DatabaseRole), err)
+			queue.ClipForMessage(submission.DatabaseRole), err)
 	}
 	var spec queue.Spec
-	if err := spec.UnmarshalJSON(job.SpecJSON); err != nil {
+	if err := spec.UnmarshalJSON(submission.SpecJSON); err != nil {
 		return err
 	}
-	peer.InboxRowNumber = job.Number
+	peer.InboxRowNumber = submission.Number
 	client := p.server.InProcessClientAs(peer)
 	defer client.Close()
 	_, err = client.Enqueue(ctx, control.EnqueueParams{JobSpec: spec})

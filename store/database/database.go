@@ -23,10 +23,10 @@ import (
 type Statements interface {
 	Querier
 	// Exec executes a statement. It may delay the statement until a later statement is executed. An error of the delayed
-	// statement is then returned by that later call. ExecCount executes a statement immediately and returns the number of
-	// changed rows.
+	// statement is then returned by that later call. ExecRowsAffected executes a statement immediately and returns the
+	// number of changed rows.
 	Exec(sql string, args ...any) error
-	ExecCount(sql string, args ...any) (int64, error)
+	ExecRowsAffected(sql string, args ...any) (int64, error)
 	// QueryAll executes statements in order, each as Query does. No statement may depend on the rows of
 	// another one.
 	QueryAll(queries []Query) error
@@ -38,10 +38,10 @@ type Statements interface {
 	// ColumnInWordsSQL returns an SQL condition: the column equals one of several words. The argument of the
 	// condition is a text that contains these words, separated by spaces. The words must not contain quotes.
 	ColumnInWordsSQL(column string) string
-	// QueryRowLimit returns the number for the LIMIT of a query. wantedRows is the number of rows that the caller will
+	// QueryRowLimit returns the number for the LIMIT of a query. expectedRows is the number of rows that the caller will
 	// probably read, and rowBytes is the typical size of a row. The limit is needed because a database server also sends
 	// the rows that the caller does not read.
-	QueryRowLimit(wantedRows, rowBytes int) int
+	QueryRowLimit(expectedRows, rowBytes int) int
 	Close() error
 }
 

@@ -14,17 +14,17 @@ import (
 // State holds in memory whether jobs have any dependencies (edges), and how many notes about parents are stored. So
 // most transactions need not read the tables. Only the goroutine that may change the database uses State. If a
 // transaction is rolled back, the caller restores State.
-type State struct {
-	HasAnyEdges               bool  `json:"k"` // true if any job waits, or once waited, for another job
-	PendingParentStateChanges int64 `json:"d"` // number of notes about parents whose children must still be checked
+type CachedState struct {
+	HasAnyEdges              bool  `json:"k"` // true if any job waits, or once waited, for another job
+	PendingParentChangeCount int64 `json:"d"` // number of notes about parents whose children must still be checked
 	// uid of the user whose note NextParentStateChange returned last; not stored, so each node has its own value
 	LastProcessedChangeUID int64 `json:"-"`
 }
 
 // AddReadQueries adds the statements that fill State from the tables to the batch.
-func (s *State) AddReadQueries(batch *database.QueryBatch) {
-	batch.AddForEachRow(func(database.Row) { s.HasAnyEdges = true }, `SELECT 1 FROM edges LIMIT 1`)
-	batch.AddForEachRow(func(r database.Row) { s.PendingParentStateChanges = r.Int64(0) }, `SELECT count(*) FROM ended`)
+func (s *CachedState) AddReadQueries(queries *database.QueryBatch) {
+	queries.AddForEachRow(func(database.Row) { s.HasAnyEdges = true }, `SELECT 1 FROM edges LIMIT 1`)
+	queries.AddForEachRow(func(r database.Row) { s.PendingParentChangeCount = r.Int64(0) }, `SELECT count(*) FROM ended`)
 }
 
 // Tables implements rules.Dependencies on the table "edges" (dependencies between jobs) and the table "ended" (notes
@@ -32,11 +32,11 @@ func (s *State) AddReadQueries(batch *database.QueryBatch) {
 // the same error.
 type Tables struct {
 	conn  database.Statements
-	state *State
+	state *CachedState
 }
 
 // New returns the tables as a transaction sees them.
-func New(tx database.Statements, s *State) Tables { return Tables{tx, s} }
+func New(tx database.Statements, s *CachedState) Tables { return Tables{tx, s} }
 
 // HasEdges implements rules.Dependencies. It reports whether any edge is stored. An edge is the dependency of
 // one job (the child) on another job (the parent).
@@ -79,7 +79,7 @@ func (t Tables) DeleteEdges(childSeq int64) error {
 // newest of these notes. A note says that the parent has ended, was removed or runs again.
 func (t Tables) CountParentStateChanges(parentSeq int64) (changeCount int64, newestChange rules.ParentStateChange,
 	err error) {
-	if t.state.PendingParentStateChanges == 0 {
+	if t.state.PendingParentChangeCount == 0 {
 		return 0, newestChange, nil
 	}
 	_, err = database.ReadFirstRow(t.conn, func(r database.Row) {
@@ -94,12 +94,12 @@ func (t Tables) CountParentStateChanges(parentSeq int64) (changeCount int64, new
 // again. A parent's notes all get the uid of its oldest note, even if the parent was given to another user in between.
 // With different uids, the notes might be processed in the wrong order, since users take turns.
 func (t Tables) AddParentStateChange(parentSeq int64, parentUID int, parentState queue.State, afterEdgeID int64) error {
-	n, err := t.conn.ExecCount(`INSERT INTO ended (parent, uid, state, upto)
+	n, err := t.conn.ExecRowsAffected(`INSERT INTO ended (parent, uid, state, upto)
 		SELECT CAST(? AS BIGINT), coalesce((SELECT uid FROM ended INDEXED BY ended_parent WHERE parent = ? LIMIT 1),
 			CAST(? AS BIGINT)), CAST(? AS BIGINT), max(id)
 		FROM edges INDEXED BY edges_parent WHERE parent = ? AND met <> 1 HAVING max(id) > ?`, parentSeq, parentSeq,
 		parentUID, parentState, parentSeq, afterEdgeID)
-	t.state.PendingParentStateChanges += n
+	t.state.PendingParentChangeCount += n
 	return err
 }
 
@@ -112,8 +112,9 @@ func (t Tables) ExtendParentRerunChange(parentSeq int64) (found bool, err error)
 	if err != nil || last == 0 {
 		return false, err
 	}
-	n, _ := t.conn.ExecCount(`DELETE FROM ended INDEXED BY ended_parent WHERE parent = ? AND id > ?`, parentSeq, last)
-	t.state.PendingParentStateChanges -= n
+	n, _ := t.conn.ExecRowsAffected(`DELETE FROM ended INDEXED BY ended_parent WHERE parent = ? AND id > ?`, parentSeq,
+		last)
+	t.state.PendingParentChangeCount -= n
 	return true, t.conn.Exec(`UPDATE ended SET upto = (SELECT coalesce(max(edges.id), 0) FROM edges
 		INDEXED BY edges_parent WHERE edges.parent = ended.parent AND met <> 1) WHERE id = ?`, last)
 }
@@ -121,7 +122,7 @@ func (t Tables) ExtendParentRerunChange(parentSeq int64) (found bool, err error)
 // NextParentStateChange implements rules.Dependencies. It returns the oldest note of one user. (A note says that a
 // parent has ended, was removed or runs again.) Successive calls serve the users in turn.
 func (t Tables) NextParentStateChange() (change rules.ParentStateChange, found bool, err error) {
-	if t.state.PendingParentStateChanges == 0 {
+	if t.state.PendingParentChangeCount == 0 {
 		return change, false, nil
 	}
 	last, uid := t.state.LastProcessedChangeUID, int64(0)
@@ -156,7 +157,7 @@ func (t Tables) EdgesToResolve(change rules.ParentStateChange, maxEdges int) ([]
 // DeleteParentStateChange implements rules.Dependencies. It deletes the note with the given id. A note says that a
 // parent has ended, was removed or runs again.
 func (t Tables) DeleteParentStateChange(changeID int64) error {
-	t.state.PendingParentStateChanges--
+	t.state.PendingParentChangeCount--
 	return t.conn.Exec(`DELETE FROM ended WHERE id = ?`, changeID)
 }
 
@@ -181,7 +182,7 @@ func (t Tables) DeleteSomeEdges(childSeq int64, limit int) (deletedCount int, no
 	if !t.HasEdges() || limit <= 0 {
 		return 0, !t.HasEdges(), nil
 	}
-	dropped, err := t.conn.ExecCount(
+	dropped, err := t.conn.ExecRowsAffected(
 		`DELETE FROM edges WHERE id IN (SELECT id FROM edges INDEXED BY edges_child WHERE child = ? LIMIT ?)`, childSeq,
 		limit)
 	return int(dropped), dropped < int64(limit), err

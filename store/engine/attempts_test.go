@@ -19,7 +19,7 @@ func TestAttemptWithoutOutputIsStoredInJobRow(t *testing.T) {
 		CountsTowardMaxAttempts: true, CPUTime: 1500 * time.Microsecond, PeakRSSBytes: 1 << 20}
 	run := func(with queue.Attempt) (as queue.Attempt) {
 		t.Helper()
-		g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 1})
+		g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{MaxJobsToClaim: 1})
 		if err != nil || len(g.ClaimedJobs) != 1 {
 			t.Fatal(len(g.ClaimedJobs), err)
 		}
@@ -70,7 +70,7 @@ func TestAttemptWithoutOutputIsStoredInJobRow(t *testing.T) {
 	}
 	again := func() {
 		t.Helper()
-		err := s.Do(t.Context(), UrgentClass, func(t *Tx) error {
+		err := s.RunAndCommit(t.Context(), UrgentClass, func(t *Tx) error {
 			j, err := t.Job(seq, 0)
 			if err == nil {
 				t.rules.MoveToState(&j, queue.Pending, "", nil)

@@ -23,11 +23,11 @@ type Backend interface {
 	// committed. After an error, the group of operations is rolled back, and the kind of the error decides
 	// whether the group is tried again.
 	BeginTx(t *Tx) error
-	// A lease is reserved while its attempt is not known to have started. ReadReservations adds to the batch a query for
-	// reserved leases that are stored outside of the table meta. WriteReservations stores the reserved leases. If the list
-	// of reserved leases in the table meta must change, metaListChanged is true and metaListText is the new list. Both
-	// methods are called inside a transaction, or while the writer loads its cache.
-	ReadReservations(batch *database.QueryBatch, readRow func(database.Row))
+	// A lease is reserved while its attempt is not known to have started. AddReservationQuery adds to the batch a query
+	// for reserved leases that are stored outside of the table meta. WriteReservations stores the reserved leases. If the
+	// list of reserved leases in the table meta must change, metaListChanged is true and metaListText is the new list.
+	// Both methods are called inside a transaction, or while the writer loads its cache.
+	AddReservationQuery(queries *database.QueryBatch, readRow func(database.Row))
 	WriteReservations(t *Tx) (metaListText string, metaListChanged bool, err error)
 	// AfterCommit is called after each commit. metaRowChanged reports whether the commit changed the row of the
 	// table meta.
@@ -82,10 +82,10 @@ type SharedDatabase interface {
 	// ReadOpenLanes reads, in one query, the lanes of a queue whose jobs need locks or other limits and can
 	// start now. It passes the first lanesPerUser lanes of each user to the callback, and skips the lanes in
 	// closedLaneIDs. If uids is nil, it reads the lanes of all users.
-	ReadOpenLanes(t *Tx, queue string, uids []int, lanesPerUser int, closedLaneIDs []int64,
+	ReadOpenLanes(t *Tx, queueName string, uids []int, lanesPerUser int, closedLaneIDs []int64,
 		visitLane func(rules.Lane)) error
-	// StoreNode stores the labels and resources of this node, for the other nodes.
-	StoreNode(t *Tx, n *store.Node) error
+	// SaveThisNodeProperties stores the labels and resources of this node, for the other nodes.
+	SaveThisNodeProperties(t *Tx, n *store.Node) error
 	// StoreCacheDelta stores, for the other nodes, the changes that a commit made to the cached data. commitNumber is the
 	// number of that commit. An empty delta makes the other nodes read their caches again from the tables.
 	StoreCacheDelta(t *Tx, commitNumber int64, delta []byte) error

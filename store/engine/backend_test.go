@@ -32,7 +32,7 @@ type Store struct {
 // Options are the parameters of Open.
 type Options struct {
 	Dir       string
-	RankOrder queue.RankOrder // from which the ranks of jobs are computed
+	RankOrder queue.RankPolicy // from which the ranks of jobs are computed
 	Log       *slog.Logger
 }
 
@@ -48,7 +48,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		err = sqlitedb.Migrate(s.conn, database.SchemaMigrations)
 	}
 	if err == nil {
-		s.highWater, err = sqlitedb.OpenHighWater(o.Dir)
+		s.highWater, err = sqlitedb.OpenHighWaterFile(o.Dir)
 	}
 	if err == nil {
 		err = s.LoadCache(s.conn, sqlitedb.FileID(s.path))
@@ -90,7 +90,7 @@ func (s fileBackend) BeforeCommitGroup() error { return nil }
 
 func (s fileBackend) BeginTx(*Tx) error { return nil }
 
-func (s fileBackend) ReadReservations(*database.QueryBatch, func(database.Row)) {}
+func (s fileBackend) AddReservationQuery(*database.QueryBatch, func(database.Row)) {}
 
 func (s fileBackend) WriteReservations(t *Tx) (metaListText string, metaListChanged bool, err error) {
 	return t.EncodedReservations(), true, nil
@@ -98,7 +98,7 @@ func (s fileBackend) WriteReservations(t *Tx) (metaListText string, metaListChan
 
 func (s fileBackend) AfterCommit(metaRowChanged bool) {
 	if metaRowChanged {
-		s.highWater.Write(sqlitedb.HighWaterMark(s.Counters()))
+		s.highWater.Write(sqlitedb.HighWaterMark(s.DatabaseCounters()))
 	}
 }
 
@@ -134,7 +134,7 @@ func (s fileBackend) OnSpaceFreed() {}
 // inTransaction calls a function within a write transaction.
 func inTransaction(t *testing.T, s *Store, operation func() error) {
 	t.Helper()
-	err := s.Do(t.Context(), UrgentClass, func(tx *Tx) error {
+	err := s.RunAndCommit(t.Context(), UrgentClass, func(tx *Tx) error {
 		if err := tx.EnsureBegun(); err != nil {
 			return err
 		}

@@ -28,7 +28,7 @@ func addUnstartableJobs(t testing.TB, s *Store, scale int) {
 		for first := 0; first < n; first += 1000 {
 			drafts := make([]queue.Job, min(1000, n-first))
 			for i := range drafts {
-				drafts[i] = draft(func(j *queue.Job) { j.Queue = queue.DefaultQueue; set(first+i, j) })
+				drafts[i] = newDraft(func(j *queue.Job) { j.Queue = queue.DefaultQueue; set(first+i, j) })
 			}
 			r, err := s.Enqueue(ctx, store.EnqueueRequest{Drafts: drafts})
 			must(err)
@@ -39,7 +39,7 @@ func addUnstartableJobs(t testing.TB, s *Store, scale int) {
 	claim := func(n int) (jobs []queue.Job) {
 		t.Helper()
 		for len(jobs) < n {
-			g, err := s.ReportAndClaim(ctx, store.LeaseReport{WantedJobCount: n - len(jobs)})
+			g, err := s.ReportAndClaim(ctx, store.LeaseReport{MaxJobsToClaim: n - len(jobs)})
 			must(err)
 			jobs = append(jobs, g.ClaimedJobs...)
 		}
@@ -86,7 +86,7 @@ func addUnstartableJobs(t testing.TB, s *Store, scale int) {
 		next, err = s.ApplyDueChanges(ctx)
 		must(err)
 	}
-	if g, err := s.ReportAndClaim(ctx, store.LeaseReport{WantedJobCount: 9}); err != nil || len(g.ClaimedJobs) > 0 {
+	if g, err := s.ReportAndClaim(ctx, store.LeaseReport{MaxJobsToClaim: 9}); err != nil || len(g.ClaimedJobs) > 0 {
 		t.Fatalf("claimed %d jobs that cannot start, %v", len(g.ClaimedJobs), err)
 	}
 }
@@ -96,12 +96,12 @@ func enqueueAndEndJobs(t testing.TB, s *Store, n int) {
 	for range n {
 		drafts := make([]queue.Job, 8)
 		for i := range drafts {
-			drafts[i] = draft(func(j *queue.Job) { j.UID, j.Queue = 9, queue.DefaultQueue })
+			drafts[i] = newDraft(func(j *queue.Job) { j.UID, j.Queue = 9, queue.DefaultQueue })
 		}
 		if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: drafts}); err != nil {
 			t.Fatal(err)
 		}
-		g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 8})
+		g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{MaxJobsToClaim: 8})
 		if err != nil || len(g.ClaimedJobs) != 8 {
 			t.Fatalf("claimed %d jobs, %v", len(g.ClaimedJobs), err)
 		}
@@ -153,13 +153,13 @@ func addJobsOverQuota(t testing.TB, s *Store, n int) {
 	for left := n; left > 0; left -= 1000 {
 		drafts := make([]queue.Job, 1000)
 		for i := range drafts {
-			drafts[i] = draft(func(j *queue.Job) { j.UID, j.Queue = 3, queue.DefaultQueue })
+			drafts[i] = newDraft(func(j *queue.Job) { j.UID, j.Queue = 3, queue.DefaultQueue })
 		}
 		if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: drafts}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 20}); err != nil ||
+	if g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{MaxJobsToClaim: 20}); err != nil ||
 		len(g.ClaimedJobs) != 8 {
 		t.Fatalf("claimed %d, %v", len(g.ClaimedJobs), err)
 	}
@@ -175,7 +175,7 @@ func BenchmarkClaimsAmongUnstartableJobs(b *testing.B) {
 	}{{"empty", func(*Store) {}}, {"barred", func(s *Store) { addUnstartableJobs(b, s, 1000) }},
 		{"quota", func(s *Store) { addJobsOverQuota(b, s, 1_000_000) }}} {
 		b.Run(c.name, func(b *testing.B) {
-			s, err := Open(b.Context(), Options{Dir: b.TempDir(), RankOrder: defaultOrder})
+			s, err := Open(b.Context(), Options{Dir: b.TempDir(), RankOrder: defaultRankOrder})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -193,7 +193,7 @@ func BenchmarkClaimsAmongUnstartableJobs(b *testing.B) {
 func BenchmarkEnqueueDuringDependencyResolution(b *testing.B) {
 	for name, children := range map[string]int{"alone": 0, "during 100,000": 100_000} {
 		b.Run(name, func(b *testing.B) {
-			s, err := Open(b.Context(), Options{Dir: b.TempDir(), RankOrder: defaultOrder})
+			s, err := Open(b.Context(), Options{Dir: b.TempDir(), RankOrder: defaultRankOrder})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -201,7 +201,7 @@ func BenchmarkEnqueueDuringDependencyResolution(b *testing.B) {
 			enqueue := func(n int, after ...queue.Dependency) int64 {
 				drafts := make([]queue.Job, n)
 				for i := range drafts {
-					drafts[i] = draft(func(j *queue.Job) { j.Queue, j.DependsOn = queue.DefaultQueue, after })
+					drafts[i] = newDraft(func(j *queue.Job) { j.Queue, j.DependsOn = queue.DefaultQueue, after })
 				}
 				r, err := s.Enqueue(b.Context(), store.EnqueueRequest{Drafts: drafts})
 				if err != nil {
@@ -213,7 +213,7 @@ func BenchmarkEnqueueDuringDependencyResolution(b *testing.B) {
 			for n := 0; n < children; n += 1000 {
 				enqueue(1000, queue.Dependency{ParentSeq: parent, Condition: queue.ParentCompleted})
 			}
-			g, err := s.ReportAndClaim(b.Context(), store.LeaseReport{WantedJobCount: 1})
+			g, err := s.ReportAndClaim(b.Context(), store.LeaseReport{MaxJobsToClaim: 1})
 			if err != nil || len(g.ClaimedJobs) != 1 {
 				b.Fatal(len(g.ClaimedJobs), err)
 			}

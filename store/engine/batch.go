@@ -46,11 +46,11 @@ func (e *Engine) thisNodeAcceptsFrames(b *batch) bool {
 
 // StageBatch implements store.Batches. It stores one frame, which is a part of the jobs of a batch.
 func (e *Engine) StageBatch(ctx context.Context, r store.EnqueueRequest) (store.Receipt, error) {
-	list, err := encodeAllTexts(r.Drafts)
+	list, err := encodeDraftTexts(r.Drafts)
 	if err != nil {
 		return store.Receipt{}, err
 	}
-	return doWithResult(ctx, e, NormalClass,
+	return executeWithResult(ctx, e, NormalClass,
 		func(t *Tx) (store.Receipt, error) { return t.stageFrame(r, list) })
 }
 
@@ -72,7 +72,7 @@ func (t *Tx) cacheBatch(batchNumber int64, b batch) {
 }
 
 // addBatchToTotals adds the jobs and bytes of a batch to the totals of its user, or subtracts them if sign is -1.
-func (m *memory) addBatchToTotals(b *batch, sign int64) {
+func (m *databaseCache) addBatchToTotals(b *batch, sign int64) {
 	if b.isCommitted {
 		m.unqueuedCommittedJobs += sign * b.unqueuedJobCount
 	}
@@ -86,8 +86,8 @@ func (m *memory) addBatchToTotals(b *batch, sign int64) {
 	})
 }
 
-// firstBatch returns the batch with the lowest number for which matches returns true.
-func (m *memory) firstBatch(matches func(*batch) bool) (found batch, ok bool) {
+// firstMatchingBatch returns the batch with the lowest number for which matches returns true.
+func (m *databaseCache) firstMatchingBatch(matches func(*batch) bool) (found batch, ok bool) {
 	for _, b := range m.batches {
 		if matches(&b) && (!ok || b.number < found.number) {
 			found, ok = b, true
@@ -97,8 +97,8 @@ func (m *memory) firstBatch(matches func(*batch) bool) (found batch, ok bool) {
 }
 
 // findOpenBatch returns the user's batch of that name that still accepts jobs.
-func (m *memory) findOpenBatch(uid int, name string) (batch, bool) {
-	return m.firstBatch(func(b *batch) bool { return b.acceptsFrames() && b.uid == uid && b.name == name })
+func (m *databaseCache) findOpenBatch(uid int, name string) (batch, bool) {
+	return m.firstMatchingBatch(func(b *batch) bool { return b.acceptsFrames() && b.uid == uid && b.name == name })
 }
 
 // stageFrame stores the drafts of a request as the next frame of its batch. If the batch does not exist,
@@ -108,7 +108,7 @@ func (t *Tx) stageFrame(r store.EnqueueRequest, texts []records.EncodedTexts) (r
 	if !open {
 		b = batch{uid: r.UID, name: r.BatchName}
 		if t.users[r.UID].openBatches >= store.MaxStagedBatchesPerUser {
-			return receipt, store.ErrTooManyBatches
+			return receipt, store.ErrTooManyStagedBatches
 		}
 		if t.continuesDiscardedBatch(r) {
 			return receipt, store.ErrBatchDiscarded
@@ -174,7 +174,7 @@ func (t *Tx) checkFrameAllowed(r *store.EnqueueRequest, texts []records.EncodedT
 		return err
 	}
 	if slices.ContainsFunc(r.Drafts, func(j queue.Job) bool { return j.Unique != "" }) {
-		return queue.InvalidField("unique", "jobs with unique keys must fit in one request; enqueue at most %d jobs "+
+		return queue.InvalidFieldError("unique", "jobs with unique keys must fit in one request; enqueue at most %d jobs "+
 			"at a time, or leave the unique keys out", queue.MaxJobsPerRequest)
 	}
 	return nil
@@ -242,7 +242,7 @@ func (t *Tx) commitBatch(r store.EnqueueRequest, texts []records.EncodedTexts) (
 // ApplyBatch moves the next frame (the jobs of one request) of a committed batch into the queue. more reports
 // whether there may be more frames.
 func (e *Engine) ApplyBatch(ctx context.Context, batchNumber int64) (more bool, err error) {
-	return doWithResult(ctx, e, NormalClass, func(t *Tx) (more bool, err error) {
+	return executeWithResult(ctx, e, NormalClass, func(t *Tx) (more bool, err error) {
 		if b := t.batches[batchNumber]; b.isCommitted {
 			return t.enqueueFirstFrame(b)
 		}
@@ -270,7 +270,7 @@ func (t *Tx) enqueueFirstFrame(b batch) (more bool, err error) {
 			return false, err
 		}
 		if b.uid < 0 { // the batch's owner lost the uid after the batch was committed
-			stored, err := t.Job(j.Seq, rules.ReadJobSummary)
+			stored, err := t.Job(j.Seq, rules.ReadScopeSummary)
 			if err == nil {
 				err = t.rules.DisownJob(&stored, b.uid)
 			}
@@ -285,14 +285,14 @@ func (t *Tx) enqueueFirstFrame(b batch) (more bool, err error) {
 	if f.allJobsReadable {
 		t.removeFrame(&f)
 	} else {
-		t.detachFrame(&b, &f)
+		t.detachDamagedFrame(&b, &f)
 	}
 	return true, t.statementErr
 }
 
 // addBatchQueries adds the statements that read all batches, with the number and size of their jobs that are not in the
 // queue yet.
-func (m *memory) addBatchQueries(queries *database.QueryBatch) {
+func (m *databaseCache) addBatchQueries(queries *database.QueryBatch) {
 	queries.AddForEachRow(func(r database.Row) {
 		if stage := r.Int64(3); stage != 2 {
 			m.batches[r.Int64(0)] = batch{number: r.Int64(0), uid: int(r.Int64(1)), name: r.Text(2), receivingNodeID: r.Int64(4),
@@ -312,7 +312,7 @@ func (m *memory) addBatchQueries(queries *database.QueryBatch) {
 // discards uncommitted ones. If the disk is full, it stops without an error.
 func (e *Engine) finishStoredBatches(ctx context.Context) error {
 	for {
-		more, err := doWithResult(ctx, e, PromptClass, func(t *Tx) (more bool, err error) {
+		more, err := executeWithResult(ctx, e, PromptClass, func(t *Tx) (more bool, err error) {
 			return t.advanceOneBatch(e.thisNodeAcceptsFrames)
 		})
 		if errors.Is(err, queue.ErrNoSpace) { // a statement or the commit has filled the disk

@@ -11,12 +11,12 @@ import (
 // AbortBatch removes a batch that was not committed.
 func (e *Engine) AbortBatch(ctx context.Context, uid int, name string) error {
 	var batchNumber int64
-	err := e.Do(ctx, PromptClass, func(t *Tx) error {
+	err := e.RunAndCommit(ctx, PromptClass, func(t *Tx) error {
 		b, open := t.findOpenBatch(uid, name)
 		if batchNumber = b.number; !open {
 			return nil
 		}
-		t.markBatchRemoved(b)
+		t.markBatchForRemoval(b)
 		t.auditBatch(&b, "aborted", b.unqueuedJobCount)
 		return t.statementErr
 	})
@@ -31,7 +31,7 @@ func (e *Engine) AbortBatch(ctx context.Context, uid int, name string) error {
 // that batch.
 func (e *Engine) finishBatchRemoval(ctx context.Context, batchNumber int64) (err error) {
 	for more := true; more && err == nil; {
-		err = e.Do(ctx, NormalClass, func(t *Tx) error {
+		err = e.RunAndCommit(ctx, NormalClass, func(t *Tx) error {
 			more = t.batches[batchNumber].isBeingRemoved && t.removeNextBatchFrame(batchNumber)
 			return t.statementErr
 		})
@@ -43,13 +43,13 @@ func (e *Engine) finishBatchRemoval(ctx context.Context, batchNumber int64) (err
 // requests of the client are rejected.
 func (t *Tx) discardBatch(b batch) {
 	t.Exec(`INSERT INTO batches (uid, name, stage, at) VALUES (?, ?, 2, ?)`, b.uid, b.name, t.startTime)
-	t.markBatchRemoved(b)
+	t.markBatchForRemoval(b)
 	t.auditBatch(&b, "forgotten", b.unqueuedJobCount)
 }
 
-// markBatchRemoved marks a batch for removal. removeNextBatchFrame then removes its frames, the jobs of each
+// markBatchForRemoval marks a batch for removal. removeNextBatchFrame then removes its frames, the jobs of each
 // request, one by one.
-func (t *Tx) markBatchRemoved(b batch) {
+func (t *Tx) markBatchForRemoval(b batch) {
 	t.Exec(`UPDATE batches SET stage = 3 WHERE n = ?`, b.number)
 	b.isBeingRemoved, b.unqueuedJobCount, b.unqueuedJobBytes = true, 0, 0
 	t.cacheBatch(b.number, b)
@@ -95,15 +95,15 @@ func (t *Tx) cleanUpBatches() (more bool, err error) {
 // from a committed batch into the queue. more is true if there is more to do. While the disk is full, it
 // moves no jobs; the next upkeep tries again.
 func (t *Tx) advanceOneBatch(isAbandoned func(*batch) bool) (more bool, err error) {
-	if b, found := t.firstBatch(isAbandoned); found {
+	if b, found := t.firstMatchingBatch(isAbandoned); found {
 		t.discardBatch(b)
 		return true, t.statementErr
 	}
-	if b, found := t.firstBatch(func(b *batch) bool { return b.isBeingRemoved }); found {
+	if b, found := t.firstMatchingBatch(func(b *batch) bool { return b.isBeingRemoved }); found {
 		t.removeNextBatchFrame(b.number)
 		return true, t.statementErr
 	}
-	b, found := t.firstBatch(func(b *batch) bool { return b.isCommitted })
+	b, found := t.firstMatchingBatch(func(b *batch) bool { return b.isCommitted })
 	if found {
 		_, err = t.enqueueFirstFrame(b)
 	}

@@ -35,8 +35,8 @@ func TestStoreOpensOnFullDisk(t *testing.T) {
 	if err := s.finishStoredBatches(t.Context()); err != nil {
 		t.Errorf("opening when there is space: %v", err)
 	}
-	if n := s.Counts().JobsByState[queue.Pending]; n != 1000 || len(s.memory.batches) != 0 {
-		t.Errorf("%d jobs are pending and %d batches are left, want 1000 and none", n, len(s.memory.batches))
+	if n := s.Counts().JobsByState[queue.Pending]; n != 1000 || len(s.cache.batches) != 0 {
+		t.Errorf("%d jobs are pending and %d batches are left, want 1000 and none", n, len(s.cache.batches))
 	}
 }
 
@@ -46,10 +46,10 @@ func TestAbortBatchKeepsNewBatchWithSameNumber(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	stageBatchJobs(t, s, "aborted", 3, false)
 	number := int64(0)
-	if err := s.Do(t.Context(), PromptClass, func(tx *Tx) error {
-		b, _ := s.memory.findOpenBatch(0, "aborted")
+	if err := s.RunAndCommit(t.Context(), PromptClass, func(tx *Tx) error {
+		b, _ := s.cache.findOpenBatch(0, "aborted")
 		number = b.number
-		tx.markBatchRemoved(b)
+		tx.markBatchForRemoval(b)
 		return tx.statementErr
 	}); err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func TestAbortBatchKeepsNewBatchWithSameNumber(t *testing.T) {
 		t.Fatal(err)
 	}
 	stageBatchJobs(t, s, "new", 3, false)
-	if b, open := s.memory.findOpenBatch(0, "new"); !open || b.number != number {
+	if b, open := s.cache.findOpenBatch(0, "new"); !open || b.number != number {
 		t.Fatalf("the new batch is %+v, want one with the number %d", b, number)
 	}
 	if err := s.finishBatchRemoval(t.Context(), number); err != nil {

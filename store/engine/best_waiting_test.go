@@ -29,7 +29,7 @@ func TestBestWaitingPriorityReadsConstantRows(t *testing.T) {
 		for from := 0; from < n; from += queue.MaxJobsPerRequest {
 			drafts := make([]queue.Job, min(n-from, queue.MaxJobsPerRequest))
 			for i := range drafts {
-				drafts[i] = draft(ofUser(uid), func(j *queue.Job) { set(from+i, j) })
+				drafts[i] = newDraft(withUID(uid), func(j *queue.Job) { set(from+i, j) })
 			}
 			if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: drafts, UID: uid}); err != nil {
 				t.Fatal(err)
@@ -67,7 +67,7 @@ func TestBestWaitingPriorityReadsConstantRows(t *testing.T) {
 // need the same locks). If the user has more lanes, the result is an upper bound. This holds even if the
 // stored best ranks of the lanes are better than those of all their jobs.
 func TestBestWaitingPriorityIsUpperBoundAtLimit(t *testing.T) {
-	for _, order := range []queue.RankOrder{defaultOrder, {Scheduling: queue.SchedulingByPriority}} {
+	for _, order := range []queue.RankPolicy{defaultRankOrder, {Scheduling: queue.SchedulingByPriority}} {
 		for _, c := range []struct {
 			many  int
 			bound bool
@@ -80,7 +80,7 @@ func TestBestWaitingPriorityIsUpperBoundAtLimit(t *testing.T) {
 			s.clock = func() queue.UnixMillis { return clock }
 			enqueueForLocks(t, s, 1, c.many)
 			lower := order.Rank(-5, 0, 0) - order.Rank(15, 0, 0)
-			err := s.Do(t.Context(), UrgentClass, func(t *Tx) error {
+			err := s.RunAndCommit(t.Context(), UrgentClass, func(t *Tx) error {
 				return t.Exec(`UPDATE jobs SET priority = -5, rank = rank + ? WHERE priority = 15`, lower)
 			})
 			if err != nil {

@@ -36,20 +36,20 @@ import (
 type cacheDelta struct {
 	FormatVersion int `json:"b"` // deltaFormatVersion of the node that wrote the delta
 	jobTotals
-	dependencies.State
-	EmptyLaneCount          int64            `json:"m"`
-	HasGates                bool             `json:"y"`
-	MetaListsReservedLeases bool             `json:"r,omitempty"`
-	OverQuotaLaneCounts     map[int64]int    `json:"v,omitempty"`
-	MetaUsersText           string           `json:"ul"` // the text of meta.users
-	MetaQueuesText          string           `json:"ql"` // the text of meta.queues
-	Users                   []deltaUser      `json:"u,omitempty"`
-	Queues                  []deltaQueue     `json:"w,omitempty"`
-	Lanes                   []deltaLane      `json:"l,omitempty"`
-	Leases                  []*deltaLeases   `json:"h,omitempty"`
-	EndedLeaseJobSeqs       []int64          `json:"x,omitempty"` // jobs whose leases ended
-	ChangedJobSeqs          []int64          `json:"t,omitempty"` // jobs that changed and are in no other list
-	EarliestTimerAt         queue.UnixMillis `json:"a,omitempty"` // earliest timer that was set; 0 if none
+	dependencies.CachedState
+	EmptyLaneCount          int64              `json:"m"`
+	HasGates                bool               `json:"y"`
+	MetaListsReservedLeases bool               `json:"r,omitempty"`
+	OverQuotaLaneCounts     map[int64]int      `json:"v,omitempty"`
+	MetaUsersText           string             `json:"ul"` // the text of meta.users
+	MetaQueuesText          string             `json:"ql"` // the text of meta.queues
+	Users                   []deltaUser        `json:"u,omitempty"`
+	Queues                  []deltaQueue       `json:"w,omitempty"`
+	Lanes                   []deltaLane        `json:"l,omitempty"`
+	Leases                  []*deltaLeaseGroup `json:"h,omitempty"`
+	EndedLeaseJobSeqs       []int64            `json:"x,omitempty"` // jobs whose leases ended
+	ChangedJobSeqs          []int64            `json:"t,omitempty"` // jobs that changed and are in no other list
+	EarliestTimerAt         queue.UnixMillis   `json:"a,omitempty"` // earliest timer that was set; 0 if none
 	statistics.MinuteDelta
 }
 
@@ -79,13 +79,13 @@ type deltaLane struct {
 	UID          int            `json:"u"`
 	HeadPosition rules.Position `json:"h"`
 	// HeadPriority is the priority of the job at HeadPosition.
-	HeadPriority int64 `json:"p"`
-	ClosedByGate int64 `json:"s,omitempty"`
+	HeadPriority   int64 `json:"p"`
+	ClosedByGateID int64 `json:"s,omitempty"`
 }
 
-// deltaLeases holds leases that differ only in their jobs and fences. JobSeqs and Fences have one element for each
+// deltaLeaseGroup holds leases that differ only in their jobs and fences. JobSeqs and Fences have one element for each
 // lease.
-type deltaLeases struct {
+type deltaLeaseGroup struct {
 	LaneID          int64            `json:"l"`
 	Queue           string           `json:"q"`
 	UID             int              `json:"u"`
@@ -101,7 +101,7 @@ type deltaLeases struct {
 type pendingDelta struct {
 	// no delta can express the changes, so the other nodes must reload
 	otherNodesMustReload bool
-	changedLanes         []lanes.LaneName // lanes without demands that have changed
+	changedLanes         []lanes.DemandFreeLaneKey // lanes without demands that have changed
 	// for each queue, the users whose lanes with demands have changed
 	staleUsersByQueue           map[*lanes.Queue]map[int]bool
 	queuesWithChangedStatistics []string // the queues whose statistics for the current minute changed
@@ -118,7 +118,7 @@ func (t *Tx) requireCacheReload() {
 // other limit.
 func (t *Tx) addLaneToDelta(l *rules.Lane) {
 	if t.delta != nil {
-		t.delta.changedLanes = append(t.delta.changedLanes, lanes.LaneNameOf(l))
+		t.delta.changedLanes = append(t.delta.changedLanes, lanes.DemandFreeKeyOf(l))
 	}
 }
 
@@ -157,7 +157,7 @@ func (t *Tx) buildDelta() ([]byte, error) {
 		t.rankOrder != b.rankOrder || !slices.Equal(t.gates.ResourceGateIDs, b.gates.ResourceGateIDs) {
 		return nil, nil
 	}
-	n := cacheDelta{FormatVersion: deltaFormatVersion, jobTotals: t.jobTotals, State: t.dependencies,
+	n := cacheDelta{FormatVersion: deltaFormatVersion, jobTotals: t.jobTotals, CachedState: t.dependencies,
 		EmptyLaneCount: t.emptyLaneCount, HasGates: t.gates.HasGates,
 		MetaListsReservedLeases: t.metaListsReservedLeases, EarliestTimerAt: t.earliestTimerAt,
 		OverQuotaLaneCounts: t.lanes.OverQuotaLaneCounts,
@@ -172,15 +172,15 @@ func (t *Tx) buildDelta() ([]byte, error) {
 	for q, users := range t.delta.staleUsersByQueue {
 		n.Queues = append(n.Queues, deltaQueue{q.Name, q.StoredCounts(), q.LaneCount, slices.Sorted(maps.Keys(users))})
 	}
-	slices.SortFunc(t.delta.changedLanes, func(a, b lanes.LaneName) int {
+	slices.SortFunc(t.delta.changedLanes, func(a, b lanes.DemandFreeLaneKey) int {
 		return cmp.Or(strings.Compare(a.Queue, b.Queue), a.UID-b.UID)
 	})
 	for _, name := range slices.Compact(t.delta.changedLanes) {
 		lane := deltaLane{Queue: name.Queue, UID: name.UID}
 		if l := t.lanes.DemandFreeLanes[name]; l != nil {
-			lane.LaneID, lane.HeadPosition, lane.HeadPriority, lane.ClosedByGate = l.ID, l.Head, l.Priority, l.ClosedBy
-			if t.isClosedForUnknownUser(l) {
-				lane.ClosedByGate = rules.Open
+			lane.LaneID, lane.HeadPosition, lane.HeadPriority, lane.ClosedByGateID = l.ID, l.Head, l.Priority, l.ClosedBy
+			if t.isClosedForMissingAccount(l) {
+				lane.ClosedByGateID = rules.Open
 			}
 		}
 		n.Lanes = append(n.Lanes, lane)
@@ -200,7 +200,7 @@ func (d *cacheDelta) addChangedLeases(t *Tx) {
 	seqs := slices.Clone(t.changedLeaseJobSeqs)
 	slices.Sort(seqs)
 	seqs = slices.Compact(seqs)
-	groups := map[leaseGroupKey]*deltaLeases{}
+	groups := map[leaseGroupKey]*deltaLeaseGroup{}
 	for _, seq := range seqs {
 		l := t.leases[seq]
 		if l == nil {
@@ -210,7 +210,7 @@ func (d *cacheDelta) addChangedLeases(t *Tx) {
 		key := leaseGroupKey{l.Job.LaneID, l.Job.LastLeasingNodeID, l.AttemptStarted}
 		group := groups[key]
 		if group == nil {
-			group = &deltaLeases{LaneID: l.Job.LaneID, Queue: l.Job.Queue, UID: l.Job.UID, NodeID: l.Job.LastLeasingNodeID,
+			group = &deltaLeaseGroup{LaneID: l.Job.LaneID, Queue: l.Job.Queue, UID: l.Job.UID, NodeID: l.Job.LastLeasingNodeID,
 				AttemptsStarted: l.AttemptStarted, GateNeeds: l.HeldGateUnits}
 			groups[key], d.Leases = group, append(d.Leases, group)
 		}
@@ -223,7 +223,7 @@ func (d *cacheDelta) addChangedLeases(t *Tx) {
 	}
 }
 
-// leaseGroupKey holds the values that all leases in one deltaLeases share.
+// leaseGroupKey holds the values that all leases in one deltaLeaseGroup share.
 type leaseGroupKey struct {
 	laneID, nodeID  int64
 	attemptsStarted bool
@@ -253,7 +253,7 @@ func (t *Tx) applyDelta(commitNumber int64, deltaJSON []byte) error {
 	s, ls := t.engine, t.lanes
 	t.commitCount, t.jobTotals = commitNumber, delta.jobTotals
 	delta.LastProcessedChangeUID = t.dependencies.LastProcessedChangeUID
-	t.dependencies = delta.State
+	t.dependencies = delta.CachedState
 	t.metaUsersText, t.metaUserUIDs = delta.MetaUsersText, slices.Collect(maps.Keys(usersListed))
 	t.metaQueuesText, t.metaQueueNames = delta.MetaQueuesText, slices.Collect(maps.Keys(queuesListed))
 	s.applyUserAndQueueCounts(&delta)
@@ -272,7 +272,7 @@ func (t *Tx) applyDelta(commitNumber int64, deltaJSON []byte) error {
 		ls.OverQuotaLaneCounts = map[int64]int{}
 	}
 	if slices.ContainsFunc(delta.Queues, func(q deltaQueue) bool { return len(q.StaleUserUIDs) > 0 }) ||
-		slices.ContainsFunc(delta.Leases, func(l *deltaLeases) bool { return len(l.GateNeeds) > 0 }) || hadNeeds {
+		slices.ContainsFunc(delta.Leases, func(l *deltaLeaseGroup) bool { return len(l.GateNeeds) > 0 }) || hadNeeds {
 		// The other node may have freed a lock or resource. Check again the lanes that are closed only on this node.
 		t.locallyClosedLanesStale = true
 		t.checkOtherNodeTimerLater(t.startTime)
@@ -287,7 +287,7 @@ func (t *Tx) applyDelta(commitNumber int64, deltaJSON []byte) error {
 
 // applyUserAndQueueCounts sets the counts of users and queues to the values that another node reported.
 func (e *Engine) applyUserAndQueueCounts(delta *cacheDelta) {
-	m := &e.memory
+	m := &e.cache
 	for _, changed := range delta.Users {
 		m.changeUserCounts(changed.UID, func(u *userCounts) {
 			u.WaitingJobs, u.waitingHooks, u.StoredBytes, u.OutputBytes =
@@ -313,10 +313,10 @@ func (t *Tx) applyDeltaEndedLeases(jobSeqs []int64) (anyHeldGateUnits bool) {
 		if l := t.leases[seq]; l != nil {
 			anyHeldGateUnits = anyHeldGateUnits || len(l.HeldGateUnits) > 0
 			t.adjustUsedGateUnits(l, -1)
-			t.memory.adjustLeasedJobCounts(l.Job.UID, l.Job.Queue, -1)
+			t.databaseCache.adjustLeasedJobCounts(l.Job.UID, l.Job.Queue, -1)
 			delete(t.leases, seq)
 			if t.maxLeasedPerUser > 0 {
-				t.rules.MarkGateDirty(rules.UserQuotaGate(l.Job.UID))
+				t.rules.MarkGateDirty(rules.UserQuotaGateID(l.Job.UID))
 			}
 		}
 	}
@@ -341,7 +341,7 @@ const otherNodeTimerGrace = time.Second
 
 // applyDeltaLeases adds leases of another node to the cache, with only those fields of the jobs that are usually
 // needed. loadFullLease reads the other fields.
-func (t *Tx) applyDeltaLeases(leases *deltaLeases) {
+func (t *Tx) applyDeltaLeases(leases *deltaLeaseGroup) {
 	newLeases := 0
 	var block []rules.Lease
 	for k, seq := range leases.JobSeqs {
@@ -363,25 +363,25 @@ func (t *Tx) applyDeltaLeases(leases *deltaLeases) {
 			newLeases++
 		}
 	}
-	t.memory.adjustLeasedJobCounts(leases.UID, leases.Queue, newLeases)
+	t.databaseCache.adjustLeasedJobCounts(leases.UID, leases.Queue, newLeases)
 	t.engine.changesByOtherNodes.jobSeqs = append(t.engine.changesByOtherNodes.jobSeqs, leases.JobSeqs...)
 }
 
 // applyDeltaLane sets a lane to the state that another node has reported. The jobs of the lane need no lock or
 // other limit.
-func applyDeltaLane(ls *lanes.LaneCache, newState *deltaLane) {
-	l := ls.DemandFreeLanes[lanes.LaneName{Queue: newState.Queue, UID: newState.UID}]
+func applyDeltaLane(cachedLanes *lanes.LaneCache, newState *deltaLane) {
+	l := cachedLanes.DemandFreeLanes[lanes.DemandFreeLaneKey{Queue: newState.Queue, UID: newState.UID}]
 	switch {
 	case newState.LaneID != 0:
 		if l == nil {
 			l = &rules.Lane{Queue: newState.Queue, UID: newState.UID, ClosedBy: rules.Empty, HeapIndex: -1}
-			ls.AddDemandFreeLane(l)
+			cachedLanes.AddDemandFreeLane(l)
 		}
 		l.ID, l.Head, l.Priority, l.ClosedBy = newState.LaneID, newState.HeadPosition, newState.HeadPriority,
-			newState.ClosedByGate
-		ls.UpdateDemandFreeLane(l)
+			newState.ClosedByGateID
+		cachedLanes.UpdateDemandFreeLane(l)
 	case l != nil:
-		ls.RemoveDemandFreeLane(l)
+		cachedLanes.RemoveDemandFreeLane(l)
 	}
 }
 
@@ -396,7 +396,7 @@ func (t *Tx) loadFullLease(l *rules.Lease) (*rules.Lease, error) {
 	if t.prewrite.hasUnconfirmedJob(l.Job.Seq) {
 		return l, errPrewriteMismatch
 	}
-	j, err := t.Job(l.Job.Seq, rules.ReadJobSummary)
+	j, err := t.Job(l.Job.Seq, rules.ReadScopeSummary)
 	if errors.Is(err, queue.ErrNotFound) { // the job's row is lost, so only the cached part is known
 		return l, nil
 	}

@@ -27,9 +27,9 @@ type mirroredNode struct {
 	appliedDeltaCount, cacheReloadCount int
 }
 
-func (m *mirroredNode) AfterCommit(metaChanged bool) {
-	m.Backend.AfterCommit(metaChanged)
-	if !metaChanged || m.firstDifference != nil || m.nodeID == 0 {
+func (m *mirroredNode) AfterCommit(metaRowChanged bool) {
+	m.Backend.AfterCommit(metaRowChanged)
+	if !metaRowChanged || m.firstDifference != nil || m.nodeID == 0 {
 		return
 	}
 	m.firstDifference = m.runInMirrorTx(func(t *Tx) error {
@@ -38,7 +38,7 @@ func (m *mirroredNode) AfterCommit(metaChanged bool) {
 		} else {
 			m.appliedDeltaCount++
 		}
-		return compareMemories(&m.memory, &m.mirror.memory)
+		return compareMemories(&m.cache, &m.mirror.cache)
 	})
 }
 
@@ -47,7 +47,7 @@ func (m *mirroredNode) AfterCommit(metaChanged bool) {
 func (m *mirroredNode) runInMirrorTx(f func(t *Tx) error) (callErr error) {
 	errUndo := errors.New("looked")
 	m.copyUserLimit()
-	err := m.mirror.Do(context.Background(), UrgentClass, func(t *Tx) error {
+	err := m.mirror.RunAndCommit(context.Background(), UrgentClass, func(t *Tx) error {
 		callErr = f(t)
 		return errUndo
 	})
@@ -61,13 +61,13 @@ func (m *mirroredNode) runInMirrorTx(f func(t *Tx) error) (callErr error) {
 // copyUserLimit copies the limit of running jobs per user from the first node to the mirror, because each node
 // gets this setting from its service, not from the database.
 func (m *mirroredNode) copyUserLimit() {
-	o := &m.mirror.memory
-	if o.maxLeasedPerUser == m.memory.maxLeasedPerUser {
+	o := &m.mirror.cache
+	if o.maxLeasedPerUser == m.cache.maxLeasedPerUser {
 		return
 	}
-	o.maxLeasedPerUser = m.memory.maxLeasedPerUser
+	o.maxLeasedPerUser = m.cache.maxLeasedPerUser
 	for _, l := range o.lanes.DemandFreeLanes {
-		if l.ClosedBy == rules.UserQuotaGate(l.UID) {
+		if l.ClosedBy == rules.UserQuotaGateID(l.UID) {
 			l.ClosedBy = rules.Open
 			o.lanes.UpdateDemandFreeLane(l)
 		}
@@ -80,7 +80,7 @@ func (m *mirroredNode) checkMirroredLeases(t *Tx) (mismatch error) {
 		return fmt.Sprint(j.State, j.Slot, j.UID, j.Queue, j.Priority, j.Attempts, j.StartedAttempts, j.Deferrals,
 			j.Shortages, j.RunnerCrashes, j.PausedAt, j.PausedBy, j.OutputBytes, j.StartedAt, j.WorkerID, j.PID, j.Demands)
 	}
-	for seq, own := range m.memory.leases {
+	for seq, own := range m.cache.leases {
 		l, err := t.loadFullLease(t.leases[seq])
 		if err != nil {
 			return err
@@ -95,16 +95,16 @@ func (m *mirroredNode) checkMirroredLeases(t *Tx) (mismatch error) {
 func (m *mirroredNode) Close() error { return errors.Join(m.mirror.Close(), m.Backend.Close()) }
 
 // compareMemories returns an error that names the differences between the caches of two nodes, or nil.
-func compareMemories(a, b *memory) (mismatch error) {
+func compareMemories(a, b *databaseCache) (mismatch error) {
 	same := func(subject string, a, b any) {
 		if !reflect.DeepEqual(a, b) {
 			mismatch = errors.Join(mismatch, fmt.Errorf("%s: %v, the other one has %v", subject, a, b))
 		}
 	}
 	same("numbers", [...]int64{a.commitCount, a.NextJobSeq, a.NextEventNumber, a.EnqueuedTotal, a.OutputBytes,
-		a.dependencies.PendingParentStateChanges, a.unqueuedCommittedJobs},
+		a.dependencies.PendingParentChangeCount, a.unqueuedCommittedJobs},
 		[...]int64{b.commitCount, b.NextJobSeq, b.NextEventNumber, b.EnqueuedTotal, b.OutputBytes,
-			b.dependencies.PendingParentStateChanges, b.unqueuedCommittedJobs})
+			b.dependencies.PendingParentChangeCount, b.unqueuedCommittedJobs})
 	same("counts", a.JobCountByState, b.JobCountByState)
 	same("marks", []any{a.metaListsReservedLeases, a.statistics.RolledUpUntilByGrain, formatRankOrder(a.order),
 		a.storedRanksOrderText, a.lanes.WeightedQueueCount},
@@ -133,7 +133,7 @@ func compareMemories(a, b *memory) (mismatch error) {
 }
 
 // describeLeases describes the leases in a node's cache, by seq of the job.
-func describeLeases(m *memory) map[int64]string {
+func describeLeases(m *databaseCache) map[int64]string {
 	list := map[int64]string{}
 	for seq, l := range m.leases {
 		list[seq] = fmt.Sprint(l.Job.Fence, l.Job.LastLeasingNodeID, l.AttemptStarted, l.Job.UID, l.Job.Queue, l.Job.LaneID,
@@ -143,7 +143,7 @@ func describeLeases(m *memory) map[int64]string {
 }
 
 // sharedUserCounts returns the counts of users in a node's cache, without the counts that nodes do not share.
-func sharedUserCounts(m *memory) map[int]userCounts {
+func sharedUserCounts(m *databaseCache) map[int]userCounts {
 	list := maps.Clone(m.users)
 	for uid, u := range list { // skip the numbers and bytes of batches, which only the receiving node counts
 		u.userChosenIDCount, u.stagedBytes = 0, 0
@@ -155,7 +155,7 @@ func sharedUserCounts(m *memory) map[int]userCounts {
 }
 
 // describeBatches describes the batches in a node's cache, by number.
-func describeBatches(m *memory) map[int64]string {
+func describeBatches(m *databaseCache) map[int64]string {
 	list := map[int64]string{}
 	for n, b := range m.batches {
 		list[n] = fmt.Sprint(b.uid, b.name, b.unqueuedJobCount, b.isCommitted, b.isBeingRemoved, b.receivingNodeID)
@@ -164,7 +164,7 @@ func describeBatches(m *memory) map[int64]string {
 }
 
 // describeQueues describes the queues in a node's cache, by name.
-func describeQueues(m *memory) map[string]string {
+func describeQueues(m *databaseCache) map[string]string {
 	list := map[string]string{}
 	for name, q := range m.lanes.Queues {
 		if q.NeedsDatabaseRow() || q.LaneCount > 0 {
@@ -179,8 +179,8 @@ func describeQueues(m *memory) map[string]string {
 
 // demandFreeLaneIDs returns the ids of the lanes whose jobs need no lock or other limit, by queue and user. It leaves
 // out the position of each lane's first job, which each node updates separately.
-func demandFreeLaneIDs(m *memory) map[lanes.LaneName]int64 {
-	list := map[lanes.LaneName]int64{}
+func demandFreeLaneIDs(m *databaseCache) map[lanes.DemandFreeLaneKey]int64 {
+	list := map[lanes.DemandFreeLaneKey]int64{}
 	for name, l := range m.lanes.DemandFreeLanes {
 		list[name] = l.ID
 	}
@@ -191,8 +191,8 @@ func demandFreeLaneIDs(m *memory) map[lanes.LaneName]int64 {
 // caches of both. The second node applies the changes only when it begins a transaction itself. The callback
 // open returns a function that opens both nodes on a database.
 func runMirroredRandomWalks(t *testing.T, walkCount int,
-	open func(t *testing.T) func(queue.RankOrder) (s store.Store, first, second *Engine)) {
-	runRandomWalks(t, walkCount, func(t *testing.T) func(queue.RankOrder) (store.Store, *Engine) {
+	open func(t *testing.T) func(queue.RankPolicy) (s store.Store, first, second *Engine)) {
+	runRandomWalks(t, walkCount, func(t *testing.T) func(queue.RankPolicy) (store.Store, *Engine) {
 		at := open(t)
 		var m *mirroredNode
 		t.Cleanup(func() {
@@ -202,7 +202,7 @@ func runMirroredRandomWalks(t *testing.T, walkCount int,
 			}
 		})
 		deltas, reloads := 0, 0
-		return func(order queue.RankOrder) (store.Store, *Engine) {
+		return func(order queue.RankPolicy) (store.Store, *Engine) {
 			if m != nil {
 				deltas, reloads = m.appliedDeltaCount, m.cacheReloadCount
 			}
@@ -215,7 +215,7 @@ func runMirroredRandomWalks(t *testing.T, walkCount int,
 	}, func(engine *Engine) error {
 		m := engine.backend.(*mirroredNode)
 		return errors.Join(m.firstDifference, m.runInMirrorTx(func(t *Tx) error {
-			m.mirror.gateRecheckState.MaxOpenLanesSteps = 40 * rules.MaxLaneStepsPerTx // the same limit as on the first node
+			m.mirror.gateRecheckState.MaxNonClaimSteps = 40 * rules.MaxLaneStepsPerTx // the same limit as on the first node
 			if err := t.rules.OpenLanes(); err != nil {
 				return err
 			}

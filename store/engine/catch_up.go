@@ -18,13 +18,13 @@ func (t *Tx) reloadCache() error {
 	if t.prewrite.wasMade() {
 		return errPrewriteMismatch
 	}
-	s, old := t.engine, *t.memory
+	s, old := t.engine, *t.databaseCache
 	err := s.loadMemory()
 	if err == nil && t.gates.HasGates {
 		err = t.computeLeaseGateNeeds(old.leases)
 	}
 	if err != nil {
-		*t.memory = old
+		*t.databaseCache = old
 		return err
 	}
 	for seq, l := range t.leases {
@@ -61,7 +61,7 @@ func (t *Tx) reloadCache() error {
 		if known, found := old.batches[n]; found {
 			b.lastFrameAt, b.jobCountByQueue = known.lastFrameAt, known.jobCountByQueue
 			if !b.isCommitted {
-				t.memory.changeUserCounts(b.uid,
+				t.databaseCache.changeUserCounts(b.uid,
 					func(u *userCounts) { u.userChosenIDCount += known.userChosenIDCount - b.userChosenIDCount })
 			}
 			b.userChosenIDCount = known.userChosenIDCount
@@ -71,7 +71,8 @@ func (t *Tx) reloadCache() error {
 	s.minuteStats = statistics.MinuteCache{}
 	t.undoFuncs, t.userCountsBefore, t.queueCountsBefore, t.leaseChanges = nil, nil, nil, leaseChanges{}
 	t.locallyClosedLanesStale = true
-	t.memoryAtStart, s.changesByOtherNodes.anyJobMayHaveChanged, s.otherNodesMayHaveReadiedJobs = *t.memory, true, true
+	t.memoryAtStart, s.changesByOtherNodes.anyJobMayHaveChanged, s.otherNodesMayHaveReadiedJobs = *t.databaseCache, true,
+		true
 	// Before the reload, the cached position of a lane's first job may have been too early, and other lanes of the user
 	// may have been closed in favour of this lane. Those other lanes may be able to open now, so check the users' limits
 	// again.
@@ -83,12 +84,12 @@ func (t *Tx) reloadCache() error {
 }
 
 // CatchUpCache applies the cache deltas of the commits that this node has missed, up to the commit lastCommitNumber. It
-// reloads the caches instead if deltas are missing or unreadable, or if hasKnownCommit is false. hasKnownCommit reports
-// whether the database is known to contain the last commit that the caches reflect. Finally, CatchUpCache prepares the
-// transaction for a database with other nodes, and may send the query of the next claim. The backend calls it in
-// BeginTx, once it holds the writer lock.
-func (t *Tx) CatchUpCache(lastCommitNumber int64, deltas [][]byte, hasKnownCommit bool) error {
-	if err := t.applyMissedDeltas(lastCommitNumber, deltas, hasKnownCommit); err != nil {
+// reloads the caches instead if deltas are missing or unreadable, or if containsCachedCommit is false.
+// containsCachedCommit reports whether the database is known to contain the last commit that the caches reflect.
+// Finally, CatchUpCache prepares the transaction for a database with other nodes, and may send the query of the next
+// claim. The backend calls it in BeginTx, once it holds the writer lock.
+func (t *Tx) CatchUpCache(lastCommitNumber int64, deltas [][]byte, containsCachedCommit bool) error {
+	if err := t.applyMissedDeltas(lastCommitNumber, deltas, containsCachedCommit); err != nil {
 		return err
 	}
 	s := t.engine
@@ -100,9 +101,9 @@ func (t *Tx) CatchUpCache(lastCommitNumber int64, deltas [][]byte, hasKnownCommi
 }
 
 // applyMissedDeltas applies cache deltas, or reloads the caches; see CatchUpCache.
-func (t *Tx) applyMissedDeltas(lastCommitNumber int64, deltas [][]byte, hasKnownCommit bool) error {
+func (t *Tx) applyMissedDeltas(lastCommitNumber int64, deltas [][]byte, containsCachedCommit bool) error {
 	s := t.engine
-	if !hasKnownCommit {
+	if !containsCachedCommit {
 		return t.reloadCache()
 	}
 	if lastCommitNumber == t.commitCount {
@@ -122,7 +123,7 @@ func (t *Tx) applyMissedDeltas(lastCommitNumber int64, deltas [][]byte, hasKnown
 		t.undoFuncs = nil // the other node's changes are committed, so an error of this transaction must not undo them
 	}
 	t.undoFuncs, t.userCountsBefore, t.queueCountsBefore, t.leaseChanges = nil, nil, nil, leaseChanges{}
-	t.memoryAtStart = *t.memory
+	t.memoryAtStart = *t.databaseCache
 	s.otherNodesMayHaveReadiedJobs = true
 	return nil
 }

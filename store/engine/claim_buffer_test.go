@@ -15,7 +15,7 @@ func TestClaimBufferIsEmptyAfterClaim(t *testing.T) {
 	for uid, jobCount := range map[int]int{1001: 3, 1002: 1, 1003: 2} {
 		enqueueForUser(t, s, uid, jobCount, func(j *queue.Job) { j.Stdin = "input" })
 	}
-	seqs, jobs := claimJobs(t, s, store.LeaseReport{WantedJobCount: 10})
+	seqs, jobs := claimJobs(t, s, store.LeaseReport{MaxJobsToClaim: 10})
 	if len(seqs) != 6 {
 		t.Fatalf("the claim took the jobs %v, want 6 jobs", seqs)
 	}
@@ -40,10 +40,10 @@ func TestClaimBufferKeepsNoDamagedJob(t *testing.T) {
 	defer s.Close()
 	enqueueForUser(t, s, 1001, 3, func(j *queue.Job) { j.Stdin = "input" })
 	damageLastJob := func(t *Tx) error { return t.Exec(`UPDATE jobs SET state = 5 WHERE seq = 3`) }
-	if err := s.Do(t.Context(), UrgentClass, damageLastJob); err != nil {
+	if err := s.RunAndCommit(t.Context(), UrgentClass, damageLastJob); err != nil {
 		t.Fatal(err)
 	}
-	if seqs, _ := claimJobs(t, s, store.LeaseReport{WantedJobCount: 10}); len(seqs) != 2 {
+	if seqs, _ := claimJobs(t, s, store.LeaseReport{MaxJobsToClaim: 10}); len(seqs) != 2 {
 		t.Fatalf("the claim took the jobs %v, want 1 and 2", seqs)
 	}
 	for _, j := range s.claimBuffer[:cap(s.claimBuffer)] {
@@ -61,7 +61,7 @@ func TestClaimBufferOfLargeClaimIsFreed(t *testing.T) {
 		for left := jobCount; left > 0; left -= 1000 {
 			enqueueForUser(t, s, 1001, min(left, 1000))
 		}
-		if seqs, _ := claimJobs(t, s, store.LeaseReport{WantedJobCount: jobCount}); len(seqs) != jobCount {
+		if seqs, _ := claimJobs(t, s, store.LeaseReport{MaxJobsToClaim: jobCount}); len(seqs) != jobCount {
 			t.Fatalf("the claim took %d jobs, want %d", len(seqs), jobCount)
 		}
 		got, kept := cap(s.claimBuffer), jobCount <= maxClaimBufferJobs

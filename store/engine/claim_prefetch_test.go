@@ -19,7 +19,7 @@ import (
 // the ended job is not claimed again.
 func TestTransactionWritesDiscardClaimPrefetch(t *testing.T) {
 	server := pgserver.SharedServer(t)
-	important := engine.Draft(func(j *queue.Job) { j.Priority = 9 })
+	important := engine.NewDraft(func(j *queue.Job) { j.Priority = 9 })
 	cases := map[string]struct {
 		ended []int // indexes into the first three jobs, of which the third is leased
 		do    func(t *engine.Tx) error
@@ -41,13 +41,14 @@ func TestTransactionWritesDiscardClaimPrefetch(t *testing.T) {
 		c, early := cases[name], n%2 == 0
 		t.Run(fmt.Sprintf("%s, read early: %v", name, early), func(t *testing.T) {
 			s, err := postgres.Open(t.Context(), server.CreateDatabase(t),
-				postgres.Options{RankOrder: queue.RankOrder{Scheduling: queue.SchedulingByPriority, AgingInterval: time.Minute},
+				postgres.Options{RankOrder: queue.RankPolicy{Scheduling: queue.SchedulingByPriority, AgingInterval: time.Minute},
 					Node: postgres.NodeConfig{NodeName: "a", StateDirID: "a", LeaseDuration: time.Hour}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { s.Close() })
-			enqueueOnNode(t, s, important, engine.Draft(), engine.Draft(), engine.Draft(), engine.Draft(), engine.Draft())
+			enqueueOnNode(t, s, important, engine.NewDraft(), engine.NewDraft(), engine.NewDraft(), engine.NewDraft(),
+				engine.NewDraft())
 			jobs := claimOnNode(t, s, 3)
 			if _, err := s.ReportAndClaim(t.Context(), store.LeaseReport{ReleasedLeases: []queue.Lease{jobs[0].Lease()},
 				Settlements: []store.Settlement{completedSettlementOnNode(s, &jobs[1])}}); err != nil {
@@ -63,7 +64,7 @@ func TestTransactionWritesDiscardClaimPrefetch(t *testing.T) {
 				ends = []store.Settlement{completedSettlementOnNode(s, &jobs[2])}
 			}
 			err = s.DoWithForecast(t.Context(), ends, 2, func(t *engine.Tx) (err error) {
-				expected = t.HasPrefetch()
+				expected = t.HasClaimPrefetch()
 				for _, i := range c.ended {
 					if _, err := t.Rules().ReportAndClaim(&store.LeaseReport{
 						Settlements: []store.Settlement{completedSettlementOnNode(s, &jobs[i])}}); err != nil {
@@ -75,7 +76,7 @@ func TestTransactionWritesDiscardClaimPrefetch(t *testing.T) {
 						return err
 					}
 				}
-				taken = t.HasPrefetch()
+				taken = t.HasClaimPrefetch()
 				got, _, err = t.Rules().Claim(2)
 				return err
 			})

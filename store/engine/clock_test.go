@@ -19,7 +19,7 @@ func TestJobsSurviveClockJumpOfAYear(t *testing.T) {
 		now.Store(1_800_000_000_000)
 		s.clock = func() queue.UnixMillis { return queue.UnixMillis(now.Load()) }
 		enqueue(t, s, 3)
-		grant, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 1})
+		grant, err := s.ReportAndClaim(t.Context(), store.LeaseReport{MaxJobsToClaim: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -39,7 +39,7 @@ func TestJobsSurviveClockJumpOfAYear(t *testing.T) {
 		if c[queue.Cancelled] != 0 || c[queue.Pending] != 2 || c[queue.Failed] != 1 {
 			t.Errorf("step %v: got states %v, want 2 pending and 1 failed", step, c)
 		}
-		grant, err = s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 9})
+		grant, err = s.ReportAndClaim(t.Context(), store.LeaseReport{MaxJobsToClaim: 9})
 		want := 2
 		if step > 0 {
 			want = 3 // now the retry is due too
@@ -51,7 +51,7 @@ func TestJobsSurviveClockJumpOfAYear(t *testing.T) {
 		for i := range grant.ClaimedJobs {
 			back = append(back, grant.ClaimedJobs[i].Lease())
 		}
-		grant, err = s.ReportAndClaim(t.Context(), store.LeaseReport{ReleasedLeases: back, WantedJobCount: 9})
+		grant, err = s.ReportAndClaim(t.Context(), store.LeaseReport{ReleasedLeases: back, MaxJobsToClaim: 9})
 		if err != nil || len(grant.ClaimedJobs) != want {
 			t.Errorf("step %v: got %d jobs again, %v, want %d", step, len(grant.ClaimedJobs), err, want)
 		}

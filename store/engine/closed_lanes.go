@@ -13,7 +13,7 @@ import (
 // whose first job comes first. If bestOfEachList is set, the search finds the best lane of each queue and user.
 // Otherwise it finds the best lane in one queue, of one user or, if allUsers is set, of all users.
 type closedLaneSearch struct {
-	gateNumber     int64
+	gateID         int64
 	queue          string
 	uid            int
 	allUsers       bool
@@ -31,26 +31,26 @@ func (t *Tx) cacheClosedLanes(search closedLaneSearch, closedLanes []rules.Lane)
 // BestClosedLaneInQueue implements rules.Lanes. Of the lanes (lists of jobs) in a queue that a gate (a lock or other
 // limit) has closed, it returns the one with the best first job.
 func (t *Tx) BestClosedLaneInQueue(gateID int64, queueName string) (l rules.Lane, found bool, err error) {
-	return t.firstClosedLane(closedLaneSearch{gateNumber: gateID, queue: queueName, allUsers: true})
+	return t.firstClosedLane(closedLaneSearch{gateID: gateID, queue: queueName, allUsers: true})
 }
 
 // BestClosedLaneInList implements rules.Lanes. Of the lanes (lists of jobs) of one user in one queue that a gate (a
 // lock or other limit) has closed, it returns the one with the best first job.
 func (t *Tx) BestClosedLaneInList(gateID int64, key rules.ClosedLaneListKey) (l rules.Lane, found bool, err error) {
-	return t.firstClosedLane(closedLaneSearch{gateNumber: gateID, queue: key.Queue, uid: key.UID})
+	return t.firstClosedLane(closedLaneSearch{gateID: gateID, queue: key.Queue, uid: key.UID})
 }
 
 // firstClosedLane returns the best lane that matches a search in which bestOfEachList is not set. It also considers
 // lanes whose jobs need no lock or other limit.
 func (t *Tx) firstClosedLane(search closedLaneSearch) (l rules.Lane, found bool, err error) {
-	gate, ls := search.gateNumber, t.lanes
+	gate, ls := search.gateID, t.lanes
 	if gate < 0 {
-		plain := ls.DemandFreeLanes[lanes.LaneName{Queue: search.queue, UID: uidOfUserQuotaGate(gate)}]
+		plain := ls.DemandFreeLanes[lanes.DemandFreeLaneKey{Queue: search.queue, UID: uidOfUserQuotaGate(gate)}]
 		if plain != nil && plain.ClosedBy == gate {
 			l, found = *plain, true
 		}
 	}
-	closedHere := ls.LocallyClosedLaneIDs(gate)
+	closedHere := ls.JoinLocallyClosedIDs(gate)
 	if closedHere == "" && (!t.gates.HasGates || gate < 0 && ls.OverQuotaLaneCounts[gate] == 0) {
 		return l, found, nil
 	}
@@ -79,46 +79,46 @@ func (t *Tx) findClosedLanes(search closedLaneSearch, locallyClosedIDs string) [
 	case search.allUsers:
 		return t.storedLanes(`INDEXED BY lanes_shut
 			WHERE demands <> '' AND shut <> 0 AND shut = ? AND queue = ? ORDER BY head_rank, head_seq LIMIT 1`,
-			search.gateNumber, search.queue)
+			search.gateID, search.queue)
 	}
 	return t.storedLanes(`INDEXED BY lanes_shut_user
 		WHERE demands <> '' AND shut <> 0 AND shut = ? AND queue = ? AND uid = ? ORDER BY head_rank, head_seq LIMIT 1`,
-		search.gateNumber, search.queue, search.uid)
+		search.gateID, search.queue, search.uid)
 }
 
 // uidOfUserQuotaGate returns the uid of the user whose limit of running jobs the gate represents; see
-// rules.UserQuotaGate.
-func uidOfUserQuotaGate(gate int64) int {
-	if gate%2 != 0 {
-		return int((gate + 1) / 2)
+// rules.UserQuotaGateID.
+func uidOfUserQuotaGate(gateID int64) int {
+	if gateID%2 != 0 {
+		return int((gateID + 1) / 2)
 	}
-	return int((-gate - 2) / 2)
+	return int((-gateID - 2) / 2)
 }
 
 // EachClosedLaneList implements rules.Lanes. A list holds the lanes of one user in one queue that a gate (a lock or
 // other limit) has closed. EachClosedLaneList passes the best lane of each list to the callback. It reads these lanes
 // before the first call, because the callback may change lanes.
-func (t *Tx) EachClosedLaneList(gate int64, afterList rules.ClosedLaneListKey,
+func (t *Tx) EachClosedLaneList(gateID int64, afterList rules.ClosedLaneListKey,
 	visit func(rules.Lane) (bool, error)) error {
 	ls := t.lanes
 	best := map[rules.ClosedLaneListKey]rules.Lane{}
 	take := func(l rules.Lane) {
-		l.ClosedBy = gate
+		l.ClosedBy = gateID
 		first, found := best[l.ClosedLaneListKey()]
 		if l.ClosedLaneListKey().Compare(afterList) > 0 && (!found || first.Head.After(l.Head)) {
 			best[l.ClosedLaneListKey()] = l
 		}
 	}
-	if gate < 0 {
-		for _, l := range ls.DemandFreeLanesByUID[uidOfUserQuotaGate(gate)] {
-			if l.ClosedBy == gate {
+	if gateID < 0 {
+		for _, l := range ls.DemandFreeLanesByUID[uidOfUserQuotaGate(gateID)] {
+			if l.ClosedBy == gateID {
 				take(*l)
 			}
 		}
 	}
-	closedHere := ls.LocallyClosedLaneIDs(gate)
-	if closedHere != "" || t.gates.HasGates && (gate > 0 || ls.OverQuotaLaneCounts[gate] > 0) {
-		list, more := t.closedListLanes(gate, afterList, closedHere)
+	closedHere := ls.JoinLocallyClosedIDs(gateID)
+	if closedHere != "" || t.gates.HasGates && (gateID > 0 || ls.OverQuotaLaneCounts[gateID] > 0) {
+		list, more := t.closedListLanes(gateID, afterList, closedHere)
 		for _, l := range list {
 			take(l)
 		}
@@ -139,9 +139,9 @@ func (t *Tx) EachClosedLaneList(gate int64, afterList rules.ClosedLaneListKey,
 // is empty, it returns the best lane of each list after afterList, and more is true if there may be further
 // lists. Otherwise locallyClosedIDs lists the ids of lanes that are closed only on this node, and
 // closedListLanes returns exactly these lanes.
-func (t *Tx) closedListLanes(gate int64, afterList rules.ClosedLaneListKey, locallyClosedIDs string) (
+func (t *Tx) closedListLanes(gateID int64, afterList rules.ClosedLaneListKey, locallyClosedIDs string) (
 	closedLanes []rules.Lane, more bool) {
-	search := closedLaneSearch{gateNumber: gate, allUsers: true, bestOfEachList: true}
+	search := closedLaneSearch{gateID: gateID, allUsers: true, bestOfEachList: true}
 	if known, found := t.closedLanesBySearch[search]; found && afterList == (rules.ClosedLaneListKey{}) {
 		return known, len(known) == maxClosedListsPerCall && locallyClosedIDs == ""
 	}
@@ -149,7 +149,7 @@ func (t *Tx) closedListLanes(gate int64, afterList rules.ClosedLaneListKey, loca
 		closedLanes = t.storedLanes(`WHERE `+t.ColumnInNumbersSQL("id"), locallyClosedIDs)
 	} else {
 		for last := afterList; len(closedLanes) < maxClosedListsPerCall; {
-			l, found := t.firstLaneOfNextList(gate, last)
+			l, found := t.firstLaneOfNextList(gateID, last)
 			if !found {
 				break
 			}
@@ -166,14 +166,14 @@ func (t *Tx) closedListLanes(gate int64, afterList rules.ClosedLaneListKey, loca
 // lanes of one user in one queue; the zero key comes before all lists.) The first query searches the rest of
 // the same queue, and the second query the later queues. A single condition on the pair (queue, uid) would be
 // slow: SQLite would use the index only for the queue, and read all lanes of the given list again.
-func (t *Tx) firstLaneOfNextList(gate int64, previous rules.ClosedLaneListKey) (l rules.Lane, found bool) {
+func (t *Tx) firstLaneOfNextList(gateID int64, previous rules.ClosedLaneListKey) (l rules.Lane, found bool) {
 	const condition = `INDEXED BY lanes_shut_user WHERE demands <> '' AND shut <> 0 AND shut = ?`
 	if previous != (rules.ClosedLaneListKey{}) {
 		l, found, _ = t.storedLane(condition+` AND queue = ? AND uid > ? ORDER BY uid, head_rank, head_seq LIMIT 1`,
-			gate, previous.Queue, previous.UID)
+			gateID, previous.Queue, previous.UID)
 	}
 	if !found {
-		l, found, _ = t.storedLane(condition+` AND queue > ? ORDER BY queue, uid, head_rank, head_seq LIMIT 1`, gate,
+		l, found, _ = t.storedLane(condition+` AND queue > ? ORDER BY queue, uid, head_rank, head_seq LIMIT 1`, gateID,
 			previous.Queue)
 	}
 	return l, found

@@ -11,11 +11,11 @@ import (
 
 // The engine on an SQLite file does everything that store.Store promises.
 func TestSQLiteEngineMeetsStoreContract(t *testing.T) {
-	storetest.RunContractTests(t, func(t *testing.T, order queue.RankOrder) storetest.Fixture {
+	storetest.RunContractTests(t, func(t *testing.T, order queue.RankPolicy) storetest.Fixture {
 		s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: t.TempDir(), RankOrder: order})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return engine.Fixture(t, s, s.Engine)
+		return engine.NewFixture(t, s, s.Engine)
 	})
 }

@@ -14,11 +14,11 @@ import (
 func TestADamagedJobIsHeld(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	id, seq := holdDamagedJob(t, s)
-	j, err := s.Get(t.Context(), id)
+	j, err := s.GetJob(t.Context(), id)
 	if err != nil || j.State != queue.Held || !strings.Contains(j.Error, "damaged") {
 		t.Errorf("got %v, %q, %v, want a held job with the reason", j.State, j.Error, err)
 	}
-	if page, err := s.List(t.Context(), store.Filter{Limit: 10}); err != nil || len(page.Jobs) != 2 {
+	if page, err := s.ListJobs(t.Context(), store.JobFilter{Limit: 10}); err != nil || len(page.Jobs) != 2 {
 		t.Errorf("listed %d jobs, %v, want 2", len(page.Jobs), err)
 	}
 	if err := s.ChangeJob(t.Context(), seq, store.JobChange{Verb: queue.VerbCancel, UID: 0}); err != nil {
@@ -40,14 +40,14 @@ func TestADamagedJobIsHeld(t *testing.T) {
 func holdDamagedJob(t *testing.T, s *Store) (id string, seq int64) {
 	t.Helper()
 	r := enqueue(t, s, 2)
-	err := s.Do(t.Context(), UrgentClass, func(tx *Tx) error {
+	err := s.RunAndCommit(t.Context(), UrgentClass, func(tx *Tx) error {
 		err := tx.Exec(`UPDATE jobs SET terms = '{' WHERE seq = ?`, r.Seqs[0])
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	grant, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 100})
+	grant, err := s.ReportAndClaim(t.Context(), store.LeaseReport{MaxJobsToClaim: 100})
 	claimed := map[int64]bool{}
 	for i := range grant.ClaimedJobs {
 		claimed[grant.ClaimedJobs[i].Seq] = true
@@ -69,7 +69,7 @@ func TestClaimRemovesMisplacedRowFromLane(t *testing.T) {
 	} {
 		s := openStore(t, t.TempDir())
 		enqueue(t, s, 2)
-		err := s.Do(t.Context(), UrgentClass, func(tx *Tx) error {
+		err := s.RunAndCommit(t.Context(), UrgentClass, func(tx *Tx) error {
 			err := tx.Exec(harm)
 			return err
 		})

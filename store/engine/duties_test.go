@@ -72,16 +72,16 @@ var periodicDuties = []struct {
 		return errors.Join(err, errorUnlessEqual(s.StoredBytesOfUser(3), before-300))
 	}},
 	{"TrimUserData of a job with many attempts", func(t *testing.T, s *Store) error {
-		before := s.StoredBytesOfUser(userWithManyAttempts)
-		_, err := s.TrimUserData(t.Context(), userWithManyAttempts, before-300)
-		return errors.Join(err, errorUnlessEqual(s.StoredBytesOfUser(userWithManyAttempts), before-300))
+		before := s.StoredBytesOfUser(uidWithManyAttempts)
+		_, err := s.TrimUserData(t.Context(), uidWithManyAttempts, before-300)
+		return errors.Join(err, errorUnlessEqual(s.StoredBytesOfUser(uidWithManyAttempts), before-300))
 	}},
 	{"RemovableBytes", func(t *testing.T, s *Store) error {
 		n, err := s.RemovableUserBytes(t.Context(), 3, 300)
 		return errors.Join(err, errorUnlessEqual(n >= 300, true))
 	}},
 	{"RemovableBytes of inputs", func(t *testing.T, s *Store) error {
-		n, err := s.RemovableUserBytes(t.Context(), userWithInputs, 5000)
+		n, err := s.RemovableUserBytes(t.Context(), uidWithInputs, 5000)
 		return errors.Join(err, errorUnlessEqual(n >= 5000 && n < 10_000, true))
 	}},
 	{"TrimEvents", func(t *testing.T, s *Store) error {
@@ -111,9 +111,9 @@ var periodicDuties = []struct {
 // of the jobs are to be removed, which takes several steps. With 0, none are.
 func newTrimJobsDuty(queueName string, halvesToRemove int64) func(t *testing.T, s *Store) error {
 	return func(t *testing.T, s *Store) error {
-		kept := s.Counts().EndedUnderGeneralRetention()
+		kept := s.Counts().JobsUnderGeneralRetention()
 		if queueName != "" {
-			kept = s.Counts().EndedUnderQueueRetention
+			kept = s.Counts().JobsUnderQueueRetention
 		}
 		more, err := s.TrimEndedJobs(t.Context(), queueName, kept-kept*halvesToRemove/2, 100)
 		return errors.Join(err, errorUnlessEqual(more, halvesToRemove > 0))
@@ -128,17 +128,17 @@ func errorUnlessEqual[T comparable](got, want T) error {
 	return nil
 }
 
-// These users exist in the store that newStoreWithEndedJobs returns. userWithManyAttempts has one job that
-// has had n attempts, the newest ten of them with output, and waits for its next attempt. userWithInputs has
+// These users exist in the store that newStoreWithEndedJobs returns. uidWithManyAttempts has one job that
+// has had n attempts, the newest ten of them with output, and waits for its next attempt. uidWithInputs has
 // n jobs without output, each with an input that may be removed.
 const (
-	userWithManyAttempts = 8
-	userWithInputs       = 9
+	uidWithManyAttempts = 8
+	uidWithInputs       = 9
 )
 
 // newStoreWithEndedJobs returns a store with n ended jobs, each with an attempt, an output and two events. Half of
-// them ended while their queue had its own retention. The store also has the jobs of userWithManyAttempts and
-// userWithInputs.
+// them ended while their queue had its own retention. The store also has the jobs of uidWithManyAttempts and
+// uidWithInputs.
 func newStoreWithEndedJobs(t *testing.T, n int) *Store {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -199,7 +199,7 @@ func countSQLiteInstructions(t *testing.T, s *Store) (n int64) {
 			n += int64(sqlite3.Xsqlite3_stmt_status(c.TLS, p, sqlite3.SQLITE_STMTSTATUS_VM_STEP, 1))
 		}
 	}
-	err := s.Do(t.Context(), UrgentClass, func(*Tx) error {
+	err := s.RunAndCommit(t.Context(), UrgentClass, func(*Tx) error {
 		of(s.conn)
 		return nil
 	})
@@ -241,7 +241,7 @@ func TestDutiesReadAsMuchWhateverIsStored(t *testing.T) {
 			few[d.name] = took
 		}
 		var faults []string
-		err := s.Do(t.Context(), UrgentClass, func(t *Tx) (err error) {
+		err := s.RunAndCommit(t.Context(), UrgentClass, func(t *Tx) (err error) {
 			faults, err = integrity.FindWrongStoredCounts(t.Conn)
 			return err
 		})

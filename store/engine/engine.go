@@ -46,8 +46,8 @@ type Engine struct {
 	jobWatches             store.JobWatches
 	databaseCopyInProgress atomic.Bool // a backup, or a copy for doctor --verify, is being made
 
-	rng    *rand.Rand // source of random numbers; used by the writer only
-	memory memory     // the writer's cache of the database; used by the writer only
+	rng   *rand.Rand    // source of random numbers; used by the writer only
+	cache databaseCache // the writer's cache of the database; used by the writer only
 	// gateRecheckState lists the gates (locks and other limits) for which the rules must check again which jobs
 	// can start. A rollback removes no gate from the list. Only the goroutine with the right to write uses
 	// it.
@@ -128,15 +128,15 @@ type changesByOtherNodes struct {
 
 // memory is the engine's cache of the database, so that most operations need no query. Only the goroutine
 // with the right to write uses it.
-type memory struct {
+type databaseCache struct {
 	storedCounts
 	metaLists
 	rankOrder
-	nodeMemory
+	unstoredNodeState
 	lanes        *lanes.LaneCache       // lanes and queues
 	leases       map[int64]*rules.Lease // leases of all nodes, by seq of the job
 	gates        gates.CachedState
-	dependencies dependencies.State
+	dependencies dependencies.CachedState
 	statistics   statistics.RollUpProgress
 	users        map[int]userCounts // by uid: users who have waiting or leased jobs
 	changedUser  userCounts         // memory that changeUserCounts reuses
@@ -149,9 +149,9 @@ type memory struct {
 	metaListsReservedLeases bool
 }
 
-// nodeMemory is the part of the memory that is not stored in any table. It is kept when the memory is
+// unstoredNodeState is the part of the memory that is not stored in any table. It is kept when the memory is
 // reloaded.
-type nodeMemory struct {
+type unstoredNodeState struct {
 	nextTimerAt    queue.UnixMillis // earliest timer as of the last ApplyDueChanges
 	lastDueCheckAt queue.UnixMillis // time when ApplyDueChanges was last called
 	// the current recheck has reached the gate (lock or other limit) with this number; 0 if no recheck is in progress
@@ -197,7 +197,7 @@ type metaLists struct {
 
 // rankOrder says how the ranks of jobs are computed. Jobs start in the order of their ranks.
 type rankOrder struct {
-	order          queue.RankOrder
+	order          queue.RankPolicy
 	rerankProgress rerankingProgress
 	// storedRanksOrderText is the order with which all stored ranks were computed, as text; see formatRankOrder. It is
 	// "" while ranks are being computed again.

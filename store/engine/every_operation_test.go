@@ -37,7 +37,7 @@ func useEveryGateKind(t *testing.T, s *Store) {
 		must(err)
 	}
 	want := func(d ...queue.Demand) queue.Job {
-		return draft(func(j *queue.Job) { j.Demands, j.Queue = d, "q" })
+		return newDraft(func(j *queue.Job) { j.Demands, j.Queue = d, "q" })
 	}
 	rate := queue.Demand{Kind: queue.GateRate, GateKey: "r", Amount: 1, RatePeriod: time.Second}
 	lock := queue.Demand{Kind: queue.GateLock, GateKey: "l", Amount: 1}
@@ -46,15 +46,16 @@ func useEveryGateKind(t *testing.T, s *Store) {
 		_, err := s.Enqueue(ctx, store.EnqueueRequest{Drafts: []queue.Job{want(d), want(d)}})
 		must(err)
 	}
-	_, err := s.Enqueue(ctx, store.EnqueueRequest{Drafts: []queue.Job{draft(func(j *queue.Job) { j.Queue = "once" })}})
+	_, err := s.Enqueue(ctx, store.EnqueueRequest{Drafts: []queue.Job{newDraft(func(j *queue.Job) { j.Queue = "once" })}})
 	must(err)
-	must(s.Do(ctx, UrgentClass, func(tx *Tx) error { // read a user's lanes again, as after the rollback of a change
-		s.memory.lanes.MarkUserLanesStale(s.memory.lanes.FindOrAddQueue("q"), 0)
+	// read a user's lanes again, as after the rollback of a change
+	must(s.RunAndCommit(ctx, UrgentClass, func(tx *Tx) error {
+		s.cache.lanes.MarkUserLanesStale(s.cache.lanes.FindOrAddQueue("q"), 0)
 		return tx.refreshStaleQueues()
 	}))
-	grant, err := s.ReportAndClaim(ctx, store.LeaseReport{WantedJobCount: 9})
+	grant, err := s.ReportAndClaim(ctx, store.LeaseReport{MaxJobsToClaim: 9})
 	must(err)
-	report := store.LeaseReport{WantedJobCount: 9}
+	report := store.LeaseReport{MaxJobsToClaim: 9}
 	for i := range grant.ClaimedJobs {
 		report.Settlements = append(report.Settlements, store.Settlement{Lease: grant.ClaimedJobs[i].Lease(),
 			Attempt: queue.Attempt{StartedAt: now}, Decision: queue.AttemptDecision{NextState: queue.Completed,
@@ -69,7 +70,7 @@ func useEveryGateKind(t *testing.T, s *Store) {
 	must(err)
 	now += 2000
 	applyAllDueChanges(t, s)
-	more, err := s.ReportAndClaim(ctx, store.LeaseReport{WantedJobCount: 9})
+	more, err := s.ReportAndClaim(ctx, store.LeaseReport{MaxJobsToClaim: 9})
 	must(err)
 	report = store.LeaseReport{}
 	for _, j := range append(grant.ClaimedJobs, more.ClaimedJobs...) {
@@ -81,7 +82,7 @@ func useEveryGateKind(t *testing.T, s *Store) {
 	must(err)
 	now += 2000
 	applyAllDueChanges(t, s)
-	if grant, err = s.ReportAndClaim(ctx, store.LeaseReport{WantedJobCount: 9}); err != nil || len(grant.ClaimedJobs) > 0 {
+	if grant, err = s.ReportAndClaim(ctx, store.LeaseReport{MaxJobsToClaim: 9}); err != nil || len(grant.ClaimedJobs) > 0 {
 		t.Errorf("claimed %v, %v; want nothing, because no job remains", grant.ClaimedJobs, err)
 	}
 	now += 2000
@@ -95,7 +96,7 @@ func useEveryGateKind(t *testing.T, s *Store) {
 		`SELECT (SELECT count(*) FROM lanes WHERE demands <> '') + (SELECT count(*) FROM gates) + (SELECT count(*) FROM starts)`); n != 0 {
 		t.Errorf("%d unused lanes, gates and starts remain", n)
 	}
-	if s.memory.lanes.Queues["once"] != nil {
+	if s.cache.lanes.Queues["once"] != nil {
 		t.Error("the cache still contains a queue without jobs and lanes")
 	}
 }
@@ -108,12 +109,12 @@ func useQueuesAndDependencies(t *testing.T, s *Store) {
 		return func(j *queue.Job) { j.DependsOn = []queue.Dependency{{ParentID: id, Condition: queue.ParentEnded}} }
 	}
 	_, err := s.StageBatch(ctx, store.EnqueueRequest{BatchName: "e",
-		Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "pp" })}})
+		Drafts: []queue.Job{newDraft(func(j *queue.Job) { j.ID = "pp" })}})
 	if err == nil {
-		_, err = s.StageBatch(ctx, store.EnqueueRequest{BatchName: "e", Drafts: []queue.Job{draft(after("pp"))}})
+		_, err = s.StageBatch(ctx, store.EnqueueRequest{BatchName: "e", Drafts: []queue.Job{newDraft(after("pp"))}})
 	}
 	if err == nil {
-		taken := draft(func(j *queue.Job) { j.ID = "pp" })
+		taken := newDraft(func(j *queue.Job) { j.ID = "pp" })
 		if _, rejected := s.Enqueue(ctx, store.EnqueueRequest{Drafts: []queue.Job{taken}}); !errors.Is(rejected,
 			queue.ErrExists) {
 			err = fmt.Errorf("enqueue with the id of a batch: %w", rejected)
@@ -124,16 +125,16 @@ func useQueuesAndDependencies(t *testing.T, s *Store) {
 	}
 	var waits store.Receipt
 	if err == nil {
-		_, err = s.Enqueue(ctx, store.EnqueueRequest{Drafts: []queue.Job{draft(func(j *queue.Job) {
+		_, err = s.Enqueue(ctx, store.EnqueueRequest{Drafts: []queue.Job{newDraft(func(j *queue.Job) {
 			j.ID, j.Delay = "par",
 				time.Hour
-		}), draft(func(j *queue.Job) { j.ID, j.Delay = "two", time.Hour })}})
+		}), newDraft(func(j *queue.Job) { j.ID, j.Delay = "two", time.Hour })}})
 	}
 	if err == nil {
-		waits, err = s.Enqueue(ctx, store.EnqueueRequest{Drafts: []queue.Job{draft(after("par"))}})
+		waits, err = s.Enqueue(ctx, store.EnqueueRequest{Drafts: []queue.Job{newDraft(after("par"))}})
 	}
 	if err == nil {
-		_, err = s.Get(ctx, waits.IDs[0])
+		_, err = s.GetJob(ctx, waits.IDs[0])
 	}
 	if err == nil {
 		_, _, err = s.DependencyLinks(ctx, waits.Seqs[0], 9)
@@ -153,7 +154,7 @@ func useQueuesAndDependencies(t *testing.T, s *Store) {
 		}})
 	}
 	for _, id := range []string{"par", "two"} {
-		j, found := s.Get(ctx, id)
+		j, found := s.GetJob(ctx, id)
 		if err = errors.Join(err, found); err == nil {
 			err = errors.Join(s.ChangeJob(ctx, j.Seq, store.JobChange{Verb: queue.VerbCancel}),
 				s.ChangeJob(ctx, j.Seq, store.JobChange{Verb: queue.VerbRetry}),
@@ -165,7 +166,7 @@ func useQueuesAndDependencies(t *testing.T, s *Store) {
 	}
 	for i := range 2 * maxMetaListEntries {
 		if err == nil {
-			_, err = s.Enqueue(ctx, store.EnqueueRequest{Drafts: []queue.Job{draft(func(j *queue.Job) {
+			_, err = s.Enqueue(ctx, store.EnqueueRequest{Drafts: []queue.Job{newDraft(func(j *queue.Job) {
 				j.Queue,
 					j.Delay = fmt.Sprint("many", i), time.Hour
 			})}})
@@ -174,7 +175,7 @@ func useQueuesAndDependencies(t *testing.T, s *Store) {
 	if err == nil {
 		_, err = s.Queues(ctx)
 	}
-	page, listed := s.List(ctx, store.Filter{States: []queue.State{queue.Pending}, Limit: store.MaxPageRows})
+	page, listed := s.ListJobs(ctx, store.JobFilter{States: []queue.State{queue.Pending}, Limit: store.MaxPageRows})
 	for i := range page.Jobs {
 		if j := &page.Jobs[i]; strings.HasPrefix(j.Queue, "many") {
 			err = errors.Join(err, s.ChangeJob(ctx, j.Seq, store.JobChange{Verb: queue.VerbRemove}))
@@ -194,7 +195,7 @@ func callEveryScheduleOperation(t *testing.T, s *Store) {
 			t.Fatal(err)
 		}
 	}
-	kept, err := s.PutSchedule(ctx, store.SchedulePutRequest{Schedule: store.Schedule{Name: "n", JobDraft: draft(),
+	kept, err := s.PutSchedule(ctx, store.SchedulePutRequest{Schedule: store.Schedule{Name: "n", JobDraft: newDraft(),
 		Overlap: store.OverlapReplace, NextOccurrenceAt: 1, NextDueAt: 1}})
 	must(err)
 	for i := range 2 { // the second run replaces the job of the first
@@ -213,7 +214,7 @@ func callEveryScheduleOperation(t *testing.T, s *Store) {
 		_, _, err = s.DueSchedules(ctx, boot, 9)
 		must(err)
 	}
-	must(s.PauseSchedule(ctx, store.SchedulePauseRequest{ScheduleName: "n", Generation: kept.Generation, Pause: true}))
+	must(s.PauseSchedule(ctx, store.SchedulePauseRequest{ScheduleName: "n", Generation: kept.Generation, Paused: true}))
 	must(s.PauseSchedule(ctx, store.SchedulePauseRequest{ScheduleName: "n", Generation: kept.Generation}))
 	_, err = s.RunOccurrences(ctx, store.OccurrenceRequest{ScheduleName: "n", Generation: kept.Generation,
 		MissedOccurrences: []queue.UnixMillis{2}})
@@ -237,7 +238,8 @@ func callEveryOperation(t *testing.T, s *Store) {
 	}
 	past := func(j *queue.Job) { j.ExpiresAt = 1 }
 	first, err := s.Enqueue(ctx, store.EnqueueRequest{IdempotencyKey: "k",
-		Drafts: []queue.Job{draft(past), draft(), draft(), draft(), draft(), draft(func(j *queue.Job) { j.ID = "named" })}})
+		Drafts: []queue.Job{newDraft(past), newDraft(), newDraft(), newDraft(), newDraft(),
+			newDraft(func(j *queue.Job) { j.ID = "named" })}})
 	must(err)
 	must(s.SetMaxRunningPerUser(ctx, 9))
 	_, err = s.ReadScreen(ctx, store.ScreenFilter{RowsPerPart: 5}) // read the screen while a quota is set
@@ -245,18 +247,18 @@ func callEveryOperation(t *testing.T, s *Store) {
 	_, err = s.BestWaitingPriority(ctx, 0)
 	must(err)
 	_, err = s.StageBatch(ctx, store.EnqueueRequest{BatchName: "b",
-		Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "staged" })}})
+		Drafts: []queue.Job{newDraft(func(j *queue.Job) { j.ID = "staged" })}})
 	must(err)
 	// The id is a number, so Enqueue must check whether a job in a batch has this number as its seq.
 	_, err = s.Enqueue(
-		ctx, store.EnqueueRequest{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = fmt.Sprint(first.Seqs[5]) })}})
+		ctx, store.EnqueueRequest{Drafts: []queue.Job{newDraft(func(j *queue.Job) { j.ID = fmt.Sprint(first.Seqs[5]) })}})
 	must(err)
-	_, err = s.StageBatch(ctx, store.EnqueueRequest{BatchName: "c", Drafts: []queue.Job{draft()}})
+	_, err = s.StageBatch(ctx, store.EnqueueRequest{BatchName: "c", Drafts: []queue.Job{newDraft()}})
 	must(err)
 	must(s.AbortBatch(ctx, 0, "c"))
-	_, err = s.StageBatch(ctx, store.EnqueueRequest{BatchName: "d", Drafts: []queue.Job{draft()}})
+	_, err = s.StageBatch(ctx, store.EnqueueRequest{BatchName: "d", Drafts: []queue.Job{newDraft()}})
 	must(err)
-	must(s.Do(ctx, UrgentClass, func(t *Tx) error {
+	must(s.RunAndCommit(ctx, UrgentClass, func(t *Tx) error {
 		b, _ := t.findOpenBatch(0, "d")
 		t.discardBatch(b)
 		return nil
@@ -267,10 +269,10 @@ func callEveryOperation(t *testing.T, s *Store) {
 		more, err = s.ApplyBatch(ctx, batch.Batch)
 		must(err)
 	}
-	grant, err := s.ReportAndClaim(ctx, store.LeaseReport{WantedJobCount: 4})
+	grant, err := s.ReportAndClaim(ctx, store.LeaseReport{MaxJobsToClaim: 4})
 	must(err)
 	large := func(j *queue.Job) { j.Stdin = strings.Repeat("x", records.MaxInlineInputBytes+1) }
-	apart, err := s.Enqueue(ctx, store.EnqueueRequest{Drafts: []queue.Job{draft(large,
+	apart, err := s.Enqueue(ctx, store.EnqueueRequest{Drafts: []queue.Job{newDraft(large,
 		func(j *queue.Job) { j.Delay = time.Hour })}})
 	must(err)
 	for _, edit := range []func(*queue.Job){func(j *queue.Job) { j.Stdin = "" }, large} {
@@ -329,7 +331,7 @@ func callEveryOperation(t *testing.T, s *Store) {
 	must(err)
 	replaceOldestAttempt(t, s)
 	cancelled, err := s.Enqueue(
-		ctx, store.EnqueueRequest{Drafts: []queue.Job{draft(func(j *queue.Job) {
+		ctx, store.EnqueueRequest{Drafts: []queue.Job{newDraft(func(j *queue.Job) {
 			j.Stdin = strings.Repeat("x",
 				2*store.MaxKeptInputBytes)
 		})}})
@@ -339,11 +341,12 @@ func callEveryOperation(t *testing.T, s *Store) {
 	must(err)
 	must(s.ChangeJob(ctx, cancelled.Seqs[0], store.JobChange{Verb: queue.VerbRemove, UID: 0}))
 	// a user without jobs has no row
-	must(s.Do(ctx, UrgentClass, func(t *Tx) error { t.writeUserRow(1<<30, userCounts{}); return nil }))
-	other, err := s.Enqueue(ctx, store.EnqueueRequest{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "other" })}})
+	must(s.RunAndCommit(ctx, UrgentClass, func(t *Tx) error { t.writeUserRow(1<<30, userCounts{}); return nil }))
+	other, err := s.Enqueue(ctx,
+		store.EnqueueRequest{Drafts: []queue.Job{newDraft(func(j *queue.Job) { j.ID = "other" })}})
 	must(err)
 	for _, id := range []string{"missing", fmt.Sprint(other.Seqs[0])} {
-		if _, err := s.Get(ctx, id); !errors.Is(err, queue.ErrNotFound) {
+		if _, err := s.GetJob(ctx, id); !errors.Is(err, queue.ErrNotFound) {
 			t.Fatalf("job %s: %v, want %v", id, err, queue.ErrNotFound)
 		}
 	}
@@ -356,7 +359,7 @@ func callEveryOperation(t *testing.T, s *Store) {
 	must(err)
 	_, err = s.PreviousSession(ctx)
 	must(err)
-	_, err = s.NextEpoch(ctx)
+	_, err = s.AdvanceEpoch(ctx)
 	must(err)
 	must(s.StoreRunnerDirs(ctx, nil))
 	must(s.RecordAudit(ctx, store.AuditRecord{Verb: "backup"}))
@@ -367,15 +370,15 @@ func callEveryOperation(t *testing.T, s *Store) {
 		next, err = s.ApplyDueChanges(ctx)
 		must(err)
 	}
-	must(s.SetRankOrder(ctx, queue.RankOrder{Scheduling: queue.SchedulingByPriority}))
+	must(s.SetRankOrder(ctx, queue.RankPolicy{Scheduling: queue.SchedulingByPriority}))
 	for more := true; more; {
 		more, err = s.RerankWaitingJobs(ctx)
 		must(err)
 	}
 	must(s.SetMaxRunningPerUser(ctx, 1))
 	for uid := range maxMetaListEntries + 1 { // more users than the list meta.users can contain
-		kept := draft(func(j *queue.Job) { j.UID, j.ID = uid, fmt.Sprint("of ", uid) })
-		r, err := s.Enqueue(ctx, store.EnqueueRequest{Drafts: []queue.Job{kept, draft(func(j *queue.Job) { j.UID = uid })},
+		kept := newDraft(func(j *queue.Job) { j.UID, j.ID = uid, fmt.Sprint("of ", uid) })
+		r, err := s.Enqueue(ctx, store.EnqueueRequest{Drafts: []queue.Job{kept, newDraft(func(j *queue.Job) { j.UID = uid })},
 			MaxPendingJobsPerUser: 1000})
 		must(err)
 		must(s.ChangeJob(ctx, r.Seqs[1], store.JobChange{Verb: queue.VerbCancel}))
@@ -386,20 +389,20 @@ func callEveryOperation(t *testing.T, s *Store) {
 	must(s.SetMaxRunningPerUser(ctx, 0))
 	enqueue(t, s, 3)
 	must(s.SetMaxRunningPerUser(ctx, 1))
-	_, err = s.ReportAndClaim(ctx, store.LeaseReport{WantedJobCount: 9}) // leave jobs that exceed the quota
+	_, err = s.ReportAndClaim(ctx, store.LeaseReport{MaxJobsToClaim: 9}) // leave jobs that exceed the quota
 	must(err)
 	must(s.SetMaxRunningPerUser(ctx, 0))
-	_, err = s.ReportAndClaim(ctx, store.LeaseReport{WantedJobCount: 9})
+	_, err = s.ReportAndClaim(ctx, store.LeaseReport{MaxJobsToClaim: 9})
 	must(err)
 	_, err = s.Enqueue(ctx, store.EnqueueRequest{UID: 77, OwnerName: "alice",
-		Drafts: []queue.Job{draft(func(j *queue.Job) { j.UID, j.HookEvents, j.HookUID = 77, queue.IsHookJob, 77 }),
-			draft(func(j *queue.Job) { j.UID = 77 })}})
+		Drafts: []queue.Job{newDraft(func(j *queue.Job) { j.UID, j.HookEvents, j.HookUID = 77, queue.HookJobFlag, 77 }),
+			newDraft(func(j *queue.Job) { j.UID = 77 })}})
 	must(err)
-	must(s.ChangeJob(ctx, s.memory.NextJobSeq-1, store.JobChange{Verb: queue.VerbHold}))
-	_, err = s.StageBatch(ctx, store.EnqueueRequest{UID: 77, BatchName: "g", Drafts: []queue.Job{draft()}})
+	must(s.ChangeJob(ctx, s.cache.NextJobSeq-1, store.JobChange{Verb: queue.VerbHold}))
+	_, err = s.StageBatch(ctx, store.EnqueueRequest{UID: 77, BatchName: "g", Drafts: []queue.Job{newDraft()}})
 	must(err)
-	must(s.Do(ctx, UrgentClass, func(tx *Tx) error { tx.beginDisownment(77); return tx.statementErr }))
-	_, err = s.Enqueue(ctx, store.EnqueueRequest{UID: 77, IdempotencyKey: "k", Drafts: []queue.Job{draft()}})
+	must(s.RunAndCommit(ctx, UrgentClass, func(tx *Tx) error { tx.beginDisownment(77); return tx.statementErr }))
+	_, err = s.Enqueue(ctx, store.EnqueueRequest{UID: 77, IdempotencyKey: "k", Drafts: []queue.Job{newDraft()}})
 	must(err)
 	for more := true; more; {
 		more, err = s.DisownJobs(ctx, 77, "alice")
@@ -439,13 +442,13 @@ func callEveryOperation(t *testing.T, s *Store) {
 	refs, err := s.DeletableOutputs(ctx, 9)
 	must(err)
 	must(s.ForgetDeletedOutputs(ctx, refs))
-	_, err = s.Get(ctx, "named")
+	_, err = s.GetJob(ctx, "named")
 	must(err)
 	_, err = s.GetWithEnvAndStdin(ctx, "named")
 	must(err)
-	_, err = s.List(ctx, store.Filter{Limit: 5})
+	_, err = s.ListJobs(ctx, store.JobFilter{Limit: 5})
 	must(err)
-	_, err = s.List(ctx, store.Filter{Limit: 5, States: []queue.State{queue.Dead, queue.Pending},
+	_, err = s.ListJobs(ctx, store.JobFilter{Limit: 5, States: []queue.State{queue.Dead, queue.Pending},
 		Labels: map[string]string{"a": "b"}, Since: 1})
 	must(err)
 	_, err = s.OldestReadySince(ctx)

@@ -16,10 +16,10 @@ import (
 // Tests in the package engine_test open stores of both backends. This file exports the functions that these
 // tests need from the engine and from the tests in package engine.
 var (
-	Draft                    = draft
+	NewDraft                 = newDraft
 	CompletedSettlement      = completedSettlement
-	DefaultOrder             = defaultOrder
-	Fixture                  = fixture
+	DefaultRankOrder         = defaultRankOrder
+	NewFixture               = newFixture
 	RunRandomWalks           = runRandomWalks
 	RunMirroredRandomWalks   = runMirroredRandomWalks
 	SimulateOtherNodeCommits = simulateOtherNodeCommits
@@ -41,29 +41,30 @@ func (s *Store) Conn() *sqlitedb.Conn { return s.conn }
 
 func (e *Engine) SetClock(now func() queue.UnixMillis) { e.clock = now }
 
-func (e *Engine) SetPrefetchThreshold(jobs int) { e.minJobsForPrefetch = jobs }
+func (e *Engine) SetPrefetchThreshold(minJobs int) { e.minJobsForPrefetch = minJobs }
 
 // DoRemoval executes an operation that may use the whole reserve of disk space.
 func (e *Engine) DoRemoval(ctx context.Context, c PriorityClass, run func(*Tx) error) error {
-	return e.doOp(ctx, &queuedOperation{priorityClass: c, mayUseWholeDiskReserve: true, freesSpace: true, run: run})
+	return e.executeOperation(ctx, &queuedOperation{priorityClass: c, mayUseWholeDiskReserve: true, freesSpace: true,
+		run: run})
 }
 
 // DoWithForecast executes an operation with a forecast: it will probably record the given ends of attempts and
 // claim the given number of jobs. The operation may do something else.
 func (e *Engine) DoWithForecast(ctx context.Context, settlements []store.Settlement, wantedJobs int,
 	run func(*Tx) error) error {
-	return e.doOp(ctx, &queuedOperation{priorityClass: UrgentClass,
-		forecast: forecast{expectedSettlements: settlements, expectedClaimJobs: wantedJobs}, run: run})
+	return e.executeOperation(ctx, &queuedOperation{priorityClass: UrgentClass,
+		operationForecast: operationForecast{expectedSettlements: settlements, expectedClaimJobs: wantedJobs}, run: run})
 }
 
 func (t *Tx) Rules() *rules.Rules { return &t.rules }
 
-// UnconfirmedPrewrittenJobs returns the number of rows of jobs that were written before the lock was held and that the
-// rules have not confirmed yet.
-func (t *Tx) UnconfirmedPrewrittenJobs() int { return len(t.prewrite.jobs) }
+// CountUnconfirmedPrewrittenJobs returns the number of rows of jobs that were written before the lock was held and that
+// the rules have not confirmed yet.
+func (t *Tx) CountUnconfirmedPrewrittenJobs() int { return len(t.prewrite.unconfirmedJobs) }
 
-// HasPrefetch reports whether the query for a claim was sent early and its rows can still be used.
-func (t *Tx) HasPrefetch() bool { return t.claimPrefetch != nil }
+// HasClaimPrefetch reports whether the query for a claim was sent early and its rows can still be used.
+func (t *Tx) HasClaimPrefetch() bool { return t.claimPrefetch != nil }
 
 // ReadAheadJobsByLane returns the jobs that were read ahead, by the id of their lane. A lane holds the waiting jobs of
 // one queue and user that need the same locks and other limits.
@@ -76,8 +77,8 @@ func (e *Engine) HasClaimWaiter() bool {
 	return e.waitingClaim != nil
 }
 
-// WaitingOperations returns the number of operations that wait for a commit.
-func (e *Engine) WaitingOperations() int { return e.waitingOps.Len() }
+// CountWaitingOperations returns the number of operations that wait for a commit.
+func (e *Engine) CountWaitingOperations() int { return e.waitingOps.Len() }
 
 // BlockCommits prevents commits until release is called.
 func (e *Engine) BlockCommits() (release func()) {
@@ -85,30 +86,30 @@ func (e *Engine) BlockCommits() (release func()) {
 	return func() { e.writerToken <- struct{}{} }
 }
 
-// LocallyClosedLanesStale reports whether the engine must still check again the lanes (lists of jobs) that are closed
+// HasStaleClosedLanes reports whether the engine must still check again the lanes (lists of jobs) that are closed
 // only on this node.
-func (e *Engine) LocallyClosedLanesStale() bool { return e.memory.locallyClosedLanesStale }
+func (e *Engine) HasStaleClosedLanes() bool { return e.cache.locallyClosedLanesStale }
 
 // CheckReloadKeepsTurnsForgotten checks that a reload of the caches brings back neither a user's turn that was
 // forgotten nor a queue that was removed. The queue "q" must have a rule.
 func (e *Engine) CheckReloadKeepsTurnsForgotten(t *testing.T) {
 	t.Helper()
-	err := e.Do(t.Context(), UrgentClass, func(tx *Tx) error {
-		e.memory.lanes.FindOrAddQueue("q").LastPermanentTurn = 7
-		e.memory.lanes.FindOrAddQueue("gone").LastTurnByUID = map[int]int64{1: 8}
-		e.memory.lastServedQueueTurn = 5
-		e.memory.lanes.FindOrAddQueue("gone").NextTurn = 5 // a queue that is created again also starts with this value
-		e.memory.lanes.FindOrAddQueue("waits").NextTurn = 6
+	err := e.RunAndCommit(t.Context(), UrgentClass, func(tx *Tx) error {
+		e.cache.lanes.FindOrAddQueue("q").LastPermanentTurn = 7
+		e.cache.lanes.FindOrAddQueue("gone").LastTurnByUID = map[int]int64{1: 8}
+		e.cache.lastServedQueueTurn = 5
+		e.cache.lanes.FindOrAddQueue("gone").NextTurn = 5 // a queue that is created again also starts with this value
+		e.cache.lanes.FindOrAddQueue("waits").NextTurn = 6
 		if err := tx.reloadCache(); err != nil {
 			return err
 		}
-		if from := e.memory.lanes.FindOrAddQueue("q").LastPermanentTurn; from != 7 {
+		if from := e.cache.lanes.FindOrAddQueue("q").LastPermanentTurn; from != 7 {
 			t.Errorf("after reload, FixedTurns is %d, want 7", from)
 		}
-		if e.memory.lanes.Queues["gone"] != nil {
+		if e.cache.lanes.Queues["gone"] != nil {
 			t.Error("reload created a queue that does not exist")
 		}
-		if q := e.memory.lanes.Queues["waits"]; q == nil || q.NextTurn != 6 {
+		if q := e.cache.lanes.Queues["waits"]; q == nil || q.NextTurn != 6 {
 			t.Errorf("reload lost the next turn of a queue: %+v", q)
 		}
 		return nil
@@ -124,9 +125,9 @@ type countingConn struct {
 	roundTrips int
 }
 
-func (c *countingConn) ExecCount(sql string, args ...any) (int64, error) {
+func (c *countingConn) ExecRowsAffected(sql string, args ...any) (int64, error) {
 	c.roundTrips++
-	return c.Conn.ExecCount(sql, args...)
+	return c.Conn.ExecRowsAffected(sql, args...)
 }
 
 func (c *countingConn) Query(handleRow func(r database.Row) (more bool, err error), sql string, args ...any) error {
@@ -147,11 +148,11 @@ func (c *countingConn) QueryNumber(sql string, args ...any) (int64, error) {
 // CountRefreshRoundTrips reads the jobs of the queue "default" that can start again: first those of one user whose
 // jobs another node has changed, then those of all users. It returns the numbers of round trips of both
 // reads.
-func (e *Engine) CountRefreshRoundTrips(t *testing.T, userCount int) (tripsForOne, tripsForAll int) {
+func (e *Engine) CountRefreshRoundTrips(t *testing.T, userCount int) (oneUserRoundTrips, allUsersRoundTrips int) {
 	t.Helper()
 	refresh := func(checkOrMarkStale func(q *lanes.Queue)) (roundTrips int) {
-		err := e.Do(t.Context(), UrgentClass, func(tx *Tx) error {
-			q := e.memory.lanes.FindOrAddQueue("default")
+		err := e.RunAndCommit(t.Context(), UrgentClass, func(tx *Tx) error {
+			q := e.cache.lanes.FindOrAddQueue("default")
 			checkOrMarkStale(q)
 			c := &countingConn{Conn: tx.Conn}
 			tx.Conn = c
@@ -159,8 +160,8 @@ func (e *Engine) CountRefreshRoundTrips(t *testing.T, userCount int) (tripsForOn
 				t.Error(err)
 			}
 			tx.Conn, roundTrips = c.Conn, c.roundTrips
-			if countUsersWithOpenLanes(e.memory.lanes, q) != userCount {
-				t.Errorf("%d of %d users have open lanes", countUsersWithOpenLanes(e.memory.lanes, q), userCount)
+			if countUsersWithOpenLanes(e.cache.lanes, q) != userCount {
+				t.Errorf("%d of %d users have open lanes", countUsersWithOpenLanes(e.cache.lanes, q), userCount)
 			}
 			return nil
 		})
@@ -169,13 +170,13 @@ func (e *Engine) CountRefreshRoundTrips(t *testing.T, userCount int) (tripsForOn
 		}
 		return roundTrips
 	}
-	tripsForOne = refresh(func(q *lanes.Queue) {
+	oneUserRoundTrips = refresh(func(q *lanes.Queue) {
 		if q.AllUsersLanesStale || len(q.UIDsWithStaleLanes) != 1 {
 			t.Errorf("of %d users, a node reads the lanes of %v, of all: %v; want user 1", userCount, q.UIDsWithStaleLanes,
 				q.AllUsersLanesStale)
 		}
 	})
-	return tripsForOne, refresh(e.memory.lanes.MarkQueueLanesStale)
+	return oneUserRoundTrips, refresh(e.cache.lanes.MarkQueueLanesStale)
 }
 
 // countUsersWithOpenLanes returns the number of users in a queue who have jobs that can start.
@@ -186,7 +187,7 @@ func countUsersWithOpenLanes(ls *lanes.LaneCache, q *lanes.Queue) (n int) {
 
 // enqueueInTx enqueues a job within a transaction.
 func enqueueInTx(t *Tx, j queue.Job) error {
-	list, err := encodeAllTexts([]queue.Job{j})
+	list, err := encodeDraftTexts([]queue.Job{j})
 	if err != nil {
 		return err
 	}

@@ -17,8 +17,8 @@ import (
 func TestNoStatementAfterRulesFailed(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	seq := enqueue(t, s, 1).Seqs[0]
-	err := s.Do(t.Context(), UrgentClass, func(tx *Tx) error {
-		j, err := tx.Job(seq, rules.ReadJobSummary)
+	err := s.RunAndCommit(t.Context(), UrgentClass, func(tx *Tx) error {
+		j, err := tx.Job(seq, rules.ReadScopeSummary)
 		if err != nil {
 			return err
 		}
@@ -60,7 +60,7 @@ func TestRejectedStatementFailsOneOperation(t *testing.T) {
 				} {
 					n := s.waitingOps.Len()
 					go func() {
-						err := s.Do(t.Context(), UrgentClass, run)
+						err := s.RunAndCommit(t.Context(), UrgentClass, run)
 						results <- err
 					}()
 					for s.waitingOps.Len() == n {
@@ -87,7 +87,7 @@ func TestRejectedStatementFailsOneOperation(t *testing.T) {
 func TestJobWithLostRowEndsWithoutHooks(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	hooks := store.HookSettings{TriggerEvents: queue.HookEventsOfState(queue.Completed), OwnerName: "hooks",
-		MakeHooks: func(*queue.Job, queue.HookEvents) []queue.Job { return []queue.Job{draft()} }}
+		MakeHookDrafts: func(*queue.Job, queue.HookEvents) []queue.Job { return []queue.Job{newDraft()} }}
 	if err := s.SetHooks(t.Context(), hooks); err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestJobWithLostRowEndsWithoutHooks(t *testing.T) {
 	if err != nil || len(jobs) != 2 {
 		t.Fatal(len(jobs), err)
 	}
-	if err := s.Do(t.Context(), UrgentClass, func(tx *Tx) error {
+	if err := s.RunAndCommit(t.Context(), UrgentClass, func(tx *Tx) error {
 		return tx.Exec(`DELETE FROM jobs WHERE seq = ?`, jobs[0].Seq)
 	}); err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 
 // fixture returns an open store for the tests of storetest. e is the engine of the store. Its clock advances
 // only when a test advances it.
-func fixture(t *testing.T, s store.Store, e *Engine) storetest.Fixture {
+func newFixture(t *testing.T, s store.Store, e *Engine) storetest.Fixture {
 	t.Cleanup(func() { s.Close() })
 	var now atomic.Int64
 	now.Store(time.Now().UnixMilli())

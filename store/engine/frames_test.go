@@ -18,8 +18,8 @@ import (
 // damageRow executes a statement that simulates damage, and checks that it changes a row.
 func damageRow(t *testing.T, s *Store, sql string, args ...any) {
 	t.Helper()
-	err := s.Do(t.Context(), UrgentClass, func(tx *Tx) error {
-		n, err := tx.ExecCount(sql, args...)
+	err := s.RunAndCommit(t.Context(), UrgentClass, func(tx *Tx) error {
+		n, err := tx.ExecRowsAffected(sql, args...)
 		if n == 0 {
 			t.Errorf("%s: no row was changed", sql)
 		}
@@ -120,7 +120,7 @@ func TestDamagedFrameIsDetached(t *testing.T) {
 			var log bytes.Buffer
 			if restart {
 				s.Close()
-				if s, err = Open(t.Context(), Options{Dir: dir, RankOrder: defaultOrder,
+				if s, err = Open(t.Context(), Options{Dir: dir, RankOrder: defaultRankOrder,
 					Log: slog.New(slog.NewTextHandler(&log, nil))}); err != nil {
 					t.Fatal(err)
 				}
@@ -130,9 +130,9 @@ func TestDamagedFrameIsDetached(t *testing.T) {
 			}
 			applyBatch(t, s, committed)
 			applyAllDueChanges(t, s)
-			if n := s.Counts().JobsByState[queue.Pending]; n != 1999 || len(s.memory.batches) != 0 ||
-				s.memory.unqueuedCommittedJobs != 0 {
-				t.Errorf("%d jobs wait, want 1999; %d batches remain", n, len(s.memory.batches))
+			if n := s.Counts().JobsByState[queue.Pending]; n != 1999 || len(s.cache.batches) != 0 ||
+				s.cache.unqueuedCommittedJobs != 0 {
+				t.Errorf("%d jobs wait, want 1999; %d batches remain", n, len(s.cache.batches))
 			}
 			if n := queryNumber(t, s, `SELECT count(*) FROM staged_ids`); n != 0 {
 				t.Errorf("%d ids remain reserved", n)
@@ -155,7 +155,8 @@ func TestDamagedFrameIsDetached(t *testing.T) {
 				t.Errorf("doctor --verify says %q, want %q", got, said)
 			}
 			if _, err := s.Enqueue(
-				t.Context(), store.EnqueueRequest{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "a-2500" })}}); err != nil {
+				t.Context(),
+				store.EnqueueRequest{Drafts: []queue.Job{newDraft(func(j *queue.Job) { j.ID = "a-2500" })}}); err != nil {
 				t.Errorf("the id of a lost job: %v", err)
 			}
 			if err := integrity.RepairBackup(s.conn); err != nil {
@@ -171,15 +172,15 @@ func TestDamagedFrameIsDetached(t *testing.T) {
 func TestChosenIDsInBatchesAreBounded(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	stageBatchJobs(t, s, "a", 2, true)
-	s.Do(t.Context(), UrgentClass, func(tx *Tx) error {
-		b, _ := tx.engine.memory.findOpenBatch(0, "a")
+	s.RunAndCommit(t.Context(), UrgentClass, func(tx *Tx) error {
+		b, _ := tx.engine.cache.findOpenBatch(0, "a")
 		b.userChosenIDCount = store.MaxStagedChosenIDs - 1
 		tx.cacheBatch(b.number, b)
 		return nil
 	})
 	add := func(uid int, batch, id string) error {
 		_, err := s.StageBatch(t.Context(), store.EnqueueRequest{UID: uid, BatchName: batch,
-			Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = id })}})
+			Drafts: []queue.Job{newDraft(func(j *queue.Job) { j.ID = id })}})
 		return err
 	}
 	for _, c := range []struct {
@@ -233,8 +234,9 @@ func TestEnqueueSkipsTakenNumbersCheaply(t *testing.T) {
 	other := openStore(t, t.TempDir())
 	const maxSeq = 1 << 62 // the limit of numbers in package ids
 	damageRow(t, other, `UPDATE meta SET next_seq = ?`, int64(maxSeq))
-	other.Do(t.Context(), UrgentClass, func(tx *Tx) error { tx.engine.memory.NextJobSeq = maxSeq; return nil })
-	if _, err := other.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{draft(), draft()}}); err == nil ||
+	other.RunAndCommit(t.Context(), UrgentClass, func(tx *Tx) error { tx.engine.cache.NextJobSeq = maxSeq; return nil })
+	if _, err := other.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft(),
+		newDraft()}}); err == nil ||
 		!strings.Contains(err.Error(), "numbers are used up") {
 		t.Errorf("beyond the last number: %v", err)
 	}

@@ -32,18 +32,18 @@ func (t *Tx) LeasedUnitNumbers(resourceName string) map[int]bool {
 func (t *Tx) MaxLeasedPerUser() int { return t.maxLeasedPerUser }
 
 // Node implements rules.Settings. It returns this node.
-func (t *Tx) Node() *store.Node { return &t.thisNode }
+func (t *Tx) ThisNode() *store.Node { return &t.thisNode }
 
 // SetGateRule sets the rule of a shared lock or rate.
 func (e *Engine) SetGateRule(ctx context.Context, rule queue.Demand) error {
-	return e.Do(ctx, PromptClass, func(t *Tx) error { return t.rules.SetFixedGateRule(rule) })
+	return e.RunAndCommit(ctx, PromptClass, func(t *Tx) error { return t.rules.SetFixedGateRule(rule) })
 }
 
 // Gates lists locks, rates and resources. It waits for a transaction, because only a transaction may use the
 // numbers of used units, which are kept in memory.
 func (e *Engine) Gates(ctx context.Context, uid int, afterGate store.GateState) ([]store.GateState, error) {
 	return readWriterMemory(ctx, e, func(t *Tx) ([]store.GateState, error) {
-		return t.gateTables.ListGates(uid, afterGate, t.Node())
+		return t.gateTables.ListGates(uid, afterGate, t.ThisNode())
 	})
 }
 
@@ -121,18 +121,18 @@ func (t *Tx) continueGateRecheck() (more bool, err error) {
 // recomputeLanesAtStart computes which locks and resources the leased jobs hold, and checks again which waiting jobs
 // can start. The limits may have been changed while the engine was closed.
 func (e *Engine) recomputeLanesAtStart(ctx context.Context) error {
-	if !e.memory.gates.HasGates {
+	if !e.cache.gates.HasGates {
 		return nil
 	}
-	return e.Do(ctx, UrgentClass, func(t *Tx) error {
+	return e.RunAndCommit(ctx, UrgentClass, func(t *Tx) error {
 		t.RecheckClosedLanes()
 		return t.computeLeaseGateNeeds(nil)
 	})
 }
 
 // computeLeaseGateNeeds computes which gates (locks, resources and so on) the leased jobs hold. For the leases in
-// knownLeases, by seq of the job, it reuses the gates that are already known.
-func (t *Tx) computeLeaseGateNeeds(knownLeases map[int64]*rules.Lease) error {
+// previousLeases, by seq of the job, it reuses the gates that are already known.
+func (t *Tx) computeLeaseGateNeeds(previousLeases map[int64]*rules.Lease) error {
 	before := t.leaseChanges
 	defer func() { t.leaseChanges = before }() // the leases themselves do not change
 	for seq, l := range t.leases {
@@ -140,7 +140,7 @@ func (t *Tx) computeLeaseGateNeeds(knownLeases map[int64]*rules.Lease) error {
 			continue
 		}
 		needs := []rules.GateNeed(nil)
-		if was := knownLeases[seq]; was != nil && was.Job.Fence == l.Job.Fence {
+		if was := previousLeases[seq]; was != nil && was.Job.Fence == l.Job.Fence {
 			needs = was.HeldGateUnits
 		} else {
 			lane, found, _ := t.storedLane(`WHERE id = ?`, l.Job.LaneID)

@@ -52,10 +52,10 @@ func TestGateIsKeptWhileJobsNameIt(t *testing.T) {
 	applyChange(t, s, held, store.JobChange{Verb: queue.VerbHold})
 	rate := queue.Demand{Kind: queue.GateRate, GateKey: "r", Amount: 2, RatePeriod: time.Minute}
 	enqueueForUser(t, s, 1, 1, withDemands(rate))
-	_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobCount: 1})
+	_, jobs := claimJobs(t, s, store.LeaseReport{MaxJobsToClaim: 1})
 	claimJobs(t, s, store.LeaseReport{AttemptStarts: []store.AttemptStart{{Lease: jobs[0].Lease(), StartedAt: clock}}})
 	claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completedSettlement(&jobs[0])}})
-	claimJobs(t, s, store.LeaseReport{WantedJobCount: 1}) // this claim finds the list of ready jobs empty
+	claimJobs(t, s, store.LeaseReport{MaxJobsToClaim: 1}) // this claim finds the list of ready jobs empty
 	wantGates := func(when, key string, want int64) {
 		t.Helper()
 		applyDueChangesUntilDone(t, s)
@@ -93,7 +93,7 @@ func TestRateLimitsOpenAfterClockSetBack(t *testing.T) {
 		RatePeriod: time.Second}))
 	start := func(when string, want int) {
 		t.Helper()
-		_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobCount: 9})
+		_, jobs := claimJobs(t, s, store.LeaseReport{MaxJobsToClaim: 9})
 		if len(jobs) != want {
 			t.Errorf("%s: %d were claimed, want %d", when, len(jobs), want)
 		}
@@ -116,11 +116,11 @@ func TestRateLimitsOpenAfterClockSetBack(t *testing.T) {
 // the other job does not wait forever.
 func TestLostParentDoesNotBlockDependant(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	child := draft(func(j *queue.Job) {
+	child := newDraft(func(j *queue.Job) {
 		j.DependsOn, j.OnDependencyFailure = []queue.Dependency{{ParentDraftNumber: 1, Condition: queue.ParentCompleted}},
 			queue.DependencyFailureHold
 	})
-	staged, err := s.StageBatch(t.Context(), store.EnqueueRequest{BatchName: "b", Drafts: []queue.Job{draft(), child}})
+	staged, err := s.StageBatch(t.Context(), store.EnqueueRequest{BatchName: "b", Drafts: []queue.Job{newDraft(), child}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestLostParentDoesNotBlockDependant(t *testing.T) {
 	}
 	applyBatch(t, s, committed)
 	applyDueChangesUntilDone(t, s)
-	j, err := s.Get(t.Context(), staged.IDs[1])
+	j, err := s.GetJob(t.Context(), staged.IDs[1])
 	if err != nil || j.State != queue.Held || j.Reason != queue.ReasonDependency {
 		t.Errorf("the job is %s, %q, error %v", j.State, j.Reason, err)
 	}
@@ -144,7 +144,7 @@ func TestCycleCheckReadsEachJobOnce(t *testing.T) {
 	const length = 300
 	drafts := make([]queue.Job, length)
 	for i := range drafts {
-		drafts[i] = draft(func(j *queue.Job) {
+		drafts[i] = newDraft(func(j *queue.Job) {
 			if i == 0 {
 				j.RunAt = queue.UnixMillisOf(time.Now().Add(time.Hour))
 			} else {
@@ -239,7 +239,7 @@ func TestVerifyComparesGatesWithJobs(t *testing.T) {
 		s.Close()
 		s = openStore(t, dir)
 		expectNoFaults(t, s, "after "+c.harmful+" and a restore")
-		if seqs, _ := claimJobs(t, s, store.LeaseReport{WantedJobCount: 9}); len(seqs) != 2 {
+		if seqs, _ := claimJobs(t, s, store.LeaseReport{MaxJobsToClaim: 9}); len(seqs) != 2 {
 			t.Errorf("after %s and a restore %v were claimed", c.harmful, seqs)
 		}
 	}
@@ -267,10 +267,10 @@ func TestGateServesEveryQueueInTurn(t *testing.T) {
 				t.Fatal(err)
 			}
 			enqueueForUser(t, s, 1, 2, withDemands(c.running))
-			_, running := claimJobs(t, s, store.LeaseReport{WantedJobCount: 2})
+			_, running := claimJobs(t, s, store.LeaseReport{MaxJobsToClaim: 2})
 			drafts := make([]queue.Job, queues)
 			for i := range drafts {
-				drafts[i] = draft(ofUser(1), withDemands(c.many), inQueue(fmt.Sprintf("q%03d", i)))
+				drafts[i] = newDraft(withUID(1), withDemands(c.many), inQueue(fmt.Sprintf("q%03d", i)))
 			}
 			for range 2 {
 				if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: drafts, UID: 1}); err != nil {
@@ -289,13 +289,13 @@ func TestGateServesEveryQueueInTurn(t *testing.T) {
 				for i := range running {
 					r.Settlements = append(r.Settlements, completedSettlement(&running[i]))
 				}
-				r.WantedJobCount = c.want
+				r.MaxJobsToClaim = c.want
 				_, running = claimJobs(t, s, r)
 				if _, err := s.ApplyDueChanges(t.Context()); err != nil {
 					t.Fatal(err)
 				}
 				for len(running) == 0 {
-					_, running = claimJobs(t, s, store.LeaseReport{WantedJobCount: c.want})
+					_, running = claimJobs(t, s, store.LeaseReport{MaxJobsToClaim: c.want})
 				}
 				if running[0].Seq == last {
 					return
@@ -307,13 +307,13 @@ func TestGateServesEveryQueueInTurn(t *testing.T) {
 }
 
 // lockDemand returns the demand for a lock that n jobs may hold.
-func lockDemand(key string, n int) queue.Demand {
-	return queue.Demand{Kind: queue.GateLock, GateKey: key, Amount: n}
+func lockDemand(key string, maxHolders int) queue.Demand {
+	return queue.Demand{Kind: queue.GateLock, GateKey: key, Amount: maxHolders}
 }
 
 // resourceDemand returns the demand for n units of a resource.
-func resourceDemand(name string, n int) queue.Demand {
-	return queue.Demand{Kind: queue.GateResource, GateKey: name, Amount: n}
+func resourceDemand(name string, units int) queue.Demand {
+	return queue.Demand{Kind: queue.GateResource, GateKey: name, Amount: units}
 }
 
 // AwaitJobs, which claims jobs or waits for one, continues past large expired jobs until it finds a job that can start.
@@ -342,14 +342,14 @@ func TestClaimDoesNotReadJobsThatWaitForAResource(t *testing.T) {
 		t.Fatal(err)
 	}
 	enqueueForUser(t, s, 1, 1, withDemands(gpu))
-	claimJobs(t, s, store.LeaseReport{WantedJobCount: 1})
+	claimJobs(t, s, store.LeaseReport{MaxJobsToClaim: 1})
 	for i := range 20 {
 		enqueueForUser(t, s, 1, 1, withDemands(gpu), inQueue(fmt.Sprintf("q%d", i)),
 			func(j *queue.Job) { j.Stdin = strings.Repeat("x", queue.MaxStdinBytes) })
 	}
 	applyDueChangesUntilDone(t, s)
 	enqueueForUser(t, s, 2, 1, withDemands(lockDemand("k", 1)))
-	most := countPagesRead(t, s.conn, func() { claimJobs(t, s, store.LeaseReport{WantedJobCount: 1}) })
+	most := countPagesRead(t, s.conn, func() { claimJobs(t, s, store.LeaseReport{MaxJobsToClaim: 1}) })
 	if most > 500 {
 		t.Errorf("%d pages were read", most)
 	}
@@ -369,7 +369,7 @@ func TestDamagedDemandsBlockOnlyTheirJob(t *testing.T) {
 			}
 			good := enqueueForUser(t, s, 2, 1)[0]
 			applyDueChangesUntilDone(t, s)
-			_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobCount: 9})
+			_, jobs := claimJobs(t, s, store.LeaseReport{MaxJobsToClaim: 9})
 			if len(jobs) == 0 || jobs[len(jobs)-1].Seq != good {
 				t.Errorf("%s: %d jobs were claimed", text, len(jobs))
 			}
@@ -397,17 +397,17 @@ func TestRollbackRestoresRemovedQueue(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	night := []func(*queue.Job){withDemands(lockDemand("k", 5)), inQueue("night")}
 	enqueueForUser(t, s, 1, 1, night...)
-	_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobCount: 2})
+	_, jobs := claimJobs(t, s, store.LeaseReport{MaxJobsToClaim: 2})
 	// This claim finds that no job waits any more.
-	claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completedSettlement(&jobs[0])}, WantedJobCount: 2})
+	claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completedSettlement(&jobs[0])}, MaxJobsToClaim: 2})
 	s.maxEmptyLanes = 0
-	s.Do(t.Context(), UrgentClass, func(tx *Tx) error {
+	s.RunAndCommit(t.Context(), UrgentClass, func(tx *Tx) error {
 		if _, err := tx.removeEmptyLanes(); err != nil {
 			t.Error(err)
 		}
 		tx.removeUnneededQueues()
-		d := draft(append(night, ofUser(1))...)
-		list, err := encodeAllTexts([]queue.Job{d})
+		d := newDraft(append(night, withUID(1))...)
+		list, err := encodeDraftTexts([]queue.Job{d})
 		if err == nil {
 			_, err = tx.enqueue(store.EnqueueRequest{Drafts: []queue.Job{d}, UID: 1}, list)
 		}
@@ -418,7 +418,7 @@ func TestRollbackRestoresRemovedQueue(t *testing.T) {
 		if err := s.checkMemoryMatchesTables(); err != nil {
 			t.Error(err)
 		}
-		claimJobs(t, s, store.LeaseReport{WantedJobCount: 2})
+		claimJobs(t, s, store.LeaseReport{MaxJobsToClaim: 2})
 	}
 }
 
@@ -427,7 +427,7 @@ func TestRollbackRestoresRemovedQueue(t *testing.T) {
 func TestManyDependantsDelayNoOtherUser(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	parents := append(enqueueForUser(t, s, 1, 1), enqueueForUser(t, s, 2, 1)...)
-	_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobCount: 2})
+	_, jobs := claimJobs(t, s, store.LeaseReport{MaxJobsToClaim: 2})
 	after := func(i int) func(*queue.Job) {
 		return func(j *queue.Job) {
 			j.DependsOn = []queue.Dependency{{ParentSeq: parents[i], Condition: queue.ParentCompleted}}
@@ -465,7 +465,7 @@ func TestUsersTakeTurnsResolvingDependants(t *testing.T) {
 	}
 	var jobs []queue.Job
 	for range 2*many + 1 { // claim repeatedly, because each claim takes a bounded number of jobs
-		_, more := claimJobs(t, s, store.LeaseReport{WantedJobCount: 2*many + 1 - len(jobs)})
+		_, more := claimJobs(t, s, store.LeaseReport{MaxJobsToClaim: 2*many + 1 - len(jobs)})
 		jobs = append(jobs, more...)
 	}
 	// Let the job of user 2 end last.

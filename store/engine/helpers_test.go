@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 
 func openStore(t *testing.T, dir string) *sqlite.Store {
 	t.Helper()
-	s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: dir, RankOrder: engine.DefaultOrder})
+	s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: dir, RankOrder: engine.DefaultRankOrder})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,7 +39,7 @@ func enqueue(t *testing.T, s *sqlite.Store, n int) store.Receipt {
 	t.Helper()
 	drafts := make([]queue.Job, n)
 	for i := range drafts {
-		drafts[i] = engine.Draft()
+		drafts[i] = engine.NewDraft()
 	}
 	r, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: drafts})
 	if err != nil {
@@ -105,8 +105,8 @@ func resetTables(t *testing.T, url string) {
 	}
 }
 
-// skipWithoutSharedServer skips a slow test if QUEUECTL_SERVER is not set. Otherwise it returns the shared server.
-func skipWithoutSharedServer(t *testing.T) *pgserver.Server {
+// sharedServerOrSkip skips a slow test if QUEUECTL_SERVER is not set. Otherwise it returns the shared server.
+func sharedServerOrSkip(t *testing.T) *pgserver.Server {
 	if os.Getenv("QUEUECTL_SERVER") == "" {
 		skip.MissingRequirement(t, "long", "takes long; make server-suite runs it, and .ci/run calls that")
 	}
@@ -116,7 +116,7 @@ func skipWithoutSharedServer(t *testing.T) *pgserver.Server {
 // openClusterNode opens a store as the node with the given name, with one unit of the resource gpu.
 func openClusterNode(t *testing.T, url, name string) *postgres.Store {
 	t.Helper()
-	s, err := postgres.Open(t.Context(), url, postgres.Options{RankOrder: queue.RankOrder{Scheduling: "fifo",
+	s, err := postgres.Open(t.Context(), url, postgres.Options{RankOrder: queue.RankPolicy{Scheduling: "fifo",
 		AgingUnit:     "time",
 		AgingInterval: time.Minute}, Node: postgres.NodeConfig{NodeName: name, StateDirID: name, LeaseDuration: time.Hour}})
 	if err == nil {
@@ -142,7 +142,7 @@ func enqueueOnNode(t *testing.T, s *postgres.Store, drafts ...queue.Job) []int64
 // claimOnNode claims up to maxJobs jobs on a node.
 func claimOnNode(t *testing.T, s *postgres.Store, maxJobs int) (jobs []queue.Job) {
 	t.Helper()
-	g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: maxJobs})
+	g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{MaxJobsToClaim: maxJobs})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func seqsOfJobs(jobs []queue.Job) (jobSeqs []int64) {
 }
 
 func draftWithDemand(d queue.Demand) queue.Job {
-	j := engine.Draft()
+	j := engine.NewDraft()
 	j.Demands = []queue.Demand{d}
 	return j
 }
@@ -190,7 +190,7 @@ func completedSettlementOnNode(s *postgres.Store, j *queue.Job) store.Settlement
 func openPriorityNode(t *testing.T, url, name string) *postgres.Store {
 	t.Helper()
 	s, err := postgres.Open(t.Context(), url, postgres.Options{
-		RankOrder: queue.RankOrder{Scheduling: queue.SchedulingByPriority, AgingUnit: "time", AgingInterval: time.Minute},
+		RankOrder: queue.RankPolicy{Scheduling: queue.SchedulingByPriority, AgingUnit: "time", AgingInterval: time.Minute},
 		Node:      postgres.NodeConfig{NodeName: name, StateDirID: name, LeaseDuration: time.Hour},
 	})
 	if err == nil {
@@ -203,15 +203,15 @@ func openPriorityNode(t *testing.T, url, name string) *postgres.Store {
 	return s
 }
 
-// enqueueForUsers enqueues jobs of the users with the uids 1 to userCount. Each user gets jobsPerUser jobs
+// enqueueForUsers enqueues jobs of the users with the uids 1 to userCount. Each user gets jobsPerDemandList jobs
 // for each of the lists of demands (what a job needs to start, such as a lock).
-func enqueueForUsers(t *testing.T, s *postgres.Store, userCount, jobsPerUser int, demands ...[]queue.Demand) {
+func enqueueForUsers(t *testing.T, s *postgres.Store, userCount, jobsPerDemandList int, demands ...[]queue.Demand) {
 	t.Helper()
 	for uid := 1; uid <= userCount; uid++ {
 		var drafts []queue.Job
-		for range jobsPerUser {
+		for range jobsPerDemandList {
 			for _, d := range demands {
-				drafts = append(drafts, engine.Draft(func(j *queue.Job) { j.UID, j.Demands = uid, d }))
+				drafts = append(drafts, engine.NewDraft(func(j *queue.Job) { j.UID, j.Demands = uid, d }))
 			}
 		}
 		if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: drafts, UID: uid}); err != nil {
@@ -221,6 +221,6 @@ func enqueueForUsers(t *testing.T, s *postgres.Store, userCount, jobsPerUser int
 }
 
 // lockDemands returns the list of demands of a job that needs only a lock. n is the limit of the lock.
-func lockDemands(key string, n int) []queue.Demand {
-	return []queue.Demand{{Kind: queue.GateLock, GateKey: key, Amount: n}}
+func lockDemands(key string, maxHolders int) []queue.Demand {
+	return []queue.Demand{{Kind: queue.GateLock, GateKey: key, Amount: maxHolders}}
 }

@@ -16,7 +16,7 @@ import (
 
 // RegisterDraft implements rules.Jobs. It assigns a seq and an id to a draft.
 func (t *Tx) RegisterDraft(draft *queue.Job) (draftNumber int, seq int64, id string, err error) {
-	text, err := records.EncodeTexts(draft.Execution)
+	text, err := records.EncodeTexts(draft.ExecutionSettings)
 	if err != nil {
 		return 0, 0, "", err
 	}
@@ -32,38 +32,38 @@ func (t *Tx) RegisterDraft(draft *queue.Job) (draftNumber int, seq int64, id str
 }
 
 // assignIDs assigns a seq and an id to each draft. If any id is taken, it assigns none and returns an error.
-func (t *Tx) assignIDs(drafts []queue.Job) (r store.Receipt, err error) {
+func (t *Tx) assignIDs(drafts []queue.Job) (receipt store.Receipt, err error) {
 	var nextSeq int64
-	if r.IDs, r.Seqs, nextSeq, err = ids.AssignIDs(drafts, t.NextJobSeq, t.engine.rng,
+	if receipt.IDs, receipt.Seqs, nextSeq, err = ids.AssignIDs(drafts, t.NextJobSeq, t.engine.rng,
 		t.takenIDs); err == nil {
 		t.NextJobSeq = nextSeq
-		return r, nil
+		return receipt, nil
 	}
 	var taken *queue.Error
 	if errors.As(err, &taken) && taken.Code == queue.CodeExists {
 		err = t.takenIDError(drafts, taken)
 	}
-	return r, err
+	return receipt, err
 }
 
 // takenIDError returns the error for a draft whose id is taken. It is taken itself, unless a job of a batch that is not
 // committed yet has the id.
-func (t *Tx) takenIDError(drafts []queue.Job, taken *queue.Error) error {
-	draft := &drafts[max(taken.BatchIndex, 1)-1]
-	holder := t.batches[t.batchNumberOfID(draft.ID)]
+func (t *Tx) takenIDError(drafts []queue.Job, idTakenErr *queue.Error) error {
+	draft := &drafts[max(idTakenErr.BatchIndex, 1)-1]
+	holder := t.batches[t.batchNumberOfJobID(draft.ID)]
 	switch {
 	case t.statementErr != nil:
 		return t.statementErr
 	case !holder.acceptsFrames() || holder.number == 0 || holder.number == t.stagedBatchNumber:
-		return taken
+		return idTakenErr
 	case holder.uid != draft.UID:
-		return store.StagedIDError(draft.ID, "").WithBatchIndex(taken.BatchIndex)
+		return store.StagedIDError(draft.ID, "").WithBatchIndex(idTakenErr.BatchIndex)
 	}
-	return store.StagedIDError(draft.ID, holder.name).WithBatchIndex(taken.BatchIndex)
+	return store.StagedIDError(draft.ID, holder.name).WithBatchIndex(idTakenErr.BatchIndex)
 }
 
-// batchNumberOfID returns the number of the batch with a job that has this id and is not in the queue yet, or 0.
-func (t *Tx) batchNumberOfID(id string) int64 {
+// batchNumberOfJobID returns the number of the batch with a job that has this id and is not in the queue yet, or 0.
+func (t *Tx) batchNumberOfJobID(id string) int64 {
 	if n := t.queryInt(`SELECT batch FROM staged_ids WHERE id = ?`, id); n != 0 {
 		return n
 	}
@@ -97,7 +97,7 @@ func (t *Tx) FindJobSeqByID(uid int, id string) (jobSeq int64, err error) {
 		}
 		return hidden, nil
 	}, `SELECT seq, CASE WHEN hooks & ? = 0 OR uid = ? THEN 1 ELSE 0 END FROM jobs WHERE `+reads.JobWithIDCondition,
-		append([]any{queue.HookDefinedBySettings, uid}, reads.JobWithIDArgs(id)...)...)
+		append([]any{queue.SettingsHookFlag, uid}, reads.JobWithIDArgs(id)...)...)
 	if jobSeq == 0 && len(t.batches) > 0 {
 		var b batch
 		database.ReadFirstRow(t, func(r database.Row) { jobSeq, b = r.Int64(0), t.batches[r.Int64(1)] },
@@ -116,7 +116,7 @@ func (t *Tx) FindJobSeqByID(uid int, id string) (jobSeq int64, err error) {
 // IsJobInCommittedFrame implements rules.Jobs. It reports whether a job that is not in the queue is in a frame of a
 // committed batch.
 func (t *Tx) IsJobInCommittedFrame(jobSeq int64) (bool, error) {
-	if _, found := t.firstBatch(func(b *batch) bool { return b.isCommitted }); !found {
+	if _, found := t.firstMatchingBatch(func(b *batch) bool { return b.isCommitted }); !found {
 		return false, nil
 	}
 	batchNumber, err := t.batchNumberOfStagedSeq(jobSeq)

@@ -17,7 +17,7 @@ func enqueueForLocks(t *testing.T, s *Store, uid, lockCount int) (priority15Seqs
 		var drafts []queue.Job
 		for i := from; i < min(lockCount, from+queue.MaxJobsPerRequest/2); i++ {
 			for _, priority := range []int64{15, -5} {
-				drafts = append(drafts, draft(ofUser(uid), func(j *queue.Job) {
+				drafts = append(drafts, newDraft(withUID(uid), func(j *queue.Job) {
 					j.Priority = priority
 					j.Demands = []queue.Demand{{Kind: queue.GateLock, GateKey: fmt.Sprint("l", i), Amount: 1}}
 				}))
@@ -50,7 +50,7 @@ func TestChangedHeadJobUpdatesLaneRank(t *testing.T) {
 			clock := s.clock()
 			s.clock = func() queue.UnixMillis { return clock }
 			first := enqueueForLocks(t, s, attacker, many)
-			err := s.Do(t.Context(), UrgentClass, func(t *Tx) error {
+			err := s.RunAndCommit(t.Context(), UrgentClass, func(t *Tx) error {
 				for _, seq := range first {
 					if err := t.rules.ChangeJob(seq, c); err != nil {
 						return err

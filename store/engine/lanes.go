@@ -20,7 +20,7 @@ func (t *Tx) SetLane(l rules.Lane) error {
 		return t.setLaneWithDemands(l)
 	}
 	t.addLaneToDelta(&l)
-	cached := t.lanes.DemandFreeLanes[lanes.LaneNameOf(&l)]
+	cached := t.lanes.DemandFreeLanes[lanes.DemandFreeKeyOf(&l)]
 	setState := func(l *rules.Lane) {
 		cached.Head, cached.Priority, cached.ClosedBy = l.Head, l.Priority, l.ClosedBy
 		t.lanes.UpdateDemandFreeLane(cached)
@@ -69,8 +69,8 @@ func (t *Tx) closingGateToStore(l *rules.Lane) int64 {
 	}
 	closedHere := t.lanes.LocalClosingGateByLaneID
 	restoreOnRollback(t, closedHere, l.ID)
-	if t.isClosedForUnknownUser(l) || slices.ContainsFunc(l.GateNeeds, func(n rules.GateNeed) bool {
-		return n.Gate == l.ClosedBy && (n.Kind == queue.GateNode || n.Kind == queue.GateResource)
+	if t.isClosedForMissingAccount(l) || slices.ContainsFunc(l.GateNeeds, func(n rules.GateNeed) bool {
+		return n.GateID == l.ClosedBy && (n.Kind == queue.GateNode || n.Kind == queue.GateResource)
 	}) {
 		closedHere[l.ID] = l.ClosedBy
 		return rules.Open
@@ -79,10 +79,10 @@ func (t *Tx) closingGateToStore(l *rules.Lane) int64 {
 	return l.ClosedBy
 }
 
-// isClosedForUnknownUser reports whether the jobs of a lane cannot start on this node only because their user has no
+// isClosedForMissingAccount reports whether the jobs of a lane cannot start on this node only because their user has no
 // account on this node's machine.
-func (m *memory) isClosedForUnknownUser(l *rules.Lane) bool {
-	return l.ClosedBy == rules.UserQuotaGate(l.UID) && m.thisNode.UIDsWithoutAccount[l.UID] &&
+func (m *databaseCache) isClosedForMissingAccount(l *rules.Lane) bool {
+	return l.ClosedBy == rules.UserQuotaGateID(l.UID) && m.thisNode.UIDsWithoutAccount[l.UID] &&
 		(m.maxLeasedPerUser == 0 || m.users[l.UID].leasedJobs < m.maxLeasedPerUser)
 }
 
@@ -96,7 +96,7 @@ const firstJobOfLaneSQL = `FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND l
 func (t *Tx) FindOrAddLane(j *rules.Job) (rules.Lane, error) {
 	ls := t.lanes
 	if len(j.Demands) == 0 {
-		l := ls.DemandFreeLanes[lanes.LaneName{Queue: j.Queue, UID: j.UID}]
+		l := ls.DemandFreeLanes[lanes.DemandFreeLaneKey{Queue: j.Queue, UID: j.UID}]
 		if l == nil {
 			l = new(newEmptyLane(j))
 			t.insertLane(l, "", "")
@@ -122,9 +122,9 @@ func (t *Tx) FindOrAddLane(j *rules.Job) (rules.Lane, error) {
 		if err != nil {
 			return l, err
 		}
-		n := rules.GateNeed{Gate: gate, Kind: d.Kind, Units: d.UnitsWhileRunning()}
+		n := rules.GateNeed{GateID: gate, Kind: d.Kind, Units: d.UnitsWhileRunning()}
 		l.GateNeeds = append(l.GateNeeds, n)
-		needs += fmt.Sprintf("%d/%d/%d ", n.Gate, n.Kind, n.Units)
+		needs += fmt.Sprintf("%d/%d/%d ", n.GateID, n.Kind, n.Units)
 		t.AdjustLaneCount(gate, 1)
 	}
 	t.insertLane(&l, demands, needs)
@@ -218,11 +218,11 @@ func (t *Tx) removeLane(l *rules.Lane) {
 	t.emptyLaneCount--
 	t.adjustLaneCountOfQueue(l.Queue, -1)
 	for _, need := range l.GateNeeds {
-		t.AdjustLaneCount(need.Gate, -1)
+		t.AdjustLaneCount(need.GateID, -1)
 	}
 	// A lane whose stored demands were lost through damage looks like the lane for jobs that need no lock or other limit.
 	// So check that l itself is in the cache.
-	if t.lanes.DemandFreeLanes[lanes.LaneNameOf(l)] == l {
+	if t.lanes.DemandFreeLanes[lanes.DemandFreeKeyOf(l)] == l {
 		t.lanes.RemoveDemandFreeLane(l)
 		t.addLaneToDelta(l)
 		t.OnRollback(func() { t.lanes.AddDemandFreeLane(l) })
@@ -254,7 +254,7 @@ func (t *Tx) forgetLocallyClosedLanes() {
 // the caller calls addDemandFreeLanes, which adds the lanes whose jobs need no lock or other limit to memory. Before
 // that, the caller must count the leases: if a user has the maximum number of leased jobs, addDemandFreeLanes closes
 // the user's lanes.
-func (m *memory) addLaneQueries(queries *database.QueryBatch) (addDemandFreeLanes func()) {
+func (m *databaseCache) addLaneQueries(queries *database.QueryBatch) (addDemandFreeLanes func()) {
 	ls := m.lanes
 	var plainLanes []rules.Lane
 	queries.Add(func(r database.Row) (bool, error) {
@@ -288,7 +288,7 @@ func (m *memory) addLaneQueries(queries *database.QueryBatch) (addDemandFreeLane
 				l.Head, l.ClosedBy = rules.MaxPosition, rules.Empty
 				m.emptyLaneCount++
 			case quota > 0 && m.users[l.UID].leasedJobs >= quota:
-				l.ClosedBy = rules.UserQuotaGate(l.UID)
+				l.ClosedBy = rules.UserQuotaGateID(l.UID)
 			default:
 				l.ClosedBy = rules.Open
 			}
@@ -299,14 +299,14 @@ func (m *memory) addLaneQueries(queries *database.QueryBatch) (addDemandFreeLane
 }
 
 // SetMaxRunningPerUser limits how many jobs of one user may be leased at the same time; 0 means unlimited.
-func (e *Engine) SetMaxRunningPerUser(ctx context.Context, n int) error {
-	return e.Do(ctx, PromptClass, func(t *Tx) error {
-		if n == t.maxLeasedPerUser {
+func (e *Engine) SetMaxRunningPerUser(ctx context.Context, maxRunningJobs int) error {
+	return e.RunAndCommit(ctx, PromptClass, func(t *Tx) error {
+		if maxRunningJobs == t.maxLeasedPerUser {
 			return nil
 		}
-		t.maxLeasedPerUser = n
+		t.maxLeasedPerUser = maxRunningJobs
 		for uid := range t.lanes.DemandFreeLanesByUID {
-			t.rules.MarkGateDirty(rules.UserQuotaGate(uid))
+			t.rules.MarkGateDirty(rules.UserQuotaGateID(uid))
 		}
 		t.recheckGatesNow()
 		return t.statementErr
@@ -315,7 +315,7 @@ func (e *Engine) SetMaxRunningPerUser(ctx context.Context, n int) error {
 
 // SetHooks sets which hooks the engine creates for jobs, and when.
 func (e *Engine) SetHooks(ctx context.Context, h store.HookSettings) error {
-	return e.Do(ctx, PromptClass, func(t *Tx) error {
+	return e.RunAndCommit(ctx, PromptClass, func(t *Tx) error {
 		t.hookSettings = h
 		return nil
 	})
@@ -323,14 +323,14 @@ func (e *Engine) SetHooks(ctx context.Context, h store.HookSettings) error {
 
 // SetThisNodeProperties sets the labels, resources and unknown users of this node.
 func (e *Engine) SetThisNodeProperties(ctx context.Context, node store.Node) error {
-	return e.Do(ctx, PromptClass, func(t *Tx) error {
+	return e.RunAndCommit(ctx, PromptClass, func(t *Tx) error {
 		for uid := range t.thisNode.UIDsWithoutAccount {
-			t.rules.MarkGateDirty(rules.UserQuotaGate(uid))
+			t.rules.MarkGateDirty(rules.UserQuotaGateID(uid))
 		}
 		t.thisNode = node.Clone()
 		t.thisNode.ID = t.engine.nodeID
 		if t.thisNode.ID != 0 {
-			if err := t.engine.sharedDatabase.StoreNode(t, &t.thisNode); err != nil {
+			if err := t.engine.sharedDatabase.SaveThisNodeProperties(t, &t.thisNode); err != nil {
 				return err
 			}
 		}

@@ -16,14 +16,14 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-func ofUser(uid int) func(*queue.Job) { return func(j *queue.Job) { j.UID = uid } }
+func withUID(uid int) func(*queue.Job) { return func(j *queue.Job) { j.UID = uid } }
 
 // enqueueForUser enqueues n jobs of a user.
-func enqueueForUser(t *testing.T, s *Store, uid, n int, set ...func(*queue.Job)) []int64 {
+func enqueueForUser(t *testing.T, s *Store, uid, n int, changes ...func(*queue.Job)) []int64 {
 	t.Helper()
 	drafts := make([]queue.Job, n)
 	for i := range drafts {
-		drafts[i] = draft(append([]func(*queue.Job){ofUser(uid)}, set...)...)
+		drafts[i] = newDraft(append([]func(*queue.Job){withUID(uid)}, changes...)...)
 	}
 	r, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: drafts, UID: uid})
 	if err != nil {
@@ -65,7 +65,7 @@ func completedSettlement(j *queue.Job) store.Settlement {
 // queryNumber returns the integer result of a query.
 func queryNumber(t *testing.T, s *Store, query string) (n int64) {
 	t.Helper()
-	err := s.Do(t.Context(), UrgentClass, func(t *Tx) (err error) {
+	err := s.RunAndCommit(t.Context(), UrgentClass, func(t *Tx) (err error) {
 		n, err = t.QueryNumber(query)
 		return err
 	})
@@ -111,7 +111,7 @@ func TestJobsOverQuotaRunInOrderAfterReopening(t *testing.T) {
 		setMaxLeasedPerUser(t, s, 1)
 		enqueueForUser(t, s, 1, 10)
 		enqueueForUser(t, s, 2, 2)
-		first, jobs := claimJobs(t, s, store.LeaseReport{WantedJobCount: 9})
+		first, jobs := claimJobs(t, s, store.LeaseReport{MaxJobsToClaim: 9})
 		if !slices.Equal(first, []int64{1, 11}) {
 			t.Fatalf("claimed %v", first)
 		}
@@ -120,11 +120,11 @@ func TestJobsOverQuotaRunInOrderAfterReopening(t *testing.T) {
 		s.Close()
 		s = openStore(t, dir)
 		setMaxLeasedPerUser(t, s, c.bound)
-		if got, _ := claimJobs(t, s, store.LeaseReport{WantedJobCount: 20}); !slices.Equal(got, c.want) {
+		if got, _ := claimJobs(t, s, store.LeaseReport{MaxJobsToClaim: 20}); !slices.Equal(got, c.want) {
 			t.Errorf("with %d a user: claimed %v, want %v", c.bound, got, c.want)
 		}
 		got, _ := claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completedSettlement(&jobs[0])},
-			WantedJobCount: 20})
+			MaxJobsToClaim: 20})
 		if c.bound == 1 && !slices.Equal(got, []int64{2}) {
 			t.Errorf("after the end of a job: claimed %v, want the next job", got)
 		}
@@ -138,7 +138,7 @@ func TestClaimChangesBoundedRows(t *testing.T) {
 	const many, worker = 20 * rules.MaxLaneStepsPerTx, 4
 	s := openStore(t, t.TempDir())
 	most := countChangedRows(t, s)
-	enqueueMany(t, s, many, ofUser(1))
+	enqueueMany(t, s, many, withUID(1))
 	other := enqueueForUser(t, s, 2, 1, setLowPriority)
 	setMaxLeasedPerUser(t, s, worker)
 	most()
@@ -166,7 +166,7 @@ func TestClaimChangesBoundedRows(t *testing.T) {
 	next := int64(worker)
 	for range 20 { // from now on, the number of waiting jobs must make no difference
 		got, more := claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completedSettlement(&jobs[0])},
-			WantedJobCount: worker})
+			MaxJobsToClaim: worker})
 		if next++; !slices.Equal(got, []int64{next}) {
 			t.Fatalf("claimed %v, want %d", got, next)
 		}
@@ -196,16 +196,16 @@ func TestClaimChangesBoundedRows(t *testing.T) {
 func TestRunningJobLimitHoldsForFloodingUser(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	setMaxLeasedPerUser(t, s, 3)
-	enqueueMany(t, s, 5000, ofUser(1))
+	enqueueMany(t, s, 5000, withUID(1))
 	other := enqueueForUser(t, s, 2, 1, setLowPriority)
 	want := []int64{1, 2, 3, other[0]}
-	got, jobs := claimJobs(t, s, store.LeaseReport{WantedJobCount: 9})
+	got, jobs := claimJobs(t, s, store.LeaseReport{MaxJobsToClaim: 9})
 	if !slices.Equal(got, want) {
 		t.Errorf("claimed %v, want %v", got, want)
 	}
 	better := enqueueForUser(t, s, 1, 2, func(j *queue.Job) { j.Priority = 9 })
 	if got, _ := claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completedSettlement(&jobs[0]),
-		completedSettlement(&jobs[1]), completedSettlement(&jobs[2])}, WantedJobCount: 9}); !slices.Equal(got,
+		completedSettlement(&jobs[1]), completedSettlement(&jobs[2])}, MaxJobsToClaim: 9}); !slices.Equal(got,
 		append(better, 4)) {
 		t.Errorf("claimed %v, want the better ones and the next", got)
 	}
@@ -222,7 +222,7 @@ func TestInterruptedClaimContinuesInNextTransaction(t *testing.T) {
 	}
 	other := enqueueForUser(t, s, users, 2)
 	for n := 0; n < users+1; {
-		got, _ := claimJobs(t, s, store.LeaseReport{WantedJobCount: 2 * users})
+		got, _ := claimJobs(t, s, store.LeaseReport{MaxJobsToClaim: 2 * users})
 		if n += len(got); len(got) == 0 {
 			t.Fatalf("claimed %d", n)
 		}
@@ -276,14 +276,14 @@ func TestUserCountsSurviveRestart(t *testing.T) {
 	check := func(when string) {
 		t.Helper()
 		got := map[int]int64{}
-		for uid, u := range s.memory.users {
+		for uid, u := range s.cache.users {
 			got[uid] = u.WaitingJobs
 		}
 		if !maps.Equal(got, want) {
 			t.Errorf("%s: got %v, want %v", when, got, want)
 		}
-		if len(s.memory.metaUserUIDs) > maxMetaListEntries {
-			t.Errorf("%s: %d are listed", when, len(s.memory.metaUserUIDs))
+		if len(s.cache.metaUserUIDs) > maxMetaListEntries {
+			t.Errorf("%s: %d are listed", when, len(s.cache.metaUserUIDs))
 		}
 		expectNoFaults(t, s, when)
 	}
@@ -291,14 +291,14 @@ func TestUserCountsSurviveRestart(t *testing.T) {
 	if n := queryNumber(t, s, `SELECT count(*) FROM users`); n == 0 {
 		t.Error("no user has a row in the table users")
 	}
-	err := s.Do(t.Context(), UrgentClass, func(tx *Tx) error {
+	err := s.RunAndCommit(t.Context(), UrgentClass, func(tx *Tx) error {
 		for uid := range 2 * maxMetaListEntries {
-			j := draft(ofUser(uid))
+			j := newDraft(withUID(uid))
 			tx.draftTexts = []records.EncodedTexts{{Settings: "{}"}}
-			if err := tx.rules.InsertJob(&j, 0, uid, tx.engine.memory.NextJobSeq, fmt.Sprint("undone ", uid)); err != nil {
+			if err := tx.rules.InsertJob(&j, 0, uid, tx.engine.cache.NextJobSeq, fmt.Sprint("undone ", uid)); err != nil {
 				t.Error(err)
 			}
-			tx.engine.memory.NextJobSeq++
+			tx.engine.cache.NextJobSeq++
 		}
 		if _, _, err := tx.rules.Claim(9); err != nil {
 			t.Error(err)
@@ -314,10 +314,10 @@ func TestUserCountsSurviveRestart(t *testing.T) {
 		t.Fatal("the database accepted an invalid row")
 	}
 	check("after a transaction that was undone")
-	if _, err := s.NextEpoch(t.Context()); err != nil {
+	if _, err := s.AdvanceEpoch(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for uid, u := range s.memory.users {
+	for uid, u := range s.cache.users {
 		if u.leasedJobs != 0 {
 			t.Errorf("uid %d has %d jobs leased", uid, u.leasedJobs)
 		}
@@ -346,12 +346,12 @@ func TestVerifyChecksUserCounts(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	setMaxLeasedPerUser(t, s, 1)
 	enqueueForUser(t, s, 7, 3)
-	claimJobs(t, s, store.LeaseReport{WantedJobCount: 9})
+	claimJobs(t, s, store.LeaseReport{MaxJobsToClaim: 9})
 	gone := enqueueForUser(t, s, 7, 1)
 	if err := s.ChangeJob(t.Context(), gone[0], store.JobChange{Verb: queue.VerbCancel}); err != nil {
 		t.Fatal(err)
 	}
-	plan := store.SchedulePutRequest{Schedule: store.Schedule{Name: "nightly", OwnerUID: 7, JobDraft: draft(),
+	plan := store.SchedulePutRequest{Schedule: store.Schedule{Name: "nightly", OwnerUID: 7, JobDraft: newDraft(),
 		SpecJSON: "{}"}}
 	if _, err := s.PutSchedule(t.Context(), plan); err != nil {
 		t.Fatal(err)
@@ -359,7 +359,7 @@ func TestVerifyChecksUserCounts(t *testing.T) {
 	expectNoFaults(t, s, "at first")
 	must := func(q string) {
 		t.Helper()
-		err := s.Do(t.Context(), UrgentClass, func(t *Tx) error {
+		err := s.RunAndCommit(t.Context(), UrgentClass, func(t *Tx) error {
 			err := t.Exec(q)
 			return err
 		})
@@ -408,16 +408,16 @@ func TestClaimReadsIndependentOfClosedLanes(t *testing.T) {
 			enqueueForUser(t, s, 1, 1, withDemands(lock, queue.Demand{Kind: queue.GateRate, GateKey: fmt.Sprint("r", i),
 				Amount: 9, RatePeriod: time.Second}))
 		}
-		_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobCount: 1})
+		_, jobs := claimJobs(t, s, store.LeaseReport{MaxJobsToClaim: 1})
 		for range 3 * n / rules.MaxLaneStepsPerTx { // enough claims to find out, for all jobs, that the lock is taken
-			claimJobs(t, s, store.LeaseReport{WantedJobCount: 1})
+			claimJobs(t, s, store.LeaseReport{MaxJobsToClaim: 1})
 		}
 		enqueueForUser(t, s, 2, 20, withDemands(lock))
 		enqueueForUser(t, s, 2, 20)
 		countSQLiteInstructions(t, s)
 		for range 20 {
 			_, next := claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completedSettlement(&jobs[0])},
-				WantedJobCount: 1})
+				MaxJobsToClaim: 1})
 			jobs = next
 		}
 		read[n] = countSQLiteInstructions(t, s)
@@ -433,15 +433,15 @@ func TestClaimReadsIndependentOfClosedLanes(t *testing.T) {
 func TestDamagedLaneRemovalKeepsDemandFreeLane(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueueForUser(t, s, 1, 1, withDemands(lockDemand("k", 1)))
-	_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobCount: 2})
+	_, jobs := claimJobs(t, s, store.LeaseReport{MaxJobsToClaim: 2})
 	// This claim finds that no job that needs this lock waits any more.
-	claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completedSettlement(&jobs[0])}, WantedJobCount: 2})
+	claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completedSettlement(&jobs[0])}, MaxJobsToClaim: 2})
 	enqueueForUser(t, s, 1, 1)
-	name := lanes.LaneName{Queue: "default", UID: 1}
-	plain := s.memory.lanes.DemandFreeLanes[name]
+	name := lanes.DemandFreeLaneKey{Queue: "default", UID: 1}
+	plain := s.cache.lanes.DemandFreeLanes[name]
 	damageRow(t, s, `UPDATE lanes SET needs = '' WHERE demands <> ''`)
 	s.maxEmptyLanes = 0
-	err := s.Do(t.Context(), UrgentClass, func(tx *Tx) error {
+	err := s.RunAndCommit(t.Context(), UrgentClass, func(tx *Tx) error {
 		_, err := tx.removeEmptyLanes()
 		return err
 	})
@@ -451,7 +451,7 @@ func TestDamagedLaneRemovalKeepsDemandFreeLane(t *testing.T) {
 	if n := queryNumber(t, s, `SELECT count(*) FROM lanes WHERE demands <> ''`); n != 0 {
 		t.Errorf("%d empty lanes are still stored, want none", n)
 	}
-	if got := s.memory.lanes.DemandFreeLanes[name]; plain == nil || got != plain {
+	if got := s.cache.lanes.DemandFreeLanes[name]; plain == nil || got != plain {
 		t.Errorf("the cached plain lane is %p, want %p", got, plain)
 	}
 }

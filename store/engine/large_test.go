@@ -78,7 +78,7 @@ func TestListsSkipOtherUsersLargeJobs(t *testing.T) {
 	mine = append(mine, enqueueForUser(t, s, 3, 2, labelled)...)
 	slices.Reverse(mine)
 	reader := onlyReadConn(t, s)
-	for name, f := range map[string]store.Filter{
+	for name, f := range map[string]store.JobFilter{
 		"user":       {UID: new(3)},
 		"state":      {UID: new(3), States: []queue.State{queue.Pending, queue.Held}},
 		"label":      {Labels: map[string]string{"app": "x"}},
@@ -88,14 +88,14 @@ func TestListsSkipOtherUsersLargeJobs(t *testing.T) {
 		f.Limit = store.MaxPageRows
 		var listed, selected []int64
 		pages := countPagesRead(t, reader, func() {
-			page, err := s.List(t.Context(), f)
+			page, err := s.ListJobs(t.Context(), f)
 			if err != nil || page.NextBeforeSeq != 0 {
 				t.Errorf("%s: list: next %d, %v", name, page.NextBeforeSeq, err)
 			}
 			for i := range page.Jobs {
 				listed = append(listed, page.Jobs[i].Seq)
 			}
-			refs, err := s.ListRefs(t.Context(), f)
+			refs, err := s.ListJobRefs(t.Context(), f)
 			if err != nil || refs.NextBeforeSeq != 0 {
 				t.Errorf("%s: select: next %d, %v", name, refs.NextBeforeSeq, err)
 			}
@@ -113,7 +113,7 @@ func TestListsSkipOtherUsersLargeJobs(t *testing.T) {
 	// Lists contain no inputs, so one page has room for all jobs with large inputs. But a page has room for
 	// only one job with large arguments, because it contains the arguments twice.
 	pages := countPagesRead(t, reader, func() {
-		page, err := s.List(t.Context(), store.Filter{UID: new(1), Limit: store.MaxPageRows})
+		page, err := s.ListJobs(t.Context(), store.JobFilter{UID: new(1), Limit: store.MaxPageRows})
 		if err != nil || len(page.Jobs) != many || page.NextBeforeSeq != 0 {
 			t.Errorf("with large input: %d jobs, next %d, %v", len(page.Jobs), page.NextBeforeSeq, err)
 		}
@@ -122,7 +122,7 @@ func TestListsSkipOtherUsersLargeJobs(t *testing.T) {
 		t.Errorf("%d pages were read for a list without inputs", pages)
 	}
 	pages = countPagesRead(t, reader, func() {
-		page, err := s.List(t.Context(), store.Filter{UID: new(2), Limit: store.MaxPageRows})
+		page, err := s.ListJobs(t.Context(), store.JobFilter{UID: new(2), Limit: store.MaxPageRows})
 		if err != nil || len(page.Jobs) != 1 || page.NextBeforeSeq != page.Jobs[0].Seq {
 			t.Errorf("with large terms: %d jobs, next %d, %v", len(page.Jobs), page.NextBeforeSeq, err)
 		}
@@ -137,7 +137,7 @@ func TestListsSkipOtherUsersLargeJobs(t *testing.T) {
 func TestLargeJobInputIsWrittenOnce(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	seq := enqueueForUser(t, s, 1, 1, withLargeInput)[0]
-	_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobCount: 1})
+	_, jobs := claimJobs(t, s, store.LeaseReport{MaxJobsToClaim: 1})
 	if len(jobs) != 1 || len(jobs[0].Stdin) != queue.MaxStdinBytes || len(jobs[0].Env) != 4 {
 		t.Fatalf("claimed %d jobs, want one with its stdin and environment", len(jobs))
 	}

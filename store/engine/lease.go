@@ -31,7 +31,7 @@ type claimResult struct {
 // ReportAndClaim records what happened to leases and claims more jobs, in one commit.
 func (e *Engine) ReportAndClaim(ctx context.Context, report store.LeaseReport) (store.ReportAndClaimResult, error) {
 	o := &queuedOperation{priorityClass: UrgentClass,
-		forecast: forecast{report.Settlements, report.MaxBytesPerUser, report.WantedJobCount}}
+		operationForecast: operationForecast{report.Settlements, report.MaxBytesPerUser, report.MaxJobsToClaim}}
 	return doOpWithResult(ctx, e, o,
 		func(t *Tx) (store.ReportAndClaimResult, error) { return t.rules.ReportAndClaim(&report) })
 }
@@ -40,7 +40,7 @@ func (e *Engine) ReportAndClaim(ctx context.Context, report store.LeaseReport) (
 // function. The report claims at most maxJobs jobs.
 func (e *Engine) BuildReportAndClaim(ctx context.Context, maxJobs int, buildReport func(t *Tx) *store.LeaseReport) (
 	store.ReportAndClaimResult, error) {
-	o := &queuedOperation{priorityClass: UrgentClass, forecast: forecast{expectedClaimJobs: maxJobs}}
+	o := &queuedOperation{priorityClass: UrgentClass, operationForecast: operationForecast{expectedClaimJobs: maxJobs}}
 	return doOpWithResult(ctx, e, o,
 		func(t *Tx) (store.ReportAndClaimResult, error) { return t.rules.ReportAndClaim(buildReport(t)) })
 }
@@ -50,7 +50,7 @@ func (e *Engine) AwaitJobs(ctx context.Context, maxJobs int) ([]queue.Job, error
 	w := &claimWaiter{maxJobs: maxJobs, resultChan: make(chan claimResult, 1), retrySignal: make(chan struct{}, 1)}
 	var jobs []queue.Job
 	for more := true; more; {
-		err := e.Do(ctx, UrgentClass, func(t *Tx) (err error) {
+		err := e.RunAndCommit(ctx, UrgentClass, func(t *Tx) (err error) {
 			if jobs, more, err = t.rules.Claim(maxJobs); err != nil || len(jobs) > 0 || more {
 				return err
 			}
@@ -77,7 +77,7 @@ func (e *Engine) AwaitJobs(ctx context.Context, maxJobs int) ([]queue.Job, error
 		case g := <-w.resultChan:
 			return g.jobs, g.err
 		case <-w.retrySignal:
-			endErr = e.Do(ctx, UrgentClass, func(t *Tx) error { t.rules.JobsMayBeClaimable = true; return nil })
+			endErr = e.RunAndCommit(ctx, UrgentClass, func(t *Tx) error { t.rules.JobsMayBeClaimable = true; return nil })
 		case <-ctx.Done():
 			endErr = ctx.Err()
 		}
@@ -151,14 +151,14 @@ func (t *Tx) serveClaimWaiter() (*claimResult, error) {
 
 // PreviousSession returns the leases and runners that the previous service of this node has left.
 func (e *Engine) PreviousSession(ctx context.Context) (session store.PreviousSession, err error) {
-	return doWithResult(ctx, e, UrgentClass,
+	return executeWithResult(ctx, e, UrgentClass,
 		func(t *Tx) (left store.PreviousSession, err error) {
 			left = store.PreviousSession{HighestJobSeq: t.NextJobSeq - 1, IsDatabaseCopy: e.isDatabaseCopy}
 			for _, seq := range slices.Sorted(maps.Keys(t.leases)) {
 				if t.leases[seq].Job.LastLeasingNodeID != e.nodeID {
 					continue
 				}
-				j, err := t.Job(seq, rules.ReadFullJob)
+				j, err := t.Job(seq, rules.ReadScopeFull)
 				if err != nil {
 					return left, err
 				}
@@ -173,9 +173,9 @@ func (e *Engine) PreviousSession(ctx context.Context) (session store.PreviousSes
 		})
 }
 
-// NextEpoch increases the number of service starts (the epoch) and returns it.
-func (e *Engine) NextEpoch(ctx context.Context) (epoch int64, err error) {
-	return doWithResult(ctx, e, UrgentClass, func(t *Tx) (epoch int64, err error) {
+// AdvanceEpoch increases the number of service starts (the epoch) and returns it.
+func (e *Engine) AdvanceEpoch(ctx context.Context) (epoch int64, err error) {
+	return executeWithResult(ctx, e, UrgentClass, func(t *Tx) (epoch int64, err error) {
 		t.Exec(`UPDATE meta SET epoch = epoch + 1`)
 		return t.QueryNumber(`SELECT epoch FROM meta`)
 	})

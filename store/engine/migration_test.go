@@ -55,7 +55,7 @@ func TestMigrationCrashesLeaveOldOrNew(t *testing.T) {
 			}
 			for _, d := range []string{dir, crashed} {
 				s := openStore(t, d)
-				err := s.Do(t.Context(), engine.UrgentClass, func(tx *engine.Tx) error {
+				err := s.RunAndCommit(t.Context(), engine.UrgentClass, func(tx *engine.Tx) error {
 					faults, err := integrity.FindSchemaFaults(engine.NewStoreForEngine(s.Engine).Conn())
 					if len(faults) > 0 {
 						t.Errorf("version %d, statement %d: %+v", v, n, faults)

@@ -17,11 +17,11 @@ import (
 func completeOneJob(t *testing.T, s *Store, queueName string) {
 	t.Helper()
 	_, err := s.Enqueue(t.Context(),
-		store.EnqueueRequest{Drafts: []queue.Job{draft(func(j *queue.Job) { j.Queue = queueName })}})
+		store.EnqueueRequest{Drafts: []queue.Job{newDraft(func(j *queue.Job) { j.Queue = queueName })}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 1})
+	got, err := s.ReportAndClaim(t.Context(), store.LeaseReport{MaxJobsToClaim: 1})
 	if err != nil || len(got.ClaimedJobs) != 1 {
 		t.Fatalf("claimed %v, %v", got.ClaimedJobs, err)
 	}
@@ -79,7 +79,7 @@ func TestStatisticsCommitWithJobChanges(t *testing.T) {
 	for want := range int64(4) {
 		completeOneJob(t, s, "f")
 		undone := errors.New("undone")
-		err := s.Do(t.Context(), UrgentClass, func(tx *Tx) error {
+		err := s.RunAndCommit(t.Context(), UrgentClass, func(tx *Tx) error {
 			tx.AddMeasurement(rules.AttemptMeasurement{Queue: "f"})
 			if err := tx.writeStatistics(); err != nil {
 				return err
@@ -114,7 +114,7 @@ func TestInterruptedStatsRollUpCountsOnce(t *testing.T) {
 	}
 	for range 100 {
 		undone := errors.New("undone")
-		s.Do(t.Context(), UrgentClass, func(tx *Tx) error {
+		s.RunAndCommit(t.Context(), UrgentClass, func(tx *Tx) error {
 			if _, err := tx.statisticsWriter().RollUpAndDeleteOld(); err != nil {
 				t.Error(err)
 			}
@@ -159,7 +159,7 @@ func TestStatisticsRowsAreBounded(t *testing.T) {
 	was, ruled := map[string]int64{}, 0
 	rises := func() {
 		t.Helper()
-		got, err := s.Stats(t.Context(), store.StatsFilter{AllTimeTotals: true})
+		got, err := s.Stats(t.Context(), store.StatsFilter{OnlyAllTimeTotals: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -256,7 +256,7 @@ func TestRuntimeEstimatesSurviveRestarts(t *testing.T) {
 	dir, now := t.TempDir(), queue.UnixMillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
 	s := openWithClock(t, dir, &now)
 	completeOneJob(t, s, "f")
-	kin := draft(func(j *queue.Job) { j.Queue = "f" })
+	kin := newDraft(func(j *queue.Job) { j.Queue = "f" })
 	reopen := func() {
 		t.Helper()
 		if err := s.Close(); err != nil {
@@ -310,7 +310,8 @@ func TestStatisticsWorkInFirstMinuteOf1970(t *testing.T) {
 	now = queue.UnixMillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
 	applyAllDueChanges(t, s)
 	completeOneJob(t, s, "f")
-	if got, err := s.Stats(t.Context(), store.StatsFilter{AllTimeTotals: true}); err != nil || got.Queues[0].Started != 2 {
+	if got, err := s.Stats(t.Context(), store.StatsFilter{OnlyAllTimeTotals: true}); err != nil ||
+		got.Queues[0].Started != 2 {
 		t.Errorf("ever: %+v, %v", got.Queues, err)
 	}
 	if left := queryNumber(t, s, `SELECT count(*) FROM figures WHERE grain = 1 AND at = 0`); left != 0 {

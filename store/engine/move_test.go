@@ -21,7 +21,7 @@ import (
 // move.
 func dumpQueue(t *testing.T, s store.Store) string {
 	t.Helper()
-	page, err := s.List(t.Context(), store.Filter{Limit: store.MaxPageRows})
+	page, err := s.ListJobs(t.Context(), store.JobFilter{Limit: store.MaxPageRows})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestMovedQueueKeepsItsData(t *testing.T) {
 	if err != nil || left.IsDatabaseCopy || len(left.RunnerDirs) != 1 {
 		t.Errorf("the previous session: %+v, %v", left, err)
 	}
-	if _, err := there.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{engine.Draft()},
+	if _, err := there.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{engine.NewDraft()},
 		UID: 7}); err != nil {
 		t.Error(err)
 	}

@@ -56,10 +56,10 @@ func (t *Tx) OnCommitted(f func()) { t.afterCommitFuncs = append(t.afterCommitFu
 // by TransferLease.
 func (t *Tx) Leases() map[int64]*rules.Lease { return t.leases }
 
-// HasOwnLeases reports whether this node has leases. Only the goroutine with the right to write may call it,
+// ThisNodeHasLeases reports whether this node has leases. Only the goroutine with the right to write may call it,
 // and Backend.Close.
-func (e *Engine) HasOwnLeases() bool {
-	for _, l := range e.memory.leases {
+func (e *Engine) ThisNodeHasLeases() bool {
+	for _, l := range e.cache.leases {
 		if l.Job.LastLeasingNodeID == e.nodeID {
 			return true
 		}
@@ -83,10 +83,10 @@ func (t *Tx) EncodedReservationsByNode() map[int64][]byte {
 	return byNode
 }
 
-// SetMetaListsReservedLeases records whether the list in the table meta will contain reserved leases after the
+// SetMetaHasReservations records whether the list in the table meta will contain reserved leases after the
 // transaction. (A lease is reserved while its attempt is not known to have started.) It reports whether this list
 // changes.
-func (t *Tx) SetMetaListsReservedLeases(hasReservations bool) (changed bool) {
+func (t *Tx) SetMetaHasReservations(hasReservations bool) (changed bool) {
 	changed = t.metaListsReservedLeases || hasReservations || slices.Contains(t.nodesWithChangedReservations, NoNode)
 	t.metaListsReservedLeases = hasReservations
 	return changed
@@ -149,8 +149,8 @@ type DatabaseCounters struct {
 
 // Counters returns the counters from the engine's cache. Only the goroutine with the right to write may call
 // it.
-func (e *Engine) Counters() DatabaseCounters {
-	return DatabaseCounters{e.memory.commitCount, e.memory.NextJobSeq, e.memory.NextEventNumber}
+func (e *Engine) DatabaseCounters() DatabaseCounters {
+	return DatabaseCounters{e.cache.commitCount, e.cache.NextJobSeq, e.cache.NextEventNumber}
 }
 
 // InTxWithoutClaimWaiter reports whether a transaction is running and no claim waits for a job.

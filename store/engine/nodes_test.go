@@ -28,10 +28,10 @@ func TestRollbackKeepsAppliedCacheDeltas(t *testing.T) {
 	for waiting := false; !waiting; {
 		waiting = b.HasClaimWaiter()
 	}
-	enqueueOnNode(t, a, engine.Draft())
-	b.Do(t.Context(), engine.UrgentClass,
+	enqueueOnNode(t, a, engine.NewDraft())
+	b.RunAndCommit(t.Context(), engine.UrgentClass,
 		func(*engine.Tx) error { return errors.New("a statement that the database refuses") })
-	if err := b.Do(t.Context(), engine.UrgentClass, func(*engine.Tx) error { return nil }); err != nil {
+	if err := b.RunAndCommit(t.Context(), engine.UrgentClass, func(*engine.Tx) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -79,7 +79,7 @@ func TestChangeByOtherNodeRechecksClosedLanes(t *testing.T) {
 				t.Fatal(err)
 			}
 			claimOnNode(t, a, 1) // with this claim, the node learns of the other node's change
-			for soon := time.Now().Add(20 * time.Second); a.LocallyClosedLanesStale() && time.Now().Before(soon); {
+			for soon := time.Now().Add(20 * time.Second); a.HasStaleClosedLanes() && time.Now().Before(soon); {
 				<-a.DueChangeHints()
 				if _, err := a.ApplyDueChanges(t.Context()); err != nil {
 					t.Fatal(err)
@@ -97,23 +97,23 @@ func TestChangeByOtherNodeRechecksClosedLanes(t *testing.T) {
 func TestRejectedRowFailsOnlyItsOperation(t *testing.T) {
 	url := pgserver.SharedServer(t).CreateDatabase(t)
 	a := openClusterNode(t, url, "a")
-	enqueueOnNode(t, a, engine.Draft())
+	enqueueOnNode(t, a, engine.NewDraft())
 	if err := a.NodeMessenger.Conn.UseConn(t.Context(), func(c *pgdb.Conn) error {
 		return c.ExecScript(t.Context(), `ALTER TABLE queuectl.jobs ADD CHECK (queue <> 'refused')`)
 	}); err != nil {
 		t.Fatal(err)
 	}
-	bad := engine.Draft()
+	bad := engine.NewDraft()
 	bad.Queue = "refused"
 	release := a.BlockCommits() // prevent commits, so that all requests get into one transaction
 	done := make(chan error, 3)
-	for _, j := range []queue.Job{engine.Draft(), bad, engine.Draft()} {
+	for _, j := range []queue.Job{engine.NewDraft(), bad, engine.NewDraft()} {
 		go func() {
 			_, err := a.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{j}, UID: 7})
 			done <- err
 		}()
 	}
-	for a.WaitingOperations() < 3 {
+	for a.CountWaitingOperations() < 3 {
 		time.Sleep(time.Millisecond)
 	}
 	release()

@@ -27,7 +27,7 @@ type Config struct {
 	DiskSpace      DiskSpace
 	SharedDatabase SharedDatabase
 	Clock          func() queue.UnixMillis
-	RankOrder      queue.RankOrder
+	RankOrder      queue.RankPolicy
 	Log            *slog.Logger
 }
 
@@ -49,7 +49,7 @@ func New(c Config) *Engine {
 	var seed [32]byte
 	crand.Read(seed[:]) // crypto/rand.Read never returns an error
 	e.rng = rand.New(rand.NewChaCha8(seed))
-	e.UpdatePublishedState(func(state *reads.ReaderState) { state.Order = c.RankOrder })
+	e.UpdatePublishedState(func(state *reads.ReaderState) { state.RankOrder = c.RankOrder })
 	return e
 }
 
@@ -58,21 +58,21 @@ func (e *Engine) AllowWrites() { e.writerToken <- struct{}{} }
 
 // Start prepares a loaded engine for work: it sets the order of jobs, checks which jobs can start, continues an
 // interrupted computation of ranks, and finishes or discards the batches of the last service. The order is computed by
-// orderFromSettings from the stored settings, or is the given one if orderFromSettings is nil. If ctx ends, Start
-// returns an error; a later Start continues the work.
-func (e *Engine) Start(ctx context.Context, order queue.RankOrder,
-	orderFromSettings func([]store.Setting) (queue.RankOrder, error)) error {
-	e.memory.order = order
-	if orderFromSettings != nil {
+// rankOrderFromSettings from the stored settings, or is the given one if rankOrderFromSettings is nil. If ctx ends,
+// Start returns an error; a later Start continues the work.
+func (e *Engine) Start(ctx context.Context, rankOrder queue.RankPolicy,
+	rankOrderFromSettings func([]store.Setting) (queue.RankPolicy, error)) error {
+	e.cache.order = rankOrder
+	if rankOrderFromSettings != nil {
 		settings, err := e.Settings(ctx)
 		if err == nil {
-			e.memory.order, err = orderFromSettings(settings)
+			e.cache.order, err = rankOrderFromSettings(settings)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	e.UpdatePublishedState(func(state *reads.ReaderState) { state.Order = e.memory.order })
+	e.UpdatePublishedState(func(state *reads.ReaderState) { state.RankOrder = e.cache.order })
 	if err := e.recomputeLanesAtStart(ctx); err != nil {
 		return err
 	}
@@ -94,20 +94,20 @@ func (e *Engine) LoadCache(conn database.Conn, databaseID string) error {
 	return err
 }
 
-// LoadReadOnly does the work of LoadCache for a store that refuses all changes. If orderFromSettings is not nil, it
+// LoadReadOnly does the work of LoadCache for a store that refuses all changes. If rankOrderFromSettings is not nil, it
 // computes the order of jobs from the stored settings.
-func (e *Engine) LoadReadOnly(conn database.Conn, orderFromSettings func([]store.Setting) (queue.RankOrder,
+func (e *Engine) LoadReadOnly(conn database.Conn, rankOrderFromSettings func([]store.Setting) (queue.RankPolicy,
 	error)) error {
 	e.writerConn, e.writesStopped, e.readOnly = conn, true, true
-	if err := e.loadCacheFirstTime(); err != nil || orderFromSettings == nil {
+	if err := e.loadCacheFirstTime(); err != nil || rankOrderFromSettings == nil {
 		return err
 	}
 	settings, err := readSettings(conn)
 	if err != nil {
 		return err
 	}
-	order, err := orderFromSettings(settings)
-	e.UpdatePublishedState(func(state *reads.ReaderState) { state.Order = order })
+	order, err := rankOrderFromSettings(settings)
+	e.UpdatePublishedState(func(state *reads.ReaderState) { state.RankOrder = order })
 	return err
 }
 
@@ -119,18 +119,18 @@ func (e *Engine) loadCacheFirstTime() error {
 		return err
 	}
 	e.UpdatePublishedState(func(state *reads.ReaderState) {
-		e.memory.publishCounts(state)
-		e.memory.publishUsers(state)
+		e.cache.publishCounts(state)
+		e.cache.publishUsers(state)
 	})
 	return nil
 }
 
 // loadMemory reads the engine's cache from the tables, in two batches of queries.
 func (e *Engine) loadMemory() error {
-	e.memory = memory{nodeMemory: e.memory.nodeMemory, leases: map[int64]*rules.Lease{},
+	e.cache = databaseCache{unstoredNodeState: e.cache.unstoredNodeState, leases: map[int64]*rules.Lease{},
 		gates: gates.CachedState{UsedUnitsByGate: map[int64]int{}}, users: map[int]userCounts{}, ownerNames: map[int]string{},
 		batches: map[int64]batch{}, lanes: lanes.New()}
-	m := &e.memory
+	m := &e.cache
 	var queries database.QueryBatch
 	notes := map[string]string{}
 	queries.AddForEachRow(func(r database.Row) { notes[r.Text(0)] = r.Text(1) },
@@ -143,7 +143,7 @@ func (e *Engine) loadMemory() error {
 		m.leases[j.Seq] = &rules.Lease{Job: j, AttemptStarted: j.Slot == rules.SlotRunning}
 	}
 	queries.AddForEachRow(leased, `SELECT `+records.ShortJobColumns+` FROM jobs INDEXED BY jobs_running WHERE place = 3`)
-	e.backend.ReadReservations(&queries, func(r database.Row) { reserved += r.Text(0) })
+	e.backend.AddReservationQuery(&queries, func(r database.Row) { reserved += r.Text(0) })
 	m.addUserQueries(&queries)
 	m.addQueueQueries(&queries)
 	m.addOwnerQueries(&queries)
@@ -173,7 +173,7 @@ func (e *Engine) loadMemory() error {
 
 // addMetaQuery adds the query that reads the row of the table meta. When the query is executed, it appends the
 // list of reserved leases (of attempts not known to have started) to *reservedLeasesText.
-func (m *memory) addMetaQuery(queries *database.QueryBatch, reservedLeasesText *string) {
+func (m *databaseCache) addMetaQuery(queries *database.QueryBatch, reservedLeasesText *string) {
 	queries.AddForEachRow(func(r database.Row) {
 		m.NextJobSeq, m.EnqueuedTotal, m.NextEventNumber = r.Int64(0), r.Int64(1), r.Int64(2)
 		for i, state := range queue.States() {
@@ -203,7 +203,7 @@ func (e *Engine) loadReservedLeases(reservedLeasesText string, addLease func(dat
 		return err
 	}
 	for seq, r := range reservations {
-		if l := e.memory.leases[seq]; l != nil { // without the job's row there is no lease
+		if l := e.cache.leases[seq]; l != nil { // without the job's row there is no lease
 			l.Job.Fence, l.Job.LastLeasingNodeID = r.Fence, r.NodeID
 		}
 	}

@@ -26,10 +26,10 @@ func TestLeasesSurviveReopening(t *testing.T) {
 		}
 		return grant.ClaimedJobs
 	}
-	jobs := exchange(store.LeaseReport{WantedJobCount: 3})
+	jobs := exchange(store.LeaseReport{MaxJobsToClaim: 3})
 	exchange(store.LeaseReport{AttemptStarts: []store.AttemptStart{{Lease: jobs[0].Lease(), StartedAt: 1}},
 		ReleasedLeases: []queue.Lease{jobs[1].Lease(), jobs[2].Lease()}})
-	reserved := exchange(store.LeaseReport{WantedJobCount: 1})[0] // claim job 2 again
+	reserved := exchange(store.LeaseReport{MaxJobsToClaim: 1})[0] // claim job 2 again
 	reopened := func(want ...queue.Lease) {
 		t.Helper()
 		s.Close()
@@ -52,7 +52,7 @@ func TestLeasesSurviveReopening(t *testing.T) {
 	exchange(store.LeaseReport{Settlements: []store.Settlement{{Lease: jobs[0].Lease(), Decision: done}}})
 	reopened()
 	before := []int64{reserved.Fence, jobs[2].Fence, 0}
-	claimed := exchange(store.LeaseReport{WantedJobCount: 9})
+	claimed := exchange(store.LeaseReport{MaxJobsToClaim: 9})
 	for i, j := range claimed {
 		if j.Seq != int64(i+2) || j.Fence <= before[i] {
 			t.Errorf("claimed %v, want job %d with a fence above %d", j.Lease(), i+2, before[i])
@@ -69,16 +69,16 @@ func TestRollbackRestoresMemory(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 2)
 	before := s.Counts().JobsByState
-	err := s.Do(t.Context(), UrgentClass, func(tx *Tx) error {
+	err := s.RunAndCommit(t.Context(), UrgentClass, func(tx *Tx) error {
 		if jobs, _, err := tx.rules.Claim(2); err != nil || len(jobs) != 2 {
 			t.Errorf("claimed %v, %v, want two", jobs, err)
 		}
-		j := draft()
+		j := newDraft()
 		tx.draftTexts = []records.EncodedTexts{{Settings: "{}"}}
-		if err := tx.rules.InsertJob(&j, 0, 0, tx.engine.memory.NextJobSeq, "undone"); err != nil {
+		if err := tx.rules.InsertJob(&j, 0, 0, tx.engine.cache.NextJobSeq, "undone"); err != nil {
 			t.Error(err)
 		}
-		tx.engine.memory.NextJobSeq++
+		tx.engine.cache.NextJobSeq++
 		err := tx.Exec(`INSERT INTO jobs (seq) VALUES ('no number')`)
 		return err
 	})
@@ -91,7 +91,7 @@ func TestRollbackRestoresMemory(t *testing.T) {
 	if before[queue.Pending]++; s.Counts().JobsByState != before {
 		t.Errorf("got states %v, want %v", s.Counts().JobsByState, before)
 	}
-	grant, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 9})
+	grant, err := s.ReportAndClaim(t.Context(), store.LeaseReport{MaxJobsToClaim: 9})
 	if err != nil || len(grant.ClaimedJobs) != 3 {
 		t.Errorf("claimed %v, %v, want three jobs", grant.ClaimedJobs, err)
 	}
@@ -104,7 +104,7 @@ func TestClaimWithoutReadyJobsNeedsNoQuery(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	var jobs []queue.Job
 	claim := func(then error) (asked bool, err error) {
-		err = s.Do(t.Context(), UrgentClass, func(tx *Tx) (err error) {
+		err = s.RunAndCommit(t.Context(), UrgentClass, func(tx *Tx) (err error) {
 			jobs, _, err = tx.rules.Claim(2)
 			asked = tx.hasBegun
 			return errors.Join(err, then)
@@ -138,7 +138,9 @@ func TestClaimWithoutReadyJobsNeedsNoQuery(t *testing.T) {
 func TestStoredBatchesAreFinishedAtOpen(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
-	named := func(id string) []queue.Job { return []queue.Job{draft(func(j *queue.Job) { j.ID = id }), draft()} }
+	named := func(id string) []queue.Job {
+		return []queue.Job{newDraft(func(j *queue.Job) { j.ID = id }), newDraft()}
+	}
 	for _, b := range []string{"done", "open"} {
 		for _, part := range []string{"1", "2"} {
 			if _, err := s.StageBatch(t.Context(), store.EnqueueRequest{BatchName: b, Drafts: named(b + part)}); err != nil {
@@ -168,7 +170,7 @@ func TestStoredBatchesAreFinishedAtOpen(t *testing.T) {
 		t.Errorf("its id: %v", err)
 	}
 	for _, table := range []string{"frames", "staged_ids"} {
-		err := s.Do(t.Context(), UrgentClass, func(tx *Tx) error {
+		err := s.RunAndCommit(t.Context(), UrgentClass, func(tx *Tx) error {
 			n, err := tx.QueryNumber(`SELECT count(*) FROM ` + table)
 			if n != 0 {
 				t.Errorf("%d rows remain in %s", n, table)
@@ -187,7 +189,7 @@ func TestCancelledClaimEnds(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	for range 300 {
 		enqueue(t, s, 1)
-		grant, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 1})
+		grant, err := s.ReportAndClaim(t.Context(), store.LeaseReport{MaxJobsToClaim: 1})
 		if err != nil || len(grant.ClaimedJobs) != 1 {
 			t.Fatal(grant, err)
 		}
@@ -233,12 +235,12 @@ func TestRerankingContinuesAfterReopening(t *testing.T) {
 	s := openStore(t, dir)
 	var drafts []queue.Job
 	for i := range 2*rerankedJobsPerTx + 10 {
-		drafts = append(drafts, draft(func(j *queue.Job) { j.Priority = int64(i % 7) }))
+		drafts = append(drafts, newDraft(func(j *queue.Job) { j.Priority = int64(i % 7) }))
 	}
 	if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: drafts}); err != nil {
 		t.Fatal(err)
 	}
-	byPriority := queue.RankOrder{Scheduling: queue.SchedulingByPriority, AgingInterval: time.Minute}
+	byPriority := queue.RankPolicy{Scheduling: queue.SchedulingByPriority, AgingInterval: time.Minute}
 	wrong := func() (n int64) {
 		t.Helper()
 		for more := true; more; {
@@ -247,7 +249,7 @@ func TestRerankingContinuesAfterReopening(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		err := s.Do(t.Context(), UrgentClass, func(tx *Tx) (err error) {
+		err := s.RunAndCommit(t.Context(), UrgentClass, func(tx *Tx) (err error) {
 			n, err = tx.QueryNumber(`SELECT count(*) FROM jobs WHERE rank <> iif(?, -priority, since - priority * 60000)`,
 				records.BoolToInt(s.RankOrder() == byPriority))
 			return err
@@ -257,7 +259,7 @@ func TestRerankingContinuesAfterReopening(t *testing.T) {
 		}
 		return n
 	}
-	reopen := func(o queue.RankOrder) {
+	reopen := func(o queue.RankPolicy) {
 		t.Helper()
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
@@ -275,7 +277,7 @@ func TestRerankingContinuesAfterReopening(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	reopen(defaultOrder)
+	reopen(defaultRankOrder)
 	if n := wrong(); n != 0 {
 		t.Errorf("%d jobs have a rank of the abandoned order", n)
 	}
@@ -292,7 +294,7 @@ func TestFencesAreUnpredictable(t *testing.T) {
 	enqueue(t, s, 100)
 	last, steps := map[int64]int64{}, map[int64]int{}
 	for range 10 {
-		grant, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 100})
+		grant, err := s.ReportAndClaim(t.Context(), store.LeaseReport{MaxJobsToClaim: 100})
 		if err != nil || len(grant.ClaimedJobs) != 100 {
 			t.Fatalf("%d jobs, %v", len(grant.ClaimedJobs), err)
 		}

@@ -24,21 +24,21 @@ const (
 // disownment describes how the jobs of a uid are moved to a uid below 0. This happens because another user
 // has the uid now and must not get these jobs.
 type disownment struct {
-	formerOwnerUID     int   // the uid below 0 that the jobs get
-	uid                int   // the uid that the jobs had before
-	moveJobsBeforeSeq  int64 // jobs with a seq below this one move; later jobs belong to the next owner
-	movedJobsBeforeSeq int64 // jobs with a seq below this one have moved, except leased ones
-	moveKeysUpToRow    int64 // idempotency keys of the uid up to this row number move; later ones are the next owner's
+	formerOwnerUID    int   // the uid below 0 that the jobs get
+	originalUID       int   // the uid that the jobs had before
+	moveJobsBeforeSeq int64 // jobs with a seq below this one move; later jobs belong to the next owner
+	nextSeqToMove     int64 // jobs with a seq below this one have moved, except leased ones
+	moveKeysUpToRow   int64 // idempotency keys of the uid up to this row number move; later ones are the next owner's
 }
 
 // isUnfinished reports whether jobs that are not leased must still move to the uid of their former owner.
-func (d disownment) isUnfinished() bool { return d.movedJobsBeforeSeq != d.moveJobsBeforeSeq }
+func (d disownment) isUnfinished() bool { return d.nextSeqToMove != d.moveJobsBeforeSeq }
 
 // disownmentOf returns the disownment (the move of a user's jobs to another uid) that will move a job, or nil if the
 // job is not to be moved.
-func (m *memory) disownmentOf(uid int, jobSeq int64) *disownment {
+func (m *databaseCache) disownmentOf(uid int, jobSeq int64) *disownment {
 	for i := range m.disownments {
-		if d := &m.disownments[i]; d.uid == uid && jobSeq < d.moveJobsBeforeSeq {
+		if d := &m.disownments[i]; d.originalUID == uid && jobSeq < d.moveJobsBeforeSeq {
 			return d
 		}
 	}
@@ -47,12 +47,12 @@ func (m *memory) disownmentOf(uid int, jobSeq int64) *disownment {
 
 // unfinishedDisownmentIndex returns the index of the disownment that still moves keys and jobs of a uid to its
 // former owner, or -1.
-func (m *memory) unfinishedDisownmentIndex(uid int) int {
-	return slices.IndexFunc(m.disownments, func(d disownment) bool { return d.uid == uid && d.isUnfinished() })
+func (m *databaseCache) unfinishedDisownmentIndex(uid int) int {
+	return slices.IndexFunc(m.disownments, func(d disownment) bool { return d.originalUID == uid && d.isUnfinished() })
 }
 
 // hasUnfinishedDisownment reports whether keys and jobs are still being moved to any former owner.
-func (m *memory) hasUnfinishedDisownment() bool {
+func (m *databaseCache) hasUnfinishedDisownment() bool {
 	return slices.ContainsFunc(m.disownments, disownment.isUnfinished)
 }
 
@@ -71,7 +71,7 @@ func (t *Tx) recordOwnerName(uid int, name string) error {
 // if ownerName is not the recorded name of the uid. One call moves a limited number of jobs. more is true if
 // another call is needed.
 func (e *Engine) DisownJobs(ctx context.Context, uid int, ownerName string) (more bool, err error) {
-	return doWithResult(ctx, e, PromptClass, func(t *Tx) (more bool, err error) {
+	return executeWithResult(ctx, e, PromptClass, func(t *Tx) (more bool, err error) {
 		t.disownments = slices.Clone(t.disownments)
 		index := t.unfinishedDisownmentIndex(uid)
 		if index < 0 {
@@ -97,7 +97,7 @@ func (t *Tx) beginDisownment(uid int) {
 	t.requireCacheReload()
 	least := t.queryInt(`SELECT min(uid) FROM owners`)
 	keys := t.queryInt(`SELECT max(n) FROM keys`)
-	d := disownment{formerOwnerUID: int(min(0, least)) - 1, uid: uid, moveJobsBeforeSeq: t.NextJobSeq,
+	d := disownment{formerOwnerUID: int(min(0, least)) - 1, originalUID: uid, moveJobsBeforeSeq: t.NextJobSeq,
 		moveKeysUpToRow: keys}
 	t.Exec(`INSERT INTO owners (uid, name, was, upto, at, keys) VALUES (?, ?, ?, ?, 0, ?)`, d.formerOwnerUID,
 		t.ownerNames[uid], uid, d.moveJobsBeforeSeq, d.moveKeysUpToRow)
@@ -116,7 +116,7 @@ func (t *Tx) beginDisownment(uid int) {
 		}
 		if b.acceptsFrames() {
 			t.auditBatch(&b, "forgotten", b.unqueuedJobCount)
-			t.markBatchRemoved(b)
+			t.markBatchForRemoval(b)
 			b = t.batches[n]
 		}
 		t.Exec(`UPDATE batches SET uid = ? WHERE n = ?`, d.formerOwnerUID, n)
@@ -146,8 +146,9 @@ func (t *Tx) moveKeyToFormerOwner(uid int, idempotencyKey string) {
 // deleted ones.
 func (t *Tx) runDisownmentStep(d *disownment) error {
 	t.requireCacheReload()
-	keys, err := t.ExecCount(`UPDATE keys SET uid = ? WHERE n IN (SELECT n FROM keys WHERE uid = ? AND n <= ? LIMIT 250)`,
-		d.formerOwnerUID, d.uid, d.moveKeysUpToRow)
+	keys, err := t.ExecRowsAffected(
+		`UPDATE keys SET uid = ? WHERE n IN (SELECT n FROM keys WHERE uid = ? AND n <= ? LIMIT 250)`,
+		d.formerOwnerUID, d.originalUID, d.moveKeysUpToRow)
 	if err != nil || keys == maxDisownedJobsPerTx {
 		return err
 	}
@@ -159,14 +160,14 @@ func (t *Tx) runDisownmentStep(d *disownment) error {
 			return false, nil
 		}
 		scanned++
-		canMove := t.leases[r.Int64(0)] == nil && r.Int64(records.UIDColumnIndex) == int64(d.uid)
-		if canMove || r.Int64(records.HookUIDColumnIndex) == int64(d.uid) {
+		canMove := t.leases[r.Int64(0)] == nil && r.Int64(records.UIDColumnIndex) == int64(d.originalUID)
+		if canMove || r.Int64(records.HookUIDColumnIndex) == int64(d.originalUID) {
 			jobs = append(jobs, rules.Job{})
 			records.ReadRulesJob(r, records.ShortJobColumns, &jobs[len(jobs)-1])
 		}
 		return true, nil
 	}, `SELECT `+records.ShortJobColumns+` FROM jobs WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT ?`,
-		d.movedJobsBeforeSeq, d.moveJobsBeforeSeq, maxJobsReadPerDisownTx+1)
+		d.nextSeqToMove, d.moveJobsBeforeSeq, maxJobsReadPerDisownTx+1)
 	if err != nil {
 		return err
 	}
@@ -175,19 +176,19 @@ func (t *Tx) runDisownmentStep(d *disownment) error {
 			return err
 		}
 	}
-	d.movedJobsBeforeSeq = upTo
-	return t.Exec(`UPDATE owners SET at = ? WHERE uid = ?`, d.movedJobsBeforeSeq, d.formerOwnerUID)
+	d.nextSeqToMove = upTo
+	return t.Exec(`UPDATE owners SET at = ? WHERE uid = ?`, d.nextSeqToMove, d.formerOwnerUID)
 }
 
 // disownJob moves one job of the uid, unless it is leased. If the job is a hook of the uid's jobs, disownJob makes it
 // count for the former owner, even if it is leased or runs as another user.
 func (t *Tx) disownJob(j *rules.Job, d *disownment) error {
-	if j.HookUID == d.uid && j.HookEvents&queue.IsHookJob != 0 {
+	if j.HookUID == d.originalUID && j.HookEvents&queue.HookJobFlag != 0 {
 		if err := t.rules.DisownHook(j, d.formerOwnerUID); err != nil {
 			return err
 		}
 	}
-	if j.UID != d.uid || t.leases[j.Seq] != nil {
+	if j.UID != d.originalUID || t.leases[j.Seq] != nil {
 		return nil
 	}
 	return t.rules.DisownJob(j, d.formerOwnerUID)
@@ -201,7 +202,7 @@ func (t *Tx) removeFinishedDisownments() {
 	for _, d := range t.disownments {
 		ended := !d.isUnfinished()
 		for seq, l := range t.leases {
-			ended = ended && (l.Job.UID != d.uid || seq >= d.moveJobsBeforeSeq)
+			ended = ended && (l.Job.UID != d.originalUID || seq >= d.moveJobsBeforeSeq)
 		}
 		if !ended {
 			unfinished = append(unfinished, d)
@@ -228,10 +229,10 @@ func (t *Tx) continueDisownments() (more bool, err error) {
 
 // addOwnerQueries reads the owners, and the moves of jobs to former owners that were unfinished when the engine
 // was closed.
-func (m *memory) addOwnerQueries(queries *database.QueryBatch) {
+func (m *databaseCache) addOwnerQueries(queries *database.QueryBatch) {
 	queries.AddForEachRow(func(r database.Row) {
-		d := disownment{formerOwnerUID: int(r.Int64(0)), uid: int(r.Int64(2)), moveJobsBeforeSeq: r.Int64(3),
-			movedJobsBeforeSeq: r.Int64(4), moveKeysUpToRow: r.Int64(5)}
+		d := disownment{formerOwnerUID: int(r.Int64(0)), originalUID: int(r.Int64(2)), moveJobsBeforeSeq: r.Int64(3),
+			nextSeqToMove: r.Int64(4), moveKeysUpToRow: r.Int64(5)}
 		if d.formerOwnerUID >= 0 {
 			m.ownerNames[d.formerOwnerUID] = r.Text(1)
 		} else if d.moveJobsBeforeSeq > 0 {
@@ -248,7 +249,7 @@ const outputsCheckedPerTx = 500
 // table garbage, which lists the files to delete.
 func (e *Engine) MarkUnownedOutputs(ctx context.Context, refs []string) (unownedRefs []string, err error) {
 	for part := range slices.Chunk(refs, outputsCheckedPerTx) {
-		found, err := doWithResult(ctx, e, NormalClass,
+		found, err := executeWithResult(ctx, e, NormalClass,
 			func(t *Tx) (found []string, err error) {
 				for _, ref := range part {
 					if !t.isOutputOwned(ref) {

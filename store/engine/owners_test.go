@@ -15,7 +15,7 @@ func enqueueWithOwner(t *testing.T, s *Store, uid int, name string, n int) []int
 	t.Helper()
 	drafts := make([]queue.Job, n)
 	for i := range drafts {
-		drafts[i] = draft(ofUser(uid))
+		drafts[i] = newDraft(withUID(uid))
 	}
 	r, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: drafts, UID: uid, OwnerName: name})
 	if err != nil {
@@ -40,8 +40,8 @@ func TestDisowningContinuesInSteps(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	enqueueWithOwner(t, s, 7, "alice", 600)
-	claimJobs(t, s, store.LeaseReport{WantedJobCount: 2})
-	enqueueMany(t, s, 7000, ofUser(8))
+	claimJobs(t, s, store.LeaseReport{MaxJobsToClaim: 2})
+	enqueueMany(t, s, 7000, withUID(8))
 	enqueueWithOwner(t, s, 7, "alice", 300)
 	most := countChangedRows(t, s)
 	most()
@@ -79,7 +79,7 @@ func TestDisowningContinuesInSteps(t *testing.T) {
 		t.Fatal(len(leased), err)
 	}
 	seqs, jobs := claimJobs(t, s, store.LeaseReport{Settlements: []store.Settlement{completedSettlement(&leased[0])},
-		ReleasedLeases: []queue.Lease{leased[1].Lease()}, WantedJobCount: 1})
+		ReleasedLeases: []queue.Lease{leased[1].Lease()}, MaxJobsToClaim: 1})
 	if len(seqs) != 1 || jobs[0].UID != 8 {
 		t.Errorf("claimed %v, want another's", seqs)
 	}
@@ -98,7 +98,7 @@ func TestDisowningContinuesInSteps(t *testing.T) {
 
 // DisownJobs reports that all jobs have been moved, even if ApplyDueChanges moved the last ones. Jobs that the next
 // owner enqueues in between are not moved.
-func TestDisowningDuringPromote(t *testing.T) {
+func TestDueChangesMayFinishDisowning(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueueWithOwner(t, s, 7, "alice", 2*maxDisownedJobsPerTx)
 	if more, err := s.DisownJobs(t.Context(), 7, "alice"); err != nil || !more {
@@ -122,7 +122,7 @@ func TestDisowningDuringPromote(t *testing.T) {
 func TestRolledBackDisowningMovesNothing(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueueWithOwner(t, s, 7, "alice", 3)
-	s.Do(t.Context(), UrgentClass, func(tx *Tx) error {
+	s.RunAndCommit(t.Context(), UrgentClass, func(tx *Tx) error {
 		tx.beginDisownment(7)
 		if err := tx.recordOwnerName(9, "eve"); err != nil {
 			t.Error(err)
@@ -130,24 +130,24 @@ func TestRolledBackDisowningMovesNothing(t *testing.T) {
 		err := tx.Exec(`INSERT INTO jobs (seq) VALUES ('no number')`)
 		return err
 	})
-	if len(s.memory.disownments) != 0 || s.memory.ownerNames[7] != "alice" || len(s.memory.ownerNames) != 1 {
-		t.Errorf("%v, %v", s.memory.disownments, s.memory.ownerNames)
+	if len(s.cache.disownments) != 0 || s.cache.ownerNames[7] != "alice" || len(s.cache.ownerNames) != 1 {
+		t.Errorf("%v, %v", s.cache.disownments, s.cache.ownerNames)
 	}
 	enqueueWithOwner(t, s, 9, "mallory", 1)
-	if s.memory.ownerNames[9] != "mallory" {
-		t.Errorf("%v", s.memory.ownerNames)
+	if s.cache.ownerNames[9] != "mallory" {
+		t.Errorf("%v", s.cache.ownerNames)
 	}
 }
 
-// keyedRequest returns a request of the user 7 with an idempotency key.
-func keyedRequest(owner, key string) store.EnqueueRequest {
-	return store.EnqueueRequest{Drafts: []queue.Job{draft(ofUser(7))}, UID: 7, OwnerName: owner, IdempotencyKey: key}
+// requestWithIdempotencyKey returns a request of the user 7 with an idempotency key.
+func requestWithIdempotencyKey(owner, key string) store.EnqueueRequest {
+	return store.EnqueueRequest{Drafts: []queue.Job{newDraft(withUID(7))}, UID: 7, OwnerName: owner, IdempotencyKey: key}
 }
 
-// enqueueWithKey enqueues a job with an idempotency key, and checks whether the request is a duplicate.
-func enqueueWithKey(t *testing.T, s *Store, testStep, owner, key string, wantDuplicate bool) {
+// enqueueWithIdempotencyKey enqueues a job with an idempotency key, and checks whether the request is a duplicate.
+func enqueueWithIdempotencyKey(t *testing.T, s *Store, testStep, owner, key string, wantDuplicate bool) {
 	t.Helper()
-	r, err := s.Enqueue(t.Context(), keyedRequest(owner, key))
+	r, err := s.Enqueue(t.Context(), requestWithIdempotencyKey(owner, key))
 	if err != nil || r.Duplicate != wantDuplicate {
 		t.Errorf("%s: a request with the key %s is a duplicate: %t, error %v; want %t", testStep, key, r.Duplicate, err,
 			wantDuplicate)
@@ -160,7 +160,7 @@ func TestDisowningKeepsKeysOfNextOwner(t *testing.T) {
 	for name, age := range map[string]time.Duration{"new keys": 0, "expired keys": 2 * store.IdempotencyKeyRetention} {
 		t.Run(name, func(t *testing.T) {
 			s := openStore(t, t.TempDir())
-			enqueueWithKey(t, s, "before the change of owner", "alice", "z", false)
+			enqueueWithIdempotencyKey(t, s, "before the change of owner", "alice", "z", false)
 			damageRow(t, s, `UPDATE keys SET at = ?`, int64(s.clock().Add(-age)))
 			// The keys with the highest row numbers come first in the index, so the first step moves them.
 			damageRow(t, s, `WITH RECURSIVE i (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM i WHERE number < 899)
@@ -171,18 +171,18 @@ func TestDisowningKeepsKeysOfNextOwner(t *testing.T) {
 				}
 			}
 			step()
-			enqueueWithKey(t, s, "after the first step", "bob", "k", false)
-			enqueueWithKey(t, s, "after the first step", "bob", "z", false)
+			enqueueWithIdempotencyKey(t, s, "after the first step", "bob", "k", false)
+			enqueueWithIdempotencyKey(t, s, "after the first step", "bob", "z", false)
 			if _, err := s.ApplyDueChanges(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			enqueueWithKey(t, s, "after some steps", "bob", "l", false)
+			enqueueWithIdempotencyKey(t, s, "after some steps", "bob", "l", false)
 			runStepUntilDone(t, func(ctx context.Context) (bool, error) { return s.DisownJobs(ctx, 7, "alice") })
 			applyAllDueChanges(t, s)
 			for _, key := range []string{"k", "z", "l"} {
-				enqueueWithKey(t, s, "at the end", "bob", key, true)
+				enqueueWithIdempotencyKey(t, s, "at the end", "bob", key, true)
 			}
-			enqueueWithKey(t, s, "at the end", "bob", "101", false)
+			enqueueWithIdempotencyKey(t, s, "at the end", "bob", "101", false)
 		})
 	}
 }
@@ -194,7 +194,7 @@ func TestDisowningKeepsDiscardedBatchNamesOfNextOwner(t *testing.T) {
 	s := openStore(t, dir)
 	stage := func(owner, name string) error {
 		_, err := s.StageBatch(t.Context(),
-			store.EnqueueRequest{Drafts: []queue.Job{draft(ofUser(7))}, UID: 7, OwnerName: owner, BatchName: name})
+			store.EnqueueRequest{Drafts: []queue.Job{newDraft(withUID(7))}, UID: 7, OwnerName: owner, BatchName: name})
 		return err
 	}
 	reopen := func() {
@@ -222,7 +222,8 @@ func TestDisowningKeepsDiscardedBatchNamesOfNextOwner(t *testing.T) {
 				store.ErrBatchDiscarded)
 		}
 	}
-	_, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{draft(ofUser(7))}, UID: 7, BatchName: "b"})
+	_, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft(withUID(7))}, UID: 7,
+		BatchName: "b"})
 	if !errors.Is(err, store.ErrBatchDiscarded) {
 		t.Errorf("commit the batch: got error %v, want %v", err, store.ErrBatchDiscarded)
 	}
@@ -235,18 +236,19 @@ func TestDisowningMovesHookCounts(t *testing.T) {
 	s := openStore(t, dir)
 	enqueueWithOwner(t, s, 7, "alice", 1)
 	hookOf := func(hookUID int) func(*queue.Job) {
-		return func(j *queue.Job) { j.HookEvents, j.HookUID = queue.IsHookJob, hookUID }
+		return func(j *queue.Job) { j.HookEvents, j.HookUID = queue.HookJobFlag, hookUID }
 	}
 	for uid := range 3 {
-		r := store.EnqueueRequest{Drafts: []queue.Job{draft(hookOf(7)), draft(hookOf(7)), draft(hookOf(5))}, UID: 7 + uid}
+		r := store.EnqueueRequest{Drafts: []queue.Job{newDraft(hookOf(7)), newDraft(hookOf(7)), newDraft(hookOf(5))}, UID: 7 +
+			uid}
 		if _, err := s.Enqueue(t.Context(), r); err != nil {
 			t.Fatal(err)
 		}
 	}
-	_, jobs := claimJobs(t, s, store.LeaseReport{WantedJobCount: 4})
+	_, jobs := claimJobs(t, s, store.LeaseReport{MaxJobsToClaim: 4})
 	check := func(when string, former, now int64) {
 		t.Helper()
-		users := s.memory.users
+		users := s.cache.users
 		if got := [3]int64{users[-1].waitingHooks, users[7].waitingHooks, users[5].waitingHooks}; got !=
 			[3]int64{former, now, 3} {
 			t.Errorf("%s: the former owner has %d waiting hooks, the next owner %d, another user %d; want %d, %d, 3",

@@ -16,9 +16,9 @@ import (
 // one, it is written again. If the rules produce no row where one was written, the transaction is rolled back
 // and repeated without a prewrite. See docs/decisions/0028.
 type prewrite struct {
-	inProgress bool                 // this node does not hold the writer lock yet
-	jobs       map[int64]*rules.Job // nil if the transaction makes no prewrite
-	attempts   map[int64]prewrittenAttempt
+	inProgress          bool                 // this node does not hold the writer lock yet
+	unconfirmedJobs     map[int64]*rules.Job // nil if the transaction makes no prewrite
+	unconfirmedAttempts map[int64]prewrittenAttempt
 }
 
 // prewrittenAttempt identifies a row of the table attempts that was written before the writer lock was held.
@@ -46,10 +46,11 @@ func (t *Tx) PrewriteEndedAttempts() error {
 		return nil
 	}
 	f := &t.prewrite
-	*f = prewrite{inProgress: true, jobs: map[int64]*rules.Job{}, attempts: map[int64]prewrittenAttempt{}}
+	*f = prewrite{inProgress: true, unconfirmedJobs: map[int64]*rules.Job{},
+		unconfirmedAttempts: map[int64]prewrittenAttempt{}}
 	for i := range t.expectedSettlements {
 		e := &t.expectedSettlements[i]
-		if f.jobs[e.Seq] != nil {
+		if f.unconfirmedJobs[e.Seq] != nil {
 			continue
 		}
 		// Skip jobs with outputs, to avoid a deadlock: the node that holds the writer lock may be removing
@@ -73,12 +74,12 @@ func (t *Tx) PrewriteEndedAttempts() error {
 }
 
 // wasMade reports whether the transaction may have written rows before it held the writer lock.
-func (p *prewrite) wasMade() bool { return p.jobs != nil }
+func (p *prewrite) wasMade() bool { return p.unconfirmedJobs != nil }
 
 // hasUnconfirmedJob reports whether the stored row of a job was written before the writer lock was held, and the rules
 // have not confirmed it yet.
 func (p *prewrite) hasUnconfirmedJob(seq int64) bool {
-	return !p.inProgress && p.jobs[seq] != nil
+	return !p.inProgress && p.unconfirmedJobs[seq] != nil
 }
 
 // confirmJob reports whether a job's row need not be written, because the database already has it (apart from
@@ -86,35 +87,35 @@ func (p *prewrite) hasUnconfirmedJob(seq int64) bool {
 // and returns false.
 func (p *prewrite) confirmJob(j *rules.Job) bool {
 	if p.inProgress {
-		p.jobs[j.Seq] = j
+		p.unconfirmedJobs[j.Seq] = j
 		return false
 	}
-	written := p.jobs[j.Seq]
+	written := p.unconfirmedJobs[j.Seq]
 	if written == nil {
 		return false
 	}
-	delete(p.jobs, j.Seq)
-	return j.WriteScope == rules.WriteJobRowOnly && records.HaveEqualJobRows(written, j)
+	delete(p.unconfirmedJobs, j.Seq)
+	return j.WriteScope == rules.WriteScopeRowOnly && records.HaveEqualJobRows(written, j)
 }
 
 // confirmAttempt reports whether the row of an attempt need not be written, because it was written before the
 // writer lock was held. It returns errPrewriteMismatch if that row differs from the actual one.
 func (p *prewrite) confirmAttempt(j *rules.Job, settlement *store.Settlement) (bool, error) {
-	written, found := p.attempts[settlement.Seq]
+	written, found := p.unconfirmedAttempts[settlement.Seq]
 	if !found {
 		return false, nil
 	}
 	if written.settlement != settlement || written.attemptNumber != j.StartedAttempts {
 		return false, errPrewriteMismatch
 	}
-	delete(p.attempts, settlement.Seq)
+	delete(p.unconfirmedAttempts, settlement.Seq)
 	return true, nil
 }
 
 // hasUnconfirmedPrewrite reports whether the transaction has written an attempt of one of the user's jobs
 // before it held the writer lock, and the rules have not confirmed this attempt yet.
 func (t *Tx) hasUnconfirmedPrewrite(uid int) bool {
-	for seq := range t.prewrite.attempts {
+	for seq := range t.prewrite.unconfirmedAttempts {
 		if l := t.leases[seq]; l != nil && l.Job.UID == uid {
 			return true
 		}
@@ -125,7 +126,7 @@ func (t *Tx) hasUnconfirmedPrewrite(uid int) bool {
 // checkAllConfirmed returns errPrewriteMismatch if a row was written before the writer lock was held and the rules
 // have not confirmed it.
 func (p *prewrite) checkAllConfirmed() error {
-	if len(p.jobs)+len(p.attempts) > 0 {
+	if len(p.unconfirmedJobs)+len(p.unconfirmedAttempts) > 0 {
 		return errPrewriteMismatch
 	}
 	return nil

@@ -31,7 +31,7 @@ func TestWrongPrewriteIsCorrected(t *testing.T) {
 	}
 	for was, prewrite := range prewritten {
 		for is, modify := range actual {
-			enqueueOnNode(t, a, engine.Draft())
+			enqueueOnNode(t, a, engine.NewDraft())
 			j := claimOnNode(t, a, 1)[0]
 			expected, got := completedSettlementOnNode(a, &j), completedSettlementOnNode(a, &j)
 			prewrite(&expected)
@@ -50,7 +50,7 @@ func TestWrongPrewriteIsCorrected(t *testing.T) {
 			if err != nil || tries > 2 {
 				t.Fatalf("prewritten %s, actual %s: %v after %d tries", was, is, err, tries)
 			}
-			found, err := a.Get(t.Context(), j.ID)
+			found, err := a.GetJob(t.Context(), j.ID)
 			list, err2 := a.AttemptHistory(t.Context(), j.Seq, 0, 9)
 			if err := errors.Join(err, err2); err != nil {
 				t.Fatal(err)
@@ -79,7 +79,7 @@ func TestWrongPrewriteIsCorrected(t *testing.T) {
 func TestPrewriteOfAnExpelledNodeIsRejected(t *testing.T) {
 	url := pgserver.SharedServer(t).CreateDatabase(t)
 	a, b := openClusterNode(t, url, "a"), openClusterNode(t, url, "b")
-	enqueueOnNode(t, a, engine.Draft())
+	enqueueOnNode(t, a, engine.NewDraft())
 	j := claimOnNode(t, a, 1)[0]
 	reportJobStarted(t, a, &j)
 	expireNodeLease(t, url, "a")
@@ -101,10 +101,12 @@ func TestPrewriteOfAnExpelledNodeIsRejected(t *testing.T) {
 		_, err := a.ReportAndClaim(t.Context(), store.LeaseReport{Settlements: []store.Settlement{mine}})
 		answers <- err
 	}()
-	for a.WaitingOperations() < 1 {
+	for a.CountWaitingOperations() < 1 {
 		time.Sleep(time.Millisecond)
 	}
-	go func() { answers <- a.Do(t.Context(), engine.UrgentClass, func(*engine.Tx) error { return nil }) }()
+	go func() {
+		answers <- a.RunAndCommit(t.Context(), engine.UrgentClass, func(*engine.Tx) error { return nil })
+	}()
 	release()
 	for range 2 {
 		select {
@@ -128,7 +130,7 @@ func TestLargePrewriteIsWrittenOnce(t *testing.T) {
 	url := pgserver.SharedServer(t).CreateDatabase(t)
 	a := openClusterNode(t, url, "a")
 	openClusterNode(t, url, "b")
-	enqueueOnNode(t, a, slices.Repeat([]queue.Job{engine.Draft()}, 40)...)
+	enqueueOnNode(t, a, slices.Repeat([]queue.Job{engine.NewDraft()}, 40)...)
 	var ended []store.Settlement
 	for _, j := range claimOnNode(t, a, 40) {
 		e := completedSettlementOnNode(a, &j)
@@ -137,7 +139,7 @@ func TestLargePrewriteIsWrittenOnce(t *testing.T) {
 	}
 	foreseen := 0
 	err := a.DoWithForecast(t.Context(), ended, 0, func(t *engine.Tx) (err error) {
-		foreseen = t.UnconfirmedPrewrittenJobs()
+		foreseen = t.CountUnconfirmedPrewrittenJobs()
 		_, err = t.Rules().ReportAndClaim(&store.LeaseReport{Settlements: ended})
 		return err
 	})

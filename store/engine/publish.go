@@ -30,7 +30,7 @@ func (t *Tx) publishCommittedState() {
 	}
 	s.UpdatePublishedState(func(state *reads.ReaderState) {
 		t.publishCounts(state)
-		state.Order = t.order
+		state.RankOrder = t.order
 		if foreign.anyJobMayHaveChanged {
 			t.publishUsers(state)
 		}
@@ -55,21 +55,21 @@ func (t *Tx) publishCommittedState() {
 }
 
 // publishCounts makes the counts in the engine's cache visible to readers.
-func (m *memory) publishCounts(state *reads.ReaderState) {
+func (m *databaseCache) publishCounts(state *reads.ReaderState) {
 	state.LastEventNumber = m.NextEventNumber - 1
 	state.Counts = m.counts()
 }
 
 // counts returns the counts of all jobs.
-func (m *memory) counts() store.Counts {
+func (m *databaseCache) counts() store.Counts {
 	return store.Counts{JobsByState: m.JobCountByState, JobsEverEnqueued: m.EnqueuedTotal,
-		RerankUnfinished: m.rerankProgress.stateBeingReranked != 0,
-		OutputBytes:      m.OutputBytes, EndedUnderQueueRetention: m.ownRetentionJobCount}
+		IsRerankUnfinished: m.rerankProgress.stateBeingReranked != 0,
+		OutputBytes:        m.OutputBytes, JobsUnderQueueRetention: m.ownRetentionJobCount}
 }
 
 // publishUsers makes the counts of all users, and all leases of attempts not known to have started, visible
 // to readers.
-func (m *memory) publishUsers(state *reads.ReaderState) {
+func (m *databaseCache) publishUsers(state *reads.ReaderState) {
 	clear(state.UsageByUID)
 	for uid := range m.users {
 		m.publishUser(state, uid)
@@ -81,7 +81,7 @@ func (m *memory) publishUsers(state *reads.ReaderState) {
 }
 
 // publishUser makes the counts of a user visible to readers.
-func (m *memory) publishUser(state *reads.ReaderState, uid int) {
+func (m *databaseCache) publishUser(state *reads.ReaderState, uid int) {
 	u := m.users[uid]
 	if usage := (reads.UserUsage{WaitingJobs: u.WaitingJobs, UsedBytes: u.totalBytes(),
 		OutputBytes: u.OutputBytes}); usage != (reads.UserUsage{}) {
@@ -92,7 +92,7 @@ func (m *memory) publishUser(state *reads.ReaderState, uid int) {
 }
 
 // publishLease makes a job's lease visible to readers while its attempt is not known to have started.
-func (m *memory) publishLease(state *reads.ReaderState, jobSeq int64) {
+func (m *databaseCache) publishLease(state *reads.ReaderState, jobSeq int64) {
 	if l := m.leases[jobSeq]; l != nil && !l.AttemptStarted {
 		state.ReservationsBySeq[jobSeq] = database.LeaseReservation{Fence: l.Job.Fence, NodeID: l.Job.LastLeasingNodeID}
 	} else {

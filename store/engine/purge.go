@@ -18,10 +18,10 @@ var noUserEventDetail = []byte(`{}`)
 
 // PurgeEndedJobs implements store.Cleanup. It removes jobs that ended before a given time.
 func (e *Engine) PurgeEndedJobs(ctx context.Context, filter store.EndedJobFilter, limit int,
-	byUID *int) (removedJobs int, err error) {
+	requestedByUID *int) (removedJobs int, err error) {
 	detail := noUserEventDetail
-	if byUID != nil {
-		detail = rules.UserEventDetail(*byUID)
+	if requestedByUID != nil {
+		detail = rules.UserEventDetail(*requestedByUID)
 	}
 	return doOpWithResult(ctx, e, newRemovalOperation(NormalClass),
 		func(t *Tx) (int, error) { return t.purgeEndedJobs(&filter, limit, detail) })
@@ -29,8 +29,8 @@ func (e *Engine) PurgeEndedJobs(ctx context.Context, filter store.EndedJobFilter
 
 // purgeEndedJobs removes up to limit jobs, starting with those that ended first.
 func (t *Tx) purgeEndedJobs(filter *store.EndedJobFilter, limit int, detail []byte) (removedJobs int, err error) {
-	if filter.KeptJobs > 0 {
-		removable := -filter.KeptJobs
+	if filter.MinKeptJobs > 0 {
+		removable := -filter.MinKeptJobs
 		for _, state := range filter.States {
 			removable += t.JobCountByState[state]
 		}
@@ -63,7 +63,7 @@ func (t *Tx) purgeEndedJobs(filter *store.EndedJobFilter, limit int, detail []by
 // ended first. It uses counts that every transaction updates, so its cost does not depend on the number of
 // stored jobs.
 func (e *Engine) TrimEndedJobs(ctx context.Context, queueName string, maxJobs int64, limit int) (more bool, err error) {
-	if queueName == "" && e.JobReader.Counts().EndedUnderGeneralRetention() <= maxJobs {
+	if queueName == "" && e.JobReader.Counts().JobsUnderGeneralRetention() <= maxJobs {
 		return false, nil
 	}
 	return doOpWithResult(ctx, e, newRemovalOperation(NormalClass), func(t *Tx) (more bool, err error) {
@@ -81,7 +81,7 @@ func (e *Engine) TrimEndedJobs(ctx context.Context, queueName string, maxJobs in
 // endedJobCount returns the number of ended jobs that TrimEndedJobs compares with its maximum.
 func (t *Tx) endedJobCount(queueName string) int64 {
 	if queueName == "" {
-		return t.counts().EndedUnderGeneralRetention()
+		return t.counts().JobsUnderGeneralRetention()
 	}
 	return t.lanes.FindOrAddQueue(queueName).RetainedJobs
 }
@@ -89,14 +89,14 @@ func (t *Tx) endedJobCount(queueName string) int64 {
 // QueuesWithOwnRetention implements store.Cleanup. It lists the queues with jobs that ended while the queue had
 // its own retention settings.
 func (e *Engine) QueuesWithOwnRetention(ctx context.Context) (queues []store.OwnRetentionQueue, err error) {
-	if e.JobReader.Counts().EndedUnderQueueRetention == 0 {
+	if e.JobReader.Counts().JobsUnderQueueRetention == 0 {
 		return nil, nil
 	}
-	queues, err = doWithResult(ctx, e, NormalClass,
+	queues, err = executeWithResult(ctx, e, NormalClass,
 		func(t *Tx) (list []store.OwnRetentionQueue, err error) {
 			for _, q := range t.lanes.Queues {
 				if q.RetainedJobs > 0 {
-					list = append(list, store.OwnRetentionQueue{Name: q.Name, EndedJobs: q.RetainedJobs,
+					list = append(list, store.OwnRetentionQueue{Name: q.Name, EndedJobCount: q.RetainedJobs,
 						OutputBytes: q.RetainedOutputBytes})
 				}
 			}
@@ -138,7 +138,7 @@ func (e *Engine) TrimOutputs(ctx context.Context, maxBytes int64) (more bool, er
 		if excess <= 0 {
 			return false, nil
 		}
-		above, share := t.usersAboveOutputShare(excess)
+		above, share := t.usersAboveOutputLimit(excess)
 		for _, u := range above {
 			n, bytes := t.trimOutputs(min(excess, u.StoredBytes-share), limit, queue.OutputRemovedByRetention,
 				`SELECT jobs.seq, n, output_bytes
@@ -153,26 +153,26 @@ func (e *Engine) TrimOutputs(ctx context.Context, maxBytes int64) (more bool, er
 	})
 }
 
-// usersAboveOutputShare computes how the total size of outputs can be reduced by excessBytes. share is how many
-// bytes of outputs each user may keep. usersAbove lists the users who have more, with their bytes, most bytes
+// usersAboveOutputLimit computes how the total size of outputs can be reduced by excessBytes. share is how many
+// bytes of outputs each user may keep. usersAboveLimit lists the users who have more, with their bytes, most bytes
 // first.
-func (t *Tx) usersAboveOutputShare(excessBytes int64) (usersAbove []store.UserStoredBytes,
+func (t *Tx) usersAboveOutputLimit(excessBytes int64) (usersAboveLimit []store.UserStoredBytes,
 	maxOutputBytesPerUser int64) {
 	for uid, u := range t.users {
 		if u.OutputBytes > 0 {
-			usersAbove = append(usersAbove, store.UserStoredBytes{UID: uid, StoredBytes: u.OutputBytes})
+			usersAboveLimit = append(usersAboveLimit, store.UserStoredBytes{UID: uid, StoredBytes: u.OutputBytes})
 		}
 	}
-	store.SortByStoredBytes(usersAbove)
+	store.SortByStoredBytes(usersAboveLimit)
 	all := int64(0)
-	for i := range usersAbove { // assume that only the first i+1 users lose outputs
-		all += usersAbove[i].StoredBytes
+	for i := range usersAboveLimit { // assume that only the first i+1 users lose outputs
+		all += usersAboveLimit[i].StoredBytes
 		maxOutputBytesPerUser = max(0, (all-excessBytes)/int64(i+1))
-		if i+1 == len(usersAbove) || maxOutputBytesPerUser >= usersAbove[i+1].StoredBytes {
-			return usersAbove[:i+1], maxOutputBytesPerUser
+		if i+1 == len(usersAboveLimit) || maxOutputBytesPerUser >= usersAboveLimit[i+1].StoredBytes {
+			return usersAboveLimit[:i+1], maxOutputBytesPerUser
 		}
 	}
-	return usersAbove, maxOutputBytesPerUser
+	return usersAboveLimit, maxOutputBytesPerUser
 }
 
 // TrimQueueOutputs implements store.Cleanup. It removes outputs like TrimOutputs, but only of jobs that ended
@@ -192,9 +192,10 @@ func (e *Engine) TrimQueueOutputs(ctx context.Context, name string, maxBytes int
 }
 
 // trimOutputs removes the outputs that a query returns, in the order of the query, until excessBytes bytes or
-// limit outputs are removed. The query selects the job, number and size of each output. removalMark is stored as
+// limit outputs are removed. The query selects the job, number and size of each output. removalReason is stored as
 // the size of each removed output. trimOutputs returns the number and the bytes of the removed outputs.
-func (t *Tx) trimOutputs(excessBytes int64, limit int, removalMark int64, query string, args ...any) (removedCount int,
+func (t *Tx) trimOutputs(excessBytes int64, limit int, removalReason int64, query string,
+	args ...any) (removedCount int,
 	removedBytes int64) {
 	var parts []removableJobPart
 	t.Query(func(r database.Row) (bool, error) {
@@ -203,18 +204,18 @@ func (t *Tx) trimOutputs(excessBytes int64, limit int, removalMark int64, query 
 		return removedBytes < excessBytes, nil
 	}, query, append(slices.Clip(args), limit)...)
 	for _, output := range parts {
-		t.removeAttemptOutput(output, removalMark)
+		t.removeAttemptOutput(output, removalReason)
 	}
 	return len(parts), removedBytes
 }
 
-// removeAttemptOutput removes the output of an attempt. It stores removalMark as the size of the output, which says
+// removeAttemptOutput removes the output of an attempt. It stores removalReason as the size of the output, which says
 // why the output was removed.
-func (t *Tx) removeAttemptOutput(output removableJobPart, removalMark int64) {
+func (t *Tx) removeAttemptOutput(output removableJobPart, removalReason int64) {
 	t.Exec(`INSERT INTO garbage SELECT output_ref, node FROM attempts
 		WHERE seq = ? AND n = ? AND output_ref <> '' ON CONFLICT DO NOTHING`, output.jobSeq, output.attemptNumber)
 	t.Exec(`UPDATE attempts SET output = NULL, output_ref = NULL, result = NULL, output_bytes = ?
-		WHERE seq = ? AND n = ?`, removalMark, output.jobSeq, output.attemptNumber)
+		WHERE seq = ? AND n = ?`, removalReason, output.jobSeq, output.attemptNumber)
 	t.subtractOutputSize(output.jobSeq, output.partBytes)
 	t.OutputBytes -= output.partBytes
 }

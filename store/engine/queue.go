@@ -15,19 +15,19 @@ import (
 
 // Enqueue stores either all drafts of a request or none.
 func (e *Engine) Enqueue(ctx context.Context, r store.EnqueueRequest) (store.Receipt, error) {
-	texts, err := encodeAllTexts(r.Drafts)
+	texts, err := encodeDraftTexts(r.Drafts)
 	if err != nil {
 		return store.Receipt{}, err
 	}
-	return doWithResult(ctx, e, NormalClass,
+	return executeWithResult(ctx, e, NormalClass,
 		func(t *Tx) (store.Receipt, error) { return t.enqueue(r, texts) })
 }
 
-// encodeAllTexts encodes the texts of each draft: its labels, settings and input.
-func encodeAllTexts(drafts []queue.Job) (texts []records.EncodedTexts, err error) {
+// encodeDraftTexts encodes the texts of each draft: its labels, settings and input.
+func encodeDraftTexts(drafts []queue.Job) (texts []records.EncodedTexts, err error) {
 	texts = make([]records.EncodedTexts, len(drafts))
 	for i := range drafts {
-		if texts[i], err = records.EncodeTexts(drafts[i].Execution); err != nil {
+		if texts[i], err = records.EncodeTexts(drafts[i].ExecutionSettings); err != nil {
 			return nil, err
 		}
 	}
@@ -43,7 +43,7 @@ func (t *Tx) enqueue(r store.EnqueueRequest, texts []records.EncodedTexts) (stor
 			return t.enqueue(r, texts)
 		})
 	}
-	receipt, err := t.receiptForKey(r)
+	receipt, err := t.receiptForIdempotencyKey(r)
 	if err != nil || receipt.Duplicate {
 		return receipt, err
 	}
@@ -87,7 +87,7 @@ func (t *Tx) enqueueDrafts(r store.EnqueueRequest, texts []records.EncodedTexts)
 	t.recordOwnerName(r.UID, r.OwnerName)
 	insert := func() error { return t.insertDrafts(r, texts, receipt) }
 	if len(r.Drafts) > 1 && slices.ContainsFunc(r.Drafts,
-		func(j queue.Job) bool { return j.Unique != "" && j.OnConflict == queue.ConflictReplace }) {
+		func(j queue.Job) bool { return j.Unique != "" && j.OnConflict == queue.ConflictReplaceExisting }) {
 		return receipt, t.WithSavepoint(insert) // if insertDrafts fails, the replaced jobs are restored
 	}
 	return receipt, insert()
@@ -152,22 +152,22 @@ func (t *Tx) admitDrafts(drafts []queue.Job, uid int) (receipt store.Receipt, er
 
 // withParentSeqs returns a copy of a draft whose dependencies refer to jobs by number (seq). seqs holds the
 // numbers of the jobs of the request.
-func withParentSeqs(draft *queue.Job, seqs []int64) queue.Job {
+func withParentSeqs(draft *queue.Job, draftSeqs []int64) queue.Job {
 	j := *draft
 	if len(j.DependsOn) > 0 {
 		j.DependsOn = slices.Clone(j.DependsOn)
 	}
 	for i := range j.DependsOn {
 		if d := &j.DependsOn[i]; d.ParentDraftNumber != 0 {
-			d.ParentSeq = seqs[d.ParentDraftNumber-1]
+			d.ParentSeq = draftSeqs[d.ParentDraftNumber-1]
 		}
 	}
 	return j
 }
 
-// receiptForKey returns the receipt of an earlier request with the same idempotency key, marked as a
+// receiptForIdempotencyKey returns the receipt of an earlier request with the same idempotency key, marked as a
 // duplicate. If there was none, it returns an empty receipt.
-func (t *Tx) receiptForKey(r store.EnqueueRequest) (receipt store.Receipt, err error) {
+func (t *Tx) receiptForIdempotencyKey(r store.EnqueueRequest) (receipt store.Receipt, err error) {
 	if r.IdempotencyKey == "" {
 		return receipt, nil
 	}
@@ -187,13 +187,14 @@ func (t *Tx) receiptForKey(r store.EnqueueRequest) (receipt store.Receipt, err e
 	return receipt, err
 }
 
-func draftCountError(n int) error {
-	return queue.InvalidField("jobs", "%d jobs given; a request may have 1 to %d", n, queue.MaxJobsPerRequest)
+func draftCountError(draftCount int) error {
+	return queue.InvalidFieldError("jobs", "%d jobs given; a request may have 1 to %d", draftCount,
+		queue.MaxJobsPerRequest)
 }
 
 // ChangeJob implements store.Queue. It applies a user's verb, such as cancel, to a job.
 func (e *Engine) ChangeJob(ctx context.Context, seq int64, c store.JobChange) error {
-	return e.doOp(ctx, &queuedOperation{run: func(t *Tx) error { return t.rules.ChangeJob(seq, c) },
+	return e.executeOperation(ctx, &queuedOperation{run: func(t *Tx) error { return t.rules.ChangeJob(seq, c) },
 		priorityClass: PromptClass,
 		// Even if the disk is full, users must be able to end or remove the job that fills it.
 		mayUseWholeDiskReserve: c.Verb == queue.VerbRemove || c.Verb == queue.VerbCancel})
@@ -201,5 +202,5 @@ func (e *Engine) ChangeJob(ctx context.Context, seq int64, c store.JobChange) er
 
 // RecordJobPause records that a running job was paused or resumed.
 func (e *Engine) RecordJobPause(ctx context.Context, p store.JobPauseRequest) error {
-	return e.Do(ctx, PromptClass, func(t *Tx) error { return t.rules.RecordPause(p) })
+	return e.RunAndCommit(ctx, PromptClass, func(t *Tx) error { return t.rules.RecordPause(p) })
 }

@@ -89,7 +89,7 @@ func (t *Tx) writeQueueRow(q *lanes.Queue) {
 
 // loadQueueCounts replaces the counts that addQueueQueries has read by the newer ones in the table meta, and
 // counts the leased jobs of each queue.
-func (m *memory) loadQueueCounts() error {
+func (m *databaseCache) loadQueueCounts() error {
 	counts, err := records.ParseQueueCounts(m.metaQueuesText)
 	for name, c := range counts {
 		m.lanes.FindOrAddQueue(name).SetStoredCounts(c)

@@ -15,7 +15,7 @@ func (e *Engine) SetQueue(ctx context.Context, name string, rule store.QueueRule
 	if rule.Weight < 1 || rule.Concurrency < 0 || rule.MaxPendingJobs < 0 {
 		return errors.New("weight must be at least 1, and concurrency and max_pending at least 0")
 	}
-	return e.Do(ctx, PromptClass, func(t *Tx) error {
+	return e.RunAndCommit(ctx, PromptClass, func(t *Tx) error {
 		t.setQueueRule(t.lanes.FindOrAddQueue(name), rule)
 		return t.statementErr
 	})

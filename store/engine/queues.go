@@ -121,7 +121,7 @@ func (t *Tx) removeUnneededQueues() (more bool, err error) {
 // oldest ready job has been waiting.
 func (e *Engine) Queues(ctx context.Context) (states []store.QueueState, err error) {
 	known := func(*Tx) (list []store.QueueState, err error) {
-		for _, q := range e.memory.lanes.Queues {
+		for _, q := range e.cache.lanes.Queues {
 			if q.Exists() {
 				list = append(list, store.QueueState{Name: q.Name, Rule: q.Rule, WaitingJobs: q.WaitingJobs,
 					LeasedJobs: q.LeasedJobs})
@@ -176,7 +176,7 @@ func (t *Tx) namesOfNewQueues(newJobsByQueue map[string]int64) (names []string) 
 }
 
 // addQueueQueries reads the queues' counts and rules.
-func (m *memory) addQueueQueries(queries *database.QueryBatch) {
+func (m *databaseCache) addQueueQueries(queries *database.QueryBatch) {
 	queries.Add(func(r database.Row) (bool, error) {
 		q := m.lanes.FindOrAddQueue(r.Text(0))
 		q.SetStoredCounts(records.QueueCounts{WaitingJobs: r.Int64(1), CreatorUID: int(r.Int64(2)), RetainedJobs: r.Int64(3),

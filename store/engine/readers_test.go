@@ -35,7 +35,7 @@ func TestReadTimeoutStartsWithConnection(t *testing.T) {
 		list := func(ctx context.Context) <-chan error {
 			done := make(chan error, 1)
 			go func() {
-				page, err := s.List(ctx, store.Filter{Limit: 9})
+				page, err := s.ListJobs(ctx, store.JobFilter{Limit: 9})
 				if err == nil && len(page.Jobs) != 3 {
 					t.Errorf("%d jobs were listed", len(page.Jobs))
 				}
@@ -96,7 +96,7 @@ func TestReadTimeoutEndsLongRead(t *testing.T) {
 	if err := s.RunRead(ctx, endless); !errors.Is(err, context.Canceled) {
 		t.Errorf("the read whose caller gave up: %v", err)
 	}
-	if j, err := s.Get(t.Context(), "1"); err != nil || j.Seq != 1 {
+	if j, err := s.GetJob(t.Context(), "1"); err != nil || j.Seq != 1 {
 		t.Errorf("the next read: %+v, %v", j, err)
 	}
 	if len(s.readConns) != 1 {

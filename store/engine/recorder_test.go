@@ -17,14 +17,14 @@ import (
 	"github.com/queuectl/queuectl/store/database"
 )
 
-var defaultOrder = queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime,
+var defaultRankOrder = queue.RankPolicy{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime,
 	AgingInterval: time.Minute}
 
 // draft returns a valid draft, changed by the given functions.
-func draft(set ...func(*queue.Job)) queue.Job {
+func newDraft(changes ...func(*queue.Job)) queue.Job {
 	j := queue.Job{Queue: "default", Priority: 5, MaxAttempts: 4, State: queue.Pending, ExitCode: -1,
-		Execution: queue.Execution{Command: "true", Shell: "/bin/sh -c", OnLost: queue.OnLostRetry}}
-	for _, f := range set {
+		ExecutionSettings: queue.ExecutionSettings{Command: "true", Shell: "/bin/sh -c", OnLost: queue.OnLostRetry}}
+	for _, f := range changes {
 		f(&j)
 	}
 	return j
@@ -32,7 +32,7 @@ func draft(set ...func(*queue.Job)) queue.Job {
 
 func openStore(t *testing.T, dir string) *Store {
 	t.Helper()
-	s, err := Open(t.Context(), Options{Dir: dir, RankOrder: defaultOrder})
+	s, err := Open(t.Context(), Options{Dir: dir, RankOrder: defaultRankOrder})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func enqueue(t *testing.T, s *Store, n int) store.Receipt {
 	t.Helper()
 	drafts := make([]queue.Job, n)
 	for i := range drafts {
-		drafts[i] = draft()
+		drafts[i] = newDraft()
 	}
 	r, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: drafts})
 	if err != nil {
@@ -74,7 +74,7 @@ func TestNoSQLStatementScansOrSorts(t *testing.T) {
 	stageBatchJobs(t, s, "i", 1, true)
 	_, err = s.Enqueue(t.Context(), store.EnqueueRequest{BatchName: "i"})
 	if err == nil {
-		_, err = s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{draft(func(j *queue.Job) {
+		_, err = s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft(func(j *queue.Job) {
 			j.DependsOn = []queue.Dependency{{ParentID: "i-0", Condition: queue.ParentEnded}}
 		})}})
 	}
@@ -83,7 +83,7 @@ func TestNoSQLStatementScansOrSorts(t *testing.T) {
 	}
 	var statements []string
 	var plans []string
-	err = s.Do(t.Context(), UrgentClass, func(tx *Tx) error {
+	err = s.RunAndCommit(t.Context(), UrgentClass, func(tx *Tx) error {
 		for q := range s.conn.PreparedStmts {
 			statements = append(statements, q)
 		}

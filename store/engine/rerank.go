@@ -26,25 +26,25 @@ type rerankingProgress struct {
 }
 
 // formatRankOrder encodes an order for the table meta.
-func formatRankOrder(o queue.RankOrder) string {
+func formatRankOrder(o queue.RankPolicy) string {
 	return fmt.Sprintf("%s %s %d", o.Scheduling, o.AgingUnit, o.AgingInterval.Milliseconds())
 }
 
 // parseRankOrder decodes what formatRankOrder wrote.
-func parseRankOrder(text string) (o queue.RankOrder) {
+func parseRankOrder(text string) (o queue.RankPolicy) {
 	words := strings.Split(text, " ")
 	if len(words) != 3 { // there is no stored order in a new database
 		return o
 	}
 	ms, _ := strconv.ParseInt(words[2], 10, 64) // no error, because formatRankOrder wrote a number
-	return queue.RankOrder{Scheduling: queue.Scheduling(words[0]), AgingUnit: queue.AgingUnit(words[1]),
+	return queue.RankPolicy{Scheduling: queue.Scheduling(words[0]), AgingUnit: queue.AgingUnit(words[1]),
 		AgingInterval: time.Duration(ms) * time.Millisecond}
 }
 
 // SetRankOrder changes the order of jobs, from which ranks are computed. Calls of RerankWaitingJobs then give the
 // waiting jobs new ranks.
-func (e *Engine) SetRankOrder(ctx context.Context, o queue.RankOrder) error {
-	return e.Do(ctx, PromptClass, func(t *Tx) error {
+func (e *Engine) SetRankOrder(ctx context.Context, o queue.RankPolicy) error {
+	return e.RunAndCommit(ctx, PromptClass, func(t *Tx) error {
 		if t.order == o {
 			return nil
 		}
@@ -56,7 +56,7 @@ func (e *Engine) SetRankOrder(ctx context.Context, o queue.RankOrder) error {
 // resumeReranking restarts the computation of new ranks, if the last service did not finish it or the order was changed
 // while no service ran.
 func (e *Engine) resumeReranking(ctx context.Context) error {
-	return e.Do(ctx, PromptClass, func(t *Tx) error {
+	return e.RunAndCommit(ctx, PromptClass, func(t *Tx) error {
 		if t.storedRanksOrderText == formatRankOrder(t.order) {
 			return nil
 		}
@@ -91,10 +91,10 @@ func (t *Tx) endReranking() {
 // RerankWaitingJobs gives the next waiting jobs new ranks, if the order has changed. more is true if more jobs need new
 // ranks.
 func (e *Engine) RerankWaitingJobs(ctx context.Context) (more bool, err error) {
-	if !e.JobReader.Counts().RerankUnfinished {
+	if !e.JobReader.Counts().IsRerankUnfinished {
 		return false, nil
 	}
-	return doWithResult(ctx, e, NormalClass, func(t *Tx) (more bool, err error) {
+	return executeWithResult(ctx, e, NormalClass, func(t *Tx) (more bool, err error) {
 		at := &t.rerankProgress
 		if at.stateBeingReranked == 0 {
 			return false, nil

@@ -28,7 +28,7 @@ func TestDiskReserveKeepsSpaceForRemovals(t *testing.T) {
 		return info.Size()
 	}
 	for range 3 {
-		err := s.Do(t.Context(), engine.UrgentClass, func(*engine.Tx) error { return full })
+		err := s.RunAndCommit(t.Context(), engine.UrgentClass, func(*engine.Tx) error { return full })
 		if !errors.Is(err, queue.ErrNoSpace) || left() != removalBytes {
 			t.Fatalf("an operation that records a job: %v, and %d bytes of the reserve remain; want %v and %d", err, left(),
 				queue.ErrNoSpace, removalBytes)

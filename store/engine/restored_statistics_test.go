@@ -38,7 +38,7 @@ func TestRestoredStatisticsContinue(t *testing.T) {
 			t.Errorf("by %v %d began and %d completed, want 3", g, f.Started, f.Completed)
 		}
 	}
-	kin := engine.Draft(func(j *queue.Job) { j.Queue = "f" })
+	kin := engine.NewDraft(func(j *queue.Job) { j.Queue = "f" })
 	if s.TypicalRuntime(kin.CommandFingerprint()) != 5*time.Second {
 		t.Errorf("the typical run time is %v, want 5s", s.TypicalRuntime(kin.CommandFingerprint()))
 	}

@@ -13,7 +13,7 @@ func (e *Engine) StoreRunnerDirs(ctx context.Context, dirs []string) error {
 	if err != nil {
 		return err
 	}
-	return e.Do(ctx, UrgentClass, func(t *Tx) error {
+	return e.RunAndCommit(ctx, UrgentClass, func(t *Tx) error {
 		for key, value := range map[string]string{database.RunnerDirsNoteKey(e.nodeID): string(list),
 			database.NoteKeyDatabaseID: e.databaseID} {
 			t.Exec(`INSERT INTO notes VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value`, key, value)

@@ -14,62 +14,62 @@ import (
 // belong in the lane, is added to DamagedJobs, because it would otherwise block the jobs behind it. ScanLane
 // reads a limited number of rows at a time, because a server sends all rows of a result, even those that are
 // not needed.
-func (t *Tx) ScanLane(l *rules.LaneScan) error {
-	l.NextPosition, l.NextPriority, l.ReachedLaneEnd = l.Lane.Head, rules.UnknownLanePriority, true
+func (t *Tx) ScanLane(scan *rules.LaneScan) error {
+	scan.NextPosition, scan.NextPriority, scan.ReachedLaneEnd = scan.Lane.Head, rules.UnknownLanePriority, true
 	enough, full := false, false
-	more := func() bool { l.ReachedLaneEnd, enough = false, true; return false }
+	more := func() bool { scan.ReachedLaneEnd, enough = false, true; return false }
 	each := func(r database.Row, hasLeft bool) (bool, error) {
 		p := readahead.JobRowPosition(r)
 		leased := hasLeft || t.leases[p.Seq] != nil
-		if p.After(l.StopPosition) {
-			if l.NextPosition = p; !leased {
-				l.NextPriority = readahead.LaneHeadOfJobRow(r).Priority
+		if p.After(scan.StopPosition) {
+			if scan.NextPosition = p; !leased {
+				scan.NextPriority = readahead.LaneHeadOfJobRow(r).Priority
 			}
 			return more(), nil
 		}
-		l.NextPosition = readahead.PositionAfter(p)
+		scan.NextPosition = readahead.PositionAfter(p)
 		if leased {
 			return true, nil
 		}
-		l.Jobs = append(l.Jobs, rules.Job{})
-		j := &l.Jobs[len(l.Jobs)-1]
-		records.ReadRulesJob(r, records.JobColumnsFor(l.JobReadScope), j)
+		scan.Jobs = append(scan.Jobs, rules.Job{})
+		j := &scan.Jobs[len(scan.Jobs)-1]
+		records.ReadRulesJob(r, records.JobColumnsFor(scan.JobReadScope), j)
 		if j.IsDamaged || !j.State.IsRunnable() {
-			l.DamagedJobs = append(l.DamagedJobs, *j)
+			scan.DamagedJobs = append(scan.DamagedJobs, *j)
 			*j = rules.Job{}
-			l.Jobs = l.Jobs[:len(l.Jobs)-1]
-			return len(l.DamagedJobs) < l.MaxDamagedJobs || more(), nil
+			scan.Jobs = scan.Jobs[:len(scan.Jobs)-1]
+			return len(scan.DamagedJobs) < scan.MaxDamagedJobs || more(), nil
 		}
 		taken := estimateJobBytes(&j.Job)
-		l.ClaimBytesRead += taken
+		scan.ClaimBytesRead += taken
 		t.engine.typicalJobBytes += (taken - t.engine.typicalJobBytes) / 8
-		full = len(l.Jobs) >= l.WantedJobs || l.ClaimBytesRead >= rules.MaxBytesReadPerClaim
+		full = len(scan.Jobs) >= scan.MaxJobs || scan.ClaimBytesRead >= rules.MaxBytesReadPerClaim
 		return !full || more(), nil
 	}
-	if l.JobReadScope == rules.ReadFullJob {
-		t.engine.lastClaimQueue = l.Lane.Queue
+	if scan.JobReadScope == rules.ReadScopeFull {
+		t.engine.lastClaimQueue = scan.Lane.Queue
 		// Only claims read jobs in full. A claim uses the jobs of one lane before it reads the next lane.
-		t.engine.emptyClaimBuffer()
-		l.Jobs = t.engine.claimBuffer
-		defer func() { t.engine.claimBuffer = l.Jobs }()
+		t.engine.clearClaimBuffer()
+		scan.Jobs = t.engine.claimBuffer
+		defer func() { t.engine.claimBuffer = scan.Jobs }()
 	}
 	for all := false; !all && !enough; {
 		var err error
-		if all, err = t.scanNextRows(l, each); err != nil {
+		if all, err = t.scanNextRows(scan, each); err != nil {
 			return err
 		}
 	}
-	if !full || !l.MustReadNextPriority {
+	if !full || !scan.MustReadNextPriority {
 		return nil
 	}
-	return t.peekNextPriority(l)
+	return t.peekNextPriority(scan)
 }
 
 // maxClaimBufferJobs is the largest capacity, in jobs, with which the claim buffer is kept between transactions.
 const maxClaimBufferJobs = 2048
 
-// emptyClaimBuffer removes the jobs from the claim buffer, so that they do not stay in memory.
-func (e *Engine) emptyClaimBuffer() {
+// clearClaimBuffer removes the jobs from the claim buffer, so that they do not stay in memory.
+func (e *Engine) clearClaimBuffer() {
 	clear(e.claimBuffer)
 	if e.claimBuffer = e.claimBuffer[:0]; cap(e.claimBuffer) > maxClaimBufferJobs {
 		e.claimBuffer = nil
@@ -79,26 +79,26 @@ func (e *Engine) emptyClaimBuffer() {
 // peekNextPriority finds the first job of the lane that is not leased and that ScanLane has not returned. It
 // reads only the columns that determine the lane's rank, because the job may have a large input. The claim
 // that takes the job reads all columns.
-func (t *Tx) peekNextPriority(l *rules.LaneScan) error {
-	l.ReachedLaneEnd = true
+func (t *Tx) peekNextPriority(scan *rules.LaneScan) error {
+	scan.ReachedLaneEnd = true
 	found := func(h *readahead.LaneHead) (more bool) {
 		if t.readAhead.HasJobLeftLane(h.Position.Seq) || t.leases[h.Position.Seq] != nil {
-			l.NextPosition = readahead.PositionAfter(h.Position)
+			scan.NextPosition = readahead.PositionAfter(h.Position)
 			return true
 		}
-		l.NextPosition, l.NextPriority, l.ReachedLaneEnd = h.Position, h.Priority, false
+		scan.NextPosition, scan.NextPriority, scan.ReachedLaneEnd = h.Position, h.Priority, false
 		return false
 	}
-	if h, known := t.readAhead.FirstJobFrom(l.Lane.ID, l.NextPosition); known && (h == nil || !found(h)) {
+	if h, known := t.readAhead.FirstJobFrom(scan.Lane.ID, scan.NextPosition); known && (h == nil || !found(h)) {
 		return nil
 	}
-	for all := false; !all && l.ReachedLaneEnd; {
+	for all := false; !all && scan.ReachedLaneEnd; {
 		rows, piece := 0, t.QueryRowLimit(0, 0)
 		err := t.Query(func(r database.Row) (bool, error) {
 			rows++
 			h := readahead.ReadLaneHead(r)
 			return found(&h), nil
-		}, scanLaneSQL(readahead.LaneHeadColumns), scanLaneArgs(l.Lane.ID, l.NextPosition, piece)...)
+		}, scanLaneSQL(readahead.LaneHeadColumns), scanLaneArgs(scan.Lane.ID, scan.NextPosition, piece)...)
 		if err != nil {
 			return err
 		}
@@ -121,17 +121,18 @@ func scanLaneArgs(laneID int64, start rules.Position, limit int) []any {
 
 // scanNextRows reads the next jobs of a lane and passes their rows to handleRow. If a row was read earlier
 // and its job is no longer in the lane, hasLeft is true. reachedEnd is true if the lane has no further jobs.
-func (t *Tx) scanNextRows(l *rules.LaneScan, handleRow func(r database.Row, hasLeft bool) (more bool, err error)) (
+func (t *Tx) scanNextRows(scan *rules.LaneScan, handleRow func(r database.Row, hasLeftLane bool) (more bool,
+	err error)) (
 	reachedEnd bool, err error) {
-	rows, piece := 0, t.QueryRowLimit(l.WantedJobs-len(l.Jobs), t.engine.typicalJobBytes)
-	counted := func(r database.Row, hasLeft bool) (bool, error) {
+	rows, piece := 0, t.QueryRowLimit(scan.MaxJobs-len(scan.Jobs), t.engine.typicalJobBytes)
+	counted := func(r database.Row, hasLeftLane bool) (bool, error) {
 		rows++
-		return handleRow(r, hasLeft)
+		return handleRow(r, hasLeftLane)
 	}
-	args := scanLaneArgs(l.Lane.ID, l.NextPosition, piece)
+	args := scanLaneArgs(scan.Lane.ID, scan.NextPosition, piece)
 	e := t.claimPrefetch
 	t.claimPrefetch = nil
-	if e != nil && l.JobReadScope == rules.ReadFullJob && slices.Equal(e.queryArgs, args) {
+	if e != nil && scan.JobReadScope == rules.ReadScopeFull && slices.Equal(e.queryArgs, args) {
 		answered, err := e.rows.ForEachRow(func(r database.Row) (bool, error) {
 			return counted(r, e.endedLeaseJobSeqs[r.Int64(0)])
 		})
@@ -139,12 +140,12 @@ func (t *Tx) scanNextRows(l *rules.LaneScan, handleRow func(r database.Row, hasL
 			return rows < piece, err
 		}
 	}
-	if t.usesDatabaseServer() && l.UpcomingLanes != nil {
-		return t.readAhead.VisitLaneJobs(l, t.QueryRowLimit(math.MaxInt32, t.engine.typicalJobBytes), t.readLaneJobs,
+	if t.usesDatabaseServer() && scan.UpcomingLanes != nil {
+		return t.readAhead.VisitLaneJobs(scan, t.QueryRowLimit(math.MaxInt32, t.engine.typicalJobBytes), t.readLaneJobs,
 			handleRow)
 	}
 	err = t.Query(func(r database.Row) (bool, error) { return counted(r, false) },
-		scanLaneSQL(records.JobColumnsFor(l.JobReadScope)),
+		scanLaneSQL(records.JobColumnsFor(scan.JobReadScope)),
 		args...)
 	return rows < piece, err
 }

@@ -21,7 +21,7 @@ func (e *Engine) PutSchedule(ctx context.Context, request store.SchedulePutReque
 		return put, err
 	}
 	bytes := int64(len(draft)+len(input)+len(put.SpecJSON)) + store.QuotaBytesPerJob
-	err = e.Do(ctx, PromptClass, func(t *Tx) error {
+	err = e.RunAndCommit(ctx, PromptClass, func(t *Tx) error {
 		if err := t.engine.diskSpace.CheckDiskSpace(); err != nil {
 			return err
 		}
@@ -107,23 +107,23 @@ func (t *Tx) SetScheduleState(s *store.Schedule) error {
 }
 
 // UnfinishedJobs implements rules.Schedules. It lists unfinished jobs of a user's schedule, newest first.
-func (t *Tx) UnfinishedJobs(schedule string, uid, limit int) ([]rules.Job, error) {
+func (t *Tx) UnfinishedJobs(scheduleName string, uid, limit int) ([]rules.Job, error) {
 	return t.readJobs(limit, `jobs INDEXED BY jobs_schedule
-		WHERE schedule = ? AND uid = ? AND schedule <> '' AND state < 6 ORDER BY seq DESC`, schedule, uid)
+		WHERE schedule = ? AND uid = ? AND schedule <> '' AND state < 6 ORDER BY seq DESC`, scheduleName, uid)
 }
 
 // AddOccurrenceRecord implements rules.Schedules. It records what happened at a planned start (an occurrence)
 // of a schedule. If there are too many records, it deletes the oldest.
-func (t *Tx) AddOccurrenceRecord(schedule string, r store.OccurrenceRecord) error {
+func (t *Tx) AddOccurrenceRecord(scheduleName string, r store.OccurrenceRecord) error {
 	t.Exec(
 		`INSERT INTO schedule_runs (name, instant, at, outcome, job, id, asker, note) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-		schedule, r.OccurrenceAt, t.startTime, string(r.Outcome), r.JobSeq, r.JobID,
+		scheduleName, r.OccurrenceAt, t.startTime, string(r.Outcome), r.JobSeq, r.JobID,
 		uidOrNull(r.RequestedByUID),
 		r.OutcomeNote)
 	return t.Exec(
 		`DELETE FROM schedule_runs WHERE name = ?
 			AND n <= (SELECT n FROM schedule_runs WHERE name = ? ORDER BY n DESC LIMIT 1 OFFSET ?)`,
-		schedule, schedule, store.MaxRecordsPerSchedule)
+		scheduleName, scheduleName, store.MaxRecordsPerSchedule)
 }
 
 // IsJobIDTaken implements rules.Jobs. It reports whether a job has the id. Jobs of batches that are not committed
@@ -134,8 +134,8 @@ func (t *Tx) IsJobIDTaken(id string) (bool, error) {
 }
 
 // RemoveSchedule removes a schedule and the records of its occurrences.
-func (e *Engine) RemoveSchedule(ctx context.Context, name string, generation int64, byUID int) error {
-	return e.Do(ctx, PromptClass, func(t *Tx) error {
+func (e *Engine) RemoveSchedule(ctx context.Context, name string, generation int64, requestedByUID int) error {
+	return e.RunAndCommit(ctx, PromptClass, func(t *Tx) error {
 		old := t.readStoredSchedule(name)
 		switch {
 		case old.generation == 0:
@@ -146,22 +146,23 @@ func (e *Engine) RemoveSchedule(ctx context.Context, name string, generation int
 		t.AdjustUserBytes(old.uid, -old.storedBytes, 0)
 		t.Exec(`DELETE FROM schedules WHERE name = ?`, name)
 		t.Exec(`DELETE FROM schedule_runs WHERE name = ?`, name)
-		return t.recordEvent(queue.EventScheduleRemoved, nil, queue.EventDetail{CausedByUID: &byUID, ScheduleName: name})
+		return t.recordEvent(queue.EventScheduleRemoved, nil, queue.EventDetail{CausedByUID: &requestedByUID,
+			ScheduleName: name})
 	})
 }
 
 // PauseSchedule pauses or resumes a schedule. A paused schedule creates no jobs.
 func (e *Engine) PauseSchedule(ctx context.Context, request store.SchedulePauseRequest) error {
-	return e.Do(ctx, PromptClass, func(t *Tx) error {
+	return e.RunAndCommit(ctx, PromptClass, func(t *Tx) error {
 		current, err := t.Schedule(request.ScheduleName)
 		switch {
 		case err != nil:
 			return err
 		case current.Generation != request.Generation:
 			return store.ErrScheduleChanged
-		case request.Pause == (current.PausedAt != 0):
+		case request.Paused == (current.PausedAt != 0):
 			return nil
-		case request.Pause:
+		case request.Paused:
 			current.PausedAt, current.PausedByUID, current.PauseOrDamageNote = t.startTime, request.RequestedByUID,
 				request.PauseNote
 			current.NextOccurrenceAt, current.NextDueAt = 0, 0
@@ -174,7 +175,7 @@ func (e *Engine) PauseSchedule(ctx context.Context, request store.SchedulePauseR
 		}
 		t.SetScheduleState(&current)
 		kind := queue.EventScheduleResumed
-		if request.Pause {
+		if request.Paused {
 			kind = queue.EventSchedulePaused
 		}
 		return t.recordEvent(kind, nil, queue.EventDetail{CausedByUID: request.RequestedByUID,
@@ -185,7 +186,7 @@ func (e *Engine) PauseSchedule(ctx context.Context, request store.SchedulePauseR
 // RunOccurrences enqueues the jobs of planned starts (occurrences) of a schedule, and records the outcomes.
 func (e *Engine) RunOccurrences(ctx context.Context, request store.OccurrenceRequest) (result store.OccurrenceResult,
 	err error) {
-	return doWithResult(ctx, e, PromptClass,
+	return executeWithResult(ctx, e, PromptClass,
 		func(t *Tx) (result store.OccurrenceResult, err error) {
 			if err := t.engine.diskSpace.CheckDiskSpace(); err != nil && len(request.OccurrencesToRun) > 0 {
 				return result, err
@@ -200,7 +201,7 @@ func (e *Engine) RunOccurrences(ctx context.Context, request store.OccurrenceReq
 // stores nothing.
 func (t *Tx) enqueueScheduledJob(request *store.OccurrenceRequest, draft queue.Job) (seq int64, id string, err error) {
 	drafts := []queue.Job{draft}
-	list, err := encodeAllTexts(drafts)
+	list, err := encodeDraftTexts(drafts)
 	if err != nil {
 		return 0, "", err
 	}

@@ -17,7 +17,7 @@ func TestDamagedScheduleCreatesNoJobs(t *testing.T) {
 	var gens []int64
 	for i := range 3 {
 		kept, err := s.PutSchedule(ctx, store.SchedulePutRequest{Schedule: store.Schedule{Name: fmt.Sprint("s", i),
-			JobDraft: draft(), NextOccurrenceAt: 1, NextDueAt: 1, CreatedAt: 1}})
+			JobDraft: newDraft(), NextOccurrenceAt: 1, NextDueAt: 1, CreatedAt: 1}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -43,13 +43,13 @@ func TestDamagedScheduleCreatesNoJobs(t *testing.T) {
 		t.Errorf("listed: %v, %v", list, err)
 	}
 	if err := s.PauseSchedule(ctx, store.SchedulePauseRequest{ScheduleName: "s1", Generation: gens[1],
-		Pause: true}); err != nil {
+		Paused: true}); err != nil {
 		t.Error(err)
 	}
 	if due, _, err := s.DueSchedules(ctx, "", 9); err != nil || len(due) != 0 {
 		t.Errorf("a paused schedule is due: %v, %v", due, err)
 	}
-	if _, err := s.PutSchedule(ctx, store.SchedulePutRequest{Schedule: store.Schedule{Name: "s1", JobDraft: draft(),
+	if _, err := s.PutSchedule(ctx, store.SchedulePutRequest{Schedule: store.Schedule{Name: "s1", JobDraft: newDraft(),
 		CreatedAt: 1},
 		ReplacedGeneration: gens[1]}); err != nil {
 		t.Error(err)
@@ -65,7 +65,7 @@ func TestSchedulesSurviveReopening(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	kept, err := s.PutSchedule(t.Context(), store.SchedulePutRequest{Schedule: store.Schedule{Name: "n",
-		Overlap: store.OverlapSkip, JobDraft: draft(func(j *queue.Job) { j.Env, j.Stdin = []string{"A=b"}, "in" }),
+		Overlap: store.OverlapSkip, JobDraft: newDraft(func(j *queue.Job) { j.Env, j.Stdin = []string{"A=b"}, "in" }),
 		CreatedAt: 1}})
 	if err != nil {
 		t.Fatal(err)
@@ -73,7 +73,7 @@ func TestSchedulesSurviveReopening(t *testing.T) {
 	fire := func(s *Store, last queue.UnixMillis) store.OccurrenceResult {
 		t.Helper()
 		f := store.OccurrenceRequest{ScheduleName: "n", Generation: kept.Generation, ExpectedLastOccurrenceAt: last,
-			LastOccurrenceAt: last + 1, OccurrencesToRun: []queue.UnixMillis{last + 1},
+			NewLastOccurrenceAt: last + 1, OccurrencesToRun: []queue.UnixMillis{last + 1},
 			CandidateJobID: func(at queue.UnixMillis, _ int) string { return fmt.Sprint("n@", int64(at)) }}
 		fired, err := s.RunOccurrences(context.WithoutCancel(t.Context()), f)
 		if err != nil {
@@ -89,7 +89,7 @@ func TestSchedulesSurviveReopening(t *testing.T) {
 	if again := fire(s, 0); again.RequestCarriedOut {
 		t.Errorf("firing the same occurrence again: %+v", again)
 	}
-	if next := fire(s, 1); len(next.Records) != 1 || next.Records[0].Outcome != store.OutcomeSkipped ||
+	if next := fire(s, 1); len(next.Records) != 1 || next.Records[0].Outcome != store.OccurrenceSkipped ||
 		next.Records[0].OutcomeNote != "n@1" {
 		t.Errorf("while the previous job has not ended: %+v", next)
 	}
@@ -105,7 +105,7 @@ func TestSchedulesSurviveReopening(t *testing.T) {
 func TestRefusedOccurrenceRecordsNoOwner(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	ctx := t.Context()
-	keyed := draft(ofUser(1), func(j *queue.Job) { j.Unique = "k" })
+	keyed := newDraft(withUID(1), func(j *queue.Job) { j.Unique = "k" })
 	if _, err := s.Enqueue(ctx, store.EnqueueRequest{Drafts: []queue.Job{keyed}, UID: 1}); err != nil {
 		t.Fatal(err)
 	}
@@ -119,10 +119,10 @@ func TestRefusedOccurrenceRecordsNoOwner(t *testing.T) {
 		last    queue.UnixMillis
 		outcome store.OccurrenceOutcome
 		owners  int
-	}{{0, store.OutcomeRefused, 0}, {1, store.OutcomeEnqueued, 1}} {
+	}{{0, store.OccurrenceRefused, 0}, {1, store.OccurrenceEnqueued, 1}} {
 		fired, err := s.RunOccurrences(ctx, store.OccurrenceRequest{ScheduleName: "n", Generation: kept.Generation,
 			OwnerName:                "alice",
-			ExpectedLastOccurrenceAt: c.last, LastOccurrenceAt: c.last + 1, OccurrencesToRun: []queue.UnixMillis{c.last + 1},
+			ExpectedLastOccurrenceAt: c.last, NewLastOccurrenceAt: c.last + 1, OccurrencesToRun: []queue.UnixMillis{c.last + 1},
 			CandidateJobID: func(at queue.UnixMillis, _ int) string { return fmt.Sprint("n@", int64(at)) }})
 		if err != nil || len(fired.Records) != 1 || fired.Records[0].Outcome != c.outcome {
 			t.Fatalf("got %+v, %v, want one record with the outcome %s", fired, err, c.outcome)

@@ -11,9 +11,9 @@ import (
 	"github.com/queuectl/queuectl/store/storetest"
 )
 
-// openWithForeignCommits opens a node that behaves as if other nodes committed too; see
+// openWithSimulatedCommits opens a node that behaves as if other nodes committed too; see
 // SimulateOtherNodeCommits.
-func openWithForeignCommits(t *testing.T, url string, order queue.RankOrder) *postgres.Store {
+func openWithSimulatedCommits(t *testing.T, url string, order queue.RankPolicy) *postgres.Store {
 	t.Helper()
 	s, err := postgres.Open(t.Context(), url, postgres.Options{RankOrder: order,
 		Node: postgres.NodeConfig{NodeName: "one", StateDirID: "one"}})
@@ -27,21 +27,21 @@ func openWithForeignCommits(t *testing.T, url string, order queue.RankOrder) *po
 // The engine on a PostgreSQL server does everything that store.Store promises, even while other nodes change
 // the database.
 func TestPostgresEngineMeetsStoreContract(t *testing.T) {
-	skipWithoutSharedServer(t)
-	storetest.RunContractTests(t, func(t *testing.T, order queue.RankOrder) storetest.Fixture {
-		s := openWithForeignCommits(t, createEmptyDatabase(t), order)
-		return engine.Fixture(t, s, s.Engine)
+	sharedServerOrSkip(t)
+	storetest.RunContractTests(t, func(t *testing.T, order queue.RankPolicy) storetest.Fixture {
+		s := openWithSimulatedCommits(t, createEmptyDatabase(t), order)
+		return engine.NewFixture(t, s, s.Engine)
 	})
 }
 
 // After any sequence of random operations (a walk), the engine on a PostgreSQL server has the same state as
 // the simple store in memory, the model.
 func TestRandomWalksOnPostgresMatchModel(t *testing.T) {
-	p := skipWithoutSharedServer(t)
-	engine.RunRandomWalks(t, 1, func(t *testing.T) func(queue.RankOrder) (store.Store, *engine.Engine) {
+	p := sharedServerOrSkip(t)
+	engine.RunRandomWalks(t, 1, func(t *testing.T) func(queue.RankPolicy) (store.Store, *engine.Engine) {
 		url := p.CreateDatabase(t)
-		return func(order queue.RankOrder) (store.Store, *engine.Engine) {
-			s := openWithForeignCommits(t, url, order)
+		return func(order queue.RankPolicy) (store.Store, *engine.Engine) {
+			s := openWithSimulatedCommits(t, url, order)
 			return s, s.Engine
 		}
 	})
@@ -50,11 +50,11 @@ func TestRandomWalksOnPostgresMatchModel(t *testing.T) {
 // A node that applies the cache deltas of another node (its changes to cached data) has the same caches as
 // that node, after any operation and across restarts. Its lanes are correct after every step.
 func TestCacheDeltasKeepNodesEqual(t *testing.T) {
-	p := skipWithoutSharedServer(t)
-	engine.RunMirroredRandomWalks(t, 1, func(t *testing.T) func(queue.RankOrder) (s store.Store, first,
+	p := sharedServerOrSkip(t)
+	engine.RunMirroredRandomWalks(t, 1, func(t *testing.T) func(queue.RankPolicy) (s store.Store, first,
 		second *engine.Engine) {
 		url := p.CreateDatabase(t)
-		return func(order queue.RankOrder) (s store.Store, first, second *engine.Engine) {
+		return func(order queue.RankPolicy) (s store.Store, first, second *engine.Engine) {
 			open := func(name string) *postgres.Store {
 				// Use a long node lease, because no cache deltas are stored for a node whose lease has
 				// expired.

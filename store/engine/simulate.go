@@ -12,10 +12,10 @@ import (
 
 // SimulateClaims returns the jobs that the next claims would take. It really claims them, and then undoes the
 // claims.
-func (e *Engine) SimulateClaims(ctx context.Context, n int) (store.ClaimSimulation, error) {
+func (e *Engine) SimulateClaims(ctx context.Context, jobCount int) (store.ClaimSimulation, error) {
 	return readWriterMemory(ctx, e, func(t *Tx) (simulation store.ClaimSimulation, err error) {
 		err = t.WithSavepoint(func() (err error) {
-			if simulation, err = t.rules.SimulateClaims(n); err == nil {
+			if simulation, err = t.rules.SimulateClaims(jobCount); err == nil {
 				err = errUndoSimulation
 			}
 			return err
@@ -35,7 +35,7 @@ var errUndoSimulation = errors.New("simulation only")
 func (t *Tx) WithSavepoint(operation func() error) error {
 	t.WriteGateJobCounts()
 	t.Exec(`SAVEPOINT part`)
-	before, memoryBefore := *t, *t.memory
+	before, memoryBefore := *t, *t.databaseCache
 	t.userCountsBefore, t.queueCountsBefore = map[int]userCounts{}, map[*lanes.Queue]records.QueueCounts{}
 	restoreDirtyGates := t.engine.gateRecheckState.SaveDirtyGates()
 	err := operation()
@@ -52,7 +52,7 @@ func (t *Tx) WithSavepoint(operation func() error) error {
 	*t = before
 	t.discardPrefetchedRows()
 	t.laneCache = laneCache{}
-	t.gateTables.ResetCache()
+	t.gateTables.ResetGateCache()
 	t.rules.ClearRateCache()
 	restoreDirtyGates()
 	return err

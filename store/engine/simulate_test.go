@@ -22,7 +22,7 @@ func TestSimulationSaysThatItIsIncomplete(t *testing.T) {
 		for from := 0; from < c.many; from += queue.MaxJobsPerRequest {
 			drafts := make([]queue.Job, min(c.many-from, queue.MaxJobsPerRequest))
 			for i := range drafts {
-				drafts[i] = draft(ofUser(1), func(j *queue.Job) {
+				drafts[i] = newDraft(withUID(1), func(j *queue.Job) {
 					j.Priority = 15
 					j.Demands = []queue.Demand{
 						{Kind: queue.GateLock, GateKey: "common", Amount: 1}, {Kind: queue.GateLock, GateKey: fmt.Sprint("l", from+i),
@@ -56,12 +56,12 @@ func TestSimulationSaysThatItIsIncomplete(t *testing.T) {
 // longer count, but jobs that were enqueued earlier in the transaction do.
 func TestRolledBackJobsDoNotCountAtGates(t *testing.T) {
 	s := openStore(t, t.TempDir())
-	withLock := draft(ofUser(1), func(j *queue.Job) {
+	withLock := newDraft(withUID(1), func(j *queue.Job) {
 		j.Demands = []queue.Demand{{Kind: queue.GateLock, GateKey: "l",
 			Amount: 1}}
 	})
 	undone := errors.New("undone")
-	err := s.Do(t.Context(), NormalClass, func(tx *Tx) error {
+	err := s.RunAndCommit(t.Context(), NormalClass, func(tx *Tx) error {
 		if err := enqueueInTx(tx, withLock); err != nil {
 			return err
 		}

@@ -18,7 +18,7 @@ import (
 func countChangedRows(t *testing.T, s *Store) (maxChanged func() (rows int64, transactions int)) {
 	t.Helper()
 	idle := func() {
-		if err := s.Do(t.Context(), UrgentClass, func(*Tx) error { return nil }); err != nil {
+		if err := s.RunAndCommit(t.Context(), UrgentClass, func(*Tx) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -36,7 +36,7 @@ func countChangedRows(t *testing.T, s *Store) (maxChanged func() (rows int64, tr
 		}
 		return clock()
 	}
-	s.Do(t.Context(), UrgentClass, func(*Tx) error { s.clock = hook; return nil })
+	s.RunAndCommit(t.Context(), UrgentClass, func(*Tx) error { s.clock = hook; return nil })
 	return func() (int64, int) {
 		idle()
 		rows, n := maxRows, transactionCount
@@ -52,7 +52,7 @@ func stageBatchJobs(t *testing.T, s *Store, batchName string, n int, withChosenI
 	for from := 0; from < n; from += 1000 {
 		drafts := make([]queue.Job, min(1000, n-from))
 		for i := range drafts {
-			drafts[i] = draft()
+			drafts[i] = newDraft()
 			if withChosenIDs {
 				drafts[i].ID = fmt.Sprintf("%s-%d", batchName, from+i)
 			}
@@ -67,10 +67,10 @@ func stageBatchJobs(t *testing.T, s *Store, batchName string, n int, withChosenI
 // again.
 func dropDamagedBatch(t *testing.T, s *Store) {
 	t.Helper()
-	jobs := []queue.Job{draft(func(j *queue.Job) { j.ID = "of-a-damaged-frame" })}
+	jobs := []queue.Job{newDraft(func(j *queue.Job) { j.ID = "of-a-damaged-frame" })}
 	_, err := s.StageBatch(t.Context(), store.EnqueueRequest{BatchName: "e", Drafts: jobs})
 	if err == nil {
-		err = s.Do(t.Context(), UrgentClass, func(t *Tx) error {
+		err = s.RunAndCommit(t.Context(), UrgentClass, func(t *Tx) error {
 			b, _ := t.findOpenBatch(0, "e")
 			err := t.Exec(`UPDATE frames SET jobs = x'ff' WHERE batch = ?`, b.number)
 			return err
@@ -80,7 +80,7 @@ func dropDamagedBatch(t *testing.T, s *Store) {
 		err = s.AbortBatch(t.Context(), 0, "e")
 	}
 	if err == nil { // the ids in batches are checked only while there is a batch
-		_, err = s.StageBatch(t.Context(), store.EnqueueRequest{BatchName: "f", Drafts: []queue.Job{draft()}})
+		_, err = s.StageBatch(t.Context(), store.EnqueueRequest{BatchName: "f", Drafts: []queue.Job{newDraft()}})
 	}
 	if err == nil {
 		_, err = s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: jobs})
@@ -94,12 +94,12 @@ func dropDamagedBatch(t *testing.T, s *Store) {
 }
 
 // enqueueMany enqueues n jobs, 1,000 per request.
-func enqueueMany(t *testing.T, s *Store, n int, set func(*queue.Job)) {
+func enqueueMany(t *testing.T, s *Store, n int, change func(*queue.Job)) {
 	t.Helper()
 	for range n / 1000 {
 		drafts := make([]queue.Job, 1000)
 		for i := range drafts {
-			drafts[i] = draft(set)
+			drafts[i] = newDraft(change)
 		}
 		if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: drafts}); err != nil {
 			t.Fatal(err)
@@ -169,7 +169,7 @@ func TestTransactionsChangeBoundedRows(t *testing.T) {
 		}, maxDeletedRowsPerStep, 3 * many / maxDeletedRowsPerStep},
 		{"keys that are too old", func() {
 			for n := range many {
-				r := store.EnqueueRequest{Drafts: []queue.Job{draft(func(j *queue.Job) { j.Delay = 1000 * time.Hour })},
+				r := store.EnqueueRequest{Drafts: []queue.Job{newDraft(func(j *queue.Job) { j.Delay = 1000 * time.Hour })},
 					IdempotencyKey: fmt.Sprint("key", n)}
 				if _, err := s.Enqueue(t.Context(), r); err != nil {
 					t.Fatal(err)
@@ -208,17 +208,17 @@ func TestTransactionsChangeBoundedRows(t *testing.T) {
 				c.atLeast)
 		}
 	}
-	if left := s.memory.batches; len(left) != 0 {
+	if left := s.cache.batches; len(left) != 0 {
 		t.Errorf("remaining batches: %+v", left)
 	}
 	// The ids of removed batches can be used again; those of jobs cannot.
 	if _, err := s.Enqueue(t.Context(),
-		store.EnqueueRequest{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "b-4999" }),
-			draft(func(j *queue.Job) { j.ID = "c-0" })}}); err != nil {
+		store.EnqueueRequest{Drafts: []queue.Job{newDraft(func(j *queue.Job) { j.ID = "b-4999" }),
+			newDraft(func(j *queue.Job) { j.ID = "c-0" })}}); err != nil {
 		t.Error(err)
 	}
 	if _, err := s.Enqueue(
-		t.Context(), store.EnqueueRequest{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "a-7" })}}); err == nil {
+		t.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft(func(j *queue.Job) { j.ID = "a-7" })}}); err == nil {
 		t.Error("the id of a job was taken again")
 	}
 }
@@ -229,9 +229,9 @@ func TestRemovalOfABatchIsFinishedAtStart(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	stageBatchJobs(t, s, "a", 3000, true)
-	err := s.Do(t.Context(), UrgentClass, func(t *Tx) error {
+	err := s.RunAndCommit(t.Context(), UrgentClass, func(t *Tx) error {
 		b, _ := t.findOpenBatch(0, "a")
-		t.markBatchRemoved(b)
+		t.markBatchForRemoval(b)
 		t.removeNextBatchFrame(b.number)
 		return nil
 	})
@@ -241,16 +241,17 @@ func TestRemovalOfABatchIsFinishedAtStart(t *testing.T) {
 	s.Close()
 	s = openStore(t, dir)
 	var left int64
-	err = s.Do(t.Context(), UrgentClass, func(t *Tx) (err error) {
+	err = s.RunAndCommit(t.Context(), UrgentClass, func(t *Tx) (err error) {
 		left, err = t.QueryNumber(
 			`SELECT (SELECT count(*) FROM batches) + (SELECT count(*) FROM frames) + (SELECT count(*) FROM staged_ids)`)
 		return err
 	})
-	if err != nil || left != 0 || len(s.memory.batches) != 0 {
-		t.Errorf("%d rows and %d batches remain, %v", left, len(s.memory.batches), err)
+	if err != nil || left != 0 || len(s.cache.batches) != 0 {
+		t.Errorf("%d rows and %d batches remain, %v", left, len(s.cache.batches), err)
 	}
 	if _, err := s.Enqueue(
-		t.Context(), store.EnqueueRequest{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "a-2999" })}}); err != nil {
+		t.Context(),
+		store.EnqueueRequest{Drafts: []queue.Job{newDraft(func(j *queue.Job) { j.ID = "a-2999" })}}); err != nil {
 		t.Error(err)
 	}
 }
@@ -345,7 +346,7 @@ func TestClaimCancelsLimitedExpiredJobsPerTransaction(t *testing.T) {
 	const many = 2000 // more than one transaction can handle; a multiple of 1,000
 	enqueueMany(t, s, many, func(j *queue.Job) { j.ExpiresAt = now + 1 })
 	good := enqueue(t, s, 1).Seqs[0]
-	s.Do(t.Context(), UrgentClass, func(tx *Tx) error {
+	s.RunAndCommit(t.Context(), UrgentClass, func(tx *Tx) error {
 		tx.engine.clock = func() queue.UnixMillis {
 			return now +
 				2

@@ -20,7 +20,7 @@ func (t *Tx) Now() queue.UnixMillis { return t.startTime }
 
 // Order implements rules.Settings. It returns the settings from which the ranks of jobs are computed. While
 // reranking is true, some stored ranks still follow the previous settings.
-func (t *Tx) Order() (order queue.RankOrder, isReranking bool) {
+func (t *Tx) RankOrder() (order queue.RankPolicy, isReranking bool) {
 	return t.order, t.rerankProgress.stateBeingReranked != 0
 }
 
@@ -63,7 +63,7 @@ func (t *Tx) Job(seq int64, scope rules.ReadScope) (j rules.Job, err error) {
 	columns := records.JobColumnsFor(scope)
 	found, err := database.ReadFirstRow(t, func(r database.Row) {
 		// Count the whole row, because SQLite moves the whole row when the row changes.
-		t.readJobBytes += int(r.Int64(records.ColumnCount(columns)))
+		t.readJobBytes += int(r.Int64(records.JobColumnCount(columns)))
 		records.ReadRulesJob(r, columns, &j)
 	}, `SELECT `+columns+`, octet_length(labels) + octet_length(terms) FROM jobs WHERE seq = ?`, seq)
 	if err == nil && !found {
@@ -124,14 +124,14 @@ func (t *Tx) PutJob(j *rules.Job) error {
 	}
 	t.recordJobWrite(j)
 	args := records.JobRowArgs(j)
-	if j.WriteScope == rules.WriteJobRowOnly {
+	if j.WriteScope == rules.WriteScopeRowOnly {
 		return t.WriteRow(updateSQL+` WHERE seq = ?`, append(args, j.Seq)...)
 	}
-	text, err := records.EncodeTexts(j.Execution)
+	text, err := records.EncodeTexts(j.ExecutionSettings)
 	if err != nil {
 		return err
 	}
-	if j.WriteScope == rules.WriteJobSettings {
+	if j.WriteScope == rules.WriteScopeSettings {
 		return t.Exec(updateSQL+`, terms = ? WHERE seq = ?`, append(args, text.Settings, j.Seq)...)
 	}
 	demands, err := records.EncodeDemands(j.Demands)
@@ -213,7 +213,7 @@ func (t *Tx) AddAttempt(j *rules.Job, settlement *store.Settlement) error {
 		size = a.OutputBytes // a negative size encodes why the output was not kept
 	}
 	if t.prewrite.inProgress {
-		t.prewrite.attempts[settlement.Seq] = prewrittenAttempt{settlement, j.StartedAttempts}
+		t.prewrite.unconfirmedAttempts[settlement.Seq] = prewrittenAttempt{settlement, j.StartedAttempts}
 	} else {
 		t.OutputBytes += kept
 		if there, err := t.prewrite.confirmAttempt(j, settlement); there || err != nil {
@@ -266,7 +266,7 @@ func (t *Tx) CountStateTransition(j *rules.Job, oldState, newState queue.State) 
 	if oldState.IsWaiting() != newState.IsWaiting() {
 		n := records.BoolToInt(newState.IsWaiting()) - records.BoolToInt(oldState.IsWaiting())
 		t.changeUserCounts(j.UID, func(u *userCounts) { u.WaitingJobs += n })
-		if j.HookEvents&queue.IsHookJob != 0 {
+		if j.HookEvents&queue.HookJobFlag != 0 {
 			t.changeUserCounts(j.HookUID, func(u *userCounts) { u.waitingHooks += n })
 		}
 		t.addToWaitingCount(j.Queue, j.UID, n)
@@ -284,7 +284,7 @@ func (t *Tx) NotifyJobWatches(jobSeq int64) { t.changedJobSeqs = append(t.change
 
 // StoredJobBytes implements rules.Jobs. It returns how many bytes a job's row, input and dependencies take.
 func (t *Tx) StoredJobBytes(j *queue.Job) (int64, error) {
-	text, err := records.EncodeTexts(j.Execution)
+	text, err := records.EncodeTexts(j.ExecutionSettings)
 	dependencies := j.ParentCount
 	if j.DependsOn != nil {
 		dependencies = len(j.DependsOn)
@@ -361,9 +361,9 @@ func (t *Tx) adjustUsedGateUnits(l *rules.Lease, sign int) {
 			l.Job.LastLeasingNodeID != t.engine.nodeID {
 			continue
 		}
-		restoreOnRollback(t, used, n.Gate)
-		if used[n.Gate] += sign * n.Units; used[n.Gate] == 0 {
-			delete(used, n.Gate)
+		restoreOnRollback(t, used, n.GateID)
+		if used[n.GateID] += sign * n.Units; used[n.GateID] == 0 {
+			delete(used, n.GateID)
 		}
 	}
 }

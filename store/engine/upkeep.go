@@ -14,7 +14,7 @@ import (
 
 // RecordAudit records a user's action that no other event records.
 func (e *Engine) RecordAudit(ctx context.Context, a store.AuditRecord) error {
-	return e.Do(ctx, PromptClass, func(t *Tx) error {
+	return e.RunAndCommit(ctx, PromptClass, func(t *Tx) error {
 		return t.recordEvent(queue.EventAudit, &queue.Job{Seq: a.JobSeq, ID: a.JobID},
 			queue.EventDetail{CausedByUID: &a.UID, CausedByUser: a.UserName, ClientPID: a.PID, Verb: a.Verb,
 				ActionTarget: a.Target})
@@ -34,16 +34,16 @@ func readSettings(c database.Conn) ([]store.Setting, error) {
 
 // SetSetting stores one setting. An empty value removes the setting.
 func (e *Engine) SetSetting(ctx context.Context, setting store.Setting) error {
-	return e.Do(ctx, PromptClass, func(t *Tx) error {
+	return e.RunAndCommit(ctx, PromptClass, func(t *Tx) error {
 		if setting.Value != "" {
 			t.Exec(
 				`INSERT INTO settings VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value, uid = excluded.uid, at = excluded.at`,
 				setting.Key, setting.Value, setting.SetByUID, t.startTime)
-		} else if n, err := t.ExecCount(`DELETE FROM settings WHERE key = ?`, setting.Key); n == 0 {
+		} else if n, err := t.ExecRowsAffected(`DELETE FROM settings WHERE key = ?`, setting.Key); n == 0 {
 			return err
 		}
 		return t.recordEvent(cmp.Or(setting.EventKind, queue.EventSettingChanged), nil,
-			queue.EventDetail{CausedByUID: &setting.SetByUID, SettingName: setting.Key, Value: setting.EventValue()})
+			queue.EventDetail{CausedByUID: &setting.SetByUID, SettingName: setting.Key, SettingValue: setting.EventValue()})
 	})
 }
 
@@ -107,7 +107,7 @@ func (t *Tx) deleteOldIdempotencyKeys() (more bool, err error) {
 	if oldest == 0 || oldest >= before {
 		return false, t.statementErr
 	}
-	n, err := t.ExecCount(`DELETE FROM keys WHERE n IN (SELECT n FROM keys ORDER BY n LIMIT ?) AND at < ?`,
+	n, err := t.ExecRowsAffected(`DELETE FROM keys WHERE n IN (SELECT n FROM keys ORDER BY n LIMIT ?) AND at < ?`,
 		maxDeletedRowsPerStep, before)
 	return n == maxDeletedRowsPerStep, err
 }
@@ -156,7 +156,7 @@ func (t *Tx) timeUntilNextWork() (time.Duration, error) {
 // DeletableOutputs lists output files that no attempt refers to. It lists none while a copy of the database
 // is being made, because the copy may refer to them.
 func (e *Engine) DeletableOutputs(ctx context.Context, limit int) (refs []string, err error) {
-	return doWithResult(ctx, e, PromptClass, func(t *Tx) (refs []string, err error) {
+	return executeWithResult(ctx, e, PromptClass, func(t *Tx) (refs []string, err error) {
 		// A copy begins between two transactions, so it cannot begin during this one.
 		if e.databaseCopyInProgress.Load() {
 			return nil, nil
@@ -177,5 +177,5 @@ func (e *Engine) ForgetDeletedOutputs(ctx context.Context, refs []string) error 
 		}
 		return t.statementErr
 	}
-	return e.doOp(ctx, o)
+	return e.executeOperation(ctx, o)
 }

@@ -28,7 +28,7 @@ func (t *Tx) EachContendingLane(q *rules.Queue, visit func(l *rules.Lane, lastTu
 func (t *Tx) RecordUserTurn(rulesQueue *rules.Queue, uid int) rules.UserTurn {
 	q := t.lanes.FindOrAddQueue(rulesQueue.Name)
 	t.claimedJobCount++
-	turn := rules.UserTurn{TurnNumber: t.claimedJobCount, PreviousNumber: q.LastTurnByUID[uid]}
+	turn := rules.UserTurn{TurnNumber: t.claimedJobCount, PreviousTurnNumber: q.LastTurnByUID[uid]}
 	t.setLastUserTurn(q, uid, turn.TurnNumber)
 	// forget older turns: a user without a turn goes first anyway
 	if int64(len(q.LastTurnByUID)) > 2*maxRememberedUserTurns {
@@ -48,7 +48,7 @@ const maxRememberedUserTurns = 1000
 // was returned before it started.
 func (t *Tx) UndoUserTurn(rulesQueue *rules.Queue, uid int, turn rules.UserTurn) {
 	if q := t.lanes.FindOrAddQueue(rulesQueue.Name); turn.TurnNumber > q.LastPermanentTurn {
-		t.setLastUserTurn(q, uid, min(q.LastTurnByUID[uid], turn.PreviousNumber))
+		t.setLastUserTurn(q, uid, min(q.LastTurnByUID[uid], turn.PreviousTurnNumber))
 	}
 }
 

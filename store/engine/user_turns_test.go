@@ -35,7 +35,7 @@ func TestClaimReadsOnlyRankOfNextJob(t *testing.T) {
 	s := openPriorityNode(t, pgserver.SharedServer(t).CreateDatabase(t), "a")
 	enqueueForUsers(t, s, 2, 3, nil)
 	claimOnNode(t, s, 2) // this claim finds the first waiting jobs of the users
-	err := s.Do(t.Context(), engine.UrgentClass, func(tx *engine.Tx) error {
+	err := s.RunAndCommit(t.Context(), engine.UrgentClass, func(tx *engine.Tx) error {
 		jobs, _, err := tx.Rules().Claim(2)
 		for id, l := range tx.ReadAheadJobsByLane() {
 			if len(l.JobRows) != 1 || l.NextHead == nil {

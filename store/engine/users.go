@@ -28,7 +28,7 @@ func (u userCounts) totalBytes() int64 { return u.StoredBytes + u.stagedBytes }
 
 func (t *Tx) changeUserCounts(uid int, change func(u *userCounts)) {
 	t.saveUserCountsForRollback(uid)
-	t.memory.changeUserCounts(uid, change)
+	t.databaseCache.changeUserCounts(uid, change)
 }
 
 // saveUserCountsForRollback saves a user's counts, so that they can be restored if the transaction is undone.
@@ -41,14 +41,14 @@ func (t *Tx) saveUserCountsForRollback(uid int) {
 	}
 }
 
-func (m *memory) changeUserCounts(uid int, change func(u *userCounts)) {
+func (m *databaseCache) changeUserCounts(uid int, change func(u *userCounts)) {
 	m.changedUser = m.users[uid]
 	change(&m.changedUser)
 	m.putUserCounts(uid, m.changedUser)
 }
 
 // putUserCounts stores a user's counts, or removes the user if all are 0.
-func (m *memory) putUserCounts(uid int, u userCounts) {
+func (m *databaseCache) putUserCounts(uid int, u userCounts) {
 	if u == (userCounts{}) {
 		delete(m.users, uid)
 		return
@@ -59,11 +59,11 @@ func (m *memory) putUserCounts(uid int, u userCounts) {
 // adjustLeasedJobCounts adds n to the number of leased jobs of the user and the queue that a job belongs to.
 func (t *Tx) adjustLeasedJobCounts(j *rules.Job, delta int) {
 	t.saveUserCountsForRollback(j.UID)
-	t.memory.adjustLeasedJobCounts(j.UID, j.Queue, delta)
+	t.databaseCache.adjustLeasedJobCounts(j.UID, j.Queue, delta)
 }
 
 // adjustLeasedJobCounts adds n to the number of leased jobs of a user, and to that of a queue.
-func (m *memory) adjustLeasedJobCounts(uid int, queueName string, delta int) {
+func (m *databaseCache) adjustLeasedJobCounts(uid int, queueName string, delta int) {
 	m.changeUserCounts(uid, func(u *userCounts) { u.leasedJobs += delta })
 	q := m.lanes.FindOrAddQueue(queueName)
 	if q.LeasedJobs += delta; q.Rule.Concurrency > 0 {
@@ -72,7 +72,7 @@ func (m *memory) adjustLeasedJobCounts(uid int, queueName string, delta int) {
 }
 
 // recountLeasedJobs computes the number of leased jobs of each queue from the leases.
-func (m *memory) recountLeasedJobs() {
+func (m *databaseCache) recountLeasedJobs() {
 	for _, q := range m.lanes.Queues {
 		q.LeasedJobs = 0
 	}
@@ -144,7 +144,7 @@ func (t *Tx) writeUserRow(uid int, u userCounts) {
 }
 
 // addUserQueries reads the users' counts.
-func (m *memory) addUserQueries(queries *database.QueryBatch) {
+func (m *databaseCache) addUserQueries(queries *database.QueryBatch) {
 	queries.AddForEachRow(func(r database.Row) {
 		m.users[int(r.Int64(0))] = userCounts{UserCounts: database.UserCounts{WaitingJobs: r.Int64(1),
 			StoredBytes: r.Int64(2), OutputBytes: r.Int64(3)}}
@@ -156,7 +156,7 @@ func (m *memory) addUserQueries(queries *database.QueryBatch) {
 
 // loadUserCounts applies the counts in meta.users, which are newer than those in the table users, and counts
 // the leased jobs of each user.
-func (m *memory) loadUserCounts() error {
+func (m *databaseCache) loadUserCounts() error {
 	counts, err := database.ParseUserCounts(m.metaUsersText)
 	if err != nil {
 		return err

@@ -11,11 +11,11 @@ import (
 
 // If damage has deleted the inputs of some jobs, TrimUserData does not count these inputs. It removes inputs
 // of other jobs instead.
-func TestTrimUserSkipsDamagedJobs(t *testing.T) {
+func TestTrimUserDataSkipsDamagedInputs(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	const all = 2*maxRemovedOutputsPerStep + 20
 	for range all {
-		got, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{draft(func(j *queue.Job) {
+		got, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft(func(j *queue.Job) {
 			j.Stdin = strings.Repeat("x", 2*store.MaxKeptInputBytes)
 		})}})
 		if err == nil {
@@ -25,7 +25,7 @@ func TestTrimUserSkipsDamagedJobs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	err := s.Do(t.Context(), UrgentClass, func(t *Tx) error {
+	err := s.RunAndCommit(t.Context(), UrgentClass, func(t *Tx) error {
 		return t.Exec(`DELETE FROM inputs WHERE seq <= ?`,
 			int64(all-20))
 	})
@@ -51,7 +51,7 @@ func replaceOldestAttempt(t *testing.T, s *Store) {
 	seq := enqueueForUser(t, s, 0, 1)[0]
 	fail := func(quota int64) {
 		t.Helper()
-		g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 1000})
+		g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{MaxJobsToClaim: 1000})
 		var r store.LeaseReport
 		for _, j := range g.ClaimedJobs {
 			if j.Seq != seq {

@@ -27,11 +27,11 @@ import (
 // checkMemoryMatchesTables returns an error if the lanes, queues and counts in memory differ from those in the tables.
 func (e *Engine) checkMemoryMatchesTables() error {
 	for e.gateRecheckState.DirtyGateCount() > 0 {
-		if err := e.Do(context.Background(), UrgentClass, func(*Tx) error { return nil }); err != nil {
+		if err := e.RunAndCommit(context.Background(), UrgentClass, func(*Tx) error { return nil }); err != nil {
 			return err
 		}
 	}
-	return e.Do(context.Background(), UrgentClass, func(t *Tx) error {
+	return e.RunAndCommit(context.Background(), UrgentClass, func(t *Tx) error {
 		if err := t.rules.OpenLanes(); err != nil { // after a reload, lanes may have to be opened
 			return err
 		}
@@ -50,7 +50,7 @@ func (t *Tx) readAllLanes() (lanesByID map[int64]rules.Lane, demandsByLaneID map
 	lanesByID, demandsByLaneID = map[int64]rules.Lane{}, map[int64]string{}
 	err = t.Query(func(r database.Row) (bool, error) {
 		l, err := records.ReadLane(r)
-		if own := t.lanes.DemandFreeLanes[lanes.LaneNameOf(&l)]; r.Text(records.LaneColumnCount) == "" &&
+		if own := t.lanes.DemandFreeLanes[lanes.DemandFreeKeyOf(&l)]; r.Text(records.LaneColumnCount) == "" &&
 			own != nil {
 			l = *own
 		}
@@ -119,9 +119,9 @@ func (t *Tx) checkCountsMatchTables(lanes map[int64]rules.Lane) error {
 	edges, err := t.QueryNumber(`SELECT count(*) FROM edges`)
 	ended, err2 := t.QueryNumber(`SELECT count(*) FROM ended`)
 	wrong := errors.Join(err, err2)
-	if edges > 0 && !t.dependencies.HasAnyEdges || ended != t.dependencies.PendingParentStateChanges {
+	if edges > 0 && !t.dependencies.HasAnyEdges || ended != t.dependencies.PendingParentChangeCount {
 		wrong = errors.Join(wrong, fmt.Errorf("%d edges and %d ended parents, and %v and %d are known", edges, ended,
-			t.dependencies.HasAnyEdges, t.dependencies.PendingParentStateChanges))
+			t.dependencies.HasAnyEdges, t.dependencies.PendingParentChangeCount))
 	}
 	waiting := map[string]int64{}
 	wrong = errors.Join(wrong, t.Query(func(r database.Row) (bool, error) {
@@ -212,7 +212,8 @@ func (v integrityCheckConn) Query(handleRow func(r database.Row) (bool, error), 
 // closed behind an open lane of the same queue and user that also needs the gate.
 func (t *Tx) checkClosedLanes(lanes map[int64]rules.Lane) error {
 	needs := func(l rules.Lane) []rules.GateNeed {
-		return append([]rules.GateNeed{{Gate: rules.UserQuotaGate(l.UID), Kind: queue.GateUser, Units: 1}}, l.GateNeeds...)
+		return append([]rules.GateNeed{{GateID: rules.UserQuotaGateID(l.UID), Kind: queue.GateUser, Units: 1}},
+			l.GateNeeds...)
 	}
 	type list struct {
 		gate int64
@@ -225,13 +226,13 @@ func (t *Tx) checkClosedLanes(lanes map[int64]rules.Lane) error {
 		}
 		at := list{l.ClosedBy, l.ClosedLaneListKey()}
 		if slices.ContainsFunc(l.GateNeeds, func(n rules.GateNeed) bool {
-			return n.Gate == l.ClosedBy &&
+			return n.GateID == l.ClosedBy &&
 				n.Kind == queue.GateResource
 		}) {
 			at.key.UID = 0 // a resource has one list for the lanes of all users
 		}
 		units := func(l rules.Lane) int {
-			i := slices.IndexFunc(needs(l), func(n rules.GateNeed) bool { return n.Gate == at.gate })
+			i := slices.IndexFunc(needs(l), func(n rules.GateNeed) bool { return n.GateID == at.gate })
 			return needs(l)[i].Units
 		}
 		first, found := best[at]
@@ -245,11 +246,11 @@ func (t *Tx) checkClosedLanes(lanes map[int64]rules.Lane) error {
 		covered := false
 		for _, other := range lanes {
 			if other.ClosedBy == rules.Open && other.ClosedLaneListKey() == l.ClosedLaneListKey() && !other.Head.After(l.Head) {
-				covered = covered || slices.ContainsFunc(needs(other), func(n rules.GateNeed) bool { return n.Gate == at.gate })
+				covered = covered || slices.ContainsFunc(needs(other), func(n rules.GateNeed) bool { return n.GateID == at.gate })
 			}
 		}
 		for _, n := range needs(l) {
-			if n.Gate != at.gate || covered {
+			if n.GateID != at.gate || covered {
 				continue
 			}
 			g, err := t.rules.GateRoom(l.UID, n)
@@ -257,7 +258,7 @@ func (t *Tx) checkClosedLanes(lanes map[int64]rules.Lane) error {
 				return err
 			}
 			if g.FreeUnits >= n.Units {
-				return fmt.Errorf("the lane %+v is closed by gate %d, which has room for %d", l, n.Gate, g.FreeUnits)
+				return fmt.Errorf("the lane %+v is closed by gate %d, which has room for %d", l, n.GateID, g.FreeUnits)
 			}
 		}
 	}
@@ -344,9 +345,9 @@ func (t *Tx) doRandomOperation(rng *rand.Rand) (err error) {
 
 // runRandomWalks compares engines with the model of the package storetest in the given number of random walks. A walk
 // is a sequence of random operations. open returns a function that opens an engine, each time on the same database.
-func runRandomWalks(t *testing.T, walkCount int, open func(t *testing.T) func(queue.RankOrder) (store.Store, *Engine),
+func runRandomWalks(t *testing.T, walkCount int, open func(t *testing.T) func(queue.RankPolicy) (store.Store, *Engine),
 	checks ...func(*Engine) error) {
-	storetest.RunComparisonWalks(t, walkCount, 3000, func(t *testing.T, o queue.RankOrder) (storetest.EngineUnderTest,
+	storetest.RunComparisonWalks(t, walkCount, 3000, func(t *testing.T, o queue.RankPolicy) (storetest.EngineUnderTest,
 		store.Store, func(time.Duration)) {
 		at := open(t)
 		var now atomic.Int64
@@ -361,7 +362,7 @@ func runRandomWalks(t *testing.T, walkCount int, open func(t *testing.T) func(qu
 			}
 			made, s = at(order)
 			s.clock = clock
-			s.gateRecheckState.MaxOpenLanesSteps = 40 * rules.MaxLaneStepsPerTx // a high limit, because the model has none
+			s.gateRecheckState.MaxNonClaimSteps = 40 * rules.MaxLaneStepsPerTx // a high limit, because the model has none
 			// low, so that lanes, gates and queues without jobs are often removed
 			s.maxEmptyLanes = 20
 			return made
@@ -369,7 +370,7 @@ func runRandomWalks(t *testing.T, walkCount int, open func(t *testing.T) func(qu
 		first := reopen()
 		t.Cleanup(func() { s.Close() })
 		undo := func(operationCount int, rng *rand.Rand) {
-			s.Do(t.Context(), UrgentClass, func(tx *Tx) error {
+			s.RunAndCommit(t.Context(), UrgentClass, func(tx *Tx) error {
 				for range operationCount {
 					if err := tx.doRandomOperation(rng); err != nil {
 						t.Error("in an undone transaction:", err)

@@ -12,9 +12,9 @@ import (
 // In sequences of random operations and restarts, the engine returns the same results as the model, and its
 // lanes are correct after every operation.
 func TestWalks(t *testing.T) {
-	engine.RunRandomWalks(t, 8, func(t *testing.T) func(queue.RankOrder) (store.Store, *engine.Engine) {
+	engine.RunRandomWalks(t, 8, func(t *testing.T) func(queue.RankPolicy) (store.Store, *engine.Engine) {
 		dir := t.TempDir()
-		return func(order queue.RankOrder) (store.Store, *engine.Engine) {
+		return func(order queue.RankPolicy) (store.Store, *engine.Engine) {
 			s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: dir, RankOrder: order})
 			if err != nil {
 				t.Fatal(err)

@@ -28,7 +28,7 @@ type queuedOperation struct {
 	uid           int // the caller, or queue.NoUserUID for the service itself
 	resultChan    chan error
 	runError      error
-	forecast
+	operationForecast
 	// mayUseWholeDiskReserve allows the operation to use the last part of the reserve when the disk is full. It is set for
 	// removals, cancel and ApplyDueChanges, because these write little and free disk space or end jobs that use it.
 	mayUseWholeDiskReserve bool
@@ -44,13 +44,14 @@ func (o *queuedOperation) Owner() writequeue.OpOwner {
 // Do carries out an operation and waits for its commit. The end of ctx has an effect only before the
 // operation is in the write queue: Do then returns an error. For operations that only read, use
 // readWriterMemory.
-func (e *Engine) Do(ctx context.Context, class PriorityClass, run func(*Tx) error) error {
-	return e.doOp(ctx, &queuedOperation{run: run, priorityClass: class})
+func (e *Engine) RunAndCommit(ctx context.Context, class PriorityClass, run func(*Tx) error) error {
+	return e.executeOperation(ctx, &queuedOperation{run: run, priorityClass: class})
 }
 
-// doWithResult carries out an operation of a priority class, like Do, and returns the result of run. After an error, it
-// returns the zero value.
-func doWithResult[T any](ctx context.Context, e *Engine, class PriorityClass, run func(*Tx) (T, error)) (T, error) {
+// executeWithResult carries out an operation of a priority class, like Do, and returns the result of run. After an
+// error, it returns the zero value.
+func executeWithResult[T any](ctx context.Context, e *Engine, class PriorityClass, run func(*Tx) (T, error)) (T,
+	error) {
 	return doOpWithResult(ctx, e, &queuedOperation{priorityClass: class}, run)
 }
 
@@ -62,7 +63,7 @@ func doOpWithResult[T any](ctx context.Context, e *Engine, o *queuedOperation, r
 		result, err = run(t)
 		return err
 	}
-	if err := e.doOp(ctx, o); err != nil {
+	if err := e.executeOperation(ctx, o); err != nil {
 		return zero, err
 	}
 	return result, nil
@@ -80,9 +81,9 @@ func readWriterMemory[T any](ctx context.Context, e *Engine, run func(*Tx) (T, e
 	return doOpWithResult(ctx, e, &queuedOperation{priorityClass: PromptClass, readOnly: true}, run)
 }
 
-// doOp adds an operation to the write queue and waits until it is committed, together with others. While no
+// executeOperation adds an operation to the write queue and waits until it is committed, together with others. While no
 // other goroutine commits, the caller commits the waiting operations itself. See docs/decisions/0005.
-func (e *Engine) doOp(ctx context.Context, o *queuedOperation) error {
+func (e *Engine) executeOperation(ctx context.Context, o *queuedOperation) error {
 	o.uid, o.resultChan = queue.UserIDFromContext(ctx), make(chan error, 1)
 	if err := ctx.Err(); err != nil {
 		return err
@@ -116,17 +117,17 @@ func (e *Engine) doOp(ctx context.Context, o *queuedOperation) error {
 		// No other goroutine is writing, so this one commits the waiting operations.
 		case <-e.writerToken:
 			if o.readOnly {
-				go e.commitOneGroup() // Close waits until this goroutine has returned the token
+				go e.commitAndReleaseWriter() // Close waits until this goroutine has returned the token
 				continue
 			}
-			e.commitOneGroup()
+			e.commitAndReleaseWriter()
 		}
 	}
 }
 
-// commitOneGroup commits one group of waiting operations and gives up the right to write. The caller holds
+// commitAndReleaseWriter commits one group of waiting operations and gives up the right to write. The caller holds
 // that right.
-func (e *Engine) commitOneGroup() {
+func (e *Engine) commitAndReleaseWriter() {
 	e.commitNextGroup()
 	e.writerToken <- struct{}{}
 }

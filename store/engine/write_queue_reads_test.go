@@ -57,7 +57,7 @@ func TestReadsStopWhenContextEnds(t *testing.T) {
 		if err := other.Close(); err != nil {
 			t.Error(err)
 		}
-		if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{draft()}}); err != nil {
+		if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft()}}); err != nil {
 			t.Errorf("a write after that: %v", err)
 		}
 	})

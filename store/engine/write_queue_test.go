@@ -20,7 +20,7 @@ func TestUsersTakeTurnsToWrite(t *testing.T) {
 	order := make(chan int, many+2)
 	ask := func(uid int, c PriorityClass) {
 		all.Go(func() {
-			s.Do(queue.WithUserID(t.Context(), uid), c, func(tx *Tx) error {
+			s.RunAndCommit(queue.WithUserID(t.Context(), uid), c, func(tx *Tx) error {
 				tx.readJobBytes = maxCommitGroupBytes
 				order <- uid
 				return nil
@@ -57,7 +57,7 @@ func TestSlowOperationsAreCommittedAlone(t *testing.T) {
 	commits := map[*Tx][]int{}
 	for i, uid := range []int{1, 2, 1, 3, 2} {
 		all.Go(func() {
-			s.Do(queue.WithUserID(t.Context(), uid), PromptClass, func(tx *Tx) error {
+			s.RunAndCommit(queue.WithUserID(t.Context(), uid), PromptClass, func(tx *Tx) error {
 				mu.Lock()
 				defer mu.Unlock()
 				commits[tx] = append(commits[tx], uid)
@@ -92,7 +92,7 @@ func TestCommitIsShortWhileOtherUsersWait(t *testing.T) {
 		commits := map[*Tx]int{}
 		ask := func(uid int) {
 			all.Go(func() {
-				s.Do(queue.WithUserID(t.Context(), uid), PromptClass, func(tx *Tx) error {
+				s.RunAndCommit(queue.WithUserID(t.Context(), uid), PromptClass, func(tx *Tx) error {
 					time.Sleep(writequeue.MaxGroupTime / 4)
 					commits[tx]++
 					return nil

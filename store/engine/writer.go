@@ -38,10 +38,10 @@ type Tx struct {
 	database.Conn
 	hasBegun         bool
 	engine           *Engine          // the engine that runs the transaction
-	*memory                           // the engine's cache
+	*databaseCache                    // the engine's cache
 	startTime        queue.UnixMillis // time at the start of the transaction
 	rules            rules.Rules      // rules that carry out the operations
-	memoryAtStart    memory           // copy of the engine's cache at the start; shares its leases
+	memoryAtStart    databaseCache    // copy of the engine's cache at the start; shares its leases
 	undoFuncs        []func()         // functions that restore the engine's cache
 	afterCommitFuncs []func()         // functions to call after the commit
 	earliestTimerAt  queue.UnixMillis // earliest time passed to WakeServiceAt; 0 if none
@@ -59,8 +59,8 @@ type Tx struct {
 	gateTables
 	edgeTables
 	leaseChanges
-	forecast
-	txWork
+	operationForecast
+	txWorkCounters
 	laneCache
 	serverTx
 }
@@ -88,7 +88,7 @@ type leaseChanges struct {
 
 // forecast holds what is known of an operation before it runs. Its transaction uses this to send statements
 // early.
-type forecast struct {
+type operationForecast struct {
 	expectedSettlements []store.Settlement // ends of attempts that the operation will record
 	// maxBytesPerUser limits the bytes that the jobs of each user may hold when ended attempts are recorded. 0
 	// means unlimited.
@@ -96,8 +96,8 @@ type forecast struct {
 	expectedClaimJobs int // number of jobs that the operation wants, if known
 }
 
-// txWork measures how much work a transaction has done.
-type txWork struct {
+// txWorkCounters measures how much work a transaction has done.
+type txWorkCounters struct {
 	removedRows          int   // number of attempts and dependency rows removed
 	examinedTrimParts    int   // number of outputs and inputs that TrimUserData has read to free space
 	readJobBytes         int   // bytes of the rows of jobs that were read
@@ -164,7 +164,7 @@ func (e *Engine) commitGroup(group []*queuedOperation) (remaining []*queuedOpera
 	}
 	busyTries, fullTries := 0, 0
 	for len(group) > 0 {
-		n, grant, failedOp, err := e.tryGroup(group)
+		n, grant, failedOp, err := e.tryCommitGroup(group)
 		if err == nil {
 			e.replyToGroup(group[:n], grant)
 			return group[n:], nil
@@ -243,23 +243,23 @@ func (e *Engine) startCommitClock() (stopClock func()) {
 	return func() { e.commitStartedAt.Store(nil) }
 }
 
-// tryGroup runs the transaction of a group once. n is the number of operations that it ran; if the operations
+// tryCommitGroup runs the transaction of a group once. n is the number of operations that it ran; if the operations
 // are large, it runs only the first ones. grant holds the jobs for the waiting claim, or is nil. After an
 // error nothing is stored, unless the database is broken. failedOp is the operation that caused the error, or
 // nil if that is unknown.
-func (e *Engine) tryGroup(group []*queuedOperation) (executedOps int, claimGrant *claimResult,
+func (e *Engine) tryCommitGroup(group []*queuedOperation) (executedOps int, claimGrant *claimResult,
 	failedOp *queuedOperation, err error) {
 	defer e.startCommitClock()()
-	t := &Tx{Conn: e.writerConn, engine: e, memory: &e.memory, startTime: e.clock(), memoryAtStart: e.memory}
-	t.gateTables, t.edgeTables = gates.New(t, &e.memory.gates), dependencies.New(t, &e.memory.dependencies)
+	t := &Tx{Conn: e.writerConn, engine: e, databaseCache: &e.cache, startTime: e.clock(), memoryAtStart: e.cache}
+	t.gateTables, t.edgeTables = gates.New(t, &e.cache.gates), dependencies.New(t, &e.cache.dependencies)
 	t.rules.Init(t, &e.gateRecheckState)
 	defer func() {
-		e.emptyClaimBuffer()
+		e.clearClaimBuffer()
 		if err != nil {
 			t.rollback()
 		}
 	}()
-	if t.forecast = group[0].forecast; e.lastPrewriteFailed {
+	if t.operationForecast = group[0].operationForecast; e.lastPrewriteFailed {
 		t.expectedSettlements = nil
 	}
 	e.lastPrewriteFailed = false
@@ -297,7 +297,7 @@ func (e *Engine) tryGroup(group []*queuedOperation) (executedOps int, claimGrant
 			return executedOps, nil, nil, err
 		}
 		failpoint.Hit("commit")
-		e.backend.AfterCommit(e.memory.commitCount != t.memoryAtStart.commitCount)
+		e.backend.AfterCommit(e.cache.commitCount != t.memoryAtStart.commitCount)
 	}
 	t.publishCommittedState()
 	return executedOps, claimGrant, nil, nil
@@ -314,7 +314,7 @@ func (t *Tx) runOps(group []*queuedOperation) (executedOps int, failedOp *queued
 		!(shared && now.Sub(usersSince) >= writequeue.MaxGroupTime) {
 		o := group[executedOps]
 		if executedOps > 0 && o.uid != group[executedOps-1].uid && s.waitingOps.IsOfSlowUser(o) {
-			s.waitingOps.TakeAloneNext(o)
+			s.waitingOps.SetNextSolo(o)
 			break
 		}
 		executedOps++
@@ -370,10 +370,10 @@ func (t *Tx) WriteRow(sql string, args ...any) error {
 	return t.statementErr
 }
 
-func (t *Tx) ExecCount(sql string, args ...any) (n int64, err error) {
+func (t *Tx) ExecRowsAffected(sql string, args ...any) (n int64, err error) {
 	if t.writeCachedLanes() == nil {
 		t.discardPrefetchedRows()
-		n, t.statementErr = t.Conn.ExecCount(sql, args...)
+		n, t.statementErr = t.Conn.ExecRowsAffected(sql, args...)
 	}
 	return n, t.statementErr
 }
@@ -409,11 +409,11 @@ func (t *Tx) rollback() {
 
 // undoCacheChanges undoes the changes of the engine's cache since it was equal to memoryBefore. At that time, the
 // transaction had undoCount undo functions, and userCountsBefore and queueCountsBefore were empty.
-func (t *Tx) undoCacheChanges(undoCount int, memoryBefore *memory) {
+func (t *Tx) undoCacheChanges(undoCount int, memoryBefore *databaseCache) {
 	for _, undo := range slices.Backward(t.undoFuncs[undoCount:]) {
 		undo()
 	}
-	*t.memory = *memoryBefore
+	*t.databaseCache = *memoryBefore
 	for uid, u := range t.userCountsBefore {
 		t.putUserCounts(uid, u)
 	}

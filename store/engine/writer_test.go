@@ -25,7 +25,7 @@ func occupyWriter(t *testing.T, s *Store) (release func()) {
 	begun, gate := make(chan struct{}), make(chan struct{})
 	var writer sync.WaitGroup
 	writer.Go(func() {
-		s.Do(context.Background(), UrgentClass, func(*Tx) error {
+		s.RunAndCommit(context.Background(), UrgentClass, func(*Tx) error {
 			close(begun)
 			<-gate
 			return nil
@@ -58,10 +58,10 @@ func countTransactions(t *testing.T, s *Store) (count func() int) {
 	t.Helper()
 	n := 0
 	clock := s.clock
-	s.Do(t.Context(), UrgentClass,
+	s.RunAndCommit(t.Context(), UrgentClass,
 		func(*Tx) error { s.clock = func() queue.UnixMillis { n++; return clock() }; return nil })
 	return func() int {
-		s.Do(t.Context(), UrgentClass, func(*Tx) error { return nil })
+		s.RunAndCommit(t.Context(), UrgentClass, func(*Tx) error { return nil })
 		got := n - 1 // do not count this transaction
 		n = 0
 		return got
@@ -75,7 +75,7 @@ func TestRunBetweenTransactionsRunsFunctionOnce(t *testing.T) {
 	release := occupyWriter(t, s)
 	var all sync.WaitGroup
 	all.Go(func() {
-		s.Do(context.Background(), NormalClass, func(t *Tx) error {
+		s.RunAndCommit(context.Background(), NormalClass, func(t *Tx) error {
 			err := t.Exec(`INSERT INTO jobs (seq) VALUES ('no number')`)
 			return err
 		})
@@ -126,7 +126,7 @@ func TestCommitGroupsAreBounded(t *testing.T) {
 			add := func(k PriorityClass, n, bytes int) {
 				for range n {
 					all.Go(func() {
-						err := s.Do(context.Background(), k, func(t *Tx) error {
+						err := s.RunAndCommit(context.Background(), k, func(t *Tx) error {
 							mu.Lock()
 							order = append(order, fmt.Sprint(k))
 							mu.Unlock()
@@ -194,7 +194,7 @@ func TestClaimOfLargeJobsIsBounded(t *testing.T) {
 	enqueueForUser(t, s, 1, 3)
 	var got []int
 	for range 4 {
-		seqs, _ := claimJobs(t, s, store.LeaseReport{WantedJobCount: 20})
+		seqs, _ := claimJobs(t, s, store.LeaseReport{MaxJobsToClaim: 20})
 		got = append(got, len(seqs))
 	}
 	if !slices.Equal(got, []int{2, 2, 4, 0}) {
@@ -221,7 +221,7 @@ func TestCountsIncludeEventBeforeItIsReadable(t *testing.T) {
 			t.Errorf("%d events are read while %d are counted: %v", len(list), last, err)
 		}
 	}
-	err := s.Do(ctx, PromptClass, func(tx *Tx) error {
+	err := s.RunAndCommit(ctx, PromptClass, func(tx *Tx) error {
 		tx.afterCommitFuncs = append(tx.afterCommitFuncs, look) // runs after the commit, before its counts are published
 		return tx.AddEvent(queue.EventAudit, nil, 0, []byte("{}"))
 	})
@@ -244,7 +244,7 @@ func TestConcurrentRequestsShareCommits(t *testing.T) {
 	for range 64 {
 		all.Go(func() {
 			for range 8 {
-				if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{draft()}}); err != nil {
+				if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft()}}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -278,7 +278,8 @@ func TestClaimOnFullDiskReturnsNoJobs(t *testing.T) {
 		runtime.Gosched() // wait until the operation is in the queue
 	}
 	go func() { // ends when the operation below gets its reply
-		other <- s.Do(t.Context(), UrgentClass, func(*Tx) error { return &sqlitedb.Error{Code: sqlite3.SQLITE_FULL} })
+		other <- s.RunAndCommit(t.Context(), UrgentClass,
+			func(*Tx) error { return &sqlitedb.Error{Code: sqlite3.SQLITE_FULL} })
 	}()
 	for s.waitingOps.Len() < 2 {
 		runtime.Gosched()

@@ -61,9 +61,9 @@ type gateName struct {
 // New returns the tables for one transaction.
 func New(tx Tx, s *CachedState) GateTables { return GateTables{tx: tx, state: s} }
 
-// ResetCache discards the rules that the transaction has read and the changes that it has not written. It is
+// ResetGateCache discards the rules that the transaction has read and the changes that it has not written. It is
 // called when a part of the transaction is undone.
-func (t *GateTables) ResetCache() { t.gateRules, t.jobCountChanges = nil, nil }
+func (t *GateTables) ResetGateCache() { t.gateRules, t.jobCountChanges = nil, nil }
 
 // EnsureGate returns the id of the gate (the lock, rate or resource) that a user's job demands. It creates
 // the gate, with the demand's rule, if it does not exist.
@@ -267,7 +267,7 @@ func (t *GateTables) deleteExpiredRateStarts(gateID int64) {
 // the number of jobs that name it.
 func (t *GateTables) AdjustGateJobCounts(j *rules.Job, delta int) (err error) {
 	for _, d := range j.Demands {
-		if !d.StatesItsLimit() {
+		if !d.DeclaresLimit() {
 			continue
 		}
 		if delta > 0 {

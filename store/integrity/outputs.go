@@ -160,7 +160,7 @@ func findOutputFaults(c *sqlitedb.Conn, existingFiles map[string]bool, outputs s
 		if !there {
 			continue // the file was deleted after the files were listed
 		}
-		if info, err := os.Lstat(path); err == nil && info.ModTime().Before(outputs.OwnFilesWrittenSince) {
+		if info, err := os.Lstat(path); err == nil && info.ModTime().Before(outputs.DirsUsedSince) {
 			continue
 		}
 		faults = append(faults, fault{fmt.Sprintf("the output file %s belongs to no attempt", path), "delete it"})

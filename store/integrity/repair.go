@@ -58,7 +58,7 @@ func FindWrongGateCounts(c database.Conn) (faults []string, err error) {
 	err = c.Query(func(r database.Row) (bool, error) {
 		l, err := records.ReadLane(r)
 		for _, n := range l.GateNeeds {
-			needed[n.Gate]++
+			needed[n.GateID]++
 		}
 		return true, err
 	}, `SELECT `+records.LaneColumns+` FROM lanes WHERE demands <> ''`)
@@ -137,7 +137,7 @@ func (g *gateRecount) readAndCountGates() error {
 		for _, d := range records.DecodeDemands(r.BytesView(1)) {
 			u := g.gateUseOf(gateNameOf(d, int(r.Int64(0))))
 			u.demand = d
-			u.countedJobs += records.BoolToInt(d.StatesItsLimit())
+			u.countedJobs += records.BoolToInt(d.DeclaresLimit())
 		}
 	}, `SELECT uid, demands FROM jobs WHERE state < 6 AND demands <> ''`)
 }
@@ -254,11 +254,11 @@ type storedCountCheck[C any] struct {
 }
 
 // compareStoredCounts compares stored counts with the rows that they count. source holds the statements that read the
-// counts and the rows. For some users or queues, a list contains newer counts than the stored ones: newerListSQL reads
-// this list, and parseList parses it. readKey reads the user or queue from a row.
-func compareStoredCounts[K cmp.Ordered, C any](c database.Conn, readKey func(database.Row) K, newerListSQL string,
-	parseList func(string) (map[K]C, error), source storedCountCheck[C]) (faults []string) {
-	list, err := database.QueryText(c, newerListSQL)
+// counts and the rows. For some users or queues, a list contains newer counts than the stored ones: newerCountsSQL
+// reads this list, and parseList parses it. readKey reads the user or queue from a row.
+func compareStoredCounts[K cmp.Ordered, C any](c database.Conn, readKey func(database.Row) K, newerCountsSQL string,
+	parseList func(string) (map[K]C, error), check storedCountCheck[C]) (faults []string) {
+	list, err := database.QueryText(c, newerCountsSQL)
 	read := func(q string) map[K]int64 {
 		counts := map[K]int64{}
 		if err == nil {
@@ -266,7 +266,7 @@ func compareStoredCounts[K cmp.Ordered, C any](c database.Conn, readKey func(dat
 		}
 		return counts
 	}
-	kept, there := read(source.storedCountsSQL), read(source.rowCountsSQL)
+	kept, there := read(check.storedCountsSQL), read(check.rowCountsSQL)
 	if err != nil {
 		return []string{err.Error()}
 	}
@@ -275,15 +275,15 @@ func compareStoredCounts[K cmp.Ordered, C any](c database.Conn, readKey func(dat
 		return []string{err.Error()}
 	}
 	for k, counts := range changed {
-		kept[k] = source.countOf(counts)
+		kept[k] = check.countOf(counts)
 	}
 	for k := range there {
 		kept[k] += 0 // add the key if it is missing, so that the next loop checks it
 	}
 	for _, k := range slices.Sorted(maps.Keys(kept)) {
 		if kept[k] != there[k] {
-			faults = append(faults, fmt.Sprintf("%s %#v: the counter of %s is %d, but should be %d", source.ownerNoun, k,
-				source.countName, kept[k], there[k]))
+			faults = append(faults, fmt.Sprintf("%s %#v: the counter of %s is %d, but should be %d", check.ownerNoun, k,
+				check.countName, kept[k], there[k]))
 		}
 	}
 	return faults

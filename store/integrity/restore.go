@@ -25,13 +25,13 @@ const PreparedDatabaseFileName = "restore.tmp"
 // PrepareRestore checks a backup and prepares it in a directory that no service uses. It corrects the counts in the
 // backup, and creates each output file with createOutputFile. It reports to reportProgress how many bytes of the backup
 // are copied. PrepareRestore does not change the existing database. Only the returned function replaceDatabase changes
-// it: it moves the old files into asideDir, calls beforeInstall, and installs the backup.
+// it: it moves the old files into oldFilesDir, calls beforeInstall, and installs the backup.
 //
 // If the existing database or its high-water mark can be read, the numbers of jobs and events that were
 // assigned after the backup are not assigned a second time.
 func PrepareRestore(targetDir, backupPath string, createOutputFile func(ref string) (io.WriteCloser, error),
-	reportProgress func(done, total int64)) (
-	result RestoreResult, replaceDatabase func(asideDir string, beforeInstall func() error) error, err error) {
+	reportProgress func(doneBytes, totalBytes int64)) (
+	result RestoreResult, replaceDatabase func(oldFilesDir string, beforeInstall func() error) error, err error) {
 	path := filepath.Join(targetDir, PreparedDatabaseFileName)
 	DeleteUnfinishedRestore(path) // otherwise SQLite would apply an old journal to the new file
 	defer func() {
@@ -61,8 +61,8 @@ func PrepareRestore(targetDir, backupPath string, createOutputFile func(ref stri
 	if err := syncFile(path); err != nil {
 		return result, nil, err
 	}
-	return result, func(asideDir string, beforeInstall func() error) error {
-		return installPreparedDatabase(targetDir, path, asideDir, beforeInstall)
+	return result, func(oldFilesDir string, beforeInstall func() error) error {
+		return installPreparedDatabase(targetDir, path, oldFilesDir, beforeInstall)
 	}, nil
 }
 
@@ -215,7 +215,7 @@ func raiseNextNumbers(c *sqlitedb.Conn, oldDatabasePath string) error {
 // database. Between these steps a service refuses to start, because the high-water mark shows that a database is
 // missing. If the process is killed between these steps, the user can run restore again.
 func installPreparedDatabase(dir, preparedPath, oldFilesDir string, beforeInstall func() error) error {
-	m, err := sqlitedb.OpenHighWater(dir)
+	m, err := sqlitedb.OpenHighWaterFile(dir)
 	if err == nil {
 		err = m.File.Close()
 	}

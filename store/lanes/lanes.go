@@ -17,13 +17,13 @@ import (
 // limits). These lanes are called plain lanes. A user can have very many lanes with demands, so the cache holds only
 // the best of them for each queue and user.
 type LaneCache struct {
-	DemandFreeLanes      map[LaneName]*rules.Lane
+	DemandFreeLanes      map[DemandFreeLaneKey]*rules.Lane
 	DemandFreeLanesByUID map[int][]*rules.Lane // the same lanes by uid
 	Queues               map[string]*Queue
 	ReadyQueues          headHeap[*Queue, queueOrdering] // queues that have room and an open lane
 	staleQueues          []*Queue                        // queues whose best lane must be found before the next claim
 	// OverQuotaLaneCounts counts the lanes with demands (locks or other limits) that wait for a user's quota, by the gate
-	// of the quota; see rules.UserQuotaGate.
+	// of the quota; see rules.UserQuotaGateID.
 	OverQuotaLaneCounts map[int64]int
 	WeightedQueueCount  int // number of queues whose weight is not 1
 	// LocalClosingGateByLaneID lists lanes that are open in the database, but whose jobs cannot start on this node. It
@@ -33,19 +33,19 @@ type LaneCache struct {
 
 // New returns an empty cache.
 func New() *LaneCache {
-	return &LaneCache{DemandFreeLanes: map[LaneName]*rules.Lane{}, DemandFreeLanesByUID: map[int][]*rules.Lane{},
+	return &LaneCache{DemandFreeLanes: map[DemandFreeLaneKey]*rules.Lane{}, DemandFreeLanesByUID: map[int][]*rules.Lane{},
 		Queues:              map[string]*Queue{},
 		OverQuotaLaneCounts: map[int64]int{}, LocalClosingGateByLaneID: map[int64]int64{}}
 }
 
-// LaneName identifies a lane whose jobs need no lock or other limit: each queue and user have one such lane.
-type LaneName struct {
+// DemandFreeLaneKey identifies a lane whose jobs need no lock or other limit: each queue and user have one such lane.
+type DemandFreeLaneKey struct {
 	Queue string
 	UID   int
 }
 
-// LaneNameOf returns the name of a lane whose jobs need no lock or other limit.
-func LaneNameOf(l *rules.Lane) LaneName { return LaneName{l.Queue, l.UID} }
+// DemandFreeKeyOf returns the name of a lane whose jobs need no lock or other limit.
+func DemandFreeKeyOf(l *rules.Lane) DemandFreeLaneKey { return DemandFreeLaneKey{l.Queue, l.UID} }
 
 // headHeap is a heap of queues or lanes. The first element is the one whose head, the position of its first
 // job, is best.
@@ -140,7 +140,7 @@ func (ls *LaneCache) FindOrAddQueue(name string) *Queue {
 
 // AddDemandFreeLane adds a plain lane, whose jobs need no lock or other limit, to the cache.
 func (ls *LaneCache) AddDemandFreeLane(l *rules.Lane) {
-	ls.DemandFreeLanes[LaneNameOf(l)] = l
+	ls.DemandFreeLanes[DemandFreeKeyOf(l)] = l
 	ls.DemandFreeLanesByUID[l.UID] = append(ls.DemandFreeLanesByUID[l.UID], l)
 	ls.UpdateDemandFreeLane(l)
 }
@@ -155,7 +155,7 @@ func (ls *LaneCache) UpdateDemandFreeLane(l *rules.Lane) {
 
 // RemoveDemandFreeLane removes a plain lane, whose jobs need no lock or other limit, from the cache.
 func (ls *LaneCache) RemoveDemandFreeLane(l *rules.Lane) {
-	delete(ls.DemandFreeLanes, LaneNameOf(l))
+	delete(ls.DemandFreeLanes, DemandFreeKeyOf(l))
 	others := slices.DeleteFunc(slices.Clone(ls.DemandFreeLanesByUID[l.UID]),
 		func(other *rules.Lane) bool { return other == l })
 	if ls.DemandFreeLanesByUID[l.UID] = others; len(others) == 0 {
@@ -177,9 +177,9 @@ func (ls *LaneCache) AdjustOverQuotaCount(gateID int64, delta int) {
 	}
 }
 
-// LocallyClosedLaneIDs returns the ids of the lanes that a gate (a lock or other limit) closes on this node but not in
+// JoinLocallyClosedIDs returns the ids of the lanes that a gate (a lock or other limit) closes on this node but not in
 // the database. The ids are joined by database.JoinNumbers; "" means no lanes.
-func (ls *LaneCache) LocallyClosedLaneIDs(gateID int64) string {
+func (ls *LaneCache) JoinLocallyClosedIDs(gateID int64) string {
 	var laneIDs []int64
 	for lane, closedBy := range ls.LocalClosingGateByLaneID {
 		if closedBy == gateID {
@@ -251,7 +251,7 @@ func (ls *LaneCache) EachContendingLane(q *Queue, visit func(l *rules.Lane, last
 		visit(l, q.LastTurnByUID[l.UID])
 	}
 	for uid, demandLanes := range q.demandLanesByUID {
-		if plain := ls.DemandFreeLanes[LaneName{q.Name, uid}]; plain == nil || plain.HeapIndex < 0 {
+		if plain := ls.DemandFreeLanes[DemandFreeLaneKey{q.Name, uid}]; plain == nil || plain.HeapIndex < 0 {
 			visit(demandLanes.openLanes[0], q.LastTurnByUID[uid])
 		}
 	}

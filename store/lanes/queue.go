@@ -83,9 +83,10 @@ func (q *Queue) SetRule(rule store.QueueRule) {
 func (q *Queue) HasSeveralUsers() bool { return len(q.OpenLanes)+len(q.demandLanesByUID) > 1 }
 
 // PredictedNextLane returns the lane from which the next job of the queue will probably be claimed, or nil if that is
-// unknown. byArrival reports whether jobs are claimed in the order of their arrival.
-func (q *Queue) PredictedNextLane(byArrival bool) *rules.Lane {
-	if q.mustFindBestLane || q.BestLaneWithDemands != nil || len(q.OpenLanes) == 0 || len(q.OpenLanes) > 1 && !byArrival {
+// unknown. inArrivalOrder reports whether jobs are claimed in the order of their arrival.
+func (q *Queue) PredictedNextLane(inArrivalOrder bool) *rules.Lane {
+	if q.mustFindBestLane || q.BestLaneWithDemands != nil || len(q.OpenLanes) == 0 || len(q.OpenLanes) > 1 &&
+		!inArrivalOrder {
 		return nil
 	}
 	return q.OpenLanes[0]

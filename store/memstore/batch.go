@@ -122,7 +122,7 @@ func (s *Store) stageFrame(r store.EnqueueRequest, now queue.UnixMillis) (store.
 	}
 	switch n := len(r.Drafts); {
 	case !known && open >= store.MaxStagedBatchesPerUser:
-		return store.Receipt{}, store.ErrTooManyBatches
+		return store.Receipt{}, store.ErrTooManyStagedBatches
 	case !known && s.isBatchDiscarded(r):
 		return store.Receipt{}, store.ErrBatchDiscarded
 	case n == 0 || n > queue.MaxJobsPerRequest:
@@ -141,7 +141,7 @@ func (s *Store) stageFrame(r store.EnqueueRequest, now queue.UnixMillis) (store.
 	}
 	all := slices.Concat(append(slices.Clone(b.frames), r.Drafts)...)
 	if slices.ContainsFunc(r.Drafts, func(j queue.Job) bool { return j.Unique != "" }) {
-		return store.Receipt{}, queue.InvalidField("unique",
+		return store.Receipt{}, queue.InvalidFieldError("unique",
 			"a batch that is sent in several requests cannot contain unique keys")
 	}
 	if err := s.checkQueueWaitingLimits(countJobsByQueue(all)); err != nil {

@@ -14,7 +14,7 @@ import (
 // estimateJobBytes returns roughly how many bytes a store with a database needs for a job. The exact number
 // depends on how the store encodes texts.
 func estimateJobBytes(j *queue.Job) int64 {
-	raw, err := json.Marshal(&j.Execution)
+	raw, err := json.Marshal(&j.ExecutionSettings)
 	if err != nil {
 		return store.QuotaBytesPerJob
 	}
@@ -266,8 +266,8 @@ func (s *Store) userExcessBytes(uid int, maxUserBytes int64) int64 {
 // removeLargeInput removes the environment and the standard input of a job if they are longer than
 // MaxKeptInputBytes.
 func (j *job) removeLargeInput() {
-	raw, err := json.Marshal(queue.Execution{Env: j.Env, Stdin: j.Stdin})
-	none, err2 := json.Marshal(queue.Execution{})
+	raw, err := json.Marshal(queue.ExecutionSettings{Env: j.Env, Stdin: j.Stdin})
+	none, err2 := json.Marshal(queue.ExecutionSettings{})
 	if err != nil || err2 != nil || len(raw)-len(none) <= store.MaxKeptInputBytes {
 		return
 	}

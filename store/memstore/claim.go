@@ -24,7 +24,7 @@ func gateOf(j *job, d queue.Demand) gate { return gate{d.GateOwner(j.UID), d.Kin
 func (s *Store) applyDeclaredLimits(j, ignoredJob *job, now queue.UnixMillis) {
 	for _, d := range j.Demands {
 		g := gateOf(j, d)
-		if s.fixedGates[g] || g.ownerUID == queue.SharedGateOwner && d.StatesItsLimit() && s.anyJobNamesGate(g, ignoredJob) {
+		if s.fixedGates[g] || g.ownerUID == queue.SharedGateOwner && d.DeclaresLimit() && s.anyJobNamesGate(g, ignoredJob) {
 			continue
 		}
 		s.deleteExpiredRateStarts(g, now)
@@ -127,7 +127,7 @@ func (s *Store) resetUserTurns(queueName string) {
 // turns of the users.
 func (s *Store) undoUserTurn(j *job) {
 	if u := (queueUser{j.Queue, j.UID}); j.lastClaimNumber > s.claimCountAtTurnReset[j.Queue] {
-		s.lastClaimByQueueUser[u] = min(s.lastClaimByQueueUser[u], j.previousUserClaim)
+		s.lastClaimByQueueUser[u] = min(s.lastClaimByQueueUser[u], j.previousUserClaimNumber)
 	}
 }
 
@@ -155,7 +155,7 @@ func (s *Store) claim(now queue.UnixMillis, maxJobs int) (claimedJobs []queue.Jo
 		}
 		u := queueUser{j.Queue, j.UID}
 		s.claimCount++
-		j.lastClaimNumber, j.previousUserClaim, s.lastClaimByQueueUser[u] = s.claimCount, s.lastClaimByQueueUser[u],
+		j.lastClaimNumber, j.previousUserClaimNumber, s.lastClaimByQueueUser[u] = s.claimCount, s.lastClaimByQueueUser[u],
 			s.claimCount
 		j.Fence++
 		j.isLeased = true

@@ -21,7 +21,7 @@ func (s *Store) Events(ctx context.Context, afterSeq int64, limit int) (events [
 }
 
 // LastEventSeq returns the number of the newest event, and a channel that is closed when a newer one is stored.
-func (s *Store) LastEventSeq() (lastSeq int64, newerStored <-chan struct{}) {
+func (s *Store) LastEventSeq() (lastSeq int64, newerEventStored <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.newEventSignal == nil {

@@ -25,8 +25,8 @@ func (s *Store) SetGateRule(ctx context.Context, rule queue.Demand) error {
 			return err
 		}
 		switch {
-		case !rule.StatesItsLimit() || !strings.HasPrefix(rule.GateKey, "@"):
-			return queue.InvalidField("key", "%q is not a shared key", rule.GateKey)
+		case !rule.DeclaresLimit() || !strings.HasPrefix(rule.GateKey, "@"):
+			return queue.InvalidFieldError("key", "%q is not a shared key", rule.GateKey)
 		case rule.Amount == 0:
 			delete(s.fixedGates, g)
 			return nil
@@ -58,7 +58,7 @@ func (s *Store) Gates(ctx context.Context, uid int, afterGate store.GateState) (
 				if _, seen := jobs[g]; !seen && !j.State.HasEnded() {
 					jobs[g] = 0
 				}
-				if d.StatesItsLimit() && !j.State.HasEnded() {
+				if d.DeclaresLimit() && !j.State.HasEnded() {
 					jobs[g]++
 				}
 			}

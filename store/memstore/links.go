@@ -54,8 +54,8 @@ func (s *Store) newDependencyLinks(dependencies []queue.Dependency, jobSeq int64
 // checkDependencies returns an error if a draft depends on itself or on a job that does not exist. It also
 // returns an error if a draft demands more of a gate than the gate can ever provide. into is the uncommitted batch to
 // which the drafts are added, or nil.
-func (s *Store) checkDependencies(drafts []queue.Job, uid int, into *batch) error {
-	if err := s.resolveParents(drafts, uid, into); err != nil {
+func (s *Store) checkDependencies(drafts []queue.Job, uid int, targetBatch *batch) error {
+	if err := s.resolveParents(drafts, uid, targetBatch); err != nil {
 		return err
 	}
 	var dependsOn func(fromDraft, toDraft, depth int) bool
@@ -75,13 +75,13 @@ func (s *Store) checkDependencies(drafts []queue.Job, uid int, into *batch) erro
 		for _, d := range drafts[i].DependsOn {
 			if d.ParentDraftNumber < 0 || d.ParentDraftNumber > len(drafts) || d.ParentDraftNumber == 0 && d.ParentID == "" &&
 				s.jobs[d.ParentSeq] == nil {
-				return queue.InvalidField("depends_on", "the job does not exist")
+				return queue.InvalidFieldError("depends_on", "the job does not exist")
 			}
 		}
 	}
 	for i := range drafts {
 		if len(drafts[i].DependsOn) > queue.MaxDependencies || dependsOn(i, i, len(drafts)) {
-			return queue.InvalidField("depends_on", "jobs would wait for each other, or have too many dependencies")
+			return queue.InvalidFieldError("depends_on", "jobs would wait for each other, or have too many dependencies")
 		}
 	}
 	return nil
@@ -109,7 +109,7 @@ func (s *Store) replaceDependencies(j *job, edited *queue.Job) error {
 		case parent == nil, dependsOnJob(d.ParentSeq),
 			parent.State.HasEnded() && !d.Condition.SatisfiedBy(parent.State) &&
 				edited.OnDependencyFailure != queue.DependencyFailureRun:
-			return queue.InvalidField("depends_on", "the job cannot wait for this dependency")
+			return queue.InvalidFieldError("depends_on", "the job cannot wait for this dependency")
 		}
 	}
 	links := s.newDependencyLinks(drafts[0].DependsOn, j.Seq, edited.OnDependencyFailure)
@@ -122,7 +122,7 @@ func (s *Store) replaceDependencies(j *job, edited *queue.Job) error {
 
 // resolveParents finds, by their ids, the jobs on which drafts depend. It stores the seqs of these jobs in the
 // drafts. into is the uncommitted batch to which the drafts are added, or nil.
-func (s *Store) resolveParents(drafts []queue.Job, uid int, into *batch) error {
+func (s *Store) resolveParents(drafts []queue.Job, uid int, targetBatch *batch) error {
 	for i := range drafts {
 		for k := range drafts[i].DependsOn {
 			d := &drafts[i].DependsOn[k]
@@ -135,9 +135,9 @@ func (s *Store) resolveParents(drafts []queue.Job, uid int, into *batch) error {
 			}
 			d.ParentSeq = s.findSeqByID(uid, d.ParentID)
 			if d.ParentSeq == 0 {
-				return queue.InvalidField("depends_on", "there is no job %q", d.ParentID)
+				return queue.InvalidFieldError("depends_on", "there is no job %q", d.ParentID)
 			}
-			if b := s.uncommittedBatchWithID(d.ParentID); b != nil && b != into {
+			if b := s.uncommittedBatchWithID(d.ParentID); b != nil && b != targetBatch {
 				return store.StagedParentError(d.ParentID, b.name)
 			}
 		}
@@ -149,7 +149,7 @@ func (s *Store) resolveParents(drafts []queue.Job, uid int, into *batch) error {
 // batches.
 func (s *Store) findSeqByID(uid int, id string) int64 {
 	for _, j := range s.jobs {
-		if j.ID == id && (j.HookEvents&queue.HookDefinedBySettings == 0 || j.UID == uid) {
+		if j.ID == id && (j.HookEvents&queue.SettingsHookFlag == 0 || j.UID == uid) {
 			return j.Seq
 		}
 	}

@@ -17,7 +17,7 @@ import (
 // Store implements store.Store and loses all data when the process ends. Its methods scan all jobs wherever that makes
 // the code simpler. mu guards all fields except now, dueChangeHints and jobWatchers.
 type Store struct {
-	order            queue.RankOrder
+	order            queue.RankPolicy
 	maxLeasedPerUser int // maximum number of leased jobs of one user; 0 means unlimited
 	now              func() queue.UnixMillis
 	dueChangeHints   chan struct{}
@@ -43,7 +43,7 @@ type Store struct {
 	jobs              map[int64]*job                  // by seq
 	lastSeq           int64                           // the last seq assigned
 	enqueuedTotal     int64                           // number of jobs ever enqueued
-	epoch             int64                           // epoch (number of the service start), raised by NextEpoch
+	epoch             int64                           // epoch (number of the service start), raised by AdvanceEpoch
 	events            []queue.Event                   // event n is at index n-1-trimmedEventCount
 	trimmedEventCount int64                           // number of deleted events
 	begunBatchCount   int64                           // number of batches ever begun
@@ -77,16 +77,16 @@ type job struct {
 	rank            int64
 	isLeased        bool
 	lastClaimNumber int64 // number of the last claim of this job, counted by Store.claimCount
-	// previousUserClaim is the value of Store.lastClaimByQueueUser for the user before this job was claimed.
+	// previousUserClaimNumber is the value of Store.lastClaimByQueueUser for the user before this job was claimed.
 	// undoUserTurn restores that value if the job is returned before it has started.
-	previousUserClaim   int64
-	uidAfterLease       int              // uid that the job gets when its lease ends; 0 means no change
-	pendingHookEvents   queue.HookEvents // event of the job for which hook jobs must still be created
-	hasNeverBeenDue     bool             // the job has not been due yet, so it does not gain ageing points
-	dependencyLinks     []dependencyLink // dependencies of the job, including satisfied and broken ones
-	onDependencyFailure queue.OnDependencyFailure
-	attempts            []queue.Attempt
-	attemptRecordBytes  int64 // bytes of the attempts' records that count toward the byte quota
+	previousUserClaimNumber int64
+	uidAfterLease           int              // uid that the job gets when its lease ends; 0 means no change
+	pendingHookEvents       queue.HookEvents // event of the job for which hook jobs must still be created
+	hasNeverBeenDue         bool             // the job has not been due yet, so it does not gain ageing points
+	dependencyLinks         []dependencyLink // dependencies of the job, including satisfied and broken ones
+	onDependencyFailure     queue.OnDependencyFailure
+	attempts                []queue.Attempt
+	attemptRecordBytes      int64 // bytes of the attempts' records that count toward the byte quota
 }
 
 // dependencyLink is a dependency of a job, with its status.
@@ -114,12 +114,12 @@ type storedReceipt struct {
 }
 
 // New creates an empty store. The order determines in which order jobs start.
-func New(order queue.RankOrder) *Store {
+func New(order queue.RankPolicy) *Store {
 	return NewWithClock(order, func() queue.UnixMillis { return queue.UnixMillisOf(time.Now()) })
 }
 
 // NewWithClock is like New, but uses the given clock. The clock may return the same time several times.
-func NewWithClock(order queue.RankOrder, now func() queue.UnixMillis) *Store {
+func NewWithClock(order queue.RankPolicy, now func() queue.UnixMillis) *Store {
 	return &Store{
 		order:                 order,
 		now:                   now,
@@ -147,7 +147,7 @@ func NewWithClock(order queue.RankOrder, now func() queue.UnixMillis) *Store {
 func (s *Store) Now() queue.UnixMillis { return s.now() }
 
 // RankOrder returns the settings that determine the order in which jobs start.
-func (s *Store) RankOrder() queue.RankOrder {
+func (s *Store) RankOrder() queue.RankPolicy {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.order

@@ -15,8 +15,8 @@ import (
 )
 
 // The store in memory passes all tests of the interface store.Store.
-func TestMemoryStorePassesStoreTests(t *testing.T) {
-	storetest.RunContractTests(t, func(t *testing.T, order queue.RankOrder) storetest.Fixture {
+func TestMemoryStoreMeetsStoreContract(t *testing.T) {
+	storetest.RunContractTests(t, func(t *testing.T, order queue.RankPolicy) storetest.Fixture {
 		var clock atomic.Int64
 		clock.Store(1_800_000_000_000)
 		s := New(order)
@@ -34,7 +34,7 @@ func TestMemoryStorePassesStoreTests(t *testing.T) {
 // runnable gives the job to a waiting call of AwaitJobs.
 func TestAwaitReturnsJobWhenDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := New(queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime,
+		s := New(queue.RankPolicy{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime,
 			AgingInterval: time.Minute})
 		served := make(chan time.Duration)
 		begin := time.Now()
@@ -76,7 +76,7 @@ func TestAwaitReturnsJobWhenDue(t *testing.T) {
 // Close ends a call of AwaitJobs that is waiting.
 func TestCloseEndsWaitingAwaitCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := New(queue.RankOrder{})
+		s := New(queue.RankPolicy{})
 		ended := make(chan error)
 		go func() {
 			_, err := s.AwaitJobs(t.Context(), 1)
@@ -137,7 +137,7 @@ func checkNoSharedReferences(t *testing.T, name string, a, b reflect.Value) {
 // TrimOutputs and TrimQueueOutputs return even if the output size recorded for a job differs from the sizes
 // of its attempts.
 func TestTrimOutputsEndsDespiteWrongRecordedSizes(t *testing.T) {
-	s := New(queue.RankOrder{})
+	s := New(queue.RankPolicy{})
 	s.jobs[1] = &job{Job: queue.Job{Seq: 1, UID: 1, Queue: "own", OutputBytes: 5, UsesQueueRetention: true}}
 	s.jobs[2] = &job{Job: queue.Job{Seq: 2, UID: 2}, attempts: []queue.Attempt{{OutputBytes: 3}}}
 	for range 2 {

@@ -48,7 +48,7 @@ func (s *Store) DisownJobs(ctx context.Context, uid int, ownerName string) (more
 		s.ownerNames[former] = name
 		delete(s.ownerNames, uid)
 		for _, j := range s.jobsBySeq() {
-			if j.HookUID == uid && j.HookEvents&queue.IsHookJob != 0 {
+			if j.HookUID == uid && j.HookEvents&queue.HookJobFlag != 0 {
 				j.HookUID = former
 			}
 			switch {

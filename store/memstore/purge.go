@@ -26,13 +26,13 @@ func (s *Store) endedJobs(filter store.EndedJobFilter) (matchingJobs []*job) {
 
 // PurgeEndedJobs removes up to limit ended jobs that match the filter, oldest end first.
 func (s *Store) PurgeEndedJobs(
-	ctx context.Context, filter store.EndedJobFilter, limit int, byUID *int,
+	ctx context.Context, filter store.EndedJobFilter, limit int, requestedByUID *int,
 ) (removedJobs int, err error) {
 	err = s.runUpdateTx(ctx, func(now queue.UnixMillis) error {
 		list := s.endedJobs(filter)
 		limit := min(limit, len(list))
-		if filter.KeptJobs > 0 {
-			removable := -int(filter.KeptJobs)
+		if filter.MinKeptJobs > 0 {
+			removable := -int(filter.MinKeptJobs)
 			for _, j := range s.jobs {
 				if slices.Contains(filter.States, j.State) {
 					removable++
@@ -41,7 +41,7 @@ func (s *Store) PurgeEndedJobs(
 			limit = max(0, min(limit, removable))
 		}
 		for _, j := range list[:limit] {
-			s.removeEndedJob(j, queue.EventDetail{CausedByUID: byUID}, now)
+			s.removeEndedJob(j, queue.EventDetail{CausedByUID: requestedByUID}, now)
 			removedJobs++
 		}
 		return nil
@@ -88,7 +88,7 @@ func (s *Store) QueuesWithOwnRetention(ctx context.Context) (queues []store.OwnR
 			if index < 0 {
 				index, queues = len(queues), append(queues, store.OwnRetentionQueue{Name: j.Queue})
 			}
-			queues[index].EndedJobs++
+			queues[index].EndedJobCount++
 			queues[index].OutputBytes += j.OutputBytes
 		}
 		slices.SortFunc(queues, func(a, b store.OwnRetentionQueue) int { return cmp.Compare(a.Name, b.Name) })
@@ -183,8 +183,8 @@ func (s *Store) removeOldestOutput(isSelected func(*job) bool) bool {
 }
 
 // removeOutput removes the output of one attempt of a job. The attempt's field OutputBytes, the size of the output,
-// gets the value removalMark, for example OutputRemovedByRetention.
-func (s *Store) removeOutput(j *job, attemptIndex int, removalMark int64) {
+// gets the value removalReason, for example OutputRemovedByRetention.
+func (s *Store) removeOutput(j *job, attemptIndex int, removalReason int64) {
 	a := &j.attempts[attemptIndex]
 	if a.OutputBytes <= 0 {
 		return
@@ -193,7 +193,7 @@ func (s *Store) removeOutput(j *job, attemptIndex int, removalMark int64) {
 		s.deletableOutputs = append(s.deletableOutputs, a.OutputFileRef)
 	}
 	j.OutputBytes -= a.OutputBytes
-	a.Output, a.OutputFileRef, a.Result, a.OutputBytes = nil, "", nil, removalMark
+	a.Output, a.OutputFileRef, a.Result, a.OutputBytes = nil, "", nil, removalReason
 }
 
 // totalOutputBytes returns the number of bytes of all stored outputs.

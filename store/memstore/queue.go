@@ -70,7 +70,7 @@ func (s *Store) enqueueDrafts(r store.EnqueueRequest, now queue.UnixMillis) (sto
 	if receipt.IsExisting != nil {
 		for i := range r.Drafts {
 			if !receipt.IsExisting[i] && draftWaitsForItself(i, r.Drafts, receipt, len(r.Drafts)) {
-				return store.Receipt{}, queue.InvalidField("depends_on", "jobs would wait for each other")
+				return store.Receipt{}, queue.InvalidFieldError("depends_on", "jobs would wait for each other")
 			}
 		}
 	}
@@ -128,7 +128,7 @@ func (s *Store) findUniqueKeyConflicts(drafts []queue.Job, receipt *store.Receip
 		if duplicate && d.OnConflict == queue.ConflictReject {
 			return queue.Errorf(queue.CodeExists, "another job of the request has the same unique key")
 		}
-		if duplicate && d.OnConflict == queue.ConflictReturn {
+		if duplicate && d.OnConflict == queue.ConflictReturnExisting {
 			found(i, receipt.IDs[earlier], receipt.Seqs[earlier])
 			continue
 		}
@@ -149,23 +149,24 @@ func (s *Store) findUniqueKeyConflicts(drafts []queue.Job, receipt *store.Receip
 
 // withParentSeqs returns a copy of a draft in which each dependency on another draft of the request contains
 // the seq of that draft.
-func withParentSeqs(draft queue.Job, r store.Receipt) queue.Job {
+func withParentSeqs(draft queue.Job, receipt store.Receipt) queue.Job {
 	draft.DependsOn = slices.Clone(draft.DependsOn)
 	for k := range draft.DependsOn {
 		if d := &draft.DependsOn[k]; d.ParentDraftNumber != 0 {
-			d.ParentSeq, d.ParentDraftNumber = r.Seqs[d.ParentDraftNumber-1], 0
+			d.ParentSeq, d.ParentDraftNumber = receipt.Seqs[d.ParentDraftNumber-1], 0
 		}
 	}
 	return draft
 }
 
 func draftCountError(draftCount int) error {
-	return queue.InvalidField("jobs", "%d jobs given; a request may have 1 to %d", draftCount, queue.MaxJobsPerRequest)
+	return queue.InvalidFieldError("jobs", "%d jobs given; a request may have 1 to %d", draftCount,
+		queue.MaxJobsPerRequest)
 }
 
 // assignIDs chooses a seq and an id for each draft. It does not store the drafts. into is the uncommitted batch to
 // which the drafts are added, or nil.
-func (s *Store) assignIDs(drafts []queue.Job, into *batch) (store.Receipt, error) {
+func (s *Store) assignIDs(drafts []queue.Job, targetBatch *batch) (store.Receipt, error) {
 	var r store.Receipt
 	taken := map[string]bool{}
 	for _, j := range s.jobs {
@@ -188,7 +189,7 @@ func (s *Store) assignIDs(drafts []queue.Job, into *batch) (store.Receipt, error
 			}
 			id = strconv.FormatInt(seq, 10)
 		}
-		if b := s.uncommittedBatchWithID(id); b != nil && b != into {
+		if b := s.uncommittedBatchWithID(id); b != nil && b != targetBatch {
 			name := ""
 			if b.uid == draft.UID {
 				name = b.name
@@ -402,9 +403,9 @@ func (s *Store) cancelReplacedJob(j *job, now queue.UnixMillis) {
 func (s *Store) resolveUniqueKeyConflict(draft *queue.Job, now queue.UnixMillis) (*job, error) {
 	j := s.uniqueKeyHolder(draft.UID, draft.Unique, now)
 	switch {
-	case j == nil || draft.OnConflict == queue.ConflictReturn:
+	case j == nil || draft.OnConflict == queue.ConflictReturnExisting:
 		return j, nil
-	case draft.OnConflict == queue.ConflictReplace && j.State.IsWaiting() && !j.isLeased:
+	case draft.OnConflict == queue.ConflictReplaceExisting && j.State.IsWaiting() && !j.isLeased:
 		return nil, nil // the other job is cancelled later, when the request can no longer fail
 	}
 	e := queue.Errorf(queue.CodeExists, "job %s already has the unique key", j.ID)

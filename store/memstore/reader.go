@@ -11,7 +11,7 @@ import (
 )
 
 // Get returns the job with an id, without its environment and standard input.
-func (s *Store) Get(ctx context.Context, id string) (queue.Job, error) {
+func (s *Store) GetJob(ctx context.Context, id string) (queue.Job, error) {
 	j, err := s.GetWithEnvAndStdin(ctx, id)
 	return withoutEnvAndStdin(j), err
 }
@@ -223,9 +223,9 @@ func (s *Store) DependencyLinks(ctx context.Context, seq int64, limit int) (pare
 			return err
 		}
 		linkTo := func(otherSeq int64, l dependencyLink) store.DependencyLink {
-			result := store.DependencyLink{OtherJobSeq: otherSeq, Condition: l.Condition, Status: l.status}
+			result := store.DependencyLink{LinkedJobSeq: otherSeq, Condition: l.Condition, Status: l.status}
 			if j := s.jobs[otherSeq]; j != nil {
-				result.OtherJobID, result.OtherJobState = j.ID, j.State
+				result.LinkedJobID, result.LinkedJobState = j.ID, j.State
 			}
 			return result
 		}
@@ -267,7 +267,8 @@ func (s *Store) copyForReader(j *job) queue.Job {
 }
 
 // AttemptHistory returns a page of a job's attempts, without their output.
-func (s *Store) AttemptHistory(ctx context.Context, seq int64, beforeNumber, limit int) (attempts []queue.Attempt,
+func (s *Store) AttemptHistory(ctx context.Context, seq int64, beforeAttemptNumber,
+	limit int) (attempts []queue.Attempt,
 	err error) {
 	if err := checkPageLimit(limit); err != nil {
 		return nil, err
@@ -279,7 +280,7 @@ func (s *Store) AttemptHistory(ctx context.Context, seq int64, beforeNumber, lim
 		}
 		bytes := 0
 		for _, a := range slices.Backward(j.attempts) {
-			if beforeNumber > 0 && a.Number >= beforeNumber {
+			if beforeAttemptNumber > 0 && a.Number >= beforeAttemptNumber {
 				continue
 			}
 			bytes += store.AttemptTextBytes(&a)
@@ -297,7 +298,7 @@ func (s *Store) AttemptHistory(ctx context.Context, seq int64, beforeNumber, lim
 
 func checkPageLimit(limit int) error {
 	if limit < 1 || limit > store.MaxPageRows {
-		return queue.InvalidField("limit", "the limit must be between 1 and %[2]d, not %[1]d", limit, store.MaxPageRows)
+		return queue.InvalidFieldError("limit", "the limit must be between 1 and %[2]d, not %[1]d", limit, store.MaxPageRows)
 	}
 	return nil
 }
@@ -324,7 +325,7 @@ func (s *Store) Attempt(ctx context.Context, seq int64, attemptNumber int) (atte
 }
 
 // List returns a page of the jobs that match a filter, newest first.
-func (s *Store) List(ctx context.Context, f store.Filter) (page store.JobPage, err error) {
+func (s *Store) ListJobs(ctx context.Context, f store.JobFilter) (page store.JobPage, err error) {
 	err = s.withMatchingJobs(ctx, f, func(list []*job) {
 		bytes := 0
 		for _, j := range list {
@@ -339,8 +340,8 @@ func (s *Store) List(ctx context.Context, f store.Filter) (page store.JobPage, e
 	return page, err
 }
 
-// ListRefs returns a page of references to the jobs that match a filter.
-func (s *Store) ListRefs(ctx context.Context, f store.Filter) (page store.JobRefPage, err error) {
+// ListJobRefs returns a page of references to the jobs that match a filter.
+func (s *Store) ListJobRefs(ctx context.Context, f store.JobFilter) (page store.JobRefPage, err error) {
 	err = s.withMatchingJobs(ctx, f, func(list []*job) {
 		for _, j := range list {
 			if len(page.Refs) == f.Limit {
@@ -354,7 +355,7 @@ func (s *Store) ListRefs(ctx context.Context, f store.Filter) (page store.JobRef
 }
 
 // withMatchingJobs passes the jobs that match a filter, newest first, to one call of handleJobs.
-func (s *Store) withMatchingJobs(ctx context.Context, f store.Filter, handleJobs func([]*job)) error {
+func (s *Store) withMatchingJobs(ctx context.Context, f store.JobFilter, handleJobs func([]*job)) error {
 	if err := checkPageLimit(f.Limit); err != nil {
 		return err
 	}
@@ -374,7 +375,7 @@ func (s *Store) withMatchingJobs(ctx context.Context, f store.Filter, handleJobs
 	})
 }
 
-func matchesFilter(f store.Filter, j *job) bool {
+func matchesFilter(f store.JobFilter, j *job) bool {
 	for name, value := range f.Labels {
 		if label, found := j.Labels[name]; !found || label != value {
 			return false
@@ -382,7 +383,7 @@ func matchesFilter(f store.Filter, j *job) bool {
 	}
 	return (len(f.States) == 0 || slices.Contains(f.States, j.State)) &&
 		(f.UID == nil || *f.UID == j.UID) &&
-		(f.ViewerUID == nil || j.HookEvents&queue.HookDefinedBySettings == 0 || *f.ViewerUID == j.UID) &&
+		(f.ViewerUID == nil || j.HookEvents&queue.SettingsHookFlag == 0 || *f.ViewerUID == j.UID) &&
 		(f.Queue == "" || f.Queue == j.Queue) &&
 		(f.Until == 0 || cmp.Or(j.EndedAt, j.CreatedAt) < f.Until) &&
 		cmp.Or(j.EndedAt, j.CreatedAt) >= f.Since &&
@@ -407,7 +408,8 @@ func (s *Store) OldestReadySince(ctx context.Context) (oldestSince queue.UnixMil
 // ReadScreen returns an overview of the queue: the running jobs, the next jobs and the ended jobs.
 func (s *Store) ReadScreen(ctx context.Context, f store.ScreenFilter) (screen store.Screen, err error) {
 	if f.RowsPerPart < 1 || f.RowsPerPart > store.MaxScreenRowsPerPart {
-		return screen, queue.InvalidField("rows", "the number of rows must be between 1 and %[2]d, not %[1]d", f.RowsPerPart,
+		return screen, queue.InvalidFieldError("rows", "the number of rows must be between 1 and %[2]d, not %[1]d",
+			f.RowsPerPart,
 			store.MaxScreenRowsPerPart)
 	}
 	err = s.runReadTx(ctx, func() error {
@@ -424,7 +426,7 @@ func (s *Store) ReadScreen(ctx context.Context, f store.ScreenFilter) (screen st
 			for _, j := range matchingJobs[:min(len(matchingJobs), f.RowsPerPart)] {
 				shownJob := withoutEnvAndStdin(s.copyForReader(j))
 				if f.DetailsForUID != nil && shownJob.UID != *f.DetailsForUID {
-					shownJob.Execution = queue.Execution{Labels: shownJob.Labels}
+					shownJob.ExecutionSettings = queue.ExecutionSettings{Labels: shownJob.Labels}
 				}
 				if bytes += store.JobTextBytes(&shownJob); bytes > store.MaxScreenPartTextBytes && len(list) > 0 {
 					break
@@ -440,7 +442,7 @@ func (s *Store) ReadScreen(ctx context.Context, f store.ScreenFilter) (screen st
 		}
 		screen = store.Screen{
 			Running: part(inState(queue.Processing), age),
-			Ready:   part(func(j *job) bool { return j.State.IsRunnable() && j.DueAt <= now }, s.startOrderComparison(now)),
+			Ready:   part(func(j *job) bool { return j.State.IsRunnable() && j.DueAt <= now }, s.newStartOrderComparer(now)),
 			NotYetDue: part(func(j *job) bool { return j.State.IsRunnable() && j.DueAt > now }, func(a, b *job) int {
 				return cmp.Or(cmp.Compare(a.DueAt, b.DueAt), cmp.Compare(a.Seq, b.Seq))
 			}),
@@ -453,9 +455,9 @@ func (s *Store) ReadScreen(ctx context.Context, f store.ScreenFilter) (screen st
 	return screen, err
 }
 
-// startOrderComparison returns a function that compares ready jobs by the order in which they would start if no limit
+// newStartOrderComparer returns a function that compares ready jobs by the order in which they would start if no limit
 // held them back: first the leased jobs, then the others, with users taking turns.
-func (s *Store) startOrderComparison(now queue.UnixMillis) func(a, b *job) int {
+func (s *Store) newStartOrderComparer(now queue.UnixMillis) func(a, b *job) int {
 	position := map[*job]int{}
 	for _, leased := range []bool{true, false} {
 		served := map[queueUser]int64{}

@@ -117,7 +117,7 @@ func (s *Store) ListSchedules(ctx context.Context, afterName string, limit int) 
 }
 
 // RemoveSchedule deletes a schedule and its occurrence records.
-func (s *Store) RemoveSchedule(ctx context.Context, name string, generation int64, byUID int) error {
+func (s *Store) RemoveSchedule(ctx context.Context, name string, generation int64, requestedByUID int) error {
 	return s.runUpdateTx(ctx, func(now queue.UnixMillis) error {
 		known := s.schedules[name]
 		switch {
@@ -127,7 +127,8 @@ func (s *Store) RemoveSchedule(ctx context.Context, name string, generation int6
 			return store.ErrScheduleChanged
 		}
 		delete(s.schedules, name)
-		s.addEvent(&job{}, queue.EventScheduleRemoved, queue.EventDetail{CausedByUID: &byUID, ScheduleName: name}, now)
+		s.addEvent(&job{}, queue.EventScheduleRemoved, queue.EventDetail{CausedByUID: &requestedByUID, ScheduleName: name},
+			now)
 		return nil
 	})
 }
@@ -143,12 +144,12 @@ func (s *Store) PauseSchedule(ctx context.Context, p store.SchedulePauseRequest)
 			return store.ErrScheduleChanged
 		}
 		detail := queue.EventDetail{CausedByUID: p.RequestedByUID, ScheduleName: p.ScheduleName, ActionTarget: p.PauseNote}
-		if p.Pause && known.PausedAt == 0 {
+		if p.Paused && known.PausedAt == 0 {
 			known.PausedAt, known.PausedByUID, known.PauseOrDamageNote = now, p.RequestedByUID, p.PauseNote
 			known.NextOccurrenceAt, known.NextDueAt = 0, 0
 			s.addEvent(&job{}, queue.EventSchedulePaused, detail, now)
 		}
-		if !p.Pause && known.PausedAt != 0 {
+		if !p.Paused && known.PausedAt != 0 {
 			known.PausedAt, known.PausedByUID, known.PauseOrDamageNote = 0, nil, ""
 			known.LastOccurrenceAt, known.NextOccurrenceAt, known.NextDueAt,
 				known.LastBootID = max(known.LastOccurrenceAt, p.LastOccurrenceAt), p.NextOccurrenceAt, p.NextDueAt, p.LastBootID
@@ -253,7 +254,7 @@ func (s *Store) RunOccurrences(ctx context.Context, request store.OccurrenceRequ
 			return quotaErr
 		}
 		for i, at := range request.MissedOccurrences {
-			s.addOccurrenceRecord(known, store.OccurrenceRecord{OccurrenceAt: at, Outcome: store.OutcomeMissed}, now)
+			s.addOccurrenceRecord(known, store.OccurrenceRecord{OccurrenceAt: at, Outcome: store.OccurrenceMissed}, now)
 			if i == len(request.MissedOccurrences)-1 {
 				s.addEvent(&job{}, queue.EventScheduleMissed, queue.EventDetail{
 					ScheduleName: request.ScheduleName, OccurrenceAt: at, MissedOccurrences: len(request.MissedOccurrences),
@@ -263,7 +264,7 @@ func (s *Store) RunOccurrences(ctx context.Context, request store.OccurrenceRequ
 		s.runOccurrences(known, &request, unfinishedJobs, replacedJobs, checkCreate, &result.Records, now)
 		if result.RequestCarriedOut = true; request.RequestedByUID == nil {
 			known.LastOccurrenceAt, known.NextOccurrenceAt, known.NextDueAt, known.LastBootID =
-				request.LastOccurrenceAt, request.NextOccurrenceAt, request.NextDueAt, request.NewLastBootID
+				request.NewLastOccurrenceAt, request.NewNextOccurrenceAt, request.NewNextDueAt, request.NewLastBootID
 		}
 		return nil
 	})
@@ -291,7 +292,7 @@ func (s *Store) runOccurrences(storedSchedule *schedule, request *store.Occurren
 		run.RecordedAt = 0
 		*newRecords = append(*newRecords, run)
 		kind := queue.EventScheduleEnqueued
-		if run.Outcome != store.OutcomeEnqueued {
+		if run.Outcome != store.OccurrenceEnqueued {
 			kind = queue.EventScheduleSkipped
 		}
 		s.addEvent(created[0], kind,
@@ -353,7 +354,7 @@ func (s *Store) addOccurrenceRecord(storedSchedule *schedule, record store.Occur
 func (s *Store) runOccurrence(storedSchedule *schedule, request *store.OccurrenceRequest, plannedAt queue.UnixMillis,
 	unfinishedJobs []*job, unfinishedCountBefore int, checkJobCreation func() error, now queue.UnixMillis) (
 	record store.OccurrenceRecord, createdJobs []*job) {
-	record = store.OccurrenceRecord{OccurrenceAt: plannedAt, Outcome: store.OutcomeEnqueued,
+	record = store.OccurrenceRecord{OccurrenceAt: plannedAt, Outcome: store.OccurrenceEnqueued,
 		RequestedByUID: request.RequestedByUID}
 	refuse := func(outcome store.OccurrenceOutcome, note string) (store.OccurrenceRecord, []*job) {
 		record.Outcome, record.OutcomeNote = outcome, note
@@ -362,12 +363,12 @@ func (s *Store) runOccurrence(storedSchedule *schedule, request *store.Occurrenc
 	draft := copyJob(storedSchedule.JobDraft)
 	draft.UID, draft.Schedule = storedSchedule.OwnerUID, storedSchedule.Name
 	if len(unfinishedJobs) >= store.MaxUnfinishedJobsPerSchedule {
-		return refuse(store.OutcomeRefused, "the schedule has too many unfinished jobs")
+		return refuse(store.OccurrenceRefused, "the schedule has too many unfinished jobs")
 	}
 	if len(unfinishedJobs) > 0 {
 		newest := unfinishedJobs[len(unfinishedJobs)-1]
 		if len(unfinishedJobs) == unfinishedCountBefore && storedSchedule.Overlap == store.OverlapSkip {
-			return refuse(store.OutcomeSkipped, newest.ID)
+			return refuse(store.OccurrenceSkipped, newest.ID)
 		}
 		if len(draft.DependsOn) == 0 {
 			draft.OnDependencyFailure = queue.DependencyFailureRun
@@ -375,10 +376,10 @@ func (s *Store) runOccurrence(storedSchedule *schedule, request *store.Occurrenc
 		draft.DependsOn = append(draft.DependsOn, queue.Dependency{ParentSeq: newest.Seq, Condition: queue.ParentEnded})
 	}
 	if err := checkJobCreation(); err != nil {
-		return refuse(store.OutcomeRefused, err.Error())
+		return refuse(store.OccurrenceRefused, err.Error())
 	}
 	if err := s.resolveParents([]queue.Job{draft}, storedSchedule.OwnerUID, nil); err != nil {
-		return refuse(store.OutcomeRefused, err.Error())
+		return refuse(store.OccurrenceRefused, err.Error())
 	}
 	for n := 1; n <= store.MaxCandidateJobIDs; n++ {
 		draft.ID = request.CandidateJobID(plannedAt, n)
@@ -396,5 +397,5 @@ func (s *Store) runOccurrence(storedSchedule *schedule, request *store.Occurrenc
 		record.JobSeq, record.JobID = draft.Seq, draft.ID
 		return record, []*job{s.jobs[draft.Seq]}
 	}
-	return refuse(store.OutcomeRefused, "all ids for this run are used by other jobs")
+	return refuse(store.OccurrenceRefused, "all ids for this run are used by other jobs")
 }

@@ -71,7 +71,7 @@ func (s *Store) ReportAndClaim(ctx context.Context, report store.LeaseReport) (g
 				grant.RejectedChanges[c.Lease] = err
 			}
 		}
-		grant.ClaimedJobs = s.claim(now, report.WantedJobCount)
+		grant.ClaimedJobs = s.claim(now, report.MaxJobsToClaim)
 		return nil
 	})
 	return grant, err
@@ -326,8 +326,8 @@ func (s *Store) PreviousSession(ctx context.Context) (session store.PreviousSess
 	return session, err
 }
 
-// NextEpoch increments the epoch, the number of the service start, and returns it.
-func (s *Store) NextEpoch(ctx context.Context) (epoch int64, err error) {
+// AdvanceEpoch increments the epoch, the number of the service start, and returns it.
+func (s *Store) AdvanceEpoch(ctx context.Context) (epoch int64, err error) {
 	err = s.runUpdateTx(ctx, func(queue.UnixMillis) error {
 		s.epoch++
 		epoch = s.epoch

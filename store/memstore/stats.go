@@ -70,15 +70,15 @@ func (s *Store) hasSeparateStats(queueName string) bool {
 
 // Stats returns the sums of the samples in the selected periods.
 func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (stats store.Stats, err error) {
-	if f.AllTimeTotals {
-		f = store.StatsFilter{AllTimeTotals: true}
+	if f.OnlyAllTimeTotals {
+		f = store.StatsFilter{OnlyAllTimeTotals: true}
 	}
 	err = s.runReadTx(ctx, func() error {
 		stats.Granularity, stats.Since, stats.Until = f.PeriodRange(s.now())
 		periods := map[queue.UnixMillis]map[string]*store.AttemptStatistics{}
 		for _, m := range s.statisticsSamples {
 			start := stats.Granularity.PeriodStart(m.recordedMinute)
-			if f.AllTimeTotals {
+			if f.OnlyAllTimeTotals {
 				start = 0
 			} else if start < stats.Since || start >= stats.Until {
 				continue
@@ -163,15 +163,15 @@ func (s *Store) TypicalRuntime(fingerprint uint64) time.Duration {
 func (s *Store) Counts() store.Counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.counts()
+	return s.countsLocked()
 }
 
-func (s *Store) counts() store.Counts {
+func (s *Store) countsLocked() store.Counts {
 	c := store.Counts{JobsEverEnqueued: s.enqueuedTotal, OutputBytes: s.totalOutputBytes()}
 	for _, j := range s.jobs {
 		c.JobsByState[j.State]++
 		if j.UsesQueueRetention {
-			c.EndedUnderQueueRetention++
+			c.JobsUnderQueueRetention++
 		}
 	}
 	return c

@@ -43,7 +43,7 @@ func (s *Store) SetSetting(ctx context.Context, setting store.Setting) error {
 			delete(s.settings, setting.Key)
 		}
 		s.addEvent(&job{}, kind, queue.EventDetail{CausedByUID: &setting.SetByUID, SettingName: setting.Key,
-			Value: setting.EventValue()}, now)
+			SettingValue: setting.EventValue()}, now)
 		return nil
 	})
 }
@@ -60,7 +60,7 @@ func (s *Store) RecordAudit(ctx context.Context, a store.AuditRecord) error {
 }
 
 // SetRankOrder changes the order in which jobs start, and ranks all jobs again immediately.
-func (s *Store) SetRankOrder(ctx context.Context, o queue.RankOrder) error {
+func (s *Store) SetRankOrder(ctx context.Context, o queue.RankPolicy) error {
 	return s.runUpdateTx(ctx, func(queue.UnixMillis) error {
 		s.order = o
 		for _, j := range s.jobs {

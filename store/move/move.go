@@ -60,7 +60,7 @@ func MoveQueue(ctx context.Context, source, target QueueLocation, node NodeIdent
 	reportProgress func(table string, rows int64)) (result MoveResult, err error) {
 	if source == target {
 		return result,
-			queue.InvalidField("to", "the queue is already in %s, according to the settings and environment of this "+
+			queue.InvalidFieldError("to", "the queue is already in %s, according to the settings and environment of this "+
 				"command; if the service uses other settings, give the queue's present store with --from STORE",
 				source.quotedText())
 	}
@@ -80,9 +80,9 @@ func MoveQueue(ctx context.Context, source, target QueueLocation, node NodeIdent
 
 const incompleteCopyFileName = "moving.db"
 
-// sourceState identifies a queue and its state. An interrupted copy is continued only if these values are the
+// sourceVersion identifies a queue and its state. An interrupted copy is continued only if these values are the
 // same.
-type sourceState struct {
+type sourceVersion struct {
 	Location    string `json:"place"`
 	CommitCount int64  `json:"commits"`
 }
@@ -97,8 +97,8 @@ type queueMove struct {
 
 	sourceConn, targetConn database.Conn
 
-	tables      []table
-	sourceState sourceState
+	tables        []table
+	sourceVersion sourceVersion
 	// sourceMovedTo is the queue's new location according to a note in the source, or "" without a note. An
 	// interrupted move may have left the note.
 	sourceMovedTo string
@@ -146,8 +146,8 @@ func (m *queueMove) openSource() (err error) {
 	if err != nil {
 		return err
 	}
-	m.sourceState.Location = m.sourceLocation.String()
-	m.sourceState.CommitCount, err = m.sourceConn.QueryNumber(`SELECT commits FROM meta`)
+	m.sourceVersion.Location = m.sourceLocation.String()
+	m.sourceVersion.CommitCount, err = m.sourceConn.QueryNumber(`SELECT commits FROM meta`)
 	return err
 }
 
@@ -182,8 +182,9 @@ func (m *queueMove) connectAndLockServer(location QueueLocation) (c *pgdb.Conn, 
 		return nil, false, err
 	}
 	if config.UsesPooler {
-		return nil, false, queue.InvalidField("store", "the URL leads to a connection pooler, but a move needs a direct "+
-			"connection; use the server's own URL, without pool_mode")
+		return nil, false, queue.InvalidFieldError("store",
+			"the URL leads to a connection pooler, but a move needs a direct "+
+				"connection; use the server's own URL, without pool_mode")
 	}
 	// One statement may copy a whole table, so disable the time limit.
 	if c, err = pgdb.ConnectForWriting(m.ctx, config.WithSessionSetting("statement_timeout", "0")); err != nil {
@@ -217,11 +218,11 @@ func (m *queueMove) openTarget() (err error) {
 		return err
 	}
 	raw, err := database.ReadNote(m.targetConn, database.NoteKeyMoveSource)
-	var savedSource sourceState
+	var savedSource sourceVersion
 	if err == nil && raw != "" {
 		err = json.Unmarshal([]byte(raw), &savedSource)
 	}
-	if err != nil || savedSource == m.sourceState {
+	if err != nil || savedSource == m.sourceVersion {
 		return err
 	}
 	for _, t := range m.tables { // the queue has changed since the interrupted copy, so start again
@@ -232,7 +233,7 @@ func (m *queueMove) openTarget() (err error) {
 	if err := m.targetConn.Exec(`DELETE FROM notes`); err != nil {
 		return err
 	}
-	text, err := json.Marshal(m.sourceState)
+	text, err := json.Marshal(m.sourceVersion)
 	if err != nil {
 		return err
 	}
@@ -316,7 +317,7 @@ func (m *queueMove) finishMove() error {
 	sourceNode := int64(0)
 	if m.sourceLocation.URL != "" {
 		var err error
-		if sourceNode, err = m.ownNodeNumber(m.sourceConn); err != nil {
+		if sourceNode, err = m.thisNodeNumber(m.sourceConn); err != nil {
 			return err
 		}
 	}

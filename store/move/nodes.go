@@ -23,7 +23,7 @@ func (m *queueMove) checkNoOtherNodes(c database.Conn) error {
 	if err := moveReservationsToMeta(c); err != nil {
 		return err
 	}
-	own, err := m.ownNodeNumber(c)
+	own, err := m.thisNodeNumber(c)
 	if err != nil {
 		return err
 	}
@@ -61,8 +61,8 @@ func moveReservationsToMeta(c database.Conn) error {
 	})
 }
 
-// ownNodeNumber returns the number that the node of this state directory has in the database, or 0 if it has
+// thisNodeNumber returns the number that the node of this state directory has in the database, or 0 if it has
 // none.
-func (m *queueMove) ownNodeNumber(c database.Conn) (int64, error) {
+func (m *queueMove) thisNodeNumber(c database.Conn) (int64, error) {
 	return c.QueryNumber(`SELECT id FROM nodes WHERE folder = ?`, m.node.StateDirID)
 }

@@ -68,7 +68,7 @@ func (r *NodeMessenger) RequestHints() <-chan struct{} { return r.requestHints }
 
 // SendRequest implements store.NodeRequests. It sends a request to another node and waits for the reply.
 func (r *NodeMessenger) SendRequest(ctx context.Context, nodeNumber int64, request []byte,
-	isSlow bool) (reply []byte, err error) {
+	mayTakeLong bool) (reply []byte, err error) {
 	if len(request) > store.MaxNodeRequestBytes {
 		return nil, queue.Errorf(queue.CodeTooLarge, "the request to another node has %d bytes, and the maximum is %d; "+
 			"name fewer jobs in one command",
@@ -77,7 +77,7 @@ func (r *NodeMessenger) SendRequest(ctx context.Context, nodeNumber int64, reque
 	var requestNumber int64
 	err = r.Conn.UseConn(ctx, func(c *pgdb.Conn) (err error) {
 		requestNumber, err = c.QueryNumber(`INSERT INTO asks (node, asker, slow, ask) VALUES (?, ?, ?, ?) RETURNING n`,
-			nodeNumber, r.nodeNumber(), isSlow, string(request))
+			nodeNumber, r.nodeNumber(), mayTakeLong, string(request))
 		return err
 	})
 	if err != nil {
@@ -122,7 +122,7 @@ func (r *NodeMessenger) SendRequest(ctx context.Context, nodeNumber int64, reque
 const maxLostReplyTakeMarks = 32
 
 // TakeRequests implements store.NodeRequests. It returns up to limit new requests to this node.
-func (r *NodeMessenger) TakeRequests(ctx context.Context, isSlow bool, limit int) (requests []store.NodeRequest,
+func (r *NodeMessenger) TakeRequests(ctx context.Context, mayTakeLong bool, limit int) (requests []store.NodeRequest,
 	err error) {
 	take := 1 + rand.Int64N(math.MaxInt64)
 	// UseConn calls this function again if the connection is lost. Both calls mark requests with the same value, take, so
@@ -139,7 +139,7 @@ func (r *NodeMessenger) TakeRequests(ctx context.Context, isSlow bool, limit int
 			return store.NodeRequest{Number: row.Int64(0), Payload: []byte(row.Text(1))}
 		}, `UPDATE asks SET taken = ? WHERE n IN (SELECT n FROM asks WHERE node = ? AND slow = ? AND answer IS NULL
 			AND taken IN (0, ?) ORDER BY n LIMIT ?) RETURNING n, ask`,
-			take, r.nodeNumber(), isSlow, take, limit)
+			take, r.nodeNumber(), mayTakeLong, take, limit)
 		return err
 	})
 	if err != nil { // the server may have marked requests, but its reply was lost

@@ -39,17 +39,17 @@ func (a *ConnConfig) WithSessionSetting(name, value string) *ConnConfig {
 }
 
 // Connect opens a connection to a server.
-func Connect(ctx context.Context, a *ConnConfig) (*Conn, error) {
-	config := a.Config.Copy()
+func Connect(ctx context.Context, connConfig *ConnConfig) (*Conn, error) {
+	config := connConfig.Config.Copy()
 	session := ""
-	if a.UsesPooler {
+	if connConfig.UsesPooler {
 		var settings []string
-		for _, name := range slices.Sorted(maps.Keys(a.sessionSettings)) {
-			settings = append(settings, "set_config('"+name+"', '"+a.sessionSettings[name]+"', true)")
+		for _, name := range slices.Sorted(maps.Keys(connConfig.sessionSettings)) {
+			settings = append(settings, "set_config('"+name+"', '"+connConfig.sessionSettings[name]+"', true)")
 		}
 		session = "SELECT " + strings.Join(settings, ", ")
 	} else {
-		maps.Copy(config.RuntimeParams, a.sessionSettings)
+		maps.Copy(config.RuntimeParams, connConfig.sessionSettings)
 	}
 	pg, err := pgconn.ConnectConfig(ctx, config)
 	if err != nil {
@@ -73,11 +73,11 @@ func ParseDatabaseURL(url string) (*ConnConfig, error) {
 		if u, isURL := errors.AsType[*neturl.Error](err); isURL {
 			err = u.Err // report the cause without the URL, which may contain a password
 		}
-		return nil, queue.InvalidField("store", "the value is not a URL like postgres://USER@HOST/DATABASE: %v", err)
+		return nil, queue.InvalidFieldError("store", "the value is not a URL like postgres://USER@HOST/DATABASE: %v", err)
 	}
 	mode, pooled := config.RuntimeParams[poolModeURLParam]
 	if pooled && mode != transactionPoolMode {
-		return nil, queue.InvalidField("store", "the URL has pool_mode=%s; use %s, or leave pool_mode out",
+		return nil, queue.InvalidFieldError("store", "the URL has pool_mode=%s; use %s, or leave pool_mode out",
 			queue.ClipForMessage(mode), transactionPoolMode)
 	}
 	delete(config.RuntimeParams, poolModeURLParam)
@@ -101,8 +101,8 @@ const SchemaName = "queuectl"
 
 // ConnectForWriting opens a connection for writes. The server ends a transaction in which the writer is idle for
 // a short time, because its locks block all other nodes.
-func ConnectForWriting(ctx context.Context, a *ConnConfig) (*Conn, error) {
+func ConnectForWriting(ctx context.Context, connConfig *ConnConfig) (*Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, ConnectTimeout)
 	defer cancel()
-	return Connect(ctx, a.WithSessionSetting("idle_in_transaction_session_timeout", writerIdleTimeout))
+	return Connect(ctx, connConfig.WithSessionSetting("idle_in_transaction_session_timeout", writerIdleTimeout))
 }

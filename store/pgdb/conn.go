@@ -24,14 +24,14 @@ type Conn struct {
 	pgConn *pgconn.PgConn
 	// sessionSettingsSQL is a statement that applies the session settings to the current transaction. It is empty
 	// unless the connection goes through a pooler.
-	sessionSettingsSQL  string
-	callCtx             context.Context  // context of the current calls; see InterruptWhenDone
-	releaseTxContext    func()           // releases the context of the transaction; nil outside of a transaction
-	pipeline            *pgconn.Pipeline // pipeline of the transaction; nil outside of a transaction
-	statements          map[string]*preparedStatement
-	namedStatementCount int                 // number of statements that were prepared under a name
-	unreadMessages      []unansweredMessage // messages whose replies have not been read
-	unreadArgumentBytes int                 // bytes of arguments in the messages of unreadMessages
+	sessionSettingsSQL      string
+	callCtx                 context.Context  // context of the current calls; see InterruptWhenDone
+	releaseTxContext        func()           // releases the context of the transaction; nil outside of a transaction
+	pipeline                *pgconn.Pipeline // pipeline of the transaction; nil outside of a transaction
+	statements              map[string]*preparedStatement
+	namedStatementCount     int                 // number of statements that were prepared under a name
+	unansweredMessages      []unansweredMessage // messages whose replies have not been read
+	unansweredArgumentBytes int                 // bytes of arguments in the messages of unansweredMessages
 	// pipelineErr is the first error in the pipeline. After an error, the server skips all statements until
 	// the next Sync.
 	pipelineErr          error
@@ -49,11 +49,11 @@ const maxTransactionTime = 10 * time.Second
 // Exec implements database.Statements. It sends the statement and does not wait for the reply, which a later
 // call reads.
 func (c *Conn) Exec(sql string, args ...any) error {
-	return c.sendStatementThenCall(c.readHalfOfManyReplies, sql, args)
+	return c.sendStatementThenCall(c.limitUnreadReplies, sql, args)
 }
 
 // ExecCount implements database.Statements. It waits for the reply and returns the number of changed rows.
-func (c *Conn) ExecCount(sql string, args ...any) (changedRows int64, err error) {
+func (c *Conn) ExecRowsAffected(sql string, args ...any) (changedRows int64, err error) {
 	err = c.sendStatementThenCall(func() (err error) {
 		changedRows, err = c.flushAndReadReplies()
 		return err
@@ -70,7 +70,7 @@ func (c *Conn) Query(handleRow func(r database.Row) (more bool, err error), sql 
 // method reads the reply to a later statement first, the rows are lost.
 func (c *Conn) StartQuery(sql string, args ...any) error {
 	return c.sendStatementThenCall(func() error {
-		c.unreadMessages[len(c.unreadMessages)-1].isStartedQuery = true
+		c.unansweredMessages[len(c.unansweredMessages)-1].isStartedQuery = true
 		return c.sendSync()
 	}, sql, args)
 }
@@ -79,12 +79,12 @@ func (c *Conn) StartQuery(sql string, args ...any) error {
 func (c *Conn) FinishQuery(handleRow func(r database.Row) (more bool, err error)) (rowsAvailable bool, err error) {
 	var callbackErr error // error that the callback has returned
 	err = c.runInPipeline(func() error {
-		index := slices.IndexFunc(c.unreadMessages, func(s unansweredMessage) bool { return s.isStartedQuery })
+		index := slices.IndexFunc(c.unansweredMessages, func(s unansweredMessage) bool { return s.isStartedQuery })
 		if rowsAvailable = index >= 0; !rowsAvailable {
 			return nil
 		}
 		c.RoundTrips++
-		if _, err := c.readReplies(len(c.unreadMessages) - index); err != nil {
+		if _, err := c.readReplies(len(c.unansweredMessages) - index); err != nil {
 			return err
 		}
 		return c.readRows(handleRow, &callbackErr)
@@ -99,7 +99,7 @@ func (c *Conn) QueryAll(queries []database.Query) error {
 		if err := c.sendCollectedRows(); err != nil {
 			return err
 		}
-		before := len(c.unreadMessages)
+		before := len(c.unansweredMessages)
 		for _, a := range queries {
 			if err := c.sendStatement(a.SQL, a.Args); err != nil {
 				return err
@@ -108,12 +108,12 @@ func (c *Conn) QueryAll(queries []database.Query) error {
 		if err := c.syncAndCountRoundTrip(); err != nil {
 			return err
 		}
-		if _, err := c.readReplies(len(c.unreadMessages) - before); err != nil {
+		if _, err := c.readReplies(len(c.unansweredMessages) - before); err != nil {
 			return err
 		}
 		for _, a := range queries {
-			if c.unreadMessages[0].isPrepare {
-				if _, err := c.readReplies(len(c.unreadMessages) - 1); err != nil {
+			if c.unansweredMessages[0].isPrepare {
+				if _, err := c.readReplies(len(c.unansweredMessages) - 1); err != nil {
 					return err
 				}
 			}
@@ -130,8 +130,8 @@ func (c *Conn) QueryAll(queries []database.Query) error {
 // readRows reads the rows of the next reply and calls handleRow for each. If handleRow returns an error,
 // readRows stores this error in *callbackErr and discards the remaining rows.
 func (c *Conn) readRows(handleRow func(r database.Row) (more bool, err error), callbackErr *error) error {
-	statement := c.unreadMessages[0].sql
-	c.unreadMessages = c.unreadMessages[1:]
+	statement := c.unansweredMessages[0].sql
+	c.unansweredMessages = c.unansweredMessages[1:]
 	result, err := c.pipeline.GetResults()
 	if err != nil {
 		c.dropSkippedMessages()
@@ -176,7 +176,7 @@ func (c *Conn) Commit() error {
 	if c.pipelineErr != nil {
 		return c.pipelineErr
 	}
-	if err := c.sendAfterCollectedRows(`COMMIT`, nil); err != nil {
+	if err := c.sendRowsThenStatement(`COMMIT`, nil); err != nil {
 		return err
 	}
 	return c.endPipeline()
@@ -235,14 +235,14 @@ func (c *Conn) ColumnInWordsSQL(column string) string {
 // QueryRowLimit implements database.Statements. It returns how many rows one query should request if the caller
 // wants wantedRows of rowBytes bytes each.
 func (c *Conn) QueryRowLimit(wantedRows, rowBytes int) int {
-	return max(64, min(wantedRows+readLimitExtraRows, maxRowBytesPerQuery/max(rowBytes, 1)))
+	return max(64, min(wantedRows+extraRowsPerQuery, maxRowBytesPerQuery/max(rowBytes, 1)))
 }
 
 // Limits of the rows that one query requests.
 const (
-	// readLimitExtraRows is how many more rows than wanted are requested, because the caller cannot use the jobs
+	// extraRowsPerQuery is how many more rows than wanted are requested, because the caller cannot use the jobs
 	// that are already leased.
-	readLimitExtraRows  = 8
+	extraRowsPerQuery   = 8
 	maxRowBytesPerQuery = 4 << 20 // total size of the rows in bytes
 )
 

@@ -36,8 +36,8 @@ type preparedStatement struct {
 // Limits of the messages, and of the bytes of their arguments, that are sent before the connection reads
 // replies.
 const (
-	maxUnreadMessages = 500
-	maxUnreadBytes    = 1 << 20
+	maxUnansweredMessages = 500
+	maxUnansweredBytes    = 1 << 20
 )
 
 // findOrAddStatement returns the record of a statement on this connection, and creates the record if necessary.
@@ -77,7 +77,7 @@ func (c *Conn) sendStatement(sql string, args []any) error {
 			}
 			values[i] = strconv.AppendInt(nil, n, 10)
 		}
-		c.unreadArgumentBytes += len(values[i])
+		c.unansweredArgumentBytes += len(values[i])
 		c.sentArgumentBytes += int64(len(values[i]))
 	}
 	c.sendValues(s, values, formats)
@@ -90,20 +90,20 @@ func unsupportedArgumentError(argumentIndex int, sql string, argument any) error
 		argumentIndex+1, sql, argument)
 }
 
-// sendAfterCollectedRows sends the rows that WriteRow has collected, and then a statement, so that the server executes
+// sendRowsThenStatement sends the rows that WriteRow has collected, and then a statement, so that the server executes
 // them in this order.
-func (c *Conn) sendAfterCollectedRows(sql string, args []any) error {
+func (c *Conn) sendRowsThenStatement(sql string, args []any) error {
 	if err := c.sendCollectedRows(); err != nil {
 		return err
 	}
 	return c.sendStatement(sql, args)
 }
 
-// sendStatementThenCall sends a statement as sendAfterCollectedRows does, in the pipeline of the current transaction,
+// sendStatementThenCall sends a statement as sendRowsThenStatement does, in the pipeline of the current transaction,
 // and then calls afterSend.
 func (c *Conn) sendStatementThenCall(afterSend func() error, sql string, args []any) error {
 	return c.runInPipeline(func() error {
-		if err := c.sendAfterCollectedRows(sql, args); err != nil {
+		if err := c.sendRowsThenStatement(sql, args); err != nil {
 			return err
 		}
 		return afterSend()
@@ -122,7 +122,7 @@ func (c *Conn) sendValues(s *preparedStatement, values [][]byte, formats []int16
 		// prepared. So send its text.
 		c.pipeline.SendQueryParams(s.sql, values, nil, formats, nil)
 	}
-	c.unreadMessages = append(c.unreadMessages, unansweredMessage{preparedStatement: s})
+	c.unansweredMessages = append(c.unansweredMessages, unansweredMessage{preparedStatement: s})
 	c.hasWrittenSinceBegin, c.needsSync = c.hasWrittenSinceBegin || s.mayWrite, true
 	c.StatementsSent++
 }
@@ -135,30 +135,30 @@ func (c *Conn) sendPrepare(s *preparedStatement) {
 	}
 	s.prepareSent, c.needsSync = true, true
 	c.pipeline.SendPrepare(s.name, s.sql, nil)
-	c.unreadMessages = append(c.unreadMessages, unansweredMessage{preparedStatement: s, isPrepare: true})
+	c.unansweredMessages = append(c.unansweredMessages, unansweredMessage{preparedStatement: s, isPrepare: true})
 }
 
-// readHalfOfManyReplies does nothing until maxUnreadMessages or maxUnreadBytes is reached. It then reads replies until
-// only maxUnreadMessages/2 are unread.
-func (c *Conn) readHalfOfManyReplies() error {
-	if len(c.unreadMessages) < maxUnreadMessages && c.unreadArgumentBytes < maxUnreadBytes {
+// limitUnreadReplies does nothing until maxUnansweredMessages or maxUnansweredBytes is reached. It then reads replies
+// until only maxUnansweredMessages/2 are unread.
+func (c *Conn) limitUnreadReplies() error {
+	if len(c.unansweredMessages) < maxUnansweredMessages && c.unansweredArgumentBytes < maxUnansweredBytes {
 		return nil
 	}
 	if err := c.sendSync(); err != nil {
 		return err
 	}
 	// Do not wait for the replies to the newest statements, which the server may still be executing.
-	_, err := c.readReplies(maxUnreadMessages / 2)
-	c.unreadArgumentBytes /= 2
+	_, err := c.readReplies(maxUnansweredMessages / 2)
+	c.unansweredArgumentBytes /= 2
 	return err
 }
 
-// readReplies reads replies until at most maxUnread are unread. changedRows is the number of rows that the last
+// readReplies reads replies until at most maxUnanswered are unread. changedRows is the number of rows that the last
 // statement has changed.
-func (c *Conn) readReplies(maxUnread int) (changedRows int64, err error) {
-	for len(c.unreadMessages) > maxUnread {
-		next := c.unreadMessages[0]
-		c.unreadMessages = c.unreadMessages[1:]
+func (c *Conn) readReplies(maxUnanswered int) (changedRows int64, err error) {
+	for len(c.unansweredMessages) > maxUnanswered {
+		next := c.unansweredMessages[0]
+		c.unansweredMessages = c.unansweredMessages[1:]
 		result, replyErr := c.pipeline.GetResults()
 		if next.isSync {
 			err = cmp.Or(err, wrapError(replyErr, ""))
@@ -177,18 +177,18 @@ func (c *Conn) readReplies(maxUnread int) (changedRows int64, err error) {
 			c.dropSkippedMessages()
 		}
 	}
-	if maxUnread == 0 {
-		c.unreadMessages, c.unreadArgumentBytes = c.unreadMessages[:0], 0
+	if maxUnanswered == 0 {
+		c.unansweredMessages, c.unansweredArgumentBytes = c.unansweredMessages[:0], 0
 	}
 	return changedRows, err
 }
 
-// dropSkippedMessages removes the messages up to the next Sync from unreadMessages. After a failed statement, the
+// dropSkippedMessages removes the messages up to the next Sync from unansweredMessages. After a failed statement, the
 // server skips these messages and sends no replies to them.
 func (c *Conn) dropSkippedMessages() {
-	for len(c.unreadMessages) > 0 && !c.unreadMessages[0].isSync {
-		c.unreadMessages[0].prepareSent = c.unreadMessages[0].isPrepared
-		c.unreadMessages = c.unreadMessages[1:]
+	for len(c.unansweredMessages) > 0 && !c.unansweredMessages[0].isSync {
+		c.unansweredMessages[0].prepareSent = c.unansweredMessages[0].isPrepared
+		c.unansweredMessages = c.unansweredMessages[1:]
 	}
 }
 
@@ -211,7 +211,7 @@ func (c *Conn) syncAndCountRoundTrip() error {
 // a Sync the server treats the transaction as idle, and ends it after writerIdleTimeout if the client hangs.
 func (c *Conn) sendSync() error {
 	c.pipeline.SendPipelineSync()
-	c.unreadMessages, c.needsSync = append(c.unreadMessages, unansweredMessage{isSync: true}), false
+	c.unansweredMessages, c.needsSync = append(c.unansweredMessages, unansweredMessage{isSync: true}), false
 	return wrapError(c.pipeline.Flush(), "")
 }
 
@@ -246,7 +246,7 @@ func (c *Conn) endPipeline() error {
 	} else {
 		_, err = c.readReplies(0)
 	}
-	c.pipeline, c.unreadMessages, c.unreadArgumentBytes, c.needsSync = nil, nil, 0, false
+	c.pipeline, c.unansweredMessages, c.unansweredArgumentBytes, c.needsSync = nil, nil, 0, false
 	c.discardCollectedRows()
 	if c.releaseTxContext != nil {
 		defer c.releaseTxContext()

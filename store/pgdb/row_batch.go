@@ -245,10 +245,10 @@ func (c *Conn) sendCollectedTableRows(table string) error {
 	delete(c.unsentRowsByTable, table)
 	r := s.unsentRows
 	values, formats := r.arrayArguments()
-	c.unreadArgumentBytes += r.valueBytes
+	c.unansweredArgumentBytes += r.valueBytes
 	c.sendValues(r.ensureMultiRowStatement(), values, formats)
 	r.removeAllRows()
-	return c.readHalfOfManyReplies()
+	return c.limitUnreadReplies()
 }
 
 // sendCollectedRows sends the collected rows of all tables.

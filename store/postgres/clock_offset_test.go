@@ -73,7 +73,7 @@ func TestSlowRepliesDoNotShiftTimes(t *testing.T) {
 		t.Fatal(err)
 	}
 	slow.Store(0)
-	if j, err := a.Get(t.Context(), job.ID); err != nil || j.StartedAt != at {
+	if j, err := a.GetJob(t.Context(), job.ID); err != nil || j.StartedAt != at {
 		t.Errorf("started at %v, %v; the runner said %v", j.StartedAt, err, at)
 	}
 }

@@ -129,15 +129,16 @@ func (s *Store) awaitNotificationOrPoll(ctx context.Context, c *pgdb.Conn,
 			return err
 		}
 		// While a transaction is running, wait, because it may apply the changes itself.
-		for s.cacheMissesCommit(newest, before) && s.InTxWithoutClaimWaiter() {
+		for s.cacheLacksCommit(newest, before) && s.InTxWithoutClaimWaiter() {
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
 			case <-time.After(minNotifyInterval):
 			}
 		}
-		if s.cacheMissesCommit(newest, before) {
-			s.Do(ctx, engine.UrgentClass, func(*engine.Tx) error { return nil }) // beginning a transaction applies the changes
+		if s.cacheLacksCommit(newest, before) {
+			// beginning a transaction applies the changes
+			s.RunAndCommit(ctx, engine.UrgentClass, func(*engine.Tx) error { return nil })
 		}
 	}
 	return nil
@@ -147,10 +148,10 @@ func (s *Store) awaitNotificationOrPoll(ctx context.Context, c *pgdb.Conn,
 // this node.
 func (s *Store) HasOtherActiveNodes() bool { return s.HasOtherNodes() }
 
-// cacheMissesCommit reports whether this node's cache does not reflect newest, the newest commit of the database.
+// cacheLacksCommit reports whether this node's cache does not reflect newest, the newest commit of the database.
 // lastCachedCommit is the commit that the cache reflected before newest was read. If the cache has not changed since,
 // and newest is not that commit, the database has lost commits.
-func (s *Store) cacheMissesCommit(newestCommit commitID, lastCachedCommit *commitID) bool {
+func (s *Store) cacheLacksCommit(newestCommit commitID, lastCachedCommit *commitID) bool {
 	applied := s.lastAppliedCommit.Load()
 	return applied.commitNumber < newestCommit.commitNumber || applied == lastCachedCommit && *applied != newestCommit
 }

@@ -14,7 +14,7 @@ import (
 // applyCommitsOfOtherNodes begins a transaction on a node, which applies the commits of other nodes.
 func applyCommitsOfOtherNodes(t *testing.T, s *Store) {
 	t.Helper()
-	if err := s.Do(t.Context(), engine.UrgentClass, func(*engine.Tx) error { return nil }); err != nil {
+	if err := s.RunAndCommit(t.Context(), engine.UrgentClass, func(*engine.Tx) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -58,7 +58,7 @@ func TestNodeReloadsCachesWhenItsLastCommitIsLost(t *testing.T) {
 			enqueueOnNode(t, a, newDraft())
 			enqueueOnNode(t, b, newDraft())
 			applyCommitsOfOtherNodes(t, a)
-			known := a.Counters().CommitCount
+			known := a.DatabaseCounters().CommitCount
 			restore()
 			if !c.connected {
 				pgserver.Query(t, url, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -69,7 +69,7 @@ func TestNodeReloadsCachesWhenItsLastCommitIsLost(t *testing.T) {
 			for range c.commits - 1 {
 				wanted = append(wanted, enqueueOnNode(t, b, newDraft(func(j *queue.Job) { j.Queue = "other" }))...)
 			}
-			if got, want := b.Counters().CommitCount-known, int64(c.commits-2); got != want {
+			if got, want := b.DatabaseCounters().CommitCount-known, int64(c.commits-2); got != want {
 				t.Fatalf("node b is %d commits ahead of node a, want %d", got, want)
 			}
 			second := seqsOfJobs(claimOnNode(t, a, 9))

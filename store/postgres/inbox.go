@@ -18,7 +18,7 @@ const maxRejectedSpecChars = 4 << 10
 
 // SetAcceptedDatabaseRoles implements store.Inbox. It sets the PostgreSQL roles whose submissions this service accepts.
 func (s *Store) SetAcceptedDatabaseRoles(ctx context.Context, roles []string) error {
-	return s.Do(ctx, engine.PromptClass, func(t *engine.Tx) error {
+	return s.RunAndCommit(ctx, engine.PromptClass, func(t *engine.Tx) error {
 		if err := t.Exec(`DELETE FROM roles WHERE node = ?`, s.NodeNumber()); err != nil {
 			return err
 		}
@@ -109,7 +109,7 @@ func (b backend) EnqueueSubmission(t *engine.Tx, r *store.EnqueueRequest,
 
 // RejectSubmission implements store.Inbox. It marks a submission as rejected, with the reason.
 func (s *Store) RejectSubmission(ctx context.Context, number int64, reason string) error {
-	return s.Do(ctx, engine.PromptClass, func(t *engine.Tx) error {
+	return s.RunAndCommit(ctx, engine.PromptClass, func(t *engine.Tx) error {
 		role, err := database.QueryText(t, `UPDATE submissions SET refused = ?, spec = left(spec, ?)
 			WHERE n = ? AND refused IS NULL RETURNING role`, reason, int64(maxRejectedSpecChars), number)
 		if err != nil || role == "" {

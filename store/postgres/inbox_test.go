@@ -63,7 +63,7 @@ func TestSubmissionIsEnqueuedOnce(t *testing.T) {
 	if r := take(b); !r.Duplicate {
 		t.Errorf("the second node enqueues it again: %+v", r)
 	}
-	j, err := a.Get(t.Context(), "x")
+	j, err := a.GetJob(t.Context(), "x")
 	if err == nil {
 		err = a.ChangeJob(t.Context(), j.Seq, store.JobChange{Verb: queue.VerbRemove, UID: 7})
 	}
@@ -73,7 +73,7 @@ func TestSubmissionIsEnqueuedOnce(t *testing.T) {
 	if r := take(b); !r.Duplicate {
 		t.Errorf("after the removal of its job, it is enqueued again: %+v", r)
 	}
-	if _, err := a.Get(t.Context(), "x"); !errors.Is(err, queue.ErrNotFound) {
+	if _, err := a.GetJob(t.Context(), "x"); !errors.Is(err, queue.ErrNotFound) {
 		t.Errorf("the removed job exists again: %v", err)
 	}
 }
@@ -124,7 +124,7 @@ func TestEnqueueFunctionCostIgnoresBacklog(t *testing.T) {
 
 // SetAcceptedDatabaseRoles accepts a role that an earlier node has set, even if its own database role may not create
 // objects. For any other role, the error says what to do.
-func TestSetRolesWorksWithoutCreatePrivilege(t *testing.T) {
+func TestAcceptedRolesNeedNoCreatePrivilege(t *testing.T) {
 	url := pgserver.SharedServer(t).CreateDatabase(t)
 	owner := openNodeWithGPU(t, url, "a")
 	if err := owner.SetAcceptedDatabaseRoles(t.Context(), []string{"app"}); err != nil {

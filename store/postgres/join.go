@@ -55,7 +55,7 @@ func (s *Store) joinAsNode(ctx context.Context, node NodeConfig) error {
 // a valid node lease, tryToJoin does nothing and returns the remaining time of that lease.
 func (s *Store) tryToJoin(ctx context.Context, node NodeConfig) (remainingLeaseTime time.Duration, err error) {
 	copied := false
-	err = s.Do(ctx, engine.UrgentClass, func(t *engine.Tx) error {
+	err = s.RunAndCommit(ctx, engine.UrgentClass, func(t *engine.Tx) error {
 		if free, err := t.QueryNumber(`SELECT pg_try_advisory_xact_lock_shared(` + fmt.Sprint(pgdb.QueueAdvisoryLockID) +
 			`)`); err != nil {
 			return err

@@ -59,7 +59,7 @@ func TestCopiedStateDirCannotJoin(t *testing.T) {
 	url := pgserver.SharedServer(t).CreateDatabase(t)
 	const lease = 500 * time.Millisecond
 	open := func(name, place string) (*Store, error) {
-		return Open(t.Context(), url, Options{RankOrder: queue.RankOrder{Scheduling: "fifo", AgingUnit: "time",
+		return Open(t.Context(), url, Options{RankOrder: queue.RankPolicy{Scheduling: "fifo", AgingUnit: "time",
 			AgingInterval: time.Minute}, Node: NodeConfig{NodeName: name, StateDirID: "one", StateDirLocation: place,
 			LeaseDuration: lease}})
 	}
@@ -218,7 +218,7 @@ func TestRolesOfReplacedNodeAreRemoved(t *testing.T) {
 	}
 	x.Close()
 	b.Close()
-	s, err := Open(t.Context(), url, Options{RankOrder: queue.RankOrder{Scheduling: "fifo", AgingUnit: "time",
+	s, err := Open(t.Context(), url, Options{RankOrder: queue.RankPolicy{Scheduling: "fifo", AgingUnit: "time",
 		AgingInterval: time.Minute}, Node: NodeConfig{NodeName: "x", StateDirID: "b", LeaseDuration: time.Hour}})
 	if err != nil {
 		t.Fatal(err)

@@ -16,8 +16,9 @@ import (
 	"github.com/queuectl/queuectl/store/reads"
 )
 
-// StoreNode implements engine.SharedDatabase. It stores this node's labels and resources for the other nodes.
-func (b backend) StoreNode(t *engine.Tx, n *store.Node) error {
+// SaveThisNodeProperties implements engine.SharedDatabase. It stores this node's labels and resources for the other
+// nodes.
+func (b backend) SaveThisNodeProperties(t *engine.Tx, n *store.Node) error {
 	labels, err := json.Marshal(n.Labels)
 	resources, err2 := json.Marshal(n.ResourceUnits)
 	if err := errors.Join(err, err2); err != nil {
@@ -53,7 +54,7 @@ func (s *Store) RenewNodeLease(ctx context.Context, load store.NodeLoad) (renewa
 				OR NOT gone AND until < clock_timestamp()) + (SELECT count(*) FROM meta WHERE reserved <> '')
 			+ (SELECT count(*) FROM (SELECT 1 FROM jobs WHERE place = 3
 				AND (node < 0 OR node IN (SELECT id FROM nodes WHERE gone)) LIMIT 1) AS of) FROM nodes`)
-		renewal.HasTakeoverLeases = orphans != 0
+		renewal.HasLeasesToTakeOver = orphans != 0
 		return err
 	})
 	return renewal, err
@@ -67,7 +68,7 @@ func (s *Store) ReportAndClaim(ctx context.Context, report store.LeaseReport) (s
 	if behind > -clockToleranceMillis && behind < clockToleranceMillis {
 		return s.Engine.ReportAndClaim(ctx, report)
 	}
-	return s.BuildReportAndClaim(ctx, report.WantedJobCount, func(t *engine.Tx) *store.LeaseReport {
+	return s.BuildReportAndClaim(ctx, report.MaxJobsToClaim, func(t *engine.Tx) *store.LeaseReport {
 		by := report
 		by.AttemptStarts, by.Settlements = slices.Clone(report.AttemptStarts), slices.Clone(report.Settlements)
 		for i := range by.AttemptStarts {
@@ -105,7 +106,7 @@ func (s *Store) Nodes(ctx context.Context, afterName string) (nodes []store.Node
 			var n store.NodeState
 			var load, labels, resources []byte
 			database.ScanRow(r, &n.ID, &n.Name, &n.ServiceVersion, &load, &n.IsDrained, &n.IsNodeLeaseValid, &n.JoinedAt,
-				&n.LastHeartbeat, &labels, &resources, &n.ServiceStopped)
+				&n.LastHeartbeatAt, &labels, &resources, &n.ServiceStopped)
 			n.RunningJobs, n.IsThisNode = leased[n.ID], n.ID == s.NodeNumber()
 			if err := errors.Join(json.Unmarshal(labels, &n.Labels), json.Unmarshal(resources, &n.ResourceUnits),
 				json.Unmarshal(load, &n.NodeLoad)); err != nil {
@@ -126,7 +127,7 @@ const maxCountedNodes = 10_000
 
 // LeaseHolderNode implements store.Cluster. It returns the number of the node that has leased a job, or 0 if no other
 // node has.
-func (s *Store) LeaseHolderNode(ctx context.Context, jobSeq int64) (nodeNumber int64, err error) {
+func (s *Store) LeaseHolderNodeID(ctx context.Context, jobSeq int64) (nodeNumber int64, err error) {
 	if nodeNumber = s.NodeReservingJob(jobSeq); nodeNumber == 0 {
 		err = s.RunRead(ctx, func(r *reads.ReadSnapshot) (err error) {
 			nodeNumber, err = r.QueryNumber(`SELECT node FROM jobs WHERE seq = ? AND place = 3`, jobSeq)
@@ -139,8 +140,8 @@ func (s *Store) LeaseHolderNode(ctx context.Context, jobSeq int64) (nodeNumber i
 	return nodeNumber, err
 }
 
-// LastJobNodeNames implements store.Cluster. It returns, by seq, the name of the node that leased the job last.
-func (s *Store) LastJobNodeNames(ctx context.Context, jobSeqs []int64) (names map[int64]string, err error) {
+// LastNodeNames implements store.Cluster. It returns, by seq, the name of the node that leased the job last.
+func (s *Store) LastNodeNames(ctx context.Context, jobSeqs []int64) (names map[int64]string, err error) {
 	err = s.RunRead(ctx, func(r *reads.ReadSnapshot) error {
 		names = map[int64]string{}
 		return database.ForEachRow(r, func(r database.Row) { names[r.Int64(0)] = r.Text(1) },
@@ -156,8 +157,8 @@ func (s *Store) LastJobNodeNames(ctx context.Context, jobSeqs []int64) (names ma
 // SetNodeDrained implements store.Cluster. It makes a node stop claiming jobs or, if startDraining is false, claim jobs
 // again.
 func (s *Store) SetNodeDrained(ctx context.Context, name string, startDraining bool) error {
-	return s.Do(ctx, engine.PromptClass, func(t *engine.Tx) error {
-		n, err := t.ExecCount(`UPDATE nodes SET drained = ? WHERE name = ?`, strconv.FormatBool(startDraining), name)
+	return s.RunAndCommit(ctx, engine.PromptClass, func(t *engine.Tx) error {
+		n, err := t.ExecRowsAffected(`UPDATE nodes SET drained = ? WHERE name = ?`, strconv.FormatBool(startDraining), name)
 		return cmp.Or(err, checkNodeFound(n, name))
 	})
 }
@@ -174,7 +175,7 @@ func (s *Store) IsThisNodeDrained(ctx context.Context) (isDrained bool, err erro
 
 // RemoveNode implements store.Cluster. It deletes a node whose service does not run.
 func (s *Store) RemoveNode(ctx context.Context, name string) error {
-	return s.Do(ctx, engine.PromptClass, func(t *engine.Tx) error {
+	return s.RunAndCommit(ctx, engine.PromptClass, func(t *engine.Tx) error {
 		id, alive := int64(0), false
 		_, err := database.ScanFirstRow(t, []any{&id, &alive},
 			`SELECT id, NOT gone AND until > clock_timestamp() AND isfinite(until) FROM nodes WHERE name = ?`, name)

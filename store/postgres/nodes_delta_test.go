@@ -33,7 +33,7 @@ func completedSettlementOn(s *Store, j *queue.Job) store.Settlement {
 // rejoinWithNewStateDir opens a node with the name of an existing node, but with another state directory.
 func rejoinWithNewStateDir(t *testing.T, url, name string) *Store {
 	t.Helper()
-	s, err := Open(t.Context(), url, Options{RankOrder: queue.RankOrder{Scheduling: "fifo", AgingUnit: "time",
+	s, err := Open(t.Context(), url, Options{RankOrder: queue.RankPolicy{Scheduling: "fifo", AgingUnit: "time",
 		AgingInterval: time.Minute}, Node: NodeConfig{NodeName: name, StateDirID: "another", LeaseDuration: time.Hour}})
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func TestNodeSignalsChangesByOtherNodes(t *testing.T) {
 			<-b.sharedChangeHints
 		}
 		enqueueOnNode(t, a, newDraft())
-		if err := b.Do(t.Context(), engine.UrgentClass, func(*engine.Tx) error { return nil }); err != nil {
+		if err := b.RunAndCommit(t.Context(), engine.UrgentClass, func(*engine.Tx) error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 		select {
@@ -113,7 +113,7 @@ func TestWatchersSeeLeaseChangesOfAnotherNode(t *testing.T) {
 	for paused := false; !paused; {
 		select {
 		case <-watching.C:
-			j, err := b.Get(t.Context(), "1")
+			j, err := b.GetJob(t.Context(), "1")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -128,7 +128,7 @@ func TestWatchersSeeLeaseChangesOfAnotherNode(t *testing.T) {
 	if err != nil || len(lost) != 1 || lost[0].Job.PausedAt == 0 {
 		t.Errorf("the paused job is taken over as %+v, %v", lost, err)
 	}
-	if j, err := b.Get(t.Context(), "1"); err != nil || j.PausedAt == 0 || j.PausedBy != 7 {
+	if j, err := b.GetJob(t.Context(), "1"); err != nil || j.PausedAt == 0 || j.PausedBy != 7 {
 		t.Errorf("after the takeover, the job is paused at %v by %d, %v", j.PausedAt, j.PausedBy, err)
 	}
 }
@@ -144,7 +144,7 @@ func TestLeasesOfLostStateDirAreTakenOver(t *testing.T) {
 	theirs := claimOnNode(t, b, 1)
 	expireNodeLease(t, b, "a")
 	again := rejoinWithNewStateDir(t, url, "a")
-	if m, err := again.RenewNodeLease(t.Context(), store.NodeLoad{WorkerCount: 1}); err != nil || !m.HasTakeoverLeases {
+	if m, err := again.RenewNodeLease(t.Context(), store.NodeLoad{WorkerCount: 1}); err != nil || !m.HasLeasesToTakeOver {
 		t.Errorf("membership %+v, %v; want HasOrphans, because leases without a node exist", m, err)
 	}
 	lost, err := again.TakeOverLeases(t.Context())
@@ -162,7 +162,7 @@ func TestLeasesOfLostStateDirAreTakenOver(t *testing.T) {
 	if _, err := again.ReportAndClaim(t.Context(), store.LeaseReport{Settlements: ends}); err != nil {
 		t.Fatal(err)
 	}
-	if err := openNodeWithGPU(t, url, "c").Do(t.Context(), engine.UrgentClass, func(tx *engine.Tx) error {
+	if err := openNodeWithGPU(t, url, "c").RunAndCommit(t.Context(), engine.UrgentClass, func(tx *engine.Tx) error {
 		if n := len(tx.Leases()); n != 0 {
 			t.Errorf("all jobs have ended, but %d are leased", n)
 		}
@@ -170,7 +170,7 @@ func TestLeasesOfLostStateDirAreTakenOver(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if m, err := again.RenewNodeLease(t.Context(), store.NodeLoad{WorkerCount: 1}); err != nil || m.HasTakeoverLeases {
+	if m, err := again.RenewNodeLease(t.Context(), store.NodeLoad{WorkerCount: 1}); err != nil || m.HasLeasesToTakeOver {
 		t.Errorf("membership %+v, %v; want no orphans, because no lease remains", m, err)
 	}
 }

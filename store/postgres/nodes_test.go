@@ -21,7 +21,7 @@ import (
 // openNodeWithGPU opens a node with one unit of the resource gpu.
 func openNodeWithGPU(t *testing.T, url, name string) *Store {
 	t.Helper()
-	s, err := Open(t.Context(), url, Options{RankOrder: queue.RankOrder{Scheduling: "fifo", AgingUnit: "time",
+	s, err := Open(t.Context(), url, Options{RankOrder: queue.RankPolicy{Scheduling: "fifo", AgingUnit: "time",
 		AgingInterval: time.Minute}, Node: NodeConfig{NodeName: name, StateDirID: name, LeaseDuration: time.Hour}})
 	if err == nil {
 		err = s.SetThisNodeProperties(t.Context(), store.Node{Name: name, ResourceUnits: map[string]int{"gpu": 1}})
@@ -53,9 +53,9 @@ func enqueueOnNode(t *testing.T, s *Store, drafts ...queue.Job) []int64 {
 	return r.Seqs
 }
 
-func claimOnNode(t *testing.T, s *Store, wantCount int) (jobs []queue.Job) {
+func claimOnNode(t *testing.T, s *Store, maxJobs int) (jobs []queue.Job) {
 	t.Helper()
-	g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: wantCount})
+	g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{MaxJobsToClaim: maxJobs})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,13 +115,13 @@ func TestNodesClaimEachSharedJobOnce(t *testing.T) {
 		t.Errorf("the jobs of a user hold %d bytes on one node and %d on the other", a.StoredBytesOfUser(uid),
 			b.StoredBytesOfUser(uid))
 	}
-	if j, err := b.Get(t.Context(), "1"); err != nil || j.State != queue.Processing || j.Fence != first[0].Fence {
+	if j, err := b.GetJob(t.Context(), "1"); err != nil || j.State != queue.Processing || j.Fence != first[0].Fence {
 		t.Errorf("another node has %v with fence %d, %v", j.State, j.Fence, err)
 	}
-	if at, err := b.LeaseHolderNode(t.Context(), 1); err != nil || at != a.NodeNumber() {
+	if at, err := b.LeaseHolderNodeID(t.Context(), 1); err != nil || at != a.NodeNumber() {
 		t.Errorf("the started job is leased by node %d, %v; want %d", at, err, a.NodeNumber())
 	}
-	if at, err := b.LeaseHolderNode(t.Context(), 2); err != nil || at != a.NodeNumber() {
+	if at, err := b.LeaseHolderNodeID(t.Context(), 2); err != nil || at != a.NodeNumber() {
 		t.Errorf("the job that has not started is leased by node %d, %v; want %d", at, err, a.NodeNumber())
 	}
 }
@@ -177,7 +177,7 @@ func TestJobsOfExpiredNodeAreTakenOver(t *testing.T) {
 		t.Fatalf("a node that lives loses %v, %v", lost, err)
 	}
 	expireNodeLease(t, b, "a")
-	if m, err := b.RenewNodeLease(t.Context(), store.NodeLoad{WorkerCount: 1}); err != nil || !m.HasTakeoverLeases {
+	if m, err := b.RenewNodeLease(t.Context(), store.NodeLoad{WorkerCount: 1}); err != nil || !m.HasLeasesToTakeOver {
 		t.Errorf("%+v, %v", m, err)
 	}
 	lost, err := b.TakeOverLeases(t.Context())
@@ -199,7 +199,7 @@ func TestJobsOfExpiredNodeAreTakenOver(t *testing.T) {
 	if !errors.Is(err, queue.ErrOutcomeUnknown) || a.Err() == nil {
 		t.Errorf("a node that was taken over reports: %v, and its store has %v", err, a.Err())
 	}
-	if j, err := b.Get(t.Context(), "1"); err != nil || j.State != queue.Processing {
+	if j, err := b.GetJob(t.Context(), "1"); err != nil || j.State != queue.Processing {
 		t.Errorf("its job is %v, %v", j.State, err)
 	}
 	again, err := Open(t.Context(), url, Options{RankOrder: b.RankOrder(),
@@ -337,7 +337,7 @@ func TestConcurrentNodesStartEachJobOnce(t *testing.T) {
 		t.Errorf("%d claims of %d jobs", len(all), 2*nodes*each)
 	}
 	if c := servers[0].Counts(); c.JobsByState[queue.Completed] != 2*nodes*each {
-		err := servers[0].Do(t.Context(), engine.UrgentClass, func(*engine.Tx) error { return nil })
+		err := servers[0].RunAndCommit(t.Context(), engine.UrgentClass, func(*engine.Tx) error { return nil })
 		if c := servers[0].Counts(); err != nil || c.JobsByState[queue.Completed] != 2*nodes*each {
 			t.Errorf("%v are counted, %v", c.JobsByState, err)
 		}
@@ -404,7 +404,7 @@ func TestRoundTripsDoNotGrowWithJobs(t *testing.T) {
 	jobs, minute := claimOnNode(t, a, block), queue.UnixMillis(0)
 	for turn := range 3 {
 		var r store.LeaseReport
-		r.WantedJobCount = block
+		r.MaxJobsToClaim = block
 		for _, j := range jobs {
 			r.AttemptStarts = append(r.AttemptStarts, store.AttemptStart{Lease: j.Lease(), StartedAt: a.Now(), WorkerID: "1/1",
 				PID: 1})
@@ -443,7 +443,7 @@ func TestRunnerTimesAreConvertedToServerTime(t *testing.T) {
 	if _, err := a.ReportAndClaim(t.Context(), report); err != nil {
 		t.Fatal(err)
 	}
-	if j, err := a.Get(t.Context(), job.ID); err != nil || j.StartedAt != at+hour ||
+	if j, err := a.GetJob(t.Context(), job.ID); err != nil || j.StartedAt != at+hour ||
 		report.AttemptStarts[0].StartedAt != at {
 		t.Errorf("started at %v, %v; the report has %v now", j.StartedAt, err, report.AttemptStarts[0].StartedAt)
 	}

@@ -58,7 +58,7 @@ func TestPrewriteHappensBeforeTheWriterLock(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Errorf("after %s: %v", what, err)
 		}
-		if j, err := b.Get(t.Context(), jobs[i].ID); err != nil || j.State != queue.Completed {
+		if j, err := b.GetJob(t.Context(), jobs[i].ID); err != nil || j.State != queue.Completed {
 			t.Errorf("after %s: %v, %v", what, j.State, err)
 		}
 	}
@@ -81,7 +81,7 @@ func TestTrimDoesNotDeadlockWithPrewrite(t *testing.T) {
 	claimOnNode(t, b, 1) // after this claim, both nodes know of each other
 	claimOnNode(t, a, 1)
 	looks, ended, free := separateServerConn(t, b), make(chan error, 1), int64(0)
-	err := b.Do(t.Context(), engine.UrgentClass, func(tx *engine.Tx) error {
+	err := b.RunAndCommit(t.Context(), engine.UrgentClass, func(tx *engine.Tx) error {
 		go func() {
 			_, err := a.ReportAndClaim(t.Context(), store.LeaseReport{Settlements: []store.Settlement{completedSettlementOn(a,
 				&j)}})
@@ -106,7 +106,7 @@ func TestTrimDoesNotDeadlockWithPrewrite(t *testing.T) {
 	if free != 1 {
 		t.Error("the row of a job with outputs is locked while another node holds the writer lock")
 	}
-	got, err := b.Get(t.Context(), j.ID)
+	got, err := b.GetJob(t.Context(), j.ID)
 	if err != nil || got.State != queue.Completed || got.OutputBytes != 0 || got.StartedAttempts != 2 {
 		t.Errorf("the job is %v with %d bytes of outputs and %d runs, %v", got.State, got.OutputBytes, got.StartedAttempts,
 			err)
@@ -143,9 +143,9 @@ func TestPrewrittenRowIsNotTakenAsStored(t *testing.T) {
 		if _, err := a.ReportAndClaim(t.Context(), store.LeaseReport{Settlements: []store.Settlement{end}}); err != nil {
 			t.Fatal(err)
 		}
-		got, err := a.Get(t.Context(), j.ID)
+		got, err := a.GetJob(t.Context(), j.ID)
 		list, err2 := a.AttemptHistory(t.Context(), j.Seq, 0, 9)
-		child, err3 := a.Get(t.Context(), "child")
+		child, err3 := a.GetJob(t.Context(), "child")
 		if err := errors.Join(err, err2, err3); err != nil {
 			t.Fatal(err)
 		}
@@ -171,7 +171,7 @@ func TestAttemptInJobRowNamesRemovedNode(t *testing.T) {
 	expireNodeLease(t, b, "a")
 	_, err2 := b.TakeOverLeases(t.Context())
 	err3 := b.RemoveNode(t.Context(), "a")
-	names, err4 := b.LastJobNodeNames(t.Context(), []int64{j.Seq})
+	names, err4 := b.LastNodeNames(t.Context(), []int64{j.Seq})
 	if err := errors.Join(err, err2, err3, err4); err != nil {
 		t.Fatal(err)
 	}

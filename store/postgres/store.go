@@ -62,12 +62,12 @@ type backend struct{ *Store }
 
 // Options are the parameters of Open, without the URL.
 type Options struct {
-	// RankOrder decides how the ranks of jobs are computed. If OrderFromSettings is not nil, it computes the
+	// RankOrder decides how the ranks of jobs are computed. If RankOrderFromSettings is not nil, it computes the
 	// order from the stored settings, and RankOrder is ignored.
-	RankOrder         queue.RankOrder
-	OrderFromSettings func([]store.Setting) (queue.RankOrder, error)
-	Log               *slog.Logger // nil discards the log
-	Node              NodeConfig
+	RankOrder             queue.RankPolicy
+	RankOrderFromSettings func([]store.Setting) (queue.RankPolicy, error)
+	Log                   *slog.Logger // nil discards the log
+	Node                  NodeConfig
 }
 
 const databaseSizeReadInterval = time.Minute
@@ -104,7 +104,7 @@ func Open(ctx context.Context, url string, o Options) (*Store, error) {
 	o.Node.NodeName, o.Node.LeaseDuration = cmp.Or(o.Node.NodeName, "node"),
 		cmp.Or(o.Node.LeaseDuration, defaultNodeLeaseDuration)
 	if err = s.joinAsNode(ctx, o.Node); err == nil {
-		err = s.Start(ctx, o.RankOrder, o.OrderFromSettings)
+		err = s.Start(ctx, o.RankOrder, o.RankOrderFromSettings)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -166,7 +166,7 @@ func (s *Store) initDatabase() error {
 	if err == nil {
 		err = s.LoadCache(s.writer, id)
 	}
-	if err == nil && s.Counters().CommitCount == newest.commitNumber {
+	if err == nil && s.DatabaseCounters().CommitCount == newest.commitNumber {
 		s.lastCommitRandomMark = newest.randomMark
 	}
 	return err
@@ -198,7 +198,7 @@ func (w *serverWriter) Commit() error {
 	}
 	mark := rand.Int64()
 	if err := w.Exec(`UPDATE nodes SET mark = ?, commits = ?, reserved = coalesce(?, reserved) WHERE id = ?`, mark,
-		w.store.Counters().CommitCount, w.store.newReservationsText, w.store.NodeNumber()); err != nil {
+		w.store.DatabaseCounters().CommitCount, w.store.newReservationsText, w.store.NodeNumber()); err != nil {
 		return err
 	}
 	err := w.Conn.Commit()
@@ -254,7 +254,7 @@ func (b backend) BeforeCommitGroup() error { return nil }
 
 // ReadReservations implements engine.Backend. The row of each node in the table nodes lists its reserved
 // leases, whose attempts are not known to have started.
-func (b backend) ReadReservations(batch *database.QueryBatch, readRow func(database.Row)) {
+func (b backend) AddReservationQuery(batch *database.QueryBatch, readRow func(database.Row)) {
 	batch.AddForEachRow(readRow, `SELECT reserved FROM nodes WHERE reserved <> ''`)
 }
 
@@ -274,12 +274,12 @@ func (b backend) WriteReservations(t *engine.Tx) (metaListText string, metaListC
 			return "", false, err
 		}
 	}
-	return metaListText, t.SetMetaListsReservedLeases(metaListText != ""), nil
+	return metaListText, t.SetMetaHasReservations(metaListText != ""), nil
 }
 
 // AfterCommit implements engine.Backend. It records which commit the cache reflects, and notifies the other nodes.
 func (b backend) AfterCommit(metaRowChanged bool) {
-	b.lastAppliedCommit.Store(&commitID{b.Counters().CommitCount, b.lastCommitRandomMark})
+	b.lastAppliedCommit.Store(&commitID{b.DatabaseCounters().CommitCount, b.lastCommitRandomMark})
 	if metaRowChanged && b.HasOtherNodes() {
 		queue.TrySend(b.notifyCommitHints, struct{}{})
 	}
@@ -370,7 +370,7 @@ func (s *Store) StopListening() {
 // wait until the node lease expires.
 func (b backend) Close() error {
 	b.StopListening()
-	if !b.HasOwnLeases() && b.Err() == nil {
+	if !b.ThisNodeHasLeases() && b.Err() == nil {
 		if err := b.endNodeLease(); err != nil {
 			b.Log().Info("cannot notify the other nodes that this node stops; they wait until the lease of this node ends",
 				"error", err)

@@ -12,9 +12,9 @@ import (
 
 // TakeOverLeases implements store.Cluster. It gives this node the leases of nodes whose node lease has ended.
 func (s *Store) TakeOverLeases(ctx context.Context) (lostLeases []store.LostLease, err error) {
-	err = s.Do(ctx, engine.UrgentClass, func(t *engine.Tx) error {
+	err = s.RunAndCommit(ctx, engine.UrgentClass, func(t *engine.Tx) error {
 		lostLeases = nil
-		lostNodes, err := t.ExecCount(`UPDATE nodes SET gone = true WHERE NOT gone AND until < clock_timestamp()`)
+		lostNodes, err := t.ExecRowsAffected(`UPDATE nodes SET gone = true WHERE NOT gone AND until < clock_timestamp()`)
 		if err != nil {
 			return err
 		}
@@ -46,7 +46,7 @@ func (s *Store) TakeOverLeases(ctx context.Context) (lostLeases []store.LostLeas
 			if err := t.TransferLease(l, s.NodeNumber()); err != nil {
 				return err
 			}
-			j, err := t.Job(seq, rules.ReadFullJob)
+			j, err := t.Job(seq, rules.ReadScopeFull)
 			if err != nil {
 				return err
 			}

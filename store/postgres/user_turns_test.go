@@ -13,7 +13,7 @@ import (
 func openPriorityNode(t *testing.T, url, name string) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), url, Options{
-		RankOrder: queue.RankOrder{Scheduling: queue.SchedulingByPriority, AgingUnit: "time", AgingInterval: time.Minute},
+		RankOrder: queue.RankPolicy{Scheduling: queue.SchedulingByPriority, AgingUnit: "time", AgingInterval: time.Minute},
 		Node:      NodeConfig{NodeName: name, StateDirID: name, LeaseDuration: time.Hour},
 	})
 	if err == nil {
@@ -43,8 +43,8 @@ func enqueueForUsers(t *testing.T, s *Store, userCount, jobsPerDemandList int, d
 	}
 }
 
-// lockDemand returns the demand for a lock that maxHolders jobs may hold at the same time.
-func lockDemand(key string, maxHolders int) []queue.Demand {
+// lockDemands returns the demand for a lock that maxHolders jobs may hold at the same time.
+func lockDemands(key string, maxHolders int) []queue.Demand {
 	return []queue.Demand{{Kind: queue.GateLock, GateKey: key, Amount: maxHolders}}
 }
 
@@ -65,11 +65,11 @@ func TestUserTurnsOfManyJobsTakeFewQueries(t *testing.T) {
 	const users, few, many = 8, 48, 128
 	for name, demands := range map[string][][]queue.Demand{
 		"no demands":          {nil},
-		"a lock":              {lockDemand("l", 10000)},
+		"a lock":              {lockDemands("l", 10000)},
 		"a rate":              {{{Kind: queue.GateRate, GateKey: "r", Amount: 10000, RatePeriod: time.Hour}}},
 		"a resource":          {{{Kind: queue.GateResource, GateKey: "gpu", Amount: 1}}},
-		"lanes by turns":      {nil, lockDemand("l", 10000), lockDemand("m", 10000)},
-		"a lock that is full": {nil, lockDemand("l", 1)},
+		"lanes by turns":      {nil, lockDemands("l", 10000), lockDemands("m", 10000)},
+		"a lock that is full": {nil, lockDemands("l", 1)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := openPriorityNode(t, pgserver.SharedServer(t).CreateDatabase(t), "a")

@@ -27,7 +27,7 @@ func (b backend) BeginTx(t *engine.Tx) error {
 	if err := t.Conn.Exec(`SELECT one FROM meta FOR UPDATE`); err != nil {
 		return err
 	}
-	known, newest := commitID{b.Counters().CommitCount, b.lastCommitRandomMark}, commitID{}
+	known, newest := commitID{b.DatabaseCounters().CommitCount, b.lastCommitRandomMark}, commitID{}
 	hasKnown, member, sent := false, false, queue.UnixMillisOf(time.Now())
 	var deltas [][]byte
 	var batch database.QueryBatch

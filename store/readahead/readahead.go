@@ -136,8 +136,8 @@ func (j *ReadAheadJobs) FirstJobFrom(laneID int64, from rules.Position) (firstJo
 }
 
 // coversPosition reports whether the rows of l show which job of the lane is the first at or after a position.
-func (l *laneRows) coversPosition(from rules.Position) bool {
-	return l != nil && !l.startPosition.After(from) && (l.NextHead == nil || !from.After(l.NextHead.Position))
+func (l *laneRows) coversPosition(position rules.Position) bool {
+	return l != nil && !l.startPosition.After(position) && (l.NextHead == nil || !position.After(l.NextHead.Position))
 }
 
 // LaneReader reads the next jobs of several lanes. For each start it returns up to jobsPerLane jobs, and the
@@ -145,11 +145,11 @@ func (l *laneRows) coversPosition(from rules.Position) bool {
 type LaneReader func(starts []LaneStart, jobsPerLane int) ([]LaneJobs, error)
 
 // VisitLaneJobs calls visit for the jobs of a lane from scan.NextPosition on. If these jobs were not read ahead,
-// VisitLaneJobs first reads at most maxJobs jobs, including jobs of lanes that will probably be served next. hasLeft is
-// true for a job that has left the lane after its row was read. reachedEnd reports whether the lane has no further
-// jobs.
+// VisitLaneJobs first reads at most maxJobs jobs, including jobs of lanes that will probably be served next.
+// hasLeftLane is true for a job that has left the lane after its row was read. reachedEnd reports whether the lane has
+// no further jobs.
 func (j *ReadAheadJobs) VisitLaneJobs(scan *rules.LaneScan, maxJobs int, readLanes LaneReader,
-	visit func(r database.Row, hasLeft bool) (more bool, err error)) (reachedEnd bool, err error) {
+	visit func(r database.Row, hasLeftLane bool) (more bool, err error)) (reachedEnd bool, err error) {
 	from := scan.NextPosition
 	known := j.laneRowsByID[scan.Lane.ID]
 	if !known.coversPosition(from) || known.NextHead != nil && !known.NextHead.Position.After(from) {

@@ -52,7 +52,7 @@ func (s *JobReader) BestWaitingPriority(ctx context.Context, uid int) (best stor
 				counts.JobsEverEnqueued), true
 		}
 		if b.stoppedAtLaneLimit && (!b.foundBest || b.bestPosition.After(b.firstUnsearchedPosition)) {
-			if counts.RerankUnfinished { // ranks from different settings cannot be compared
+			if counts.IsRerankUnfinished { // ranks from different settings cannot be compared
 				b.firstUnsearchedPosition = rules.MinPosition
 			}
 			bound := order.MaxEffectivePriority(b.firstUnsearchedPosition.Rank, now, counts.JobsEverEnqueued)

@@ -8,8 +8,8 @@ import (
 )
 
 // FindJob looks up a job by its id on a connection, and reports whether it exists.
-func FindJob(ctx context.Context, c database.Statements, id string) (found bool, err error) {
-	_, found, err = (&ReadSnapshot{c, ctx}).selectJob(nil, records.JobColumns, `WHERE `+JobWithIDCondition,
+func FindJob(ctx context.Context, conn database.Statements, id string) (found bool, err error) {
+	_, found, err = (&ReadSnapshot{conn, ctx}).selectJob(nil, records.JobColumns, `WHERE `+JobWithIDCondition,
 		JobWithIDArgs(id)...)
 	return found, err
 }

@@ -45,7 +45,7 @@ func (r *ReadSnapshot) checkJobExists(seq int64) error {
 func (r *ReadSnapshot) readDependencyLinks(resultColumn, seqColumn string, jobSeq int64,
 	limit int) ([]store.DependencyLink, error) {
 	return database.ReadRows(r, func(r database.Row) (l store.DependencyLink) {
-		database.ScanRow(r, &l.OtherJobSeq, &l.OtherJobID, &l.OtherJobState, &l.Condition, &l.Status)
+		database.ScanRow(r, &l.LinkedJobSeq, &l.LinkedJobID, &l.LinkedJobState, &l.Condition, &l.Status)
 		return l
 	}, `SELECT `+resultColumn+`, coalesce(jobs.id, ''), coalesce(state, 0), how, met FROM edges INDEXED BY edges_`+
 		seqColumn+` LEFT JOIN jobs ON seq = `+resultColumn+` WHERE `+seqColumn+` = ? ORDER BY met, edges.id LIMIT ?`,

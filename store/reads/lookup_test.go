@@ -58,7 +58,7 @@ func TestLookupNeverReportsDamageAsNotFound(t *testing.T) {
 					if err := os.WriteFile(path, harmed, 0o600); err != nil {
 						t.Fatal(err)
 					}
-					f, r := lookUpAllIDs(t, path, ids, fmt.Sprintf("byte %d of page %d, bits %x", at, page, mask))
+					f, r := countLookupResults(t, path, ids, fmt.Sprintf("byte %d of page %d, bits %x", at, page, mask))
 					found, refused = found+f, refused+r
 				}
 			}
@@ -80,7 +80,7 @@ func createDatabaseOfJobs(t *testing.T, dir string, jobCount int) (ids []string,
 			id = fmt.Sprintf("job-%d", i)
 		}
 		got, err := s.Enqueue(t.Context(), store.EnqueueRequest{UID: 1,
-			Drafts: []queue.Job{{ID: id, UID: 1, MaxAttempts: 1, Execution: queue.Execution{Command: "true"}}}})
+			Drafts: []queue.Job{{ID: id, UID: 1, MaxAttempts: 1, ExecutionSettings: queue.ExecutionSettings{Command: "true"}}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,17 +99,17 @@ func createDatabaseOfJobs(t *testing.T, dir string, jobCount int) (ids []string,
 	return ids, rootPages
 }
 
-// lookUpAllIDs looks up ids in a damaged database. It counts the lookups that find the job, and those that
+// countLookupResults looks up ids in a damaged database. It counts the lookups that find the job, and those that
 // return a damage error. The test fails if a lookup does anything else.
-func lookUpAllIDs(t *testing.T, path string, ids []string, description string) (foundCount, damagedCount int) {
+func countLookupResults(t *testing.T, path string, jobIDs []string, description string) (foundCount, damagedCount int) {
 	t.Helper()
 	c, err := sqlitedb.OpenWithFlags(path, sqlite3.SQLITE_OPEN_READONLY)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	for i, id := range ids {
-		if len(ids) > 100 && i%13 > 0 && i < len(ids)-10 {
+	for i, id := range jobIDs {
+		if len(jobIDs) > 100 && i%13 > 0 && i < len(jobIDs)-10 {
 			continue
 		}
 		is, err := reads.FindJob(t.Context(), c, id)
@@ -183,7 +183,7 @@ func TestIndexEntryWithoutRowIsReportedDamaged(t *testing.T) {
 	err = errors.Join(c.Exec(`CREATE TABLE jobs (seq INTEGER PRIMARY KEY, id TEXT NOT NULL)`),
 		c.Exec(`CREATE UNIQUE INDEX jobs_id ON jobs (id) WHERE id <> CAST(seq AS TEXT)`),
 		c.Exec(`INSERT INTO jobs (seq, id) VALUES (100, '')`))
-	for i := range 40 { // so many that the search for the missing id below does not read the page with the empty id
+	for i := range 40 { // enough that the search for the missing id below does not read the page with the empty id
 		err = errors.Join(err, c.Exec(`INSERT INTO jobs (seq, id) VALUES (?, ?)`, i+1, fmt.Sprintf("%0128d", i)))
 	}
 	if err = errors.Join(err, c.Close()); err != nil {
@@ -215,7 +215,7 @@ func TestLookupOfMissingJobReturnsErrNotFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"1", "3", "a", "z", "", "m ", "0", "-1"} {
-		if _, err := s.Get(t.Context(), id); !errors.Is(err, queue.ErrNotFound) {
+		if _, err := s.GetJob(t.Context(), id); !errors.Is(err, queue.ErrNotFound) {
 			t.Errorf("job %q: %v, want %v", id, err, queue.ErrNotFound)
 		}
 	}
@@ -224,7 +224,7 @@ func TestLookupOfMissingJobReturnsErrNotFound(t *testing.T) {
 func openStore(t *testing.T, dir string) *sqlite.Store {
 	t.Helper()
 	s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: dir,
-		RankOrder: queue.RankOrder{Scheduling: queue.SchedulingByPriority}})
+		RankOrder: queue.RankPolicy{Scheduling: queue.SchedulingByPriority}})
 	if err != nil {
 		t.Fatal(err)
 	}

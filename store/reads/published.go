@@ -11,7 +11,7 @@ import (
 
 // ReaderState is a copy of those values in the engine's memory that readers need, as of the last commit.
 type ReaderState struct {
-	Order             queue.RankOrder
+	RankOrder         queue.RankPolicy
 	Counts            store.Counts                        // the field DatabaseBytes is not set
 	UsageByUID        map[int]UserUsage                   // counts of each user, by uid
 	ReservationsBySeq map[int64]database.LeaseReservation // leases that are not in the rows of the jobs yet, by seq
@@ -58,8 +58,8 @@ func readState[T any](p *PublishedState, read func(*ReaderState) T) T {
 func (p *PublishedState) Now() queue.UnixMillis { return p.now() }
 
 // RankOrder returns the settings from which ranks are computed.
-func (p *PublishedState) RankOrder() queue.RankOrder {
-	return readState(p, func(s *ReaderState) queue.RankOrder { return s.Order })
+func (p *PublishedState) RankOrder() queue.RankPolicy {
+	return readState(p, func(s *ReaderState) queue.RankPolicy { return s.RankOrder })
 }
 
 // Counts returns the number of jobs in each state, without the size of the database.
@@ -69,7 +69,7 @@ func (p *PublishedState) Counts() store.Counts {
 
 // LastEventSeq returns the number of the newest event, and a channel that is closed when a newer one is
 // stored.
-func (p *PublishedState) LastEventSeq() (lastSeq int64, newerStored <-chan struct{}) {
+func (p *PublishedState) LastEventSeq() (lastSeq int64, newerEventStored <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.newEventSignal == nil {

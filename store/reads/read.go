@@ -59,7 +59,7 @@ func (s *JobReader) jobByID(ctx context.Context, id, columns string) (j queue.Jo
 }
 
 // Get reads a job by its id, without env and stdin.
-func (s *JobReader) Get(ctx context.Context, id string) (queue.Job, error) {
+func (s *JobReader) GetJob(ctx context.Context, id string) (queue.Job, error) {
 	return s.jobByID(ctx, id, records.JobColumns)
 }
 
@@ -149,13 +149,13 @@ const maxJobsScannedPerPage = 10_000
 
 func checkPageLimit(limit int) error {
 	if limit < 1 || limit > store.MaxPageRows {
-		return queue.InvalidField("limit", "the limit must be between 1 and %[2]d, not %[1]d", limit, store.MaxPageRows)
+		return queue.InvalidFieldError("limit", "the limit must be between 1 and %[2]d, not %[1]d", limit, store.MaxPageRows)
 	}
 	return nil
 }
 
 // List reads a page of jobs, the newest first.
-func (s *JobReader) List(ctx context.Context, f store.Filter) (page store.JobPage, err error) {
+func (s *JobReader) ListJobs(ctx context.Context, f store.JobFilter) (page store.JobPage, err error) {
 	err = s.withSelectedRefs(ctx, f, func(r *ReadSnapshot, selected store.JobRefPage) error {
 		reserved := s.fencesByReservedSeq()
 		page = store.JobPage{NextBeforeSeq: selected.NextBeforeSeq}
@@ -176,8 +176,8 @@ func (s *JobReader) List(ctx context.Context, f store.Filter) (page store.JobPag
 	return page, err
 }
 
-// ListRefs reads a page of references to the jobs that a filter selects.
-func (s *JobReader) ListRefs(ctx context.Context, f store.Filter) (refPage store.JobRefPage, err error) {
+// ListJobRefs reads a page of references to the jobs that a filter selects.
+func (s *JobReader) ListJobRefs(ctx context.Context, f store.JobFilter) (refPage store.JobRefPage, err error) {
 	err = s.withSelectedRefs(ctx, f, func(_ *ReadSnapshot, page store.JobRefPage) error {
 		refPage = page
 		return nil
@@ -187,9 +187,9 @@ func (s *JobReader) ListRefs(ctx context.Context, f store.Filter) (refPage store
 
 // withSelectedRefs calls handlePage with a page of references to the jobs that a filter selects. handlePage uses the
 // read transaction in which the references were read.
-func (s *JobReader) withSelectedRefs(ctx context.Context, f store.Filter,
+func (s *JobReader) withSelectedRefs(ctx context.Context, f store.JobFilter,
 	handlePage func(*ReadSnapshot, store.JobRefPage) error) error {
-	m, err := newMatcher(f)
+	m, err := newJobMatcher(f)
 	if err != nil {
 		return err
 	}
@@ -225,13 +225,13 @@ func (s *JobReader) withSelectedRefs(ctx context.Context, f store.Filter,
 // jobMatcher is a prepared filter. It reads no column that contains settings of jobs. So large jobs cost no more
 // than small ones, and jobs with damaged settings are found too.
 type jobMatcher struct {
-	store.Filter
+	store.JobFilter
 	idMatches     func(id string) bool
 	encodedLabels [][]byte // each label in the form that it has in a job's JSON
 }
 
-func newMatcher(f store.Filter) (m jobMatcher, err error) {
-	m.Filter = f
+func newJobMatcher(f store.JobFilter) (m jobMatcher, err error) {
+	m.JobFilter = f
 	if err := checkPageLimit(f.Limit); err != nil {
 		return m, err
 	}
@@ -292,7 +292,7 @@ func (m *jobMatcher) addMatchesInState(r *ReadSnapshot, state queue.State, resul
 }
 
 func (m *jobMatcher) matchesRow(r database.Row) bool {
-	if m.ViewerUID != nil && queue.HookEvents(r.Int64(8))&queue.HookDefinedBySettings != 0 &&
+	if m.ViewerUID != nil && queue.HookEvents(r.Int64(8))&queue.SettingsHookFlag != 0 &&
 		int64(*m.ViewerUID) != r.Int64(3) {
 		return false
 	}

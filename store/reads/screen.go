@@ -19,7 +19,8 @@ const MaxScreenLanes = 500
 // ReadScreen implements store.Reader. It reads each part of the screen with an index that has the order of that part.
 func (s *JobReader) ReadScreen(ctx context.Context, f store.ScreenFilter) (screen store.Screen, err error) {
 	if f.RowsPerPart < 1 || f.RowsPerPart > store.MaxScreenRowsPerPart {
-		return screen, queue.InvalidField("rows", "the number of rows must be between 1 and %[2]d, not %[1]d", f.RowsPerPart,
+		return screen, queue.InvalidFieldError("rows", "the number of rows must be between 1 and %[2]d, not %[1]d",
+			f.RowsPerPart,
 			store.MaxScreenRowsPerPart)
 	}
 	err = s.RunRead(ctx, func(r *ReadSnapshot) error {

@@ -54,7 +54,7 @@ func (r *ReadSnapshot) listJobsByUserTurns(
 	lanes []*readyLane, turns *turnOrder, limit int, fencesByReservedSeq map[int64]int64,
 ) (positions []rules.Position, err error) {
 	for len(positions) < limit && len(lanes) > 0 && err == nil {
-		at := turns.chooseNextLane(lanes)
+		at := turns.chooseNextLaneIndex(lanes)
 		l := lanes[at]
 		job := l.nextJobs[0].Position
 		positions = append(positions, job)
@@ -142,12 +142,12 @@ func (r *ReadSnapshot) readNextJobsOfLane(l *readyLane, afterPosition rules.Posi
 type turnOrder struct {
 	ignoresUserTurns      bool                     // users do not take turns
 	lastTurnByQueueAndUID map[string]map[int]int64 // number of each user's last turn, by queue and uid
-	// number of the last job of each user that chooseNextLane has chosen
+	// number of the last job of each user that chooseNextLaneIndex has chosen
 	lastChoiceByQueueUser map[rules.ClosedLaneListKey]int64
-	chosenJobCount        int64 // how many jobs chooseNextLane has chosen
+	chosenJobCount        int64 // how many jobs chooseNextLaneIndex has chosen
 }
 
-// lastTurn returns the number of the last turn of a lane's user. Turns that chooseNextLane has given get higher
+// lastTurn returns the number of the last turn of a lane's user. Turns that chooseNextLaneIndex has given get higher
 // numbers than all turns in lastTurnByQueueAndUID.
 func (t *turnOrder) lastTurn(l *readyLane) int64 {
 	if claim := t.lastChoiceByQueueUser[l.ClosedLaneListKey]; claim != 0 {
@@ -156,9 +156,9 @@ func (t *turnOrder) lastTurn(l *readyLane) int64 {
 	return t.lastTurnByQueueAndUID[l.Queue][l.UID]
 }
 
-// chooseNextLane returns the index of the lane whose first job would start next, and counts a turn of its user. The
-// list must not be empty.
-func (t *turnOrder) chooseNextLane(lanes []*readyLane) int {
+// chooseNextLaneIndex returns the index of the lane whose first job would start next, and counts a turn of its user.
+// The list must not be empty.
+func (t *turnOrder) chooseNextLaneIndex(lanes []*readyLane) int {
 	before := func(i, j int) bool { return lanes[j].nextJobs[0].After(lanes[i].nextJobs[0].Position) }
 	first := 0
 	for i := range lanes {

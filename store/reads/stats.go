@@ -14,8 +14,8 @@ import (
 
 // Stats returns the statistics that match a filter.
 func (s *JobReader) Stats(ctx context.Context, f store.StatsFilter) (stats store.Stats, err error) {
-	if f.AllTimeTotals {
-		f = store.StatsFilter{AllTimeTotals: true}
+	if f.OnlyAllTimeTotals {
+		f = store.StatsFilter{OnlyAllTimeTotals: true}
 	}
 	g, since, until := f.PeriodRange(s.Now())
 	err = s.RunRead(ctx, func(r *ReadSnapshot) error {
@@ -27,7 +27,7 @@ func (s *JobReader) Stats(ctx context.Context, f store.StatsFilter) (stats store
 		}
 		stats = store.Stats{Granularity: g, Since: since, Until: until}
 		queues := map[string]*store.AttemptStatistics{}
-		if f.AllTimeTotals {
+		if f.OnlyAllTimeTotals {
 			if err := r.readAllTimeStatistics(aggregatedUntil[store.PerHour], queues); err != nil {
 				return err
 			}
@@ -61,7 +61,7 @@ func (r *ReadSnapshot) readAllTimeStatistics(since queue.UnixMillis,
 		records.ReadStatistics(r, &statistics)
 		records.AddStatistics(statsByQueue, records.AllTimeQueueName(r), &statistics)
 	}, `SELECT `+records.StatisticsColumns+`, others FROM figures WHERE grain = ? OR grain = ? AND at >= ?`,
-		int64(records.AllTimeGrain), int64(store.PerMinute), int64(since))
+		int64(records.AllTimeGranularity), int64(store.PerMinute), int64(since))
 }
 
 // readStatistics reads the statistics of a grain (the length of a period) for the periods that begin at firstPeriod or

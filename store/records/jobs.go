@@ -41,8 +41,8 @@ const (
 		`')`
 )
 
-// ColumnCount returns the number of columns in one of the lists ShortJobColumns, JobColumns and AllJobColumns.
-func ColumnCount(columns string) int {
+// JobColumnCount returns the number of columns in one of the lists ShortJobColumns, JobColumns and AllJobColumns.
+func JobColumnCount(columns string) int {
 	switch columns {
 	case ShortJobColumns:
 		return shortJobColumnCount
@@ -96,7 +96,7 @@ func StoredSizeOfDrafts(drafts []queue.Job, texts []EncodedTexts) (totalBytes in
 }
 
 // EncodeTexts encodes the labels, the settings and the input of a job.
-func EncodeTexts(execution queue.Execution) (t EncodedTexts, err error) {
+func EncodeTexts(execution queue.ExecutionSettings) (t EncodedTexts, err error) {
 	var labels []byte
 	if len(execution.Labels) > 0 {
 		labels, err = json.Marshal(execution.Labels)
@@ -113,7 +113,7 @@ func EncodeTexts(execution queue.Execution) (t EncodedTexts, err error) {
 }
 
 // EncodeInput encodes env and stdin as a JSON object. If the job has neither, it returns "".
-func EncodeInput(execution *queue.Execution) string {
+func EncodeInput(execution *queue.ExecutionSettings) string {
 	if len(execution.Env) == 0 && execution.Stdin == "" {
 		return ""
 	}
@@ -140,7 +140,7 @@ func (t *EncodedTexts) InlineInputValue() any {
 }
 
 // readTexts decodes a job's labels and settings and, if withInput is set, its input.
-func readTexts(r database.Row, withInput bool, execution *queue.Execution) error {
+func readTexts(r database.Row, withInput bool, execution *queue.ExecutionSettings) error {
 	err := decodeExecutionObject(r.BytesView(shortJobColumnCount+2), execution)
 	if withInput && err == nil {
 		if input := r.BytesView(shortJobColumnCount + 3); len(input) > 0 {
@@ -155,7 +155,7 @@ func readTexts(r database.Row, withInput bool, execution *queue.Execution) error
 
 // decodeExecutionObject decodes settings or an input, which are stored as JSON objects. It rejects null: Unmarshal
 // would accept it and leave execution unchanged.
-func decodeExecutionObject(text []byte, execution *queue.Execution) error {
+func decodeExecutionObject(text []byte, execution *queue.ExecutionSettings) error {
 	if len(text) == 0 || text[0] != '{' {
 		return errors.New("the stored text is not a JSON object")
 	}
@@ -218,8 +218,8 @@ func ReadJob(r database.Row, columns string, j *queue.Job) error {
 		return nil
 	}
 	j.Error = r.Text(shortJobColumnCount + 1)
-	if err := readTexts(r, columns == AllJobColumns, &j.Execution); err != nil {
-		j.Execution = queue.Execution{}
+	if err := readTexts(r, columns == AllJobColumns, &j.ExecutionSettings); err != nil {
+		j.ExecutionSettings = queue.ExecutionSettings{}
 		err = fmt.Errorf("the settings of job %s are %w: %w; enqueue the job again", j.ID, errDamagedText, err)
 		j.Error = err.Error()
 		return err
@@ -234,7 +234,7 @@ func ReadRulesJob(r database.Row, columns string, j *rules.Job) {
 	j.Slot, j.Rank, j.LaneID = rules.Slot(r.Int64(28)), r.Int64(29), r.Int64(30)
 	j.LastLeasingNodeID, j.EncodedLastAttempt = r.Int64(44), r.Text(45)
 	j.StoredBytes, j.IsDamaged = r.Int64(46), err != nil
-	j.NewError, j.WriteScope = nil, rules.WriteJobRowOnly
+	j.NewError, j.WriteScope = nil, rules.WriteScopeRowOnly
 }
 
 // AttemptColumns are the columns of an attempt, in the order in which ReadAttempt reads them.

@@ -15,7 +15,7 @@ import (
 // The encoded env and stdin are valid JSON for any content, and "" if a job has neither.
 func TestEncodedInputIsValidJSON(t *testing.T) {
 	strange := "\x00\x01\x1f \"\\/<>&~\x7fäöü\u2028\U0001f600\n\r\t"
-	for _, terms := range []queue.Execution{
+	for _, terms := range []queue.ExecutionSettings{
 		{}, {Stdin: "x"}, {Env: []string{"A=1"}}, {Env: []string{"", "A=", "B=x y"}, Stdin: strange},
 		{Env: []string{strange, strange}}, {Stdin: strings.Repeat("x\n", 1000)},
 	} {
@@ -26,7 +26,7 @@ func TestEncodedInputIsValidJSON(t *testing.T) {
 		if text == "" {
 			continue
 		}
-		var got queue.Execution
+		var got queue.ExecutionSettings
 		if err := json.Unmarshal([]byte(text), &got); err != nil || !reflect.DeepEqual(got, terms) {
 			t.Errorf("got %+v, %v of %s", got, err, text)
 		}
@@ -94,7 +94,7 @@ func TestStoredTextMustBeJSONObject(t *testing.T) {
 		{settingsAndInputRow{settings: `null`, input: object}, true},
 		{settingsAndInputRow{settings: ``, input: object}, true},
 	} {
-		var terms queue.Execution
+		var terms queue.ExecutionSettings
 		if err := readTexts(c.row, true, &terms); (err != nil) != c.damaged {
 			t.Errorf("settings %q and input %q: got error %v, want an error: %t", c.row.settings, c.row.input, err, c.damaged)
 		}

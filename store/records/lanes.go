@@ -32,7 +32,7 @@ func ReadLane(r database.Row) (rules.Lane, error) {
 		if errors.Join(err, err2, err3) != nil || n < 1 {
 			return l, database.DamageError(fmt.Sprintf(`the row with the id %d of the table "lanes" is damaged`, l.ID))
 		}
-		l.GateNeeds = append(l.GateNeeds, rules.GateNeed{Gate: id, Kind: queue.GateKind(k), Units: n})
+		l.GateNeeds = append(l.GateNeeds, rules.GateNeed{GateID: id, Kind: queue.GateKind(k), Units: n})
 	}
 	return l, nil
 }

@@ -41,7 +41,7 @@ func ReadSchedule(r database.Row, hasAllColumns bool) (s store.Schedule) {
 	if hasAllColumns && err == nil {
 		s.SpecJSON = r.Text(ScheduleDraftColumnIndex + 2)
 		if input := r.Text(ScheduleDraftColumnIndex + 1); input != "" {
-			err = json.Unmarshal([]byte(input), &s.JobDraft.Execution)
+			err = json.Unmarshal([]byte(input), &s.JobDraft.ExecutionSettings)
 		}
 	}
 	if err != nil {
@@ -61,7 +61,7 @@ type storedDraft struct {
 // EncodeScheduleDraft encodes the draft of a schedule's jobs. input contains its env and stdin, and draft
 // everything else.
 func EncodeScheduleDraft(j queue.Job) (draft, input string, err error) {
-	input = EncodeInput(&j.Execution)
+	input = EncodeInput(&j.ExecutionSettings)
 	j.Env, j.Stdin = nil, ""
 	kept := storedDraft{Job: j}
 	for _, d := range j.DependsOn {

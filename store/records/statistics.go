@@ -19,9 +19,9 @@ func ReadStatistics(r database.Row, stats *store.AttemptStatistics) {
 	stats.WaitTimes, stats.RunTimes = store.ParseHistogram(r.BytesView(7)), store.ParseHistogram(r.BytesView(8))
 }
 
-// AllTimeGrain is the grain (the length of a period) of the all-time statistics. These statistics form a single period,
-// which is stored with the time 0. The stored sums lack the hours that are not summed up yet.
-const AllTimeGrain = store.PerDay + 1
+// AllTimeGranularity is the grain (the length of a period) of the all-time statistics. These statistics form a single
+// period, which is stored with the time 0. The stored sums lack the hours that are not summed up yet.
+const AllTimeGranularity = store.PerDay + 1
 
 // AddStatistics adds the statistics in added to those of a queue in statsByQueue.
 func AddStatistics(statsByQueue map[string]*store.AttemptStatistics, queueName string, added *store.AttemptStatistics) {

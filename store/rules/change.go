@@ -12,11 +12,11 @@ import (
 func readScopeFor(verb queue.Verb) ReadScope {
 	switch verb {
 	case queue.VerbCancel, queue.VerbRemove, queue.VerbHold:
-		return ReadJobSummary
+		return ReadScopeSummary
 	case queue.VerbEdit:
-		return ReadFullJob
+		return ReadScopeFull
 	}
-	return ReadJobSettings
+	return ReadScopeSettings
 }
 
 // ChangeJob applies the verb of c to the job with the number seq; see store.Queue.ChangeJob.
@@ -53,7 +53,7 @@ func (r *Rules) ChangeJob(jobSeq int64, c store.JobChange) error {
 		r.restartWaitingTime(&j, max(r.tx.Now(), j.RunAt)) // a released job does not wait for the end of its retry delay
 	case queue.VerbRetry, queue.VerbRetryDead:
 		if c.NewTimeout != nil {
-			j.Timeout, j.WriteScope = *c.NewTimeout, WriteJobSettings
+			j.Timeout, j.WriteScope = *c.NewTimeout, WriteScopeSettings
 		}
 		j.Attempts, j.Deferrals, j.Shortages, j.RunnerCrashes = 0, 0, 0, 0
 		j.NewError, j.ExitCode, j.Signal, j.ExpiresAt = new(""), -1, 0, 0
@@ -180,7 +180,7 @@ func (r *Rules) applyEdit(j *Job, c *store.JobChange) error {
 	if j.RunAt != old.RunAt {
 		j.DueAt, j.AgingSince, j.ArrivalNumber = j.RunAt, max(r.tx.Now(), j.RunAt), r.tx.Counts().EnqueuedTotal
 	}
-	j.WriteScope = WriteFullJob
+	j.WriteScope = WriteScopeFull
 	demandsChanged := !slices.Equal(old.Demands, j.Demands)
 	if demandsChanged {
 		r.recordErr(r.tx.AdjustGateJobCounts(&old, -1))

@@ -31,8 +31,8 @@ func TestEditMovesJobToItsLane(t *testing.T) {
 		if want := map[string]int{"db": 3, "mail": 2}[g.GateKey]; g.Amount != want {
 			t.Errorf("the limit of %s is %d; want %d, as the edited job says", g.GateKey, g.Amount, want)
 		}
-		if want := map[string]int{"db": 2, "mail": 1}[g.GateKey]; g.namingJobCount != want {
-			t.Errorf("%d jobs count as naming %s; want %d", g.namingJobCount, g.GateKey, want)
+		if want := map[string]int{"db": 2, "mail": 1}[g.GateKey]; g.limitStatingJobCount != want {
+			t.Errorf("%d jobs count as naming %s; want %d", g.limitStatingJobCount, g.GateKey, want)
 		}
 	}
 	f.wantClaim(9, "1 2")

@@ -41,11 +41,11 @@ type claimer struct {
 // Claim leases up to wantedJobs jobs that may start, in the order of their ranks. It stops when their size
 // reaches MaxBytesReadPerClaim. If it leases none and hasMore is true, the caller must continue the claim in another
 // transaction.
-func (c *claimer) Claim(wantedJobs int) (jobs []queue.Job, hasMore bool, err error) {
+func (c *claimer) Claim(maxJobs int) (jobs []queue.Job, hasMore bool, err error) {
 	bytes := 0
 	c.turnSteps = 0
 	clear(c.skippedPriorityByLaneID)
-	for len(jobs) < wantedJobs && bytes < MaxBytesReadPerClaim {
+	for len(jobs) < maxJobs && bytes < MaxBytesReadPerClaim {
 		c.recordErr(c.OpenLanes())
 		q, scan := c.chooseNextQueue()
 		if c.err != nil {
@@ -59,20 +59,20 @@ func (c *claimer) Claim(wantedJobs int) (jobs []queue.Job, hasMore bool, err err
 			break
 		}
 		c.claimSteps++
-		n := c.pickNextLane(q, &scan, wantedJobs-len(jobs))
+		n := c.pickNextLane(q, &scan, maxJobs-len(jobs))
 		if n == 0 {
 			continue
 		}
 		l := &scan.Lane
 		scan.ExpectedJobsPerLane = min(n, scan.ExpectedJobsPerLane)
-		scan.JobReadScope, scan.MaxDamagedJobs, scan.ClaimBytesRead = ReadFullJob, MaxLaneStepsPerTx-c.claimSteps, bytes
-		scan.WantedJobs = min(n, scan.WantedJobs, wantedJobs-len(jobs), q.LeasableJobs)
+		scan.JobReadScope, scan.MaxDamagedJobs, scan.ClaimBytesRead = ReadScopeFull, MaxLaneStepsPerTx-c.claimSteps, bytes
+		scan.MaxJobs = min(n, scan.MaxJobs, maxJobs-len(jobs), q.LeasableJobs)
 		c.stopScanAtClosedLanes(&scan)
 		c.recordErr(c.lanes.ScanLane(&scan))
 		bytes = scan.ClaimBytesRead
 		for i := range scan.DamagedJobs {
 			c.claimSteps++
-			c.recordErr(c.dropper.HoldDamagedJob(&scan.DamagedJobs[i]))
+			c.recordErr(c.unclaimableHandler.HoldDamagedJob(&scan.DamagedJobs[i]))
 		}
 		closedBy := Open
 		if scan.ReachedLaneEnd {
@@ -97,7 +97,7 @@ func (c *claimer) leaseScannedJobs(jobs []queue.Job, scan *LaneScan, q *Queue) [
 		j := &scan.Jobs[i]
 		if c.jobHasExpired(j) {
 			c.claimSteps++
-			c.recordErr(c.dropper.CancelExpiredJob(j))
+			c.recordErr(c.unclaimableHandler.CancelExpiredJob(j))
 			continue
 		}
 		c.leaseJob(j, &scan.Lane, c.turns.RecordUserTurn(q, j.UID))
@@ -138,9 +138,9 @@ func (c *claimer) chooseNextQueue() (q *Queue, scan LaneScan) {
 	var err error
 	scan.Lane, scan.StopPosition, err = c.lanes.BestLane(q)
 	c.recordErr(err)
-	scan.WantedJobs = math.MaxInt
+	scan.MaxJobs = math.MaxInt
 	if weighted {
-		scan.WantedJobs = 1
+		scan.MaxJobs = 1
 	} else if scan.StopPosition.After(nextHead) {
 		scan.StopPosition = nextHead
 	}
@@ -195,9 +195,9 @@ func (c *claimer) stopScanAtClosedLanes(scan *LaneScan) {
 		}))
 	}
 	weighted := c.queues.QueueWeightsDiffer()
-	limitAtGate(UserQuotaGate(l.UID), weighted)
+	limitAtGate(UserQuotaGateID(l.UID), weighted)
 	for _, n := range l.GateNeeds {
-		limitAtGate(n.Gate, weighted || n.Kind == queue.GateResource)
+		limitAtGate(n.GateID, weighted || n.Kind == queue.GateResource)
 	}
 }
 
@@ -205,8 +205,8 @@ func (c *claimer) stopScanAtClosedLanes(scan *LaneScan) {
 // numbers are stored in the row. Other leases are stored in a list; see docs/decisions/0003.
 func (c *claimer) leaseJob(j *Job, l *Lane, turn UserTurn) {
 	j.Fence += c.leases.RandomFenceIncrement()
-	j.LastLeasingNodeID = c.settings.Node().ID
-	if _, reranking := c.settings.Order(); reranking {
+	j.LastLeasingNodeID = c.settings.ThisNode().ID
+	if _, reranking := c.settings.RankOrder(); reranking {
 		j.Rank = computeRank(c.settings, &j.Job)
 	}
 	j.HeldUnits = ""
@@ -217,7 +217,7 @@ func (c *claimer) leaseJob(j *Job, l *Lane, turn UserTurn) {
 		}
 	}
 	lease := &Lease{Job: *j, HeldGateUnits: l.GateNeeds, UserTurn: turn}
-	lease.Job.Execution = queue.Execution{}
+	lease.Job.ExecutionSettings = queue.ExecutionSettings{}
 	c.leases.PutLease(lease)
 	if len(l.GateNeeds) > 0 { // skipped lanes may need the units that the job has taken
 		clear(c.skippedPriorityByLaneID)

@@ -13,12 +13,12 @@ import (
 // Each setting of the order decides which of two jobs is claimed first. The second job is enqueued ten
 // seconds after the first one and has a higher priority.
 func TestOrderSettingDecidesClaimOrder(t *testing.T) {
-	byPoints := queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingInterval: time.Second}
-	byJobs := queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByEnqueues}
-	byPriority := queue.RankOrder{Scheduling: queue.SchedulingByPriority}
-	byArrival := queue.RankOrder{Scheduling: queue.SchedulingByArrival}
+	byPoints := queue.RankPolicy{Scheduling: queue.SchedulingByAging, AgingInterval: time.Second}
+	byJobs := queue.RankPolicy{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByEnqueues}
+	byPriority := queue.RankPolicy{Scheduling: queue.SchedulingByPriority}
+	byArrival := queue.RankPolicy{Scheduling: queue.SchedulingByArrival}
 	cases := map[string]struct {
-		order    queue.RankOrder
+		order    queue.RankPolicy
 		priority int64 // priority of the second job; the first one has 0
 		want     string
 	}{
@@ -108,9 +108,9 @@ func TestClaimRaisesFence(t *testing.T) {
 // A claim takes no more jobs when it has read MaxBytesReadPerClaim bytes of jobs.
 func TestClaimIsLimitedInBytes(t *testing.T) {
 	f := newFixture(t)
-	half := queue.Execution{Stdin: strings.Repeat("x", MaxBytesReadPerClaim/2)}
+	half := queue.ExecutionSettings{Stdin: strings.Repeat("x", MaxBytesReadPerClaim/2)}
 	for _, id := range []string{"1", "2", "3"} {
-		f.mustEnqueue(queue.Job{ID: id, Execution: half})
+		f.mustEnqueue(queue.Job{ID: id, ExecutionSettings: half})
 	}
 	f.wantClaim(3, "1 2")
 	f.wantClaim(3, "3")

@@ -100,7 +100,7 @@ func (r *Rules) updateEdgeStatus(e *DependencyEdge, parentState queue.State) {
 		status = resolvedStatus(e.Condition, e.OnFailure, parentState)
 	}
 	r.recordErr(r.tx.SetEdgeStatus(e, status))
-	j, err := r.tx.Job(e.ChildSeq, ReadJobSummary)
+	j, err := r.tx.Job(e.ChildSeq, ReadScopeSummary)
 	switch {
 	case errors.Is(err, queue.ErrNotFound):
 	case r.hasFailed(err):

@@ -9,12 +9,12 @@ import (
 )
 
 // draftDependingOn returns a draft that depends on a job.
-func draftDependingOn(id, parent string, condition queue.DependencyCondition) queue.Job {
-	return queue.Job{ID: id, DependsOn: []queue.Dependency{{ParentID: parent, Condition: condition}}}
+func draftDependingOn(id, parentID string, condition queue.DependencyCondition) queue.Job {
+	return queue.Job{ID: id, DependsOn: []queue.Dependency{{ParentID: parentID, Condition: condition}}}
 }
 
-// parentEndActions are the ways in which a parent can end in these tests.
-var parentEndActions = map[string]func(*fixture){
+// endParentByOutcome are the ways in which a parent can end in these tests.
+var endParentByOutcome = map[string]func(*fixture){
 	"completed": func(f *fixture) { f.claimAndReportEnd("parent", queue.Completed) },
 	"dead":      func(f *fixture) { f.claimAndReportEnd("parent", queue.Dead) },
 	"cancelled": func(f *fixture) { f.mustApplyVerb(queue.VerbCancel, "parent") },
@@ -60,7 +60,7 @@ func TestParentEndSetsDependantState(t *testing.T) {
 			f.mustEnqueue(queue.Job{ID: "parent"})
 			f.mustEnqueue(child)
 			f.wantStates("child", "blocked")
-			parentEndActions[c.end](f)
+			endParentByOutcome[c.end](f)
 			f.wantStates("child", c.want)
 		})
 	}
@@ -85,7 +85,7 @@ func TestEndedParentSetsNewJobState(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
 			f.mustEnqueue(queue.Job{ID: "parent"})
-			parentEndActions[c.end](f)
+			endParentByOutcome[c.end](f)
 			child := draftDependingOn("child", "parent", c.how)
 			child.OnDependencyFailure = c.do
 			f.mustEnqueue(child)
@@ -253,7 +253,7 @@ func TestDependantsAreReleasedInSeveralTransactions(t *testing.T) {
 		if got, want := countPending(f), min(dependants, maxEdgesResolvedPerTx); got != want {
 			t.Errorf("one transaction released %d of %d dependants; want %d", got, dependants, want)
 		}
-		if f.wakeAt == 0 && dependants >= maxEdgesResolvedPerTx {
+		if f.earliestWakeAt == 0 && dependants >= maxEdgesResolvedPerTx {
 			t.Errorf("nothing wakes the service, although %d dependants may be left", dependants-maxEdgesResolvedPerTx)
 		}
 		f.advanceTime(0)

@@ -26,7 +26,7 @@ func (r *Rules) ReportAndClaim(report *store.LeaseReport) (grant store.ReportAnd
 		r.releaseLease(l, reportStale)
 	}
 	for _, c := range report.LeasedJobChanges {
-		l := r.currentLease(c.Lease)
+		l := r.leaseIfCurrent(c.Lease)
 		r.releaseLease(c.Lease, reportStale)
 		if l == nil || l.AttemptStarted {
 			continue
@@ -41,16 +41,16 @@ func (r *Rules) ReportAndClaim(report *store.LeaseReport) (grant store.ReportAnd
 			r.recordErr(err)
 		}
 	}
-	if report.WantedJobCount > 0 && r.err == nil {
-		grant.ClaimedJobs, _, err = r.Claim(report.WantedJobCount)
+	if report.MaxJobsToClaim > 0 && r.err == nil {
+		grant.ClaimedJobs, _, err = r.Claim(report.MaxJobsToClaim)
 		r.recordErr(err)
 	}
 	return grant, r.err
 }
 
-// currentLease returns the stored lease that l names. It returns nil if l is stale: if the lease has ended,
+// leaseIfCurrent returns the stored lease that l names. It returns nil if l is stale: if the lease has ended,
 // or if the job has been leased again with a higher fence.
-func (r *Rules) currentLease(l queue.Lease) *Lease {
+func (r *Rules) leaseIfCurrent(l queue.Lease) *Lease {
 	if current := r.tx.Lease(l.Seq); current != nil && current.Job.Fence == l.Fence {
 		return current
 	}
@@ -59,7 +59,7 @@ func (r *Rules) currentLease(l queue.Lease) *Lease {
 
 // recordAttemptStart records the start of an attempt. If the lease is stale (has ended), it calls reportStale instead.
 func (r *Rules) recordAttemptStart(start *store.AttemptStart, reportStale func(queue.Lease)) {
-	l := r.currentLease(start.Lease)
+	l := r.leaseIfCurrent(start.Lease)
 	if l == nil {
 		reportStale(start.Lease)
 	}
@@ -78,7 +78,7 @@ func (r *Rules) recordAttemptStart(start *store.AttemptStart, reportStale func(q
 // recordProgress records the progress of a running attempt. If the lease is stale (has ended), it calls reportStale
 // instead.
 func (r *Rules) recordProgress(p *store.AttemptProgress, reportStale func(queue.Lease)) {
-	l := r.currentLease(p.Lease)
+	l := r.leaseIfCurrent(p.Lease)
 	if l == nil || !l.AttemptStarted {
 		reportStale(p.Lease)
 		return
@@ -106,7 +106,7 @@ func (r *Rules) putProgress(j *Job, progress *queue.Progress) {
 // settle records how a lease has ended. If the lease is stale (has ended), it calls reportStale instead. maxBytes
 // limits the bytes that the job's user may hold; 0 means unlimited.
 func (r *Rules) settle(settlement *store.Settlement, maxUserBytes int64, reportStale func(queue.Lease)) {
-	l := r.currentLease(settlement.Lease)
+	l := r.leaseIfCurrent(settlement.Lease)
 	if l == nil {
 		reportStale(settlement.Lease)
 		return
@@ -114,7 +114,7 @@ func (r *Rules) settle(settlement *store.Settlement, maxUserBytes int64, reportS
 	if settlement.Decision.RecordsAttempt {
 		settlement = r.makeRoomForAttempt(settlement, &l.Job, maxUserBytes)
 		// Making room may have removed outputs or a record of earlier attempts, so read the lease again.
-		l = r.currentLease(settlement.Lease)
+		l = r.leaseIfCurrent(settlement.Lease)
 	}
 	if settlement.DeletableOutputFile != "" {
 		r.recordErr(r.tx.AddDeletableOutput(settlement.DeletableOutputFile, settlement.Attempt.Node))
@@ -181,7 +181,7 @@ func copyAttemptResultsToJob(j *Job, settlement *store.Settlement) {
 // can be written early. It returns nil if the row cannot be predicted. maxBytes limits the bytes that the
 // job's user may hold; 0 means unlimited. PredictSettledRow changes nothing.
 func (r *Rules) PredictSettledRow(settlement *store.Settlement, maxUserBytes int64) *Job {
-	l := r.currentLease(settlement.Lease)
+	l := r.leaseIfCurrent(settlement.Lease)
 	if l == nil || !settlement.Decision.RecordsAttempt || !settlement.Decision.NextState.HasEnded() {
 		return nil
 	}
@@ -212,7 +212,7 @@ func elapsedTime(start, end queue.UnixMillis) time.Duration {
 
 // RecordPause records that a running job is paused or resumed.
 func (r *Rules) RecordPause(p store.JobPauseRequest) error {
-	l := r.currentLease(p.Lease)
+	l := r.leaseIfCurrent(p.Lease)
 	switch {
 	case l == nil:
 		return store.ErrJobStateChanged
@@ -233,7 +233,7 @@ func (r *Rules) RecordPause(p store.JobPauseRequest) error {
 // releaseLease ends a lease whose attempt has not started, and returns the job to the queue. The job keeps the
 // fence (the number) of the lease, so that a later claim gets a higher one.
 func (r *Rules) releaseLease(lease queue.Lease, reportStale func(queue.Lease)) {
-	l := r.currentLease(lease)
+	l := r.leaseIfCurrent(lease)
 	if l == nil || l.AttemptStarted {
 		reportStale(lease)
 		return

@@ -54,7 +54,7 @@ func TestReportOfEndedLeaseChangesNothing(t *testing.T) {
 				f.mustEnqueue(queue.Job{ID: "1"})
 				f.wantClaim(1, "1")
 				lease := lost(f)
-				before, attempts, current := f.jobByID("1"), len(f.attempts[lease.Seq]), f.leases[lease.Seq]
+				before, attempts, current := f.jobByID("1"), len(f.settlementsByJobSeq[lease.Seq]), f.leases[lease.Seq]
 				g := f.reportAndClaim(report(f, lease))
 				if !slices.Contains(g.StaleLeases, lease) {
 					t.Errorf("the stale leases are %v; want %v among them", g.StaleLeases, lease)
@@ -62,7 +62,7 @@ func TestReportOfEndedLeaseChangesNothing(t *testing.T) {
 				after := f.jobByID("1")
 				if after.State != before.State || after.StartedAttempts != before.StartedAttempts ||
 					after.UpdatedAt != before.UpdatedAt ||
-					len(f.attempts[lease.Seq]) != attempts || f.leases[lease.Seq] != current {
+					len(f.settlementsByJobSeq[lease.Seq]) != attempts || f.leases[lease.Seq] != current {
 					t.Errorf("the report changed the job from %v to %v", before.State, after.State)
 				}
 			})
@@ -92,9 +92,9 @@ func TestSettleRecordsAttempt(t *testing.T) {
 	f.reportJobsStarted("1")
 	f.reportAttemptEnd("1", queue.Failed)
 	j := f.jobByID("1")
-	if j.StartedAttempts != 1 || j.Attempts != 1 || len(f.attempts[j.Seq]) != 1 {
+	if j.StartedAttempts != 1 || j.Attempts != 1 || len(f.settlementsByJobSeq[j.Seq]) != 1 {
 		t.Errorf("the job has %d runs, %d counted attempts and %d records; want 1 of each",
-			j.StartedAttempts, j.Attempts, len(f.attempts[j.Seq]))
+			j.StartedAttempts, j.Attempts, len(f.settlementsByJobSeq[j.Seq]))
 	}
 	if got, want := f.eventKindsOf("1"), "enqueued started ended"; got != want {
 		t.Errorf("the events are %q; want %q", got, want)
@@ -115,7 +115,7 @@ func TestSettleWithoutStartRecordsNoAttempt(t *testing.T) {
 		Error: "no memory"}
 	f.reportAndClaim(store.LeaseReport{Settlements: []store.Settlement{e}})
 	j := f.jobByID("1")
-	if j.StartedAttempts != 0 || j.Shortages != 1 || j.Error != "no memory" || len(f.attempts[j.Seq]) != 0 {
+	if j.StartedAttempts != 0 || j.Shortages != 1 || j.Error != "no memory" || len(f.settlementsByJobSeq[j.Seq]) != 0 {
 		t.Errorf("the job has %d runs, %d refunds, the error %q; want none, 1 and the reason", j.StartedAttempts, j.Shortages,
 			j.Error)
 	}
@@ -260,7 +260,7 @@ func TestNewOutputReplacesOlderOutputs(t *testing.T) {
 		t.Errorf("outputs of %d and %d bytes are kept; want only the newer one", a, b)
 	}
 	end(f, "3", limit-1)
-	if got := f.attempts[f.jobByID("3").Seq][0].Attempt.OutputBytes; got != queue.OutputRemovedByQuota {
+	if got := f.settlementsByJobSeq[f.jobByID("3").Seq][0].Attempt.OutputBytes; got != queue.OutputRemovedByQuota {
 		t.Errorf("the output size is %d; want the mark %d of an output that was not kept", got, queue.OutputRemovedByQuota)
 	}
 	f.wantStates("1 2 3", "completed completed completed")

@@ -11,7 +11,7 @@ import (
 type fakeDependencyTables struct {
 	edges              []fakeEdge
 	parentChanges      []fakeParentChange
-	lastChangeOwnerUID int // owner of the parent whose note NextParentStateChange returned last
+	lastServedOwnerUID int // owner of the parent whose note NextParentStateChange returned last
 
 	schedules         map[string]store.Schedule
 	occurrenceRecords map[string][]store.OccurrenceRecord // by name of the schedule
@@ -35,7 +35,7 @@ func (f fakeDependencies) HasEdges() bool { return len(f.data.edges) > 0 }
 
 func (f fakeDependencies) AddEdge(childSeq int64, d queue.Dependency, onFailure queue.OnDependencyFailure,
 	status store.DependencyStatus) error {
-	e := DependencyEdge{ID: f.data.newID(), ChildSeq: childSeq, Condition: d.Condition, OnFailure: onFailure}
+	e := DependencyEdge{ID: f.data.nextRowID(), ChildSeq: childSeq, Condition: d.Condition, OnFailure: onFailure}
 	f.data.edges = append(f.data.edges, fakeEdge{e, d.ParentSeq, status})
 	return nil
 }
@@ -91,7 +91,7 @@ func (f fakeDependencies) newestEdgeID(parentSeq int64) (edgeID int64) {
 
 func (f fakeDependencies) AddParentStateChange(parentSeq int64, uid int, state queue.State, afterEdgeID int64) error {
 	if upto := f.newestEdgeID(parentSeq); upto > afterEdgeID {
-		e := ParentStateChange{ID: f.data.newID(), ParentSeq: parentSeq, ParentState: state, LastEdgeID: upto}
+		e := ParentStateChange{ID: f.data.nextRowID(), ParentSeq: parentSeq, ParentState: state, LastEdgeID: upto}
 		f.data.parentChanges = append(f.data.parentChanges, fakeParentChange{e, uid})
 	}
 	return nil
@@ -128,8 +128,8 @@ func (f fakeDependencies) NextParentStateChange() (ParentStateChange, bool, erro
 	}
 	list := slices.Clone(f.data.parentChanges)
 	slices.SortStableFunc(list, func(a, b fakeParentChange) int { return a.ownerUID - b.ownerUID })
-	i := max(0, slices.IndexFunc(list, func(n fakeParentChange) bool { return n.ownerUID > f.data.lastChangeOwnerUID }))
-	f.data.lastChangeOwnerUID = list[i].ownerUID
+	i := max(0, slices.IndexFunc(list, func(n fakeParentChange) bool { return n.ownerUID > f.data.lastServedOwnerUID }))
+	f.data.lastServedOwnerUID = list[i].ownerUID
 	return list[i].ParentStateChange, true, nil
 }
 
@@ -138,7 +138,7 @@ func (f fakeDependencies) PostponeParentStateChanges(parentSeq int64) error {
 	var last []fakeParentChange
 	for _, n := range f.data.parentChanges {
 		if isParent(n) {
-			n.ID = f.data.newID()
+			n.ID = f.data.nextRowID()
 			last = append(last, n)
 		}
 	}

@@ -51,11 +51,11 @@ func (f fakeQueues) Queue(name string) *Queue {
 	return q
 }
 
-func (f fakeQueues) countLeasedJobs(queueName string) (n int) {
+func (f fakeQueues) countLeasedJobs(queueName string) (leasedJobCount int) {
 	for _, l := range f.data.leases {
-		n += boolToInt(l.Job.Queue == queueName)
+		leasedJobCount += boolToInt(l.Job.Queue == queueName)
 	}
-	return n
+	return leasedJobCount
 }
 
 func (f fakeQueues) EachReadyQueue(visit func(*Queue) bool) error {
@@ -92,7 +92,7 @@ func (f fakeQueues) RecordQueueTurn(q *Queue, usedTurn, nextTurn int64) {
 // fakeLane is a lane with its demands as a text.
 type fakeLane struct {
 	Lane
-	demandsText string
+	demandsSignature string
 }
 
 // lanesSortedByHead returns the lanes for which matches returns true, those with the best head first.
@@ -120,14 +120,14 @@ type fakeLanes struct{ data *fakeData }
 func (f fakeLanes) FindOrAddLane(j *Job) (Lane, error) {
 	demands := queue.DemandsSignature(j.Demands)
 	for _, l := range f.data.lanes {
-		if l.Queue == j.Queue && l.UID == j.UID && l.demandsText == demands {
+		if l.Queue == j.Queue && l.UID == j.UID && l.demandsSignature == demands {
 			return l.Lane, nil
 		}
 	}
-	l := Lane{ID: f.data.newID(), Queue: j.Queue, UID: j.UID, Head: MaxPosition, Priority: UnknownLanePriority,
+	l := Lane{ID: f.data.nextRowID(), Queue: j.Queue, UID: j.UID, Head: MaxPosition, Priority: UnknownLanePriority,
 		ClosedBy: Empty, HeapIndex: -1}
 	for _, d := range j.Demands {
-		l.GateNeeds = append(l.GateNeeds, GateNeed{Gate: fakeGates(f).findOrAddGate(j.UID, d), Kind: d.Kind,
+		l.GateNeeds = append(l.GateNeeds, GateNeed{GateID: fakeGates(f).findOrAddGate(j.UID, d), Kind: d.Kind,
 			Units: d.UnitsWhileRunning()})
 	}
 	f.data.lanes[l.ID] = fakeLane{l, demands}
@@ -135,7 +135,7 @@ func (f fakeLanes) FindOrAddLane(j *Job) (Lane, error) {
 }
 
 func (f fakeLanes) SetLane(l Lane) error {
-	f.data.lanes[l.ID] = fakeLane{l, f.data.lanes[l.ID].demandsText}
+	f.data.lanes[l.ID] = fakeLane{l, f.data.lanes[l.ID].demandsSignature}
 	return nil
 }
 
@@ -183,7 +183,7 @@ func (f fakeLanes) ScanLane(l *LaneScan) error {
 		}
 		l.Jobs = append(l.Jobs, limitToReadScope(j, l.JobReadScope))
 		l.ClaimBytesRead += len(j.Command) + len(j.Stdin)
-		if full = len(l.Jobs) >= l.WantedJobs || l.ClaimBytesRead >= MaxBytesReadPerClaim; full && !l.MustReadNextPriority {
+		if full = len(l.Jobs) >= l.MaxJobs || l.ClaimBytesRead >= MaxBytesReadPerClaim; full && !l.MustReadNextPriority {
 			l.ReachedLaneEnd = false
 			return nil
 		}
@@ -239,7 +239,7 @@ func (f fakeUserTurns) EachContendingLane(q *Queue, visit func(l *Lane, lastTurn
 
 func (f fakeUserTurns) RecordUserTurn(q *Queue, uid int) UserTurn {
 	f.data.userTurnCount++
-	turn := UserTurn{TurnNumber: f.data.userTurnCount, PreviousNumber: f.data.lastUserTurns[ClosedLaneListKey{q.Name,
+	turn := UserTurn{TurnNumber: f.data.userTurnCount, PreviousTurnNumber: f.data.lastUserTurns[ClosedLaneListKey{q.Name,
 		uid}]}
 	f.data.lastUserTurns[ClosedLaneListKey{q.Name, uid}] = turn.TurnNumber
 	return turn
@@ -247,18 +247,18 @@ func (f fakeUserTurns) RecordUserTurn(q *Queue, uid int) UserTurn {
 
 func (f fakeUserTurns) UndoUserTurn(q *Queue, uid int, t UserTurn) {
 	f.data.lastUserTurns[ClosedLaneListKey{q.Name, uid}] = min(f.data.lastUserTurns[ClosedLaneListKey{q.Name, uid}],
-		t.PreviousNumber)
+		t.PreviousTurnNumber)
 }
 
 // fakeGate is a gate with its owner. It also holds the number of unfinished jobs that name the gate, and
 // whether SetFixedGateRule has set its limit.
 type fakeGate struct {
 	queue.Demand
-	ownerUID       int
-	namingJobCount int
-	isFixed        bool
-	rateStartTimes []queue.UnixMillis
-	recheckAt      queue.UnixMillis // time passed to ScheduleGateRecheck
+	ownerUID             int
+	limitStatingJobCount int
+	hasFixedLimit        bool
+	rateStartTimes       []queue.UnixMillis
+	recheckAt            queue.UnixMillis // time passed to ScheduleGateRecheck
 }
 
 type fakeGates struct{ data *fakeData }
@@ -270,7 +270,7 @@ func (f fakeGates) findOrAddGate(uid int, d queue.Demand) int64 {
 			return id
 		}
 	}
-	id := f.data.newID()
+	id := f.data.nextRowID()
 	f.data.gates[id] = fakeGate{Demand: d, ownerUID: d.GateOwner(uid)}
 	return id
 }
@@ -288,7 +288,7 @@ func (f fakeGates) GateRule(gateID int64) (GateRule, error) {
 	rule := GateRule{Demand: f.data.gates[gateID].Demand}
 	for _, l := range f.data.leases {
 		for _, n := range l.HeldGateUnits {
-			if n.Gate == gateID && (n.Kind != queue.GateRate || !l.AttemptStarted) {
+			if n.GateID == gateID && (n.Kind != queue.GateRate || !l.AttemptStarted) {
 				rule.UsedUnits += n.Units
 			}
 		}
@@ -350,7 +350,7 @@ func (f fakeGates) ScheduleGateRecheck(gateID int64, recheckAt queue.UnixMillis)
 func (f fakeGates) SetGateRuleFromJob(j *Job, d queue.Demand) (int64, error) {
 	id := f.findOrAddGate(j.UID, d)
 	g := f.data.gates[id]
-	if g.isFixed || g.ownerUID == queue.SharedGateOwner && g.namingJobCount > 0 || g.Amount == d.Amount &&
+	if g.hasFixedLimit || g.ownerUID == queue.SharedGateOwner && g.limitStatingJobCount > 0 || g.Amount == d.Amount &&
 		g.RatePeriod == d.RatePeriod {
 		return 0, nil
 	}
@@ -361,17 +361,17 @@ func (f fakeGates) SetGateRuleFromJob(j *Job, d queue.Demand) (int64, error) {
 func (f fakeGates) SetFixedGateRule(d queue.Demand) (int64, error) {
 	id := f.findOrAddGate(queue.SharedGateOwner, d)
 	if d.Amount == 0 {
-		f.changeGate(id, func(g *fakeGate) { g.isFixed = false })
+		f.changeGate(id, func(g *fakeGate) { g.hasFixedLimit = false })
 		return 0, nil
 	}
-	f.changeGate(id, func(g *fakeGate) { g.Amount, g.RatePeriod, g.isFixed = d.Amount, d.RatePeriod, true })
+	f.changeGate(id, func(g *fakeGate) { g.Amount, g.RatePeriod, g.hasFixedLimit = d.Amount, d.RatePeriod, true })
 	return id, nil
 }
 
 func (f fakeGates) AdjustGateJobCounts(j *Job, delta int) error {
 	for _, d := range j.Demands {
-		if d.StatesItsLimit() {
-			f.changeGate(f.findOrAddGate(j.UID, d), func(g *fakeGate) { g.namingJobCount += delta })
+		if d.DeclaresLimit() {
+			f.changeGate(f.findOrAddGate(j.UID, d), func(g *fakeGate) { g.limitStatingJobCount += delta })
 		}
 	}
 	return nil

@@ -36,11 +36,11 @@ var _ Tx = fakeTx{}
 
 // fakeData is the data that the fakes share.
 type fakeData struct {
-	currentTime queue.UnixMillis
-	wakeAt      queue.UnixMillis // earliest time passed to WakeServiceAt; 0 if none
-	lastID      int64            // last number given to a lane, gate, edge or note
+	currentTime    queue.UnixMillis
+	earliestWakeAt queue.UnixMillis // earliest time passed to WakeServiceAt; 0 if none
+	lastRowID      int64            // last number given to a lane, gate, edge or note
 
-	order            queue.RankOrder
+	order            queue.RankPolicy
 	isReranking      bool
 	maxLeasedPerUser int // maximum number of leased jobs per user; 0 means unlimited
 	node             store.Node
@@ -60,14 +60,14 @@ type fakeJobTables struct {
 	formerOwnerUIDs map[int]int // by uid that has a new owner: the uid for jobs of the former owner
 	notifiedJobSeqs []int64     // jobs passed to NotifyJobWatches
 
-	events           []fakeEvent
-	attempts         map[int64][]store.Settlement
-	deletableOutputs []string // output files passed to AddDeletableOutput
-	measurements     []AttemptMeasurement
+	events              []fakeEvent
+	settlementsByJobSeq map[int64][]store.Settlement
+	deletableOutputs    []string // output files passed to AddDeletableOutput
+	measurements        []AttemptMeasurement
 
-	stateCounts   map[queue.State]int   // number of jobs by state, as counted by CountStateTransition
-	retainedCount int                   // number of retained jobs, as counted by AdjustRetainedCounts
-	bytesByUID    map[int]fakeUserBytes // bytes of each user, as counted by AdjustUserBytes
+	stateCounts      map[queue.State]int   // number of jobs by state, as counted by CountStateTransition
+	retainedJobCount int                   // number of retained jobs, as counted by AdjustRetainedCounts
+	bytesByUID       map[int]fakeUserBytes // bytes of each user, as counted by AdjustUserBytes
 }
 
 type fakeEvent struct {
@@ -82,10 +82,10 @@ type fakeUserBytes struct{ storedAndOutputBytes, outputBytes int64 }
 
 func newFakeData() *fakeData {
 	d := &fakeData{currentTime: 1_000_000, node: store.Node{Name: "here"}}
-	d.order = queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime,
+	d.order = queue.RankPolicy{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime,
 		AgingInterval: time.Second}
 	d.jobs, d.leases, d.nextSeq, d.formerOwnerUIDs = map[int64]Job{}, map[int64]*Lease{}, 1, map[int]int{}
-	d.attempts, d.stateCounts, d.bytesByUID = map[int64][]store.Settlement{}, map[queue.State]int{},
+	d.settlementsByJobSeq, d.stateCounts, d.bytesByUID = map[int64][]store.Settlement{}, map[queue.State]int{},
 		map[int]fakeUserBytes{}
 	d.queueRules, d.nextQueueTurns = map[string]store.QueueRule{}, map[string]int64{}
 	d.lanes, d.lastUserTurns, d.gates = map[int64]fakeLane{}, map[ClosedLaneListKey]int64{}, map[int64]fakeGate{}
@@ -104,7 +104,8 @@ func (d *fakeData) clone() fakeData {
 	c.queueRules, c.nextQueueTurns = maps.Clone(d.queueRules), maps.Clone(d.nextQueueTurns)
 	c.lanes, c.lastUserTurns = maps.Clone(d.lanes), maps.Clone(d.lastUserTurns)
 	c.edges, c.parentChanges, c.schedules = slices.Clone(d.edges), slices.Clone(d.parentChanges), maps.Clone(d.schedules)
-	c.attempts, c.occurrenceRecords, c.gates = cloneLists(d.attempts), cloneLists(d.occurrenceRecords), maps.Clone(d.gates)
+	c.settlementsByJobSeq, c.occurrenceRecords, c.gates = cloneLists(d.settlementsByJobSeq),
+		cloneLists(d.occurrenceRecords), maps.Clone(d.gates)
 	for id, g := range c.gates {
 		g.rateStartTimes = slices.Clone(g.rateStartTimes)
 		c.gates[id] = g
@@ -120,9 +121,9 @@ func cloneLists[K comparable, V any](m map[K][]V) map[K][]V {
 	return c
 }
 
-func (d *fakeData) newID() int64 {
-	d.lastID++
-	return d.lastID
+func (d *fakeData) nextRowID() int64 {
+	d.lastRowID++
+	return d.lastRowID
 }
 
 // sortedJobs returns the jobs for which matches returns true, ordered by seq.
@@ -140,18 +141,18 @@ type fakeClock struct{ data *fakeData }
 func (f fakeClock) Now() queue.UnixMillis { return f.data.currentTime }
 
 func (f fakeClock) WakeServiceAt(at queue.UnixMillis) {
-	if at != 0 && (f.data.wakeAt == 0 || at < f.data.wakeAt) {
-		f.data.wakeAt = at
+	if at != 0 && (f.data.earliestWakeAt == 0 || at < f.data.earliestWakeAt) {
+		f.data.earliestWakeAt = at
 	}
 }
 
 type fakeSettings struct{ data *fakeData }
 
-func (f fakeSettings) Order() (o queue.RankOrder, isReranking bool) {
+func (f fakeSettings) RankOrder() (o queue.RankPolicy, isReranking bool) {
 	return f.data.order, f.data.isReranking
 }
 func (f fakeSettings) MaxLeasedPerUser() int      { return f.data.maxLeasedPerUser }
-func (f fakeSettings) Node() *store.Node          { return &f.data.node }
+func (f fakeSettings) ThisNode() *store.Node      { return &f.data.node }
 func (f fakeSettings) Hooks() *store.HookSettings { return &f.data.hooks }
 
 type fakeJobs struct{ data *fakeData }
@@ -166,11 +167,11 @@ func (f fakeJobs) Job(seq int64, scope ReadScope) (Job, error) {
 
 // limitToReadScope returns a job without the fields that a read with this scope leaves out.
 func limitToReadScope(j Job, scope ReadScope) Job {
-	if scope < ReadFullJob {
+	if scope < ReadScopeFull {
 		j.Env, j.Stdin = nil, ""
 	}
-	if scope < ReadJobSettings {
-		j.Execution = queue.Execution{}
+	if scope < ReadScopeSettings {
+		j.ExecutionSettings = queue.ExecutionSettings{}
 	}
 	return j
 }
@@ -194,7 +195,7 @@ func (f fakeJobs) IsJobIDTaken(id string) (bool, error) {
 func (f fakeJobs) UniqueKeyHolder(uid int, uniqueKey string) (holder Job, found bool, err error) {
 	for _, j := range f.data.sortedJobs(func(j *Job) bool { return j.UID == uid && j.Unique == uniqueKey }) {
 		if !found || !j.State.HasEnded() || holder.State.HasEnded() && j.EndedAt > holder.EndedAt {
-			holder, found = limitToReadScope(j, ReadJobSummary), true
+			holder, found = limitToReadScope(j, ReadScopeSummary), true
 		}
 	}
 	return holder, found, nil
@@ -232,15 +233,15 @@ func (f fakeJobs) PutJob(j *Job) error {
 		return queue.ErrNotFound
 	}
 	switch j.WriteScope {
-	case WriteJobRowOnly:
-		stored.Execution, stored.IsDamaged = old.Execution, old.IsDamaged
-	case WriteJobSettings:
+	case WriteScopeRowOnly:
+		stored.ExecutionSettings, stored.IsDamaged = old.ExecutionSettings, old.IsDamaged
+	case WriteScopeSettings:
 		stored.Env, stored.Stdin, stored.Labels = old.Env, old.Stdin, old.Labels
 	}
 	if stored.Error = old.Error; j.NewError != nil {
 		stored.Error = *j.NewError
 	}
-	stored.Progress, stored.DependsOn, stored.NewError, stored.WriteScope = old.Progress, nil, nil, WriteJobRowOnly
+	stored.Progress, stored.DependsOn, stored.NewError, stored.WriteScope = old.Progress, nil, nil, WriteScopeRowOnly
 	f.data.jobs[j.Seq] = stored
 	return nil
 }
@@ -261,7 +262,7 @@ func (f fakeJobs) PutProgress(j *Job) error {
 
 func (f fakeJobs) RemoveJob(seq int64) error {
 	delete(f.data.jobs, seq)
-	delete(f.data.attempts, seq)
+	delete(f.data.settlementsByJobSeq, seq)
 	return fakeDependencies(f).DeleteEdges(seq)
 }
 
@@ -277,12 +278,13 @@ func (f fakeHistory) AddEvent(kind queue.EventKind, j *queue.Job, state queue.St
 }
 
 func (f fakeHistory) AddAttempt(j *Job, settlement *store.Settlement) error {
-	f.data.attempts[j.Seq] = append(f.data.attempts[j.Seq], *settlement)
+	f.data.settlementsByJobSeq[j.Seq] = append(f.data.settlementsByJobSeq[j.Seq], *settlement)
 	return nil
 }
 
 func (f fakeHistory) DeleteOldestAttempt(jobSeq int64) error {
-	f.data.attempts[jobSeq] = f.data.attempts[jobSeq][min(1, len(f.data.attempts[jobSeq])):]
+	f.data.settlementsByJobSeq[jobSeq] = f.data.settlementsByJobSeq[jobSeq][min(1,
+		len(f.data.settlementsByJobSeq[jobSeq])):]
 	return nil
 }
 
@@ -298,8 +300,8 @@ func (f fakeHistory) TrimUserData(uid int, maxUserBytes int64) error {
 	slices.SortStableFunc(list, func(a, b Job) int { return cmp.Compare(a.EndedAt, b.EndedAt) })
 	for i := 0; i < len(list) && f.data.bytesByUID[uid].storedAndOutputBytes > maxUserBytes; i++ {
 		j := list[i]
-		for k := range f.data.attempts[j.Seq] {
-			f.data.attempts[j.Seq][k].Attempt.Output = nil
+		for k := range f.data.settlementsByJobSeq[j.Seq] {
+			f.data.settlementsByJobSeq[j.Seq][k].Attempt.Output = nil
 		}
 		fakeCounters(f).AdjustUserBytes(uid, 0, -j.OutputBytes)
 		j.OutputBytes = 0
@@ -322,7 +324,7 @@ func (f fakeCounters) Counts() JobCounts {
 func (f fakeCounters) UserCounts(uid int) (u UserCounts) {
 	for _, j := range f.data.sortedJobs(func(j *Job) bool { return j.State.IsWaiting() }) {
 		u.WaitingJobs += int64(boolToInt(j.UID == uid))
-		u.WaitingHooks += int64(boolToInt(j.HookEvents&queue.IsHookJob != 0 && j.HookUID == uid))
+		u.WaitingHooks += int64(boolToInt(j.HookEvents&queue.HookJobFlag != 0 && j.HookUID == uid))
 	}
 	for _, l := range f.data.leases {
 		u.LeasedJobs += boolToInt(l.Job.UID == uid)
@@ -338,7 +340,7 @@ func (f fakeCounters) CountStateTransition(_ *Job, oldState, newState queue.Stat
 	f.data.stateCounts[newState]++
 }
 
-func (f fakeCounters) AdjustRetainedCounts(_ *Job, sign int) { f.data.retainedCount += sign }
+func (f fakeCounters) AdjustRetainedCounts(_ *Job, sign int) { f.data.retainedJobCount += sign }
 
 func (f fakeCounters) AdjustUserBytes(uid int, storedBytesDelta, outputBytesDelta int64) {
 	b := f.data.bytesByUID[uid]

@@ -89,8 +89,8 @@ func (f *fixture) checkCountsAndLanes() {
 			f.t.Errorf("the rules count %d %v jobs; %d are stored", f.stateCounts[s], s, states[s])
 		}
 	}
-	if kept != f.retainedCount {
-		f.t.Errorf("the rules count %d jobs with a retention of their queue; %d are stored", f.retainedCount, kept)
+	if kept != f.retainedJobCount {
+		f.t.Errorf("the rules count %d jobs with a retention of their queue; %d are stored", f.retainedJobCount, kept)
 	}
 }
 
@@ -107,7 +107,7 @@ func (f *fixture) enqueue(drafts ...queue.Job) (ids []string, err error) {
 // insertDrafts carries out an enqueue request in the same steps as package store/engine.
 func (f *fixture) insertDrafts(r *Rules, drafts []queue.Job) (ids []string, err error) {
 	for i := range drafts {
-		drafts[i] = withDefaults(drafts[i])
+		drafts[i] = draftWithDefaults(drafts[i])
 	}
 	if err := r.CheckDraftDependencies(drafts, drafts[0].UID); err != nil {
 		return nil, err
@@ -149,8 +149,8 @@ func (f *fixture) insertDrafts(r *Rules, drafts []queue.Job) (ids []string, err 
 	return ids, nil
 }
 
-// withDefaults returns a draft with the values that queue.ResolveSpec sets for missing fields.
-func withDefaults(draft queue.Job) queue.Job {
+// draftWithDefaults returns a draft with the values that queue.ResolveSpec sets for missing fields.
+func draftWithDefaults(draft queue.Job) queue.Job {
 	if draft.Queue == "" {
 		draft.Queue = "default"
 	}
@@ -207,13 +207,13 @@ func (f *fixture) wantClaim(maxJobs int, wantIDs string) {
 }
 
 // reportAndClaim passes a report of the worker pool to the rules.
-func (f *fixture) reportAndClaim(report store.LeaseReport) (g store.ReportAndClaimResult) {
+func (f *fixture) reportAndClaim(report store.LeaseReport) (result store.ReportAndClaimResult) {
 	f.t.Helper()
 	f.mustRunTx(func(r *Rules) (err error) {
-		g, err = r.ReportAndClaim(&report)
+		result, err = r.ReportAndClaim(&report)
 		return err
 	})
-	return g
+	return result
 }
 
 // leaseOf returns the current lease of a job.
@@ -257,12 +257,12 @@ func (f *fixture) reportAttemptEnd(id string, state queue.State) {
 	f.reportAndClaim(store.LeaseReport{Settlements: []store.Settlement{f.newSettlement(f.leaseOf(id), state)}})
 }
 
-// leaseSharedLock makes a job of userC hold a shared lock. The job has the name of the lock as its id.
-func (f *fixture) leaseSharedLock(lock string) {
+// occupySharedLock makes a job of userC hold a shared lock. The job has the name of the lock as its id.
+func (f *fixture) occupySharedLock(lockName string) {
 	f.t.Helper()
-	f.mustEnqueue(queue.Job{ID: lock, UID: userC, Queue: "holders", Demands: parseDemands("lock:" + lock),
+	f.mustEnqueue(queue.Job{ID: lockName, UID: userC, Queue: "holders", Demands: parseDemands("lock:" + lockName),
 		Priority: 1_000_000})
-	f.wantClaim(1, lock)
+	f.wantClaim(1, lockName)
 }
 
 // claimAndReportEnd claims one job, checks that it is the job with this id, and ends its attempt.
@@ -357,7 +357,7 @@ func (f *fixture) laneStateOf(id string) string {
 		return "open"
 	case l.ClosedBy == Empty:
 		return "empty"
-	case l.ClosedBy == UserQuotaGate(l.UID):
+	case l.ClosedBy == UserQuotaGateID(l.UID):
 		return "closed by quota"
 	default:
 		return "closed by " + f.gates[l.ClosedBy].GateKey
@@ -385,11 +385,11 @@ func (f *fixture) eventKindsOf(id string) string {
 }
 
 // wantRejection checks that err is a *queue.Error with this code and text.
-func wantRejection(t *testing.T, err error, code queue.ErrorCode, text string) {
+func wantRejection(t *testing.T, err error, code queue.ErrorCode, wantText string) {
 	t.Helper()
 	var rejection *queue.Error
-	if !errors.As(err, &rejection) || rejection.Code != code || !strings.Contains(err.Error(), text) {
-		t.Fatalf("got the error %v; want %s with the text %q", err, code, text)
+	if !errors.As(err, &rejection) || rejection.Code != code || !strings.Contains(err.Error(), wantText) {
+		t.Fatalf("got the error %v; want %s with the text %q", err, code, wantText)
 	}
 }
 

@@ -52,7 +52,7 @@ type gatekeeper struct {
 // GateRoom returns how many units are free at the gate that a need names, for a job of the given user.
 func (k *gatekeeper) GateRoom(uid int, need GateNeed) (room GateRoom, err error) {
 	if need.Kind == queue.GateUser {
-		if k.settings.Node().UIDsWithoutAccount[uid] {
+		if k.settings.ThisNode().UIDsWithoutAccount[uid] {
 			return room, nil
 		}
 		if room.FreeUnits = math.MaxInt; k.settings.MaxLeasedPerUser() > 0 {
@@ -61,20 +61,20 @@ func (k *gatekeeper) GateRoom(uid int, need GateNeed) (room GateRoom, err error)
 		}
 		return room, nil
 	}
-	rule, err := k.gates.GateRule(need.Gate)
+	rule, err := k.gates.GateRule(need.GateID)
 	if err != nil {
 		return room, err
 	}
 	switch need.Kind {
 	case queue.GateNode:
-		if k.settings.Node().MatchesSelector(rule.GateKey) {
+		if k.settings.ThisNode().MatchesSelector(rule.GateKey) {
 			room.FreeUnits = math.MaxInt
 		}
 	case queue.GateResource:
-		room.TotalUnits = k.settings.Node().ResourceUnits[rule.GateKey]
+		room.TotalUnits = k.settings.ThisNode().ResourceUnits[rule.GateKey]
 		room.FreeUnits = room.TotalUnits - rule.UsedUnits
 	case queue.GateRate:
-		return k.rateLimitRoom(need.Gate, &rule)
+		return k.rateLimitRoom(need.GateID, &rule)
 	case queue.GateLock:
 		room.FreeUnits, room.TotalUnits = rule.Amount-rule.UsedUnits, rule.Amount
 	default:
@@ -126,7 +126,7 @@ func (k *gatekeeper) ClearRateCache() { k.rateRooms = nil }
 // user name the same key, the newest job decides. For keys that users share, see Gates.SetGateRuleFromJob.
 func (k *laneKeeper) applyDeclaredLimits(j *Job) {
 	for _, d := range j.Demands {
-		if d.StatesItsLimit() {
+		if d.DeclaresLimit() {
 			k.recordErr(k.recheckLanesOfGate(k.gates.SetGateRuleFromJob(j, d)))
 		}
 	}
@@ -162,8 +162,9 @@ func checkGateRule(d queue.Demand) error {
 	if err := queue.CheckDemands([]queue.Demand{d}); err != nil {
 		return err
 	}
-	if !d.StatesItsLimit() || d.GateOwner(0) != queue.SharedGateOwner {
-		return queue.InvalidField("key", "%q is not a shared key; shared keys begin with @", queue.ClipForMessage(d.GateKey))
+	if !d.DeclaresLimit() || d.GateOwner(0) != queue.SharedGateOwner {
+		return queue.InvalidFieldError("key", "%q is not a shared key; shared keys begin with @",
+			queue.ClipForMessage(d.GateKey))
 	}
 	return nil
 }
@@ -172,9 +173,9 @@ func checkGateRule(d queue.Demand) error {
 func (k *laneKeeper) recordRateStarts(l *Lease, startedAt queue.UnixMillis) {
 	for _, n := range l.HeldGateUnits {
 		if n.Kind == queue.GateRate {
-			delete(k.rateRooms, n.Gate)
-			k.recordErr(k.gates.RecordRateStart(n.Gate, min(startedAt, k.clock.Now())))
-			k.MarkGateDirty(n.Gate)
+			delete(k.rateRooms, n.GateID)
+			k.recordErr(k.gates.RecordRateStart(n.GateID, min(startedAt, k.clock.Now())))
+			k.MarkGateDirty(n.GateID)
 		}
 	}
 }

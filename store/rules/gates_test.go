@@ -17,7 +17,7 @@ func TestGateRoomExcludesLeasedUnits(t *testing.T) {
 	lease := func(units int, running bool) func(*fakeData) {
 		return func(d *fakeData) {
 			seq := int64(len(d.leases) + 1)
-			need := GateNeed{Gate: gate, Kind: d.gates[gate].Kind, Units: units}
+			need := GateNeed{GateID: gate, Kind: d.gates[gate].Kind, Units: units}
 			d.leases[seq] = &Lease{Job: Job{Job: queue.Job{Seq: seq, UID: userA}}, AttemptStarted: running,
 				HeldGateUnits: []GateNeed{need}}
 		}
@@ -74,7 +74,7 @@ func TestGateRoomExcludesLeasedUnits(t *testing.T) {
 			}
 			k := gatekeeper{clock: fakeClock{d}, settings: fakeSettings{d}, counters: fakeCounters{d}, gates: fakeGates{d}}
 			for range 2 { // the second call reads the cached value
-				got, err := k.GateRoom(userA, GateNeed{Gate: gate, Kind: c.demand.Kind, Units: 1})
+				got, err := k.GateRoom(userA, GateNeed{GateID: gate, Kind: c.demand.Kind, Units: 1})
 				if err != nil || got != c.want {
 					t.Fatalf("the gate is %+v, %v; want %+v", got, err, c.want)
 				}
@@ -88,7 +88,7 @@ func TestGateRoomExcludesLeasedUnits(t *testing.T) {
 func TestUnknownGateKindIsRejected(t *testing.T) {
 	d := newFakeData()
 	k := gatekeeper{clock: fakeClock{d}, settings: fakeSettings{d}, counters: fakeCounters{d}, gates: fakeGates{d}}
-	if _, err := k.GateRoom(userA, GateNeed{Gate: 1, Kind: 50, Units: 1}); !errors.Is(err, errUnknownGateKind) {
+	if _, err := k.GateRoom(userA, GateNeed{GateID: 1, Kind: 50, Units: 1}); !errors.Is(err, errUnknownGateKind) {
 		t.Errorf("got the error %v; want %v", err, errUnknownGateKind)
 	}
 }
@@ -215,7 +215,7 @@ func TestJobStartsOnlyOnItsNamedNode(t *testing.T) {
 func TestJobThatWaitsForLockReservesNoResource(t *testing.T) {
 	f := newFixture(t)
 	f.node.ResourceUnits = map[string]int{"gpu": 4}
-	f.leaseSharedLock("@db")
+	f.occupySharedLock("@db")
 	f.mustEnqueue(draftWithDemands("large", "lock:@db resource:gpu:4"), draftWithDemands("small", "resource:gpu:1"))
 	f.wantClaim(9, "small")
 	f.wantLaneState("large", "closed by @db")
@@ -258,7 +258,7 @@ func TestJobsDeclareLockLimits(t *testing.T) {
 // When the limit of a gate is raised, jobs that have waited for the gate can start.
 func TestRaisedLimitOpensLanes(t *testing.T) {
 	f := newFixture(t)
-	f.leaseSharedLock("@db")
+	f.occupySharedLock("@db")
 	f.mustEnqueue(draftWithDemands("waits", "lock:@db"))
 	f.wantLaneState("waits", "closed by @db")
 	f.mustRunTx(func(r *Rules) error {

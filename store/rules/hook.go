@@ -18,7 +18,7 @@ const MaxHookBytesPerStep = 1 << 20
 func (r *Rules) enqueueHooks(j *Job) {
 	h := r.tx.Hooks()
 	moments := queue.HookEventsOfState(j.State) & (j.HookEvents | h.TriggerEvents)
-	if moments == 0 || j.HookEvents&queue.IsHookJob != 0 || h.MakeHooks == nil {
+	if moments == 0 || j.HookEvents&queue.HookJobFlag != 0 || h.MakeHookDrafts == nil {
 		return
 	}
 	// check this first, because reading the job's large fields takes time
@@ -26,7 +26,7 @@ func (r *Rules) enqueueHooks(j *Job) {
 		r.recordDroppedHook(j)
 		return
 	}
-	fullJob, err := r.tx.Job(j.Seq, ReadFullJob)
+	fullJob, err := r.tx.Job(j.Seq, ReadScopeFull)
 	isLost := errors.Is(err, queue.ErrNotFound) // the row was deleted while the job was leased
 	if !isLost && r.hasFailed(err) {
 		return
@@ -36,9 +36,10 @@ func (r *Rules) enqueueHooks(j *Job) {
 		r.recordDroppedHook(j)
 		return
 	}
-	for _, draft := range h.MakeHooks(&fullJob.Job, moments) {
-		r.HookBytesUsed += 2 * store.JobInputBytes(&draft.Execution) // the input is read and written, so count it twice
-		draft.HookEvents, draft.HookUID = draft.HookEvents|queue.IsHookJob, j.UID
+	for _, draft := range h.MakeHookDrafts(&fullJob.Job, moments) {
+		// the input is read and written, so count it twice
+		r.HookBytesUsed += 2 * store.JobInputBytes(&draft.ExecutionSettings)
+		draft.HookEvents, draft.HookUID = draft.HookEvents|queue.HookJobFlag, j.UID
 		if !r.hookFitsQuotas(j, &draft, h.MaxBytesPerUser) {
 			r.recordDroppedHook(j)
 			continue

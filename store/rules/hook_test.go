@@ -12,10 +12,10 @@ import (
 func newHookFixture(t *testing.T, events queue.HookEvents) *fixture {
 	f := newFixture(t)
 	f.hooks.TriggerEvents = events
-	f.hooks.MakeHooks = func(j *queue.Job, moments queue.HookEvents) (hooks []queue.Job) {
+	f.hooks.MakeHookDrafts = func(j *queue.Job, moments queue.HookEvents) (hooks []queue.Job) {
 		for _, moment := range queue.AllHookEvents {
 			if moments&moment != 0 {
-				hook := withDefaults(queue.Job{ID: moment.String() + "-of-" + j.ID, UID: j.UID, Queue: queue.HookQueue})
+				hook := draftWithDefaults(queue.Job{ID: moment.String() + "-of-" + j.ID, UID: j.UID, Queue: queue.HookQueue})
 				hook.Command = "true"
 				hooks = append(hooks, hook)
 			}
@@ -28,7 +28,7 @@ func newHookFixture(t *testing.T, events queue.HookEvents) *fixture {
 // listHookIDs returns the ids of all hooks, separated by spaces.
 func (f *fixture) listHookIDs() string {
 	var ids []string
-	for _, j := range f.sortedJobs(func(j *Job) bool { return j.HookEvents&queue.IsHookJob != 0 }) {
+	for _, j := range f.sortedJobs(func(j *Job) bool { return j.HookEvents&queue.HookJobFlag != 0 }) {
 		ids = append(ids, j.ID)
 	}
 	return strings.Join(ids, " ")
@@ -92,7 +92,7 @@ func TestDroppedHookIsRecordedAsEvent(t *testing.T) {
 		},
 		"the account was given to another":   func(f *fixture) { f.formerOwnerUIDs[userA] = -1001 },
 		"the job's settings cannot be read":  func(f *fixture) { f.damageJob("1") },
-		"the user has too many hooks queued": func(f *fixture) { f.addWaitingHooks(queue.MaxWaitingHookJobs) },
+		"the user has too many hooks queued": func(f *fixture) { f.insertHeldHooks(queue.MaxWaitingHookJobs) },
 	}
 	for name, given := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -120,12 +120,12 @@ func (f *fixture) damageJob(id string) {
 	f.jobs[j.Seq] = *j
 }
 
-// addWaitingHooks stores held hooks of userA directly, because enqueueing thousands of them takes long.
-func (f *fixture) addWaitingHooks(n int) {
+// insertHeldHooks stores held hooks of userA directly, because enqueueing thousands of them takes long.
+func (f *fixture) insertHeldHooks(n int) {
 	for range n {
 		seq := f.nextSeq
 		f.nextSeq++
-		j := queue.Job{Seq: seq, ID: "hook", UID: userA, HookUID: userA, HookEvents: queue.IsHookJob, State: queue.Held}
+		j := queue.Job{Seq: seq, ID: "hook", UID: userA, HookUID: userA, HookEvents: queue.HookJobFlag, State: queue.Held}
 		f.jobs[seq] = Job{Job: j}
 		f.stateCounts[queue.Held]++
 	}

@@ -47,7 +47,7 @@ func (r *Rules) insert(j *Job, draft *queue.Job, draftNumber, uid int, seq int64
 // CancelReplacedJob cancels the waiting job that has the unique key of a draft, if the draft replaces that
 // job. The draft must have passed CheckUniqueKeys. cancelled reports whether a job was cancelled.
 func (r *Rules) CancelReplacedJob(draft *queue.Job) (cancelled bool, err error) {
-	if draft.Unique == "" || draft.OnConflict != queue.ConflictReplace {
+	if draft.Unique == "" || draft.OnConflict != queue.ConflictReplaceExisting {
 		return false, nil
 	}
 	other, found, err := r.tx.UniqueKeyHolder(draft.UID, draft.Unique)

@@ -23,9 +23,9 @@ type WriteScope uint8
 
 // The values of WriteScope.
 const (
-	WriteJobRowOnly  WriteScope = iota // PutJob writes only the row
-	WriteJobSettings                   // PutJob writes the row and Execution, without Env, Stdin and Labels
-	WriteFullJob                       // PutJob writes the row and all of Execution
+	WriteScopeRowOnly  WriteScope = iota // PutJob writes only the row
+	WriteScopeSettings                   // PutJob writes the row and Execution, without Env, Stdin and Labels
+	WriteScopeFull                       // PutJob writes the row and all of Execution
 )
 
 // ReadScope says how much of a job is read.
@@ -33,9 +33,9 @@ type ReadScope uint8
 
 // The values of ReadScope. Each includes the ones before it.
 const (
-	ReadJobSummary  ReadScope = iota // read only the short columns of the row
-	ReadJobSettings                  // also read Execution, without Env and Stdin
-	ReadFullJob                      // also read Env and Stdin
+	ReadScopeSummary  ReadScope = iota // read only the short columns of the row
+	ReadScopeSettings                  // also read Execution, without Env and Stdin
+	ReadScopeFull                      // also read Env and Stdin
 )
 
 // Job is a stored job with the values that the rules need to change it.

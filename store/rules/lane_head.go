@@ -12,7 +12,7 @@ type LaneScan struct {
 	JobReadScope ReadScope
 	// StopPosition is the position from which jobs of another lane go first. The search ends there.
 	StopPosition Position
-	WantedJobs   int // number of jobs that the caller wants
+	MaxJobs      int // number of jobs that the caller wants
 	// MaxDamagedJobs is the maximum length of DamagedJobs. The search ends when it is reached.
 	MaxDamagedJobs int
 	// ClaimBytesRead is the size in bytes of the jobs that the claim has read, in this lane and in the lanes that
@@ -54,18 +54,18 @@ func (k *laneKeeper) ensureLanePriority(l *Lane) (laneChanged bool) {
 	if l.Priority != UnknownLanePriority {
 		return false
 	}
-	*k.currentSteps++
+	*k.stepCounter++
 	return k.moveHeadToFirst(l)
 }
 
 // moveHeadToFirst moves the head of a lane (the position from which claims read it) to the lane's first job, and sets
 // l.Priority. laneChanged reports that the head has moved, or that the job at the head cannot start.
 func (k *laneKeeper) moveHeadToFirst(l *Lane) (laneChanged bool) {
-	scan := LaneScan{Lane: *l, StopPosition: MaxPosition, WantedJobs: 1, MaxDamagedJobs: MaxLaneStepsPerTx}
+	scan := LaneScan{Lane: *l, StopPosition: MaxPosition, MaxJobs: 1, MaxDamagedJobs: MaxLaneStepsPerTx}
 	k.recordErr(k.lanes.ScanLane(&scan))
 	for i := range scan.DamagedJobs {
-		*k.currentSteps++
-		k.recordErr(k.dropper.HoldDamagedJob(&scan.DamagedJobs[i]))
+		*k.stepCounter++
+		k.recordErr(k.unclaimableHandler.HoldDamagedJob(&scan.DamagedJobs[i]))
 	}
 	switch {
 	case len(scan.Jobs) == 0 && scan.ReachedLaneEnd:
@@ -75,7 +75,7 @@ func (k *laneKeeper) moveHeadToFirst(l *Lane) (laneChanged bool) {
 		k.moveHead(l, scan.NextPosition, l.ClosedBy)
 		return true
 	case k.jobHasExpired(&scan.Jobs[0]):
-		k.recordErr(k.dropper.CancelExpiredJob(&scan.Jobs[0]))
+		k.recordErr(k.unclaimableHandler.CancelExpiredJob(&scan.Jobs[0]))
 		return true
 	}
 	j := &scan.Jobs[0]
@@ -106,32 +106,32 @@ func (k *laneKeeper) jobHasExpired(j *Job) bool {
 // chooseLaneAgain.
 //
 // See docs/decisions/0016.
-func (k *laneKeeper) keepResourceForBetterLane(l *Lane, gateID int64) (fullGate int64) {
+func (k *laneKeeper) keepResourceForBetterLane(l *Lane, gateID int64) (fullGateID int64) {
 	for {
 		first, found, err := k.lanes.BestClosedLaneInQueue(gateID, l.Queue)
 		if k.hasFailed(err) || !found || first.ID == l.ID || !l.Head.After(first.Head) {
 			return Open
 		}
-		if k.currentStepsUsedUp() {
+		if k.operationStepsUsedUp() {
 			// The other lane may go first, so l waits until OpenLanes has checked that lane.
 			k.MarkGateDirty(gateID)
 			return gateID
 		}
-		*k.currentSteps++
+		*k.stepCounter++
 		if k.advanceHeadAtResource(&first, gateID) {
 			continue
 		}
-		n, fullGate := k.laneRoom(&first)
+		n, fullGateID := k.laneRoom(&first)
 		switch {
 		case n > 0: // the other lane goes first, unless it is another user's turn
 			k.JobsMayBeClaimable = true
 			k.moveHead(&first, first.Head, Open)
 			return chooseLaneAgain
-		case fullGate == gateID || fullGate == chooseLaneAgain:
-			return fullGate
+		case fullGateID == gateID || fullGateID == chooseLaneAgain:
+			return fullGateID
 		}
 		// Another gate, fullGate, has no room for the other lane. So that lane holds back no lanes at this
 		// resource.
-		k.moveHead(&first, first.Head, fullGate)
+		k.moveHead(&first, first.Head, fullGateID)
 	}
 }

@@ -70,14 +70,14 @@ var MaxPosition = Position{math.MaxInt64, math.MaxInt64}
 
 // GateNeed is a gate that a job needs in order to start, and the number of its units that the job takes.
 type GateNeed struct {
-	Gate  int64
-	Kind  queue.GateKind
-	Units int
+	GateID int64
+	Kind   queue.GateKind
+	Units  int
 }
 
-// UserQuotaGate returns the number of the gate for a user's quota. It is negative; the numbers of all other gates
+// UserQuotaGateID returns the number of the gate for a user's quota. It is negative; the numbers of all other gates
 // are positive.
-func UserQuotaGate(uid int) int64 {
+func UserQuotaGateID(uid int) int64 {
 	if uid < 0 {
 		return 2*int64(uid) - 1 // odd numbers are for uids below 0
 	}
@@ -103,11 +103,11 @@ func (l *Lane) ClosedLaneListKey() ClosedLaneListKey { return ClosedLaneListKey{
 type laneKeeper struct {
 	*txFailure
 	*gatekeeper
-	lanes        Lanes
-	leases       Leases
-	queues       Queues
-	dropper      unclaimableJobHandler
-	recheckState *GateRecheckState
+	lanes              Lanes
+	leases             Leases
+	queues             Queues
+	unclaimableHandler unclaimableJobHandler
+	recheckState       *GateRecheckState
 
 	// JobsMayBeClaimable is true if a waiting claim may find a job now, because the transaction has made a job
 	// ready or a full queue has room again.
@@ -118,9 +118,9 @@ type laneKeeper struct {
 	// nonClaimSteps counts such steps outside of claims: the lanes that are checked, and the jobs that are read but cannot
 	// be leased, in OpenLanes and when a job joins a lane.
 	nonClaimSteps int
-	// currentSteps points to the counter that the current operation uses: claimSteps while a claim chooses a lane,
+	// stepCounter points to the counter that the current operation uses: claimSteps while a claim chooses a lane,
 	// otherwise nonClaimSteps.
-	currentSteps *int
+	stepCounter *int
 	// skippedPriorityByLaneID holds the priorities of lanes that the claim has skipped, by id of the lane. These lanes had
 	// room, but not the priority of the best lane. When a lane changes, its entry is removed.
 	skippedPriorityByLaneID map[int64]int64
@@ -151,12 +151,12 @@ func (k *laneKeeper) storeLaneHead(l *Lane, head Position, closedBy int64) {
 	// they may open. Only the gate that closes this lane need not be checked, because it has no room for
 	// those lanes either.
 	if l.ClosedBy == Open && (closedBy != Open || head.After(l.Head)) {
-		if gate := UserQuotaGate(l.UID); gate != closedBy {
+		if gate := UserQuotaGateID(l.UID); gate != closedBy {
 			k.MarkGateDirty(gate)
 		}
 		for _, n := range l.GateNeeds {
-			if n.Gate != closedBy {
-				k.MarkGateDirty(n.Gate)
+			if n.GateID != closedBy {
+				k.MarkGateDirty(n.GateID)
 			}
 		}
 	}
@@ -172,29 +172,29 @@ func (k *laneKeeper) storeLaneHead(l *Lane, head Position, closedBy int64) {
 
 // laneRoom returns how many jobs of a lane may be leased now. If none, fullGate is the gate without room, or
 // chooseLaneAgain if the caller must choose a lane again.
-func (k *laneKeeper) laneRoom(l *Lane) (maxJobs int, fullGate int64) {
-	maxJobs, fullGate = k.roomAtGate(l, GateNeed{Gate: UserQuotaGate(l.UID), Kind: queue.GateUser, Units: 1})
+func (k *laneKeeper) laneRoom(l *Lane) (maxJobs int, fullGateID int64) {
+	maxJobs, fullGateID = k.roomAtGate(l, GateNeed{GateID: UserQuotaGateID(l.UID), Kind: queue.GateUser, Units: 1})
 	for i := 0; i < len(l.GateNeeds) && maxJobs > 0; i++ {
 		var gateRoom int
-		gateRoom, fullGate = k.roomAtGate(l, l.GateNeeds[i])
+		gateRoom, fullGateID = k.roomAtGate(l, l.GateNeeds[i])
 		maxJobs = min(maxJobs, gateRoom)
 	}
-	return maxJobs, fullGate
+	return maxJobs, fullGateID
 }
 
 // roomAtGate returns how many jobs of a lane a gate has room for. If none, fullGate is the gate, or chooseLaneAgain if
 // the caller must choose a lane again. A resource has no room for a lane while another lane of the queue goes first;
 // see keepResourceForBetterLane.
-func (k *laneKeeper) roomAtGate(l *Lane, need GateNeed) (maxJobs int, fullGate int64) {
+func (k *laneKeeper) roomAtGate(l *Lane, need GateNeed) (maxJobs int, fullGateID int64) {
 	if need.Kind == queue.GateResource {
-		if fullGate := k.keepResourceForBetterLane(l, need.Gate); fullGate != Open {
-			return 0, fullGate
+		if fullGateID := k.keepResourceForBetterLane(l, need.GateID); fullGateID != Open {
+			return 0, fullGateID
 		}
 	}
 	g, err := k.GateRoom(l.UID, need)
 	k.recordErr(err)
 	if maxJobs = max(0, g.FreeUnits) / need.Units; maxJobs == 0 {
-		return 0, need.Gate
+		return 0, need.GateID
 	}
 	return maxJobs, Open
 }
@@ -203,11 +203,11 @@ func (k *laneKeeper) roomAtGate(l *Lane, need GateNeed) (maxJobs int, fullGate i
 // which a lane needs one unit.
 func laneNeedAtGate(l *Lane, gateID int64) GateNeed {
 	for _, n := range l.GateNeeds {
-		if n.Gate == gateID {
+		if n.GateID == gateID {
 			return n
 		}
 	}
-	return GateNeed{Gate: gateID, Kind: queue.GateUser, Units: 1}
+	return GateNeed{GateID: gateID, Kind: queue.GateUser, Units: 1}
 }
 
 // laneNeedsResource reports whether gateID is a resource that the lane needs.
@@ -278,7 +278,7 @@ func (k *laneKeeper) prepareJobToLeaveLane(j *Job) {
 // best job would then have to read all these lanes first. Lanes without demands need no such protection, because each
 // user has only one such lane in each queue.
 func (k *laneKeeper) moveHeadToNext(l *Lane) {
-	scan := LaneScan{Lane: *l, StopPosition: MaxPosition, WantedJobs: 1, MaxDamagedJobs: 1}
+	scan := LaneScan{Lane: *l, StopPosition: MaxPosition, MaxJobs: 1, MaxDamagedJobs: 1}
 	scan.Lane.Head.Seq++
 	k.recordErr(k.lanes.ScanLane(&scan))
 	l.Priority = UnknownLanePriority
@@ -295,9 +295,9 @@ func (k *laneKeeper) moveHeadToNext(l *Lane) {
 // endLease ends a lease and frees the units of gates that the job has held.
 func (k *laneKeeper) endLease(l *Lease) {
 	k.leases.DeleteLease(l)
-	k.MarkGateDirty(UserQuotaGate(l.Job.UID))
+	k.MarkGateDirty(UserQuotaGateID(l.Job.UID))
 	for _, n := range l.HeldGateUnits {
-		k.MarkGateDirty(n.Gate)
+		k.MarkGateDirty(n.GateID)
 	}
 	// With room for exactly one job now, the queue had no room before this lease ended.
 	k.JobsMayBeClaimable = k.JobsMayBeClaimable || k.queues.Queue(l.Job.Queue).LeasableJobs == 1

@@ -72,7 +72,7 @@ func TestLaneHoldsJobsOfOneQueueUserAndDemands(t *testing.T) {
 // A claim takes the next job that can start, even if better-ranked jobs wait for a lock or another limit.
 func TestClaimSkipsClosedLane(t *testing.T) {
 	f := newFixture(t)
-	f.leaseSharedLock("@db")
+	f.occupySharedLock("@db")
 	f.mustEnqueue(draftWithDemands("waits", "lock:@db"))
 	f.mustEnqueue(queue.Job{ID: "free", Priority: -9})
 	f.wantClaim(2, "free")
@@ -83,7 +83,7 @@ func TestClaimSkipsClosedLane(t *testing.T) {
 // closed immediately, not by the next claim.
 func TestJobClosesEmptyLaneAtFullGate(t *testing.T) {
 	f := newFixture(t)
-	f.leaseSharedLock("@db")
+	f.occupySharedLock("@db")
 	f.mustEnqueue(draftWithDemands("waits", "lock:@db"))
 	f.wantLaneState("waits", "closed by @db")
 }
@@ -92,8 +92,8 @@ func TestJobClosesEmptyLaneAtFullGate(t *testing.T) {
 // which claims check the gates.
 func TestLaneIsClosedByItsFirstFullGate(t *testing.T) {
 	f := newFixture(t)
-	f.leaseSharedLock("@a")
-	f.leaseSharedLock("@b")
+	f.occupySharedLock("@a")
+	f.occupySharedLock("@b")
 	f.mustEnqueue(draftWithDemands("both", "lock:@a lock:@b"))
 	f.wantLaneState("both", "closed by @a")
 	f.reportJobsCompleted("@a")
@@ -126,7 +126,7 @@ func TestLaneIsEmptyWhenItsOnlyJobIsCancelled(t *testing.T) {
 // When a gate has room again, the best of the lanes that it has closed opens, for each queue and user.
 func TestFreedGateOpensBestLanePerUser(t *testing.T) {
 	f := newFixture(t)
-	f.leaseSharedLock("@db")
+	f.occupySharedLock("@db")
 	f.mustEnqueue(
 		draftWithDemands("best", "lock:@db"), draftWithDemands("second", "lock:@db rate:mail:10"),
 		queue.Job{ID: "other queue", Queue: "other", Demands: parseDemands("lock:@db")},
@@ -151,7 +151,7 @@ func TestLaneOpensAfterJobAheadLeaves(t *testing.T) {
 	for name, do := range leave {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
-			f.leaseSharedLock("@db")
+			f.occupySharedLock("@db")
 			first := draftWithDemands("first", "lock:@db rate:mail:10")
 			first.ExpiresAt = f.currentTime.Add(time.Minute)
 			f.mustEnqueue(first, draftWithDemands("second", "lock:@db"))
@@ -169,11 +169,11 @@ func TestLaneOpensAfterJobAheadLeaves(t *testing.T) {
 // OpenLanes checks a limited number of lanes in each transaction, and continues in the next one.
 func TestOpenLanesContinuesInNextTransaction(t *testing.T) {
 	f := newFixture(t)
-	f.leaseSharedLock("@db")
+	f.occupySharedLock("@db")
 	for _, name := range []string{"q1", "q2", "q3"} {
 		f.mustEnqueue(queue.Job{ID: name, Queue: name, Demands: parseDemands("lock:@db")})
 	}
-	f.rechecks.MaxOpenLanesSteps = 3
+	f.rechecks.MaxNonClaimSteps = 3
 	f.reportJobsCompleted("@db")
 	open := len(f.lanesSortedByHead(func(l *Lane) bool {
 		return l.ClosedBy == Open && len(l.GateNeeds) > 0 &&
@@ -182,9 +182,9 @@ func TestOpenLanesContinuesInNextTransaction(t *testing.T) {
 	if open == 0 || open == 3 {
 		t.Errorf("one transaction opened %d of 3 lanes; want some of them", open)
 	}
-	if f.rechecks.DirtyGateCount() == 0 || f.wakeAt != f.currentTime {
+	if f.rechecks.DirtyGateCount() == 0 || f.earliestWakeAt != f.currentTime {
 		t.Errorf("%d gates are left to check, and the service wakes at %d; want some, and %d", f.rechecks.DirtyGateCount(),
-			f.wakeAt, f.currentTime)
+			f.earliestWakeAt, f.currentTime)
 	}
 	for range 3 {
 		f.advanceTime(0)

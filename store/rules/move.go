@@ -117,7 +117,7 @@ var (
 
 // computeRank computes the job's rank from the current settings.
 func computeRank(settings Settings, j *queue.Job) int64 {
-	order, _ := settings.Order()
+	order, _ := settings.RankOrder()
 	return order.Rank(j.Priority, j.AgingSince, j.ArrivalNumber)
 }
 

@@ -64,17 +64,17 @@ func TestEveryJobChangeNotifiesWatches(t *testing.T) {
 
 // If a queue has its own retention, its completed and cancelled jobs count toward that retention, and its
 // dead jobs do not.
-func TestOwnRetentionDoesNotCountDeadJobs(t *testing.T) {
+func TestQueueRetentionDoesNotCountDeadJobs(t *testing.T) {
 	for state, kept := range map[queue.State]bool{queue.Completed: true, queue.Cancelled: true, queue.Dead: false} {
 		f := newFixture(t)
 		f.queueRules["default"] = store.QueueRule{Weight: 1, Retention: store.Retention{MaxJobs: 1}}
 		f.mustEnqueue(queue.Job{ID: "1"})
 		f.claimAndReportEnd("1", state)
-		if f.retainedCount != boolToInt(kept) {
-			t.Errorf("%d %v jobs count toward the retention; want %d", f.retainedCount, state, boolToInt(kept))
+		if f.retainedJobCount != boolToInt(kept) {
+			t.Errorf("%d %v jobs count toward the retention; want %d", f.retainedJobCount, state, boolToInt(kept))
 		}
 		f.mustApplyVerb(queue.VerbRetry, "1")
-		if f.retainedCount != 0 {
+		if f.retainedJobCount != 0 {
 			t.Errorf("the retried job still counts toward the retention")
 		}
 	}
@@ -126,7 +126,7 @@ func TestRerankMovesJobInItsLane(t *testing.T) {
 	f.mustEnqueue(queue.Job{ID: "low", Priority: 1})
 	f.advanceTime(time.Hour)
 	f.mustEnqueue(queue.Job{ID: "high", Priority: 2})
-	f.order = queue.RankOrder{Scheduling: queue.SchedulingByPriority}
+	f.order = queue.RankPolicy{Scheduling: queue.SchedulingByPriority}
 	f.mustRunTx(func(r *Rules) error {
 		return errors.Join(r.UpdateRank(f.jobByID("low")), r.UpdateRank(f.jobByID("high")))
 	})
@@ -138,7 +138,7 @@ func TestRerankMovesJobInItsLane(t *testing.T) {
 func TestClaimComputesNewRankWhileReranking(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1", Priority: 5})
-	f.order, f.isReranking = queue.RankOrder{Scheduling: queue.SchedulingByPriority}, true
+	f.order, f.isReranking = queue.RankPolicy{Scheduling: queue.SchedulingByPriority}, true
 	f.wantClaim(1, "1")
 	f.releaseLeases("1")
 	if got := f.jobByID("1").Rank; got != -5 {
@@ -150,8 +150,8 @@ func TestClaimComputesNewRankWhileReranking(t *testing.T) {
 func TestDueJobJoinsItsLane(t *testing.T) {
 	f := newFixture(t)
 	f.mustEnqueue(queue.Job{ID: "1", Delay: time.Minute})
-	if f.wakeAt != f.currentTime.Add(time.Minute) || f.jobByID("1").Slot != SlotWaitingUntilDue {
-		t.Errorf("the service wakes at %d for a job in slot %d; want its due time", f.wakeAt, f.jobByID("1").Slot)
+	if f.earliestWakeAt != f.currentTime.Add(time.Minute) || f.jobByID("1").Slot != SlotWaitingUntilDue {
+		t.Errorf("the service wakes at %d for a job in slot %d; want its due time", f.earliestWakeAt, f.jobByID("1").Slot)
 	}
 	f.advanceTime(time.Minute)
 	if got := f.jobByID("1").Slot; got != SlotReady {

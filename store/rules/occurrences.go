@@ -59,8 +59,9 @@ func (r *Rules) RunOccurrences(
 	if request.RequestedByUID != nil {
 		return result, r.err
 	}
-	s.LastOccurrenceAt, s.NextOccurrenceAt, s.NextDueAt, s.LastBootID = request.LastOccurrenceAt, request.NextOccurrenceAt,
-		request.NextDueAt, request.NewLastBootID
+	s.LastOccurrenceAt, s.NextOccurrenceAt, s.NextDueAt, s.LastBootID = request.NewLastOccurrenceAt,
+		request.NewNextOccurrenceAt,
+		request.NewNextDueAt, request.NewLastBootID
 	r.recordErr(r.tx.SetScheduleState(&s))
 	return result, r.err
 }
@@ -72,7 +73,7 @@ func (r *Rules) recordMissedOccurrences(request *store.OccurrenceRequest) {
 	}
 	for _, at := range request.MissedOccurrences {
 		r.recordErr(r.tx.AddOccurrenceRecord(request.ScheduleName,
-			store.OccurrenceRecord{OccurrenceAt: at, Outcome: store.OutcomeMissed}))
+			store.OccurrenceRecord{OccurrenceAt: at, Outcome: store.OccurrenceMissed}))
 	}
 	detail := queue.EventDetail{ScheduleName: request.ScheduleName,
 		OccurrenceAt:      request.MissedOccurrences[len(request.MissedOccurrences)-1],
@@ -99,7 +100,7 @@ type occurrenceEnqueuer struct {
 // accepts no jobs now, or if failIfOverQuota is true and the user's quota is exceeded.
 func (e *occurrenceEnqueuer) runOccurrence(plannedAt queue.UnixMillis, failIfOverQuota bool) (store.OccurrenceRecord,
 	error) {
-	run := store.OccurrenceRecord{OccurrenceAt: plannedAt, Outcome: store.OutcomeEnqueued,
+	run := store.OccurrenceRecord{OccurrenceAt: plannedAt, Outcome: store.OccurrenceEnqueued,
 		RequestedByUID: e.request.RequestedByUID}
 	kind := queue.EventScheduleEnqueued
 	var j Job
@@ -115,10 +116,10 @@ func (e *occurrenceEnqueuer) runOccurrence(plannedAt queue.UnixMillis, failIfOve
 		rejection.Code == queue.CodeNoSpace || rejection.Code == queue.CodeUnavailable:
 		return run, err
 	default:
-		run.Outcome, kind = store.OutcomeRefused, queue.EventScheduleSkipped
+		run.Outcome, kind = store.OccurrenceRefused, queue.EventScheduleSkipped
 		run.OutcomeNote = queue.ClipJSON(rejection.Error(), queue.MaxErrorBytes)
 		if rejection.Code == queue.CodeWrongState {
-			run.Outcome, run.OutcomeNote = store.OutcomeSkipped, e.newestUnfinishedID
+			run.Outcome, run.OutcomeNote = store.OccurrenceSkipped, e.newestUnfinishedID
 		}
 	}
 	e.recordErr(e.tx.AddOccurrenceRecord(e.request.ScheduleName, run))
@@ -194,7 +195,7 @@ func (e *occurrenceEnqueuer) enqueueAndCancelReplaced(draft queue.Job) (seq int6
 		bytesBefore := e.HookBytesUsed
 		for i := range e.jobsToReplace {
 			// The hooks of the previous job may have changed this job, so read it again.
-			j, err := e.tx.Job(e.jobsToReplace[i].Seq, ReadJobSummary)
+			j, err := e.tx.Job(e.jobsToReplace[i].Seq, ReadScopeSummary)
 			if err != nil {
 				return err
 			}

@@ -13,7 +13,7 @@ import (
 
 // addSchedule stores a schedule named "s" with an overlap policy.
 func (f *fixture) addSchedule(overlap store.OverlapPolicy) {
-	draft := withDefaults(queue.Job{})
+	draft := draftWithDefaults(queue.Job{})
 	f.schedules["s"] = store.Schedule{Name: "s", Generation: 1, OwnerUID: userA, Overlap: overlap, JobDraft: draft,
 		LastOccurrenceAt: 100}
 }
@@ -22,8 +22,9 @@ func (f *fixture) addSchedule(overlap store.OverlapPolicy) {
 // s-TIME or, if another job has that id, s-TIME-N.
 func occurrenceRequest(occurrences ...queue.UnixMillis) store.OccurrenceRequest {
 	return store.OccurrenceRequest{
-		ScheduleName: "s", Generation: 1, ExpectedLastOccurrenceAt: 100, OccurrencesToRun: occurrences, LastOccurrenceAt: 900,
-		NextOccurrenceAt: 1000, NextDueAt: 1000,
+		ScheduleName: "s", Generation: 1, ExpectedLastOccurrenceAt: 100, OccurrencesToRun: occurrences,
+		NewLastOccurrenceAt: 900,
+		NewNextOccurrenceAt: 1000, NewNextDueAt: 1000,
 		CandidateJobID: func(at queue.UnixMillis, n int) string {
 			if n == 1 {
 				return fmt.Sprintf("s-%d", int64(at))

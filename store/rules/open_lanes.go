@@ -11,10 +11,10 @@ import (
 // lanes that these gates have closed. The list stays in memory between transactions. After a restart, the engine must
 // call MarkGateDirty for every gate that closes a lane.
 type GateRecheckState struct {
-	// MaxOpenLanesSteps limits the steps of OpenLanes in one transaction; 0 means the constant MaxLaneStepsPerTx. The next
+	// MaxNonClaimSteps limits the steps of OpenLanes in one transaction; 0 means the constant MaxLaneStepsPerTx. The next
 	// call of ApplyDueChanges continues. Until then, jobs with a worse rank may start before jobs of lanes that are still
 	// to be checked.
-	MaxOpenLanesSteps int
+	MaxNonClaimSteps int
 
 	// dirtyGates contains the gates to check. The value is the progress of the check.
 	dirtyGates map[int64]recheckPass
@@ -63,10 +63,10 @@ func (k *laneKeeper) markResourcesDirty() {
 	}
 }
 
-// currentStepsUsedUp reports whether the current operation has taken all the steps that it may take in this
+// operationStepsUsedUp reports whether the current operation has taken all the steps that it may take in this
 // transaction.
-func (k *laneKeeper) currentStepsUsedUp() bool {
-	if k.currentSteps == &k.claimSteps {
+func (k *laneKeeper) operationStepsUsedUp() bool {
+	if k.stepCounter == &k.claimSteps {
 		return k.claimSteps >= MaxLaneStepsPerTx
 	}
 	return k.nonClaimStepsUsedUp()
@@ -74,7 +74,7 @@ func (k *laneKeeper) currentStepsUsedUp() bool {
 
 // nonClaimStepsUsedUp reports whether the limit of steps outside of claims is reached in this transaction.
 func (k *laneKeeper) nonClaimStepsUsedUp() bool {
-	return k.nonClaimSteps >= cmp.Or(k.recheckState.MaxOpenLanesSteps, MaxLaneStepsPerTx)
+	return k.nonClaimSteps >= cmp.Or(k.recheckState.MaxNonClaimSteps, MaxLaneStepsPerTx)
 }
 
 // OpenLanes opens closed lanes that have room now. It runs at the end of every transaction. If it runs out of steps,

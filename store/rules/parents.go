@@ -26,8 +26,9 @@ func (p *parentChecker) CheckDraftDependencies(drafts []queue.Job, uid int) erro
 	edges := 0
 	for i := range drafts {
 		if edges += len(drafts[i].DependsOn); edges > queue.MaxDependencies {
-			return queue.InvalidField("depends_on", "the jobs of the request have more than the maximum of %d dependencies; "+
-				"send fewer jobs per request", queue.MaxDependencies)
+			return queue.InvalidFieldError("depends_on",
+				"the jobs of the request have more than the maximum of %d dependencies; "+
+					"send fewer jobs per request", queue.MaxDependencies)
 		}
 		var demandError *queue.Error
 		if err := queue.CheckDemands(drafts[i].Demands); errors.As(err, &demandError) {
@@ -35,7 +36,7 @@ func (p *parentChecker) CheckDraftDependencies(drafts []queue.Job, uid int) erro
 		}
 		for _, d := range drafts[i].DependsOn {
 			if d.ParentDraftNumber < 0 || d.ParentDraftNumber > len(drafts) {
-				err := queue.InvalidField("depends_on",
+				err := queue.InvalidFieldError("depends_on",
 					"refers to job %d of the request, but the request has only jobs 1 to %d", d.ParentDraftNumber, len(drafts))
 				return errorAtDraft(err, i, len(drafts))
 			}
@@ -43,8 +44,9 @@ func (p *parentChecker) CheckDraftDependencies(drafts []queue.Job, uid int) erro
 			if d.ParentDraftNumber != 0 || d.ParentID != "" {
 				continue
 			}
-			if _, err := p.jobs.Job(d.ParentSeq, ReadJobSummary); errors.Is(err, queue.ErrNotFound) {
-				return errorAtDraft(queue.InvalidField("depends_on", "there is no job with the number %d; it may have been removed",
+			if _, err := p.jobs.Job(d.ParentSeq, ReadScopeSummary); errors.Is(err, queue.ErrNotFound) {
+				return errorAtDraft(queue.InvalidFieldError("depends_on", "there is no job with the number %d; it may have been "+
+					"removed",
 					d.ParentSeq), i, len(drafts))
 			} else if err != nil {
 				return err
@@ -81,7 +83,7 @@ func (p *parentChecker) resolveParents(drafts []queue.Job, uid int) error {
 				return err
 			}
 			if d.ParentSeq = seq; seq == 0 {
-				return errorAtDraft(queue.InvalidField("depends_on", "there is no job %q", d.ParentID), i, len(drafts))
+				return errorAtDraft(queue.InvalidFieldError("depends_on", "there is no job %q", d.ParentID), i, len(drafts))
 			}
 		}
 	}
@@ -93,7 +95,7 @@ func (p *parentChecker) resolveParents(drafts []queue.Job, uid int) error {
 func (p *parentChecker) checkEditedJobParents(j *Job) error {
 	for i := range j.DependsOn {
 		if j.DependsOn[i].ParentID == j.ID {
-			return queue.InvalidField("depends_on", "a job cannot depend on itself")
+			return queue.InvalidFieldError("depends_on", "a job cannot depend on itself")
 		}
 	}
 	drafts := []queue.Job{j.Job}
@@ -105,15 +107,15 @@ func (p *parentChecker) checkEditedJobParents(j *Job) error {
 	above := ancestorSearch{parentChecker: p, childSeq: j.Seq, visitedSeqs: map[int64]bool{}}
 	for i := range drafts[0].DependsOn {
 		d := &drafts[0].DependsOn[i]
-		parent, err := p.jobs.Job(d.ParentSeq, ReadJobSummary)
+		parent, err := p.jobs.Job(d.ParentSeq, ReadScopeSummary)
 		switch {
 		case errors.Is(err, queue.ErrNotFound):
-			return queue.InvalidField("depends_on", "job %q is not in the queue yet; try again later", d.ParentID)
+			return queue.InvalidFieldError("depends_on", "job %q is not in the queue yet; try again later", d.ParentID)
 		case err != nil:
 			return err
 		case parent.State.HasEnded() &&
 			resolvedStatus(d.Condition, j.OnDependencyFailure, parent.State) == store.Broken:
-			return queue.InvalidField("depends_on",
+			return queue.InvalidFieldError("depends_on",
 				"job %q has already ended as %v, but the dependency requires %v", d.ParentID, parent.State, d.Condition)
 		case parent.State.HasEnded():
 			continue
@@ -131,7 +133,7 @@ func (p *parentChecker) checkEditedJobParents(j *Job) error {
 func (p *parentChecker) dependencyStatuses(draft *queue.Job) (
 	statuses []store.DependencyStatus, anyUnresolved, anyBroken bool) {
 	for _, d := range draft.DependsOn {
-		parent, err := p.jobs.Job(d.ParentSeq, ReadJobSummary)
+		parent, err := p.jobs.Job(d.ParentSeq, ReadScopeSummary)
 		isMissing := errors.Is(err, queue.ErrNotFound)
 		status := store.Unresolved
 		switch {
@@ -196,7 +198,7 @@ func (a *ancestorSearch) addParentAndAncestors(parentSeq int64, parentID string)
 		last := list[len(list)-1]
 		list = list[:len(list)-1]
 		if last == a.childSeq {
-			return queue.InvalidField("depends_on", "jobs would wait for each other: %q waits for this job", parentID)
+			return queue.InvalidFieldError("depends_on", "jobs would wait for each other: %q waits for this job", parentID)
 		}
 		parents, err := a.dependencies.UnresolvedParentSeqs(last, queue.MaxDependencies)
 		if err != nil {
@@ -206,7 +208,7 @@ func (a *ancestorSearch) addParentAndAncestors(parentSeq int64, parentID string)
 			if inFrame, err := a.jobs.IsJobInCommittedFrame(last); err != nil {
 				return err
 			} else if inFrame {
-				return queue.InvalidField("depends_on", "job %q waits for a job that is not in the queue yet; try again later",
+				return queue.InvalidFieldError("depends_on", "job %q waits for a job that is not in the queue yet; try again later",
 					parentID)
 			}
 		}
@@ -218,7 +220,7 @@ func (a *ancestorSearch) addParentAndAncestors(parentSeq int64, parentID string)
 		}
 		if a.followedEdgeCount += len(parents); len(a.visitedSeqs) > maxAncestorSearchSteps ||
 			a.followedEdgeCount > maxAncestorSearchSteps {
-			return queue.InvalidField("depends_on",
+			return queue.InvalidFieldError("depends_on",
 				"the job would depend on more than %d jobs, directly or through other jobs", maxAncestorSearchSteps)
 		}
 	}
@@ -265,7 +267,7 @@ func checkDraftsAcyclic(drafts []queue.Job, substitutes map[int]DraftSubstitute)
 					names += draftName(drafts, j) + " waits for "
 				}
 				names += draftName(drafts, parent)
-				return queue.InvalidField("depends_on", "jobs would wait for each other: %s", queue.ClipForMessage(names))
+				return queue.InvalidFieldError("depends_on", "jobs would wait for each other: %s", queue.ClipForMessage(names))
 			default:
 				if err := visit(parent); err != nil {
 					return err

@@ -45,11 +45,11 @@ type Clock interface {
 type Settings interface {
 	// Order returns the settings from which ranks are computed. isReranking reports whether some jobs still have ranks
 	// from earlier settings.
-	Order() (o queue.RankOrder, isReranking bool)
+	RankOrder() (o queue.RankPolicy, isReranking bool)
 	// MaxLeasedPerUser returns how many jobs of one user may be leased; 0 means unlimited.
 	MaxLeasedPerUser() int
 	// Node returns the node on which the rules run, which claims jobs.
-	Node() *store.Node
+	ThisNode() *store.Node
 	// Hooks returns the hook settings that were last passed to store.Settings.SetHooks.
 	Hooks() *store.HookSettings
 }
@@ -218,7 +218,7 @@ type Gates interface {
 	CountRateStarts(gateID int64, since queue.UnixMillis) (n int, err error)
 	// NthNewestRateStart considers the starts at or after the time since. It returns the time of the start that
 	// has exactly that number of newer starts, or 0 if no start has.
-	NthNewestRateStart(gateID int64, since queue.UnixMillis, newerStartCount int) (at queue.UnixMillis, err error)
+	NthNewestRateStart(gateID int64, since queue.UnixMillis, newerStartCount int) (startedAt queue.UnixMillis, err error)
 	// ScheduleGateRecheck makes ApplyDueChanges check at the given time whether lanes that the gate has closed can open.
 	ScheduleGateRecheck(gateID int64, recheckAt queue.UnixMillis) error
 	// SetGateRuleFromJob sets the rule of a lock or rate to what a job demands, unless the key is shared and
@@ -279,10 +279,10 @@ type Schedules interface {
 	SetScheduleState(s *store.Schedule) error
 	// UnfinishedJobs lists up to limit unfinished jobs of a user's schedule, newest first. Jobs of another user are
 	// not listed, because a schedule of that user may have had the same name.
-	UnfinishedJobs(schedule string, uid, limit int) ([]Job, error)
+	UnfinishedJobs(scheduleName string, uid, limit int) ([]Job, error)
 	// AddOccurrenceRecord records the outcome of an occurrence of a schedule. It deletes the schedule's
 	// oldest records if there are more than the limit.
-	AddOccurrenceRecord(schedule string, r store.OccurrenceRecord) error
+	AddOccurrenceRecord(scheduleName string, r store.OccurrenceRecord) error
 }
 
 // Savepoints undoes a part of a transaction.

@@ -43,9 +43,9 @@ func (r *Rules) Init(tx Tx, recheckState *GateRecheckState) {
 	r.tx = tx
 	r.gatekeeper = gatekeeper{clock: tx, settings: tx, counters: tx, gates: tx}
 	r.laneKeeper = laneKeeper{
-		txFailure: &r.txFailure, gatekeeper: &r.gatekeeper, lanes: tx, leases: tx, queues: tx, dropper: r,
+		txFailure: &r.txFailure, gatekeeper: &r.gatekeeper, lanes: tx, leases: tx, queues: tx, unclaimableHandler: r,
 		recheckState: recheckState,
-		currentSteps: &r.nonClaimSteps,
+		stepCounter:  &r.nonClaimSteps,
 	}
 	r.claimer = claimer{laneKeeper: &r.laneKeeper, jobs: tx, turns: tx}
 	r.parentChecker = parentChecker{txFailure: &r.txFailure, jobs: tx, dependencies: tx}

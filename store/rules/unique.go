@@ -42,11 +42,11 @@ func (u *uniqueKeyChecker) CheckUniqueKeys(drafts []queue.Job) (substitutes map[
 		case duplicate && d.OnConflict == queue.ConflictReject:
 			err = uniqueKeyTakenError("an earlier job of this request has the same unique key, %q; give each job its own key",
 				d.Unique)
-		case duplicate && d.OnConflict == queue.ConflictReturn:
+		case duplicate && d.OnConflict == queue.ConflictReturnExisting:
 			substitutes[i] = DraftSubstitute{DraftIndex: earlierIndex}
 			continue
 		case !duplicate:
-			keyOwner, err = u.uniqueKeyConflict(d)
+			keyOwner, err = u.findConflictingJob(d)
 		}
 		var rejection *queue.Error
 		if errors.As(err, &rejection) {
@@ -55,7 +55,7 @@ func (u *uniqueKeyChecker) CheckUniqueKeys(drafts []queue.Job) (substitutes map[
 		if err != nil {
 			return nil, err
 		}
-		if keyOwner != nil && d.OnConflict == queue.ConflictReturn {
+		if keyOwner != nil && d.OnConflict == queue.ConflictReturnExisting {
 			substitutes[i] = DraftSubstitute{ExistingJob: keyOwner}
 			continue
 		}
@@ -67,15 +67,15 @@ func (u *uniqueKeyChecker) CheckUniqueKeys(drafts []queue.Job) (substitutes map[
 	return substitutes, checkDraftsAcyclic(drafts, substitutes)
 }
 
-// uniqueKeyConflict returns the job that already uses the unique key of a draft, or nil. It returns an error if the
+// findConflictingJob returns the job that already uses the unique key of a draft, or nil. It returns an error if the
 // draft must be rejected because of that job.
-func (u *uniqueKeyChecker) uniqueKeyConflict(draft *queue.Job) (*Job, error) {
+func (u *uniqueKeyChecker) findConflictingJob(draft *queue.Job) (*Job, error) {
 	j, found := u.currentUniqueKeyHolder(draft.UID, draft.Unique)
 	switch {
 	case !found:
 		return nil, u.err
-	case draft.OnConflict == queue.ConflictReturn,
-		draft.OnConflict == queue.ConflictReplace && j.State.IsWaiting() && u.leases.Lease(j.Seq) == nil:
+	case draft.OnConflict == queue.ConflictReturnExisting,
+		draft.OnConflict == queue.ConflictReplaceExisting && j.State.IsWaiting() && u.leases.Lease(j.Seq) == nil:
 		return &j, nil
 	case j.State.HasEnded():
 		until := j.EndedAt.Add(j.UniqueFor)

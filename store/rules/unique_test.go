@@ -21,20 +21,21 @@ func TestConflictActionDecidesUniqueKeyConflict(t *testing.T) {
 		given func(*fixture)
 		want  string // the id in the receipt and the state of the other job, or the text of the rejection
 	}{
-		{queue.ConflictReturn, "pending", pending, "old pending"},
-		{queue.ConflictReturn, "running", running, "old processing"},
-		{queue.ConflictReturn, "ended within unique_for", ended, "old completed"},
-		{queue.ConflictReturn, "ended long ago", endedLongAgo, "new completed"},
+		{queue.ConflictReturnExisting, "pending", pending, "old pending"},
+		{queue.ConflictReturnExisting, "running", running, "old processing"},
+		{queue.ConflictReturnExisting, "ended within unique_for", ended, "old completed"},
+		{queue.ConflictReturnExisting, "ended long ago", endedLongAgo, "new completed"},
 		{queue.ConflictReject, "pending", pending, "already used by job old, which is pending"},
 		{queue.ConflictReject, "ended within unique_for", ended, "keeps the key until"},
 		{queue.ConflictReject, "ended long ago", endedLongAgo, "new completed"},
-		{queue.ConflictReplace, "pending", pending, "new cancelled"},
-		{queue.ConflictReplace, "leased", leased, "already used by job old, which is pending"},
-		{queue.ConflictReplace, "running", running, "already used by job old, which is processing"},
-		{queue.ConflictReplace, "ended within unique_for", ended, "keeps the key until"},
-		{queue.ConflictReplace, "ended long ago", endedLongAgo, "new completed"},
+		{queue.ConflictReplaceExisting, "pending", pending, "new cancelled"},
+		{queue.ConflictReplaceExisting, "leased", leased, "already used by job old, which is pending"},
+		{queue.ConflictReplaceExisting, "running", running, "already used by job old, which is processing"},
+		{queue.ConflictReplaceExisting, "ended within unique_for", ended, "keeps the key until"},
+		{queue.ConflictReplaceExisting, "ended long ago", endedLongAgo, "new completed"},
 	}
-	names := []string{queue.ConflictReturn: "return", queue.ConflictReject: "reject", queue.ConflictReplace: "replace"}
+	names := []string{queue.ConflictReturnExisting: "return", queue.ConflictReject: "reject",
+		queue.ConflictReplaceExisting: "replace"}
 	for _, c := range cases {
 		t.Run(names[c.on]+", the other job is "+c.other, func(t *testing.T) {
 			f := newFixture(t)
@@ -63,9 +64,9 @@ func TestUsersMayUseSameUniqueKey(t *testing.T) {
 // If two jobs of one request have the same unique key, the conflict action applies too.
 func TestUniqueKeyConflictWithinOneRequest(t *testing.T) {
 	cases := map[queue.ConflictAction]string{
-		queue.ConflictReturn:  "1 1 pending gone",
-		queue.ConflictReplace: "1 2 cancelled pending",
-		queue.ConflictReject:  "",
+		queue.ConflictReturnExisting:  "1 1 pending gone",
+		queue.ConflictReplaceExisting: "1 2 cancelled pending",
+		queue.ConflictReject:          "",
 	}
 	for on, want := range cases {
 		f := newFixture(t)
@@ -89,7 +90,7 @@ func TestUniqueKeyConflictWithinOneRequest(t *testing.T) {
 func TestSubstituteCausingCycleIsRejected(t *testing.T) {
 	f := newFixture(t)
 	first := queue.Job{ID: "1", Unique: "k", DependsOn: []queue.Dependency{{ParentID: "3", Condition: queue.ParentEnded}}}
-	same := queue.Job{ID: "2", Unique: "k", OnConflict: queue.ConflictReturn}
+	same := queue.Job{ID: "2", Unique: "k", OnConflict: queue.ConflictReturnExisting}
 	last := queue.Job{ID: "3", DependsOn: []queue.Dependency{{ParentID: "2", Condition: queue.ParentEnded}}}
 	_, err := f.enqueue(first, same, last)
 	wantRejection(t, err, queue.CodeInvalid, "1 waits for 3 waits for 1")

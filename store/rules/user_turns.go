@@ -31,13 +31,13 @@ import (
 const UnknownLanePriority = math.MinInt64
 
 // UserTurn describes a user's turn in a queue: its number, and the number of the user's previous turn.
-type UserTurn struct{ TurnNumber, PreviousNumber int64 }
+type UserTurn struct{ TurnNumber, PreviousTurnNumber int64 }
 
 // contender is the best open lane (list of jobs that may start) of one user in a queue, and the number of the user's
 // last turn.
 type contender struct {
-	lane     *Lane // belongs to the engine; copy it before use
-	lastTurn int64
+	lane           *Lane // belongs to the engine; copy it before use
+	lastTurnNumber int64
 }
 
 // pickNextLane chooses the lane from which the claim takes its next jobs: that of the user with the next turn in the
@@ -45,10 +45,10 @@ type contender struct {
 // pickNextLane returns how many jobs of the lane may be leased. A result of 0 means that lanes have opened or
 // closed, and the caller must choose again.
 func (c *claimer) pickNextLane(q *Queue, scan *LaneScan, wantedJobs int) (maxJobs int) {
-	c.currentSteps = &c.claimSteps
-	defer func() { c.currentSteps = &c.nonClaimSteps }()
-	maxJobs = c.roomOrCloseLane(&scan.Lane)
-	if order, _ := c.settings.Order(); maxJobs == 0 || order.Scheduling == queue.SchedulingByArrival ||
+	c.stepCounter = &c.claimSteps
+	defer func() { c.stepCounter = &c.nonClaimSteps }()
+	maxJobs = c.findRoomOrCloseLane(&scan.Lane)
+	if order, _ := c.settings.RankOrder(); maxJobs == 0 || order.Scheduling == queue.SchedulingByArrival ||
 		!c.turns.HasSeveralUsers(q) {
 		return maxJobs
 	}
@@ -56,7 +56,7 @@ func (c *claimer) pickNextLane(q *Queue, scan *LaneScan, wantedJobs int) (maxJob
 	if c.ensureLanePriority(first) {
 		return 0
 	}
-	scan.WantedJobs, scan.MustReadNextPriority = 1, true
+	scan.MaxJobs, scan.MustReadNextPriority = 1, true
 	c.contenders = c.contenders[:0]
 	c.turns.EachContendingLane(q, func(l *Lane, lastTurn int64) {
 		// A lane whose known priority differs from that of the first lane takes no turn. If it also has no demands,
@@ -149,7 +149,7 @@ func (c *claimer) nextContender(contenders []contender, firstLane *Lane) int {
 
 // compare orders contenders by their turns: the user who was served least recently comes first.
 func (c contender) compare(other contender) int {
-	return cmp.Or(cmp.Compare(c.lastTurn, other.lastTurn), c.lane.Head.Compare(other.lane.Head))
+	return cmp.Or(cmp.Compare(c.lastTurnNumber, other.lastTurnNumber), c.lane.Head.Compare(other.lane.Head))
 }
 
 // closeOvertakenLanes ensures that jobs of lane l do not take units of a resource for which a better-ranked
@@ -160,7 +160,7 @@ func (c *claimer) closeOvertakenLanes(l *Lane, otherContenders []contender) (lan
 		other := *otherContenders[i].lane
 		_, skipped := c.skippedPriorityByLaneID[other.ID]
 		if skipped || !l.Head.After(other.Head) || !slices.ContainsFunc(l.GateNeeds, func(n GateNeed) bool {
-			return n.Kind == queue.GateResource && laneNeedsResource(&other, n.Gate)
+			return n.Kind == queue.GateResource && laneNeedsResource(&other, n.GateID)
 		}) {
 			continue
 		}
@@ -180,12 +180,12 @@ func (c *claimer) contenderRoom(l *Lane) (maxJobs int) {
 	if len(l.GateNeeds) > 0 {
 		c.claimSteps++
 	}
-	return c.roomOrCloseLane(l)
+	return c.findRoomOrCloseLane(l)
 }
 
-// roomOrCloseLane returns how many jobs of an open lane (list of jobs) may be leased. If a gate has no room for the
+// findRoomOrCloseLane returns how many jobs of an open lane (list of jobs) may be leased. If a gate has no room for the
 // first job, it closes the lane.
-func (c *claimer) roomOrCloseLane(l *Lane) (maxJobs int) {
+func (c *claimer) findRoomOrCloseLane(l *Lane) (maxJobs int) {
 	maxJobs, fullGate := c.laneRoom(l)
 	if maxJobs == 0 && fullGate != chooseLaneAgain {
 		c.moveHead(l, l.Head, fullGate)

@@ -38,7 +38,7 @@ const (
 // resource may be kept for a better-ranked job, which is also a reason. For a job that is not due yet,
 // WaitReasons reports only whether its queue is paused.
 func (r *Rules) WaitReasons(jobSeq int64) (reasons []store.WaitReason, err error) {
-	j, err := r.tx.Job(jobSeq, ReadJobSummary)
+	j, err := r.tx.Job(jobSeq, ReadScopeSummary)
 	if err != nil || j.Slot != SlotReady && j.Slot != SlotWaitingUntilDue || r.tx.Lease(jobSeq) != nil {
 		return nil, err
 	}
@@ -52,7 +52,8 @@ func (r *Rules) WaitReasons(jobSeq int64) (reasons []store.WaitReason, err error
 	r.recordErr(err)
 	l.Head = j.Position()
 	key := "" // the first gate is the user's quota, which has no key
-	for i, need := range append([]GateNeed{{Gate: UserQuotaGate(l.UID), Kind: queue.GateUser, Units: 1}}, l.GateNeeds...) {
+	for i, need := range append([]GateNeed{{GateID: UserQuotaGateID(l.UID), Kind: queue.GateUser, Units: 1}},
+		l.GateNeeds...) {
 		g, err := r.GateRoom(l.UID, need)
 		r.recordErr(err)
 		if i > 0 {
@@ -68,7 +69,7 @@ func (r *Rules) WaitReasons(jobSeq int64) (reasons []store.WaitReason, err error
 		if need.Kind != queue.GateResource {
 			continue
 		}
-		first, found, err := r.tx.BestClosedLaneInQueue(need.Gate, l.Queue)
+		first, found, err := r.tx.BestClosedLaneInQueue(need.GateID, l.Queue)
 		r.recordErr(err)
 		if found && first.ID != l.ID && l.Head.After(first.Head) {
 			o.UnitsKeptForOtherJob = true

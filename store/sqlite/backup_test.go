@@ -19,14 +19,14 @@ import (
 )
 
 // openStoreWithOutput returns a store with one job whose output is in a file and has the given size in bytes.
-func openStoreWithOutput(t *testing.T, sizeText string) *Store {
+func openStoreWithOutput(t *testing.T, outputBytesText string) *Store {
 	t.Helper()
 	dir := createDatabase(t, 1)
 	execOnClosedDatabase(t, dir, `INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at,
 			ended_at, exit_code, signal, reason, error, counted, cpu_us, peak_rss, leftovers, dropped, output_ref,
 			output_bytes)
-		VALUES (1, 1, 1, '', '', 1, 1, 1, 0, 0, '', '', 1, 0, 0, 0, 0, '1-1', `+sizeText+`)`,
-		`UPDATE jobs SET runs = 1`, `UPDATE meta SET output_bytes = `+sizeText)
+		VALUES (1, 1, 1, '', '', 1, 1, 1, 0, 0, '', '', 1, 0, 0, 0, 0, '1-1', `+outputBytesText+`)`,
+		`UPDATE jobs SET runs = 1`, `UPDATE meta SET output_bytes = `+outputBytesText)
 	return openStore(t, dir)
 }
 
@@ -133,7 +133,8 @@ func TestSQLiteBackupEndsBeforeCopyCloses(t *testing.T) {
 				filepath.Join(s.stateDir, "away")); err != nil {
 				return err
 			}
-			if err := s.Do(context.Background(), engine.UrgentClass, func(*engine.Tx) error { return nil }); !errors.Is(err,
+			if err := s.RunAndCommit(context.Background(), engine.UrgentClass,
+				func(*engine.Tx) error { return nil }); !errors.Is(err,
 				queue.ErrOutcomeUnknown) {
 				return fmt.Errorf("it did not fail: %w", err)
 			}
@@ -145,7 +146,7 @@ func TestSQLiteBackupEndsBeforeCopyCloses(t *testing.T) {
 			refused := make(chan error, 1)
 			for full := false; !full; {
 				waiters.Go(func() {
-					err := s.Do(context.Background(), engine.NormalClass, func(*engine.Tx) error { return nil })
+					err := s.RunAndCommit(context.Background(), engine.NormalClass, func(*engine.Tx) error { return nil })
 					select {
 					case refused <- err:
 					default: // another waiter was already refused
@@ -169,7 +170,7 @@ func TestSQLiteBackupEndsBeforeCopyCloses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := openStore(t, t.TempDir())
-			enqueueMany(t, s, 5000, func(*queue.Job) {}) // the copy takes several steps
+			enqueueThousands(t, s, 5000, func(*queue.Job) {}) // the copy takes several steps
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			called := false

@@ -52,7 +52,7 @@ func TestUnappliedBatchCountsTowardLimitsAfterReopen(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Make the store check the free space again.
-	s.Do(t.Context(), engine.UrgentClass,
+	s.RunAndCommit(t.Context(), engine.UrgentClass,
 		func(t *engine.Tx) error { s.lastSpaceCheck.checkedAt = time.Time{}; return nil })
 	for _, id := range []string{"1500", "2000"} {
 		if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{

@@ -28,7 +28,7 @@ const (
 	compactPauseFactor     = 3                    // the pause after a step, as a multiple of the step's duration
 	compactIdlePause       = 30 * time.Second     // the pause when there is nothing to do
 	// the pause after a checkpoint; compactionWakeups end no pause earlier
-	compactRetryPause       = 100 * time.Millisecond
+	compactMinPause         = 100 * time.Millisecond
 	compactMinFreePages     = 16 << 20 / sqlitedb.PageSize // with fewer free pages, a file does not count as mostly free
 	compactMinTruncatePages = 1 << 20 / sqlitedb.PageSize  // with fewer free pages, a step is not worthwhile
 	// Compaction pauses while more than compactMaxWALBacklogBytes of the write-ahead log have not been checkpointed.
@@ -74,7 +74,7 @@ func (s *Store) CompactFiles(ctx context.Context) {
 // waitForNextCompactStep waits for the given time, or less if new jobs are refused for lack of space. It returns
 // false if CompactFiles must return.
 func (s *Store) waitForNextCompactStep(ctx context.Context, maxWait time.Duration) bool {
-	first := min(maxWait, compactRetryPause)
+	first := min(maxWait, compactMinPause)
 	var spaceHint chan struct{} // nil at first: no hint shortens the first part of the pause
 	for _, pause := range []time.Duration{first, maxWait - first} {
 		select {
@@ -203,7 +203,7 @@ func (s *Store) finishCompaction(missingDiskBytes int64) (waitBeforeNextStep tim
 		c.checkpointRetryPause = 0
 		return compactIdlePause, nil
 	}
-	if err = s.emptyWAL(`TRUNCATE`); err != nil {
+	if err = s.runWALCheckpoint(`TRUNCATE`); err != nil {
 		c.checkpointRetryPause = min(max(2*c.checkpointRetryPause, walMinReaderWaitPause), walMaxReaderWaitPause)
 		if kind := database.ErrorKindOf(err); errors.Is(err, errWALInUse) || kind == database.DatabaseBusy ||
 			kind == database.DiskFull {
@@ -214,7 +214,7 @@ func (s *Store) finishCompaction(missingDiskBytes int64) (waitBeforeNextStep tim
 	c.truncatedBytes, c.checkpointRetryPause = 0, 0
 	s.recordFileSizes()
 	s.createMissingReserveFile()
-	return compactRetryPause, nil
+	return compactMinPause, nil
 }
 
 // countWALFrames returns how many frames (changed pages) the write-ahead log has, and how many of them a

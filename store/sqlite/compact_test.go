@@ -22,7 +22,7 @@ func completeLargeJobs(t *testing.T, s *Store, n int) {
 		if _, err := s.Enqueue(t.Context(), store.EnqueueRequest{Drafts: []queue.Job{j}}); err != nil {
 			t.Fatal(err)
 		}
-		g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 1})
+		g, err := s.ReportAndClaim(t.Context(), store.LeaseReport{MaxJobsToClaim: 1})
 		if err != nil || len(g.ClaimedJobs) != 1 {
 			t.Fatalf("claimed %d jobs, %v", len(g.ClaimedJobs), err)
 		}
@@ -119,7 +119,7 @@ func TestCompactShrinksMostlyFreeDatabase(t *testing.T) {
 		t.Error(err)
 	}
 	for _, id := range kept.IDs {
-		if _, err := s.Get(t.Context(), id); err != nil {
+		if _, err := s.GetJob(t.Context(), id); err != nil {
 			t.Errorf("job %s: %v", id, err)
 		}
 	}

@@ -180,7 +180,7 @@ func TestDamagedPagesNeverLoseJobsSilently(t *testing.T) {
 		damaged := slices.Clone(whole)
 		damaged[head] ^= 0x08
 		for _, doubt := range []bool{false, true} {
-			outcomes[outcomeOfOpeningDatabase(t, damaged, doubt, jobs)]++
+			outcomes[openDatabaseAndClassify(t, damaged, doubt, jobs)]++
 		}
 	}
 	if outcomes["refused"] == 0 || outcomes["whole"] == 0 {
@@ -189,10 +189,10 @@ func TestDamagedPagesNeverLoseJobsSilently(t *testing.T) {
 	t.Log(outcomes)
 }
 
-// outcomeOfOpeningDatabase opens a database with the given contents and returns what happens: "refused" if opening
-// fails, "unreadable" if reading fails, or "whole". If hasErrorMarker is set, the marker file of an earlier I/O error
-// exists.
-func outcomeOfOpeningDatabase(t *testing.T, databaseContents []byte, hasErrorMarker bool, jobCount int) string {
+// openDatabaseAndClassify opens a database with the given contents and returns what happens: "refused" if opening
+// fails, "unreadable" if reading fails, or "whole". If hasStartupCheckFile is set, the marker file of an earlier I/O
+// error exists.
+func openDatabaseAndClassify(t *testing.T, databaseContents []byte, hasStartupCheckFile bool, jobCount int) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(t.TempDir(), "d")
 	if err != nil {
@@ -201,7 +201,7 @@ func outcomeOfOpeningDatabase(t *testing.T, databaseContents []byte, hasErrorMar
 	defer os.RemoveAll(dir)
 	files := map[string][]byte{sqlitedb.DatabaseFileName: databaseContents, sqlitedb.HighWaterFileName: nil,
 		sqlitedb.ReserveFileName: nil}
-	if hasErrorMarker {
+	if hasStartupCheckFile {
 		files[sqlitedb.StartupCheckFileName] = nil
 	}
 	for name, content := range files {
@@ -215,12 +215,12 @@ func outcomeOfOpeningDatabase(t *testing.T, databaseContents []byte, hasErrorMar
 	}
 	defer s.Close()
 	s.freeDiskBytes = func() (int64, error) { return 0, nil }
-	page, err := s.List(t.Context(), store.Filter{Limit: store.MaxPageRows})
-	if err != nil && !hasErrorMarker {
+	page, err := s.ListJobs(t.Context(), store.JobFilter{Limit: store.MaxPageRows})
+	if err != nil && !hasStartupCheckFile {
 		return "unreadable"
 	}
 	if err != nil || len(page.Jobs) != jobCount {
-		t.Errorf("hasErrorMarker %v: got %d jobs and error %v, want %d or a refusal", hasErrorMarker, len(page.Jobs),
+		t.Errorf("hasErrorMarker %v: got %d jobs and error %v, want %d or a refusal", hasStartupCheckFile, len(page.Jobs),
 			err, jobCount)
 	}
 	return "whole"
@@ -259,7 +259,7 @@ func awaitStoreFailure(t *testing.T, s *Store) {
 func TestReadOfDamagedPageStopsStore(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
-	enqueueMany(t, s, 2000, func(*queue.Job) {})
+	enqueueThousands(t, s, 2000, func(*queue.Job) {})
 	if err := s.writerConn.Exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +275,7 @@ func TestReadOfDamagedPageStopsStore(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.List(t.Context(), store.Filter{Limit: 1000}); !errors.Is(err, queue.ErrUnavailable) ||
+	if _, err := s.ListJobs(t.Context(), store.JobFilter{Limit: 1000}); !errors.Is(err, queue.ErrUnavailable) ||
 		!mentionsLogAndDoctor(err) {
 		t.Errorf("the reader got %v", err)
 	}
@@ -295,7 +295,7 @@ func mentionsLogAndDoctor(err error) bool {
 func TestDamageIsReportedInOneLine(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
-	enqueueMany(t, s, 2000, func(*queue.Job) {})
+	enqueueThousands(t, s, 2000, func(*queue.Job) {})
 	if err := errors.Join(s.Close(), os.WriteFile(filepath.Join(dir, sqlitedb.StartupCheckFileName), nil,
 		0o600)); err != nil {
 		t.Fatal(err)
@@ -321,7 +321,7 @@ func TestDamageIsReportedInOneLine(t *testing.T) {
 func TestCheckpointByOtherProgramIsNotDamage(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
-	enqueueMany(t, s, 3000, func(j *queue.Job) { j.Command = strings.Repeat("x", 500) })
+	enqueueThousands(t, s, 3000, func(j *queue.Job) { j.Command = strings.Repeat("x", 500) })
 	for seq := range int64(2900) {
 		if err := s.ChangeJob(t.Context(), seq+1, store.JobChange{Verb: queue.VerbRemove}); err != nil {
 			t.Fatal(err)
@@ -341,7 +341,7 @@ func TestCheckpointByOtherProgramIsNotDamage(t *testing.T) {
 			t.Errorf("%s: the files did not shrink: %+v, then %+v", sql, before, s.lastFileSizes)
 		}
 	}
-	if page, err := s.List(t.Context(), store.Filter{Limit: 1000}); err != nil || len(page.Jobs) != 104 {
+	if page, err := s.ListJobs(t.Context(), store.JobFilter{Limit: 1000}); err != nil || len(page.Jobs) != 104 {
 		t.Errorf("%d jobs, %v", len(page.Jobs), err)
 	}
 	expectNoFaults(t, s, "afterwards")
@@ -359,7 +359,7 @@ func TestCommitsSurviveKilledProcess(t *testing.T) {
 		t.Fatalf("the other program returned %s and left the WAL %v, %v", said, info, err)
 	}
 	s := openStore(t, dir)
-	if page, err := s.List(t.Context(), store.Filter{Limit: 5}); err != nil || len(page.Jobs) != 1 ||
+	if page, err := s.ListJobs(t.Context(), store.JobFilter{Limit: 5}); err != nil || len(page.Jobs) != 1 ||
 		page.Jobs[0].Error != "committed" {
 		t.Errorf("got %+v, %v", page.Jobs, err)
 	}

@@ -152,7 +152,7 @@ func TestClosingDescriptorKeepsSQLiteLocks(t *testing.T) {
 
 // A store reports that it is a copy or was restored, until StoreRunnerDirs is called. A store that is opened
 // again in its original directory does not.
-func TestStoreReportsThatItIsACopy(t *testing.T) {
+func TestCopiedStoreReportsThatItIsACopy(t *testing.T) {
 	moved := func(s *Store) bool {
 		left, err := s.PreviousSession(t.Context())
 		if err != nil {
@@ -236,11 +236,11 @@ func TestTruncatedFilesStopTheStore(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			dir := t.TempDir()
 			s := openStore(t, dir)
-			enqueueMany(t, s, 5000, func(*queue.Job) {})
+			enqueueThousands(t, s, 5000, func(*queue.Job) {})
 			if err := s.writerConn.Exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
 				t.Fatal(err)
 			}
-			enqueueMany(t, s, 1000, func(*queue.Job) {})
+			enqueueThousands(t, s, 1000, func(*queue.Job) {})
 			path := filepath.Join(dir, sqlitedb.DatabaseFileName+c.suffix)
 			var load sync.WaitGroup
 			for range 4 {
@@ -252,7 +252,7 @@ func TestTruncatedFilesStopTheStore(t *testing.T) {
 			}
 			load.Go(func() {
 				for s.Err() == nil {
-					s.List(context.Background(), store.Filter{Limit: 100})
+					s.ListJobs(context.Background(), store.JobFilter{Limit: 100})
 				}
 			})
 			var err error

@@ -11,13 +11,13 @@ import (
 	"github.com/queuectl/queuectl/store/engine"
 )
 
-var defaultJobOrder = queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime,
+var defaultJobOrder = queue.RankPolicy{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime,
 	AgingInterval: time.Minute}
 
 // newDraft returns a new job to be enqueued, as changed by the functions in options.
 func newDraft(options ...func(*queue.Job)) queue.Job {
 	j := queue.Job{Queue: "default", Priority: 5, MaxAttempts: 4, State: queue.Pending, ExitCode: -1,
-		Execution: queue.Execution{Command: "true", Shell: "/bin/sh -c", OnLost: queue.OnLostRetry}}
+		ExecutionSettings: queue.ExecutionSettings{Command: "true", Shell: "/bin/sh -c", OnLost: queue.OnLostRetry}}
 	for _, f := range options {
 		f(&j)
 	}
@@ -48,8 +48,8 @@ func enqueueJobs(t *testing.T, s *Store, n int) store.Receipt {
 	return r
 }
 
-// enqueueMany enqueues n jobs, a multiple of 1,000, with 1,000 jobs per request.
-func enqueueMany(t *testing.T, s *Store, n int, setFields func(*queue.Job)) {
+// enqueueThousands enqueues n jobs, a multiple of 1,000, with 1,000 jobs per request.
+func enqueueThousands(t *testing.T, s *Store, n int, setFields func(*queue.Job)) {
 	t.Helper()
 	for range n / 1000 {
 		drafts := make([]queue.Job, 1000)
@@ -113,7 +113,7 @@ func blockWriter(t *testing.T, s *Store) (release func()) {
 	begun, gate := make(chan struct{}), make(chan struct{})
 	var writer sync.WaitGroup
 	writer.Go(func() {
-		s.Do(context.Background(), engine.UrgentClass, func(*engine.Tx) error {
+		s.RunAndCommit(context.Background(), engine.UrgentClass, func(*engine.Tx) error {
 			close(begun)
 			<-gate
 			return nil

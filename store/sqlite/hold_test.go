@@ -77,7 +77,7 @@ func TestAnotherWriterMakesTheStoreUnavailable(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	enqueueJobs(t, s, 1)
-	s.Do(t.Context(), engine.UrgentClass, func(tx *engine.Tx) error {
+	s.RunAndCommit(t.Context(), engine.UrgentClass, func(tx *engine.Tx) error {
 		err := tx.Exec(`PRAGMA busy_timeout = 20`) // the usual five seconds of waiting are too long for a test
 		return err
 	})
@@ -122,7 +122,7 @@ func TestClosingDescriptorKeepsTransactionLocked(t *testing.T) {
 // inTransaction calls operation within a write transaction.
 func inTransaction(t *testing.T, s *Store, operation func() error) {
 	t.Helper()
-	err := s.Do(t.Context(), engine.UrgentClass, func(tx *engine.Tx) error {
+	err := s.RunAndCommit(t.Context(), engine.UrgentClass, func(tx *engine.Tx) error {
 		if err := tx.EnsureBegun(); err != nil {
 			return err
 		}
@@ -140,7 +140,7 @@ func TestFullDiskRefusesNewJobsOnly(t *testing.T) {
 	enqueueJobs(t, s, 1)
 	var free atomic.Int64
 	free.Store(sqlitedb.MinFreeBytesForNewJobs - 1)
-	s.Do(t.Context(), engine.UrgentClass, func(*engine.Tx) error { // force a new check of the free space
+	s.RunAndCommit(t.Context(), engine.UrgentClass, func(*engine.Tx) error { // force a new check of the free space
 		s.freeDiskBytes, s.lastSpaceCheck = func() (int64, error) { return free.Load(), nil }, spaceCheckResult{}
 		return nil
 	})
@@ -152,7 +152,7 @@ func TestFullDiskRefusesNewJobsOnly(t *testing.T) {
 	if err := add(); !errors.Is(err, queue.ErrNoSpace) {
 		t.Fatalf("got %v, want %v", err, queue.ErrNoSpace)
 	}
-	turned, err := s.ReportAndClaim(t.Context(), store.LeaseReport{WantedJobCount: 1})
+	turned, err := s.ReportAndClaim(t.Context(), store.LeaseReport{MaxJobsToClaim: 1})
 	if err != nil || len(turned.ClaimedJobs) != 1 {
 		t.Fatalf("claimed %v, %v, want the old job", turned.ClaimedJobs, err)
 	}

@@ -41,7 +41,7 @@ func OpenReadOnly(o Options) (*Store, error) {
 	if s.writerConn, err = sqlitedb.OpenWithFlags(name, s.readerOpenFlags, sqlitedb.ReaderPragmas()...); err != nil {
 		return nil, explainReadOpenError(path, err)
 	}
-	if err = s.loadReadOnlyState(o.OrderFromSettings); err != nil {
+	if err = s.loadReadOnlyState(o.RankOrderFromSettings); err != nil {
 		s.writerConn.Close()
 		return nil, sqlitedb.ExplainOpenError(path, err)
 	}
@@ -50,7 +50,7 @@ func OpenReadOnly(o Options) (*Store, error) {
 }
 
 // loadReadOnlyState loads the data that the store keeps in memory, all from one snapshot of the database.
-func (s *Store) loadReadOnlyState(orderFromSettings func([]store.Setting) (queue.RankOrder, error)) error {
+func (s *Store) loadReadOnlyState(rankOrderFromSettings func([]store.Setting) (queue.RankPolicy, error)) error {
 	if err := s.writerConn.Exec(`BEGIN`); err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (s *Store) loadReadOnlyState(orderFromSettings func([]store.Setting) (queue
 	if version < int64(len(database.SchemaMigrations)) {
 		return sqlitedb.OldSchemaError(s.stateDir, version)
 	}
-	return s.LoadReadOnly(s.writerConn, orderFromSettings)
+	return s.LoadReadOnly(s.writerConn, rankOrderFromSettings)
 }
 
 // explainReadOpenError replaces SQLite's error for a database that it could not open for reading by one that says

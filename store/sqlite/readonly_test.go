@@ -52,7 +52,7 @@ func TestReadOnlyStoreRefusesReadsAfterWrites(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		page, err := s.List(t.Context(), store.Filter{Limit: 5})
+		page, err := s.ListJobs(t.Context(), store.JobFilter{Limit: 5})
 		if err != nil || len(page.Jobs) != 3 || page.Jobs[0].Error != want {
 			t.Errorf("%s: %+v, %v", name, page.Jobs, err)
 		}
@@ -72,7 +72,7 @@ func TestReadOnlyStoreRefusesReadsAfterWrites(t *testing.T) {
 		if said != "<nil>" {
 			t.Errorf("%s: another writer: %s", name, said)
 		}
-		if _, err := s.List(t.Context(), store.Filter{Limit: 5}); !errors.Is(err, queue.ErrUnavailable) {
+		if _, err := s.ListJobs(t.Context(), store.JobFilter{Limit: 5}); !errors.Is(err, queue.ErrUnavailable) {
 			t.Errorf("%s: reading while another process writes: %v", name, err)
 		}
 		if err := s.Close(); err != nil {
@@ -80,7 +80,7 @@ func TestReadOnlyStoreRefusesReadsAfterWrites(t *testing.T) {
 		}
 		die()
 		after := openStore(t, dir)
-		if page, err := after.List(t.Context(), store.Filter{Limit: 5}); err != nil || len(page.Jobs) != 3 ||
+		if page, err := after.ListJobs(t.Context(), store.JobFilter{Limit: 5}); err != nil || len(page.Jobs) != 3 ||
 			page.Jobs[0].Error != "concurrent" {
 			t.Errorf("%s: afterwards: %+v, %v", name, page.Jobs, err)
 		}

@@ -96,7 +96,7 @@ func TestRestoreIgnoresFilesOfKilledRestore(t *testing.T) {
 	}
 	s := openStore(t, dir)
 	defer s.Close()
-	page, err := s.List(t.Context(), store.Filter{Limit: 500})
+	page, err := s.ListJobs(t.Context(), store.JobFilter{Limit: 500})
 	if err != nil || len(page.Jobs) != 300 {
 		t.Fatalf("%d jobs, %v", len(page.Jobs), err)
 	}

@@ -23,7 +23,7 @@ import (
 // last 2 MiB of the reserve are kept for compaction and for operations that remove data. Otherwise a disk that
 // the database itself has filled would stay full.
 const (
-	removalReserveBytes = 2 << 20
+	reserveBytesForRemovals = 2 << 20
 	// freeSpaceCheckInterval is the time between two checks of the free space. In this time, a disk that writes
 	// 500 MB/s uses 2.5 MB.
 	freeSpaceCheckInterval = 5 * time.Millisecond
@@ -101,9 +101,9 @@ func (s *Store) noSpaceForJobsError() error {
 		queue.FormatSize(sqlitedb.MinFreeBytesForNewJobs), s.stateDir)
 }
 
-// setReserveError makes DiskSpaceError return err until the reserve file exists again, so
+// setMissingReserveError makes DiskSpaceError return err until the reserve file exists again, so
 // that new jobs are refused.
-func (s *Store) setReserveError(err error) { s.missingReserveError.Store(&err) }
+func (s *Store) setMissingReserveError(err error) { s.missingReserveError.Store(&err) }
 
 // These constants are minimum values for the process's file size limit, in bytes. The limit must be at least
 // minFileSizeLimit, and at least minDatabaseGrowthBytes more than the size of an existing database.
@@ -126,9 +126,9 @@ func checkFileSizeLimit(path string) error {
 }
 
 // ReleaseDiskReserve implements engine.DiskSpace. It frees disk space by shrinking or removing the reserve file. If
-// wholeReserve is false, it keeps removalReserveBytes of the file. It reports whether it has freed any space.
+// wholeReserve is false, it keeps reserveBytesForRemovals of the file. It reports whether it has freed any space.
 func (b engineBackend) ReleaseDiskReserve(wholeReserve bool) bool {
-	b.setReserveError(queue.Errorf(queue.CodeNoSpace,
+	b.setMissingReserveError(queue.Errorf(queue.CodeNoSpace,
 		"the disk of %s was full, and the space reserved for running jobs is used up; new jobs are refused until %s are "+
 			"free; remove finished jobs with: queuectl cleanup",
 		b.stateDir, queue.FormatSize(sqlitedb.ReserveFileBytes+sqlitedb.MinFreeBytesForNewJobs)))
@@ -137,8 +137,8 @@ func (b engineBackend) ReleaseDiskReserve(wholeReserve bool) bool {
 	switch {
 	case err != nil:
 		return false
-	case info.Size() > removalReserveBytes:
-		return os.Truncate(path, removalReserveBytes) == nil
+	case info.Size() > reserveBytesForRemovals:
+		return os.Truncate(path, reserveBytesForRemovals) == nil
 	case wholeReserve:
 		return os.Remove(path) == nil
 	}
@@ -192,10 +192,10 @@ func (s *Store) createMissingReserveFile() {
 	case err == nil:
 		s.missingReserveError.Store(nil)
 	case errno != syscall.ENOSPC && !sqlitedb.IsDiskLimitErrno(errno):
-		s.setReserveError(queue.Errorf(queue.CodeNoSpace,
+		s.setMissingReserveError(queue.Errorf(queue.CodeNoSpace,
 			"cannot create the disk reserve for running jobs: %v; new jobs are refused until this is fixed", err))
 	default:
-		s.setReserveError(s.noSpaceForJobsError())
+		s.setMissingReserveError(s.noSpaceForJobsError())
 	}
 }
 
@@ -247,7 +247,7 @@ func (s *Store) WatchFiles(ctx context.Context) {
 		}
 		// A commit checks the files, and stops the store if they were changed. Other errors of
 		// this commit can be ignored.
-		s.Do(ctx, engine.UrgentClass, func(*engine.Tx) error { return nil })
+		s.RunAndCommit(ctx, engine.UrgentClass, func(*engine.Tx) error { return nil })
 		select {
 		case <-ctx.Done():
 			return

@@ -63,11 +63,11 @@ type engineBackend struct{ *Store }
 // Options are the parameters of Open and of OpenReadOnly.
 type Options struct {
 	Dir string // the state directory, which must exist
-	// RankOrder says how the ranks of jobs are computed. If OrderFromSettings is not nil, it computes the order from
+	// RankOrder says how the ranks of jobs are computed. If RankOrderFromSettings is not nil, it computes the order from
 	// the stored settings, and RankOrder is not used.
-	RankOrder         queue.RankOrder
-	OrderFromSettings func([]store.Setting) (queue.RankOrder, error)
-	Log               *slog.Logger // nil discards the log
+	RankOrder             queue.RankPolicy
+	RankOrderFromSettings func([]store.Setting) (queue.RankPolicy, error)
+	Log                   *slog.Logger // nil discards the log
 }
 
 // Open opens the database in a directory and updates its schema. It creates a database only if none has existed
@@ -100,7 +100,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, sqlitedb.ExplainOpenError(path, err)
 	}
 	s.AllowWrites()
-	if err := s.Start(ctx, o.RankOrder, o.OrderFromSettings); err != nil {
+	if err := s.Start(ctx, o.RankOrder, o.RankOrderFromSettings); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
@@ -142,7 +142,7 @@ func (s *Store) openFiles(path string) (err error) {
 	if err = sqlitedb.Migrate(s.writerConn, database.SchemaMigrations); err != nil {
 		return err
 	}
-	if s.highWaterFile, err = sqlitedb.OpenHighWater(s.stateDir); err != nil {
+	if s.highWaterFile, err = sqlitedb.OpenHighWaterFile(s.stateDir); err != nil {
 		return err
 	}
 	deleteUnfinishedDatabaseCopies(s.stateDir)
@@ -191,7 +191,7 @@ func (b engineBackend) OpenReader() (database.ReadConn, error) {
 func (b engineBackend) BeforeCommitGroup() error {
 	wal, err := b.checkFilesIntact()
 	if err == nil {
-		b.checkpointWAL(wal)
+		b.checkpointWALIfLarge(wal)
 	}
 	return err
 }
@@ -201,11 +201,12 @@ func (b engineBackend) BeginTx(*engine.Tx) error { return nil }
 
 // ReadReservations implements engine.Backend. It does nothing, because the engine itself reads all
 // reservations (leases of jobs that have not started) from the table meta.
-func (b engineBackend) ReadReservations(*database.QueryBatch, func(database.Row)) {}
+func (b engineBackend) AddReservationQuery(*database.QueryBatch, func(database.Row)) {}
 
 // WriteReservations implements engine.Backend. It returns all reservations (leases of jobs that have not
 // started) as text for the table meta.
-func (b engineBackend) WriteReservations(t *engine.Tx) (metaListText string, metaListChanged bool, err error) {
+func (b engineBackend) WriteReservations(t *engine.Tx) (metaReservationsText string, metaReservationsChanged bool,
+	err error) {
 	return t.EncodedReservations(), true, nil
 }
 
@@ -217,7 +218,7 @@ func (b engineBackend) MayStemFromEarlierStatement(error) bool { return false }
 // which shows how many changes were committed.
 func (b engineBackend) AfterCommit(metaRowChanged bool) {
 	if metaRowChanged {
-		b.highWaterFile.Write(sqlitedb.HighWaterMark(b.Counters()))
+		b.highWaterFile.Write(sqlitedb.HighWaterMark(b.DatabaseCounters()))
 	}
 	b.recordFileSizes()
 }

@@ -33,20 +33,20 @@ type walState struct {
 	readerWaitPause                          time.Duration // time from the last wait to nextReaderWaitAt
 }
 
-// checkpointWAL copies the WAL into the database if its size in bytes is above the limit, so that the next commit
-// writes to the beginning of the WAL file. The writer waits a moment for readers that still use the WAL. New readers
-// use only the database, so they do not prevent the checkpoint. If the checkpoint fails, the commit continues.
-func (s *Store) checkpointWAL(walBytes int64) {
+// checkpointWALIfLarge copies the WAL into the database if its size in bytes is above the limit, so that the next
+// commit writes to the beginning of the WAL file. The writer waits a moment for readers that still use the WAL. New
+// readers use only the database, so they do not prevent the checkpoint. If the checkpoint fails, the commit continues.
+func (s *Store) checkpointWALIfLarge(walBytes int64) {
 	w := &s.walState
 	if walBytes <= w.waitForReadersAboveBytes {
 		w.readerWaitPause = 0
-		s.setWALStuck("")
+		s.setWALStuckReason("")
 		return
 	}
 	if time.Now().Before(w.nextReaderWaitAt) {
 		return
 	}
-	err := s.emptyWAL(`RESTART`)
+	err := s.runWALCheckpoint(`RESTART`)
 	if err == nil {
 		w.readerWaitPause = 0
 	}
@@ -55,24 +55,25 @@ func (s *Store) checkpointWAL(walBytes int64) {
 	path := filepath.Join(s.stateDir, sqlitedb.DatabaseFileName)
 	switch {
 	case err == nil:
-		s.setWALStuck("")
+		s.setWALStuckReason("")
 	case walBytes <= w.warnAboveBytes: // the WAL is not large enough for a warning
 	case errors.Is(err, errWALInUse):
-		s.setWALStuck(fmt.Sprintf("the write-ahead log %s-wal has grown beyond %s because another program keeps reading "+
-			"the database; find that program with: %s, and end it",
+		s.setWALStuckReason(fmt.Sprintf(
+			"the write-ahead log %s-wal has grown beyond %s because another program keeps reading "+
+				"the database; find that program with: %s, and end it",
 			path, queue.FormatSize(w.warnAboveBytes), sqlitedb.ListFileUsersCommand(path)))
 	default:
-		s.setWALStuck(fmt.Sprintf("the write-ahead log %s-wal has grown beyond %s because it cannot be emptied "+
+		s.setWALStuckReason(fmt.Sprintf("the write-ahead log %s-wal has grown beyond %s because it cannot be emptied "+
 			"(%v); check the disk", path, queue.FormatSize(w.warnAboveBytes), err))
 	}
 }
 
 var errWALInUse = errors.New("another program keeps reading the database")
 
-// emptyWAL moves all changes in the write-ahead log into the database. checkpointMode is a mode of SQLite's
+// runWALCheckpoint moves all changes in the write-ahead log into the database. checkpointMode is a mode of SQLite's
 // wal_checkpoint: after RESTART, the next commit writes to the beginning of the log file; after TRUNCATE, the file is
 // empty. If another connection reads from the log for too long, the error is errWALInUse.
-func (s *Store) emptyWAL(checkpointMode string) error {
+func (s *Store) runWALCheckpoint(checkpointMode string) error {
 	wait := `PRAGMA busy_timeout = ` + walReaderWaitMillis
 	if s.walStuckReason.Load() != nil {
 		wait = `PRAGMA busy_timeout = ` + walLongReaderWaitMillis
@@ -88,9 +89,9 @@ func (s *Store) emptyWAL(checkpointMode string) error {
 	return errors.Join(err, err2)
 }
 
-// setWALStuck records why the WAL cannot be emptied; "" means that it can. It logs the beginning and
+// setWALStuckReason records why the WAL cannot be emptied; "" means that it can. It logs the beginning and
 // the end of this problem.
-func (s *Store) setWALStuck(reason string) {
+func (s *Store) setWALStuckReason(reason string) {
 	old := s.walStuckReason.Load()
 	switch {
 	case reason != "" && old == nil:

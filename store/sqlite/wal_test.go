@@ -32,7 +32,7 @@ func openStoreWithSmallWAL(t *testing.T) (s *Store, log *bytes.Buffer) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	s.Do(t.Context(), engine.UrgentClass, func(tx *engine.Tx) error {
+	s.RunAndCommit(t.Context(), engine.UrgentClass, func(tx *engine.Tx) error {
 		// Empty the WAL, which creating the schema has filled.
 		if err := tx.Conn.Exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
 			return err
@@ -71,7 +71,8 @@ func walSize(t *testing.T, s *Store) int64 {
 
 // allowCheckpoint lets the next commit checkpoint the WAL, even if the last attempt was a moment ago.
 func allowCheckpoint(t *testing.T, s *Store) {
-	s.Do(t.Context(), engine.UrgentClass, func(*engine.Tx) error { s.walState.nextReaderWaitAt = time.Time{}; return nil })
+	s.RunAndCommit(t.Context(), engine.UrgentClass,
+		func(*engine.Tx) error { s.walState.nextReaderWaitAt = time.Time{}; return nil })
 }
 
 // While another program's read transaction does not end, the WAL grows. The store logs one warning,
@@ -109,7 +110,7 @@ func TestStoreToleratesEndlessReader(t *testing.T) {
 		!strings.Contains(err.Error(), way) {
 		t.Errorf("a read that does not end: %v after %v", err, took)
 	}
-	if _, err := s.List(t.Context(), store.Filter{Limit: 5}); err != nil {
+	if _, err := s.ListJobs(t.Context(), store.JobFilter{Limit: 5}); err != nil {
 		t.Errorf("a short read: %v", err)
 	}
 	stop()
@@ -141,7 +142,7 @@ func TestEndlessReaderDelaysOnlyFewCommits(t *testing.T) {
 	if took := time.Since(begun); took > 3*time.Second { // 60 waits would take 6 s
 		t.Errorf("60 commits took %v", took)
 	}
-	s.Do(t.Context(), engine.UrgentClass, func(*engine.Tx) error {
+	s.RunAndCommit(t.Context(), engine.UrgentClass, func(*engine.Tx) error {
 		if s.walState.readerWaitPause < walMinReaderWaitPause {
 			t.Errorf("the pause is %v", s.walState.readerWaitPause)
 		}
@@ -155,9 +156,10 @@ func TestEndlessReaderDelaysOnlyFewCommits(t *testing.T) {
 }
 
 // readSlowly executes a query that counts up to the given number. The query stops when ctx ends.
-func readSlowly(ctx context.Context, s *Store, countUpTo string) {
+func readSlowly(ctx context.Context, s *Store, countLimitText string) {
 	s.RunRead(ctx, func(r *reads.ReadSnapshot) error {
-		_, err := r.QueryNumber(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < ` + countUpTo +
+		_, err := r.QueryNumber(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < ` +
+			countLimitText +
 			`) SELECT count(*) FROM c, meta`)
 		return err
 	})

@@ -213,7 +213,7 @@ func (c *Conn) prepareAndBind(sql string, args []any) (uintptr, error) {
 
 // Exec executes a statement with arguments for its placeholders.
 func (c *Conn) Exec(sql string, args ...any) error {
-	_, err := c.ExecCount(sql, args...)
+	_, err := c.ExecRowsAffected(sql, args...)
 	return err
 }
 
@@ -269,7 +269,7 @@ func (c *Conn) IsInterruption(err error) bool {
 func (c *Conn) TotalArgumentBytes() int64 { return c.totalArgumentBytes }
 
 // ExecCount executes a statement and returns the number of changed rows.
-func (c *Conn) ExecCount(sql string, args ...any) (int64, error) {
+func (c *Conn) ExecRowsAffected(sql string, args ...any) (int64, error) {
 	p, err := c.prepareAndBind(sql, args)
 	if err != nil {
 		return 0, err

@@ -64,7 +64,7 @@ func TestFailedStatementExplainsErrorAndRunsAgain(t *testing.T) {
 	if err := c.Exec(`CREATE TABLE t (a INTEGER PRIMARY KEY CHECK (a > 0))`); err != nil {
 		t.Fatal(err)
 	}
-	insert := func(a any) (int64, error) { return c.ExecCount(`INSERT INTO t VALUES (?)`, a) }
+	insert := func(a any) (int64, error) { return c.ExecRowsAffected(`INSERT INTO t VALUES (?)`, a) }
 	for a, code := range map[int64]int{0: sqlite3.SQLITE_CONSTRAINT_CHECK, 1: 0, -1: sqlite3.SQLITE_CONSTRAINT_CHECK,
 		2: 0} {
 		n, err := insert(a)

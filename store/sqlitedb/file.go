@@ -170,7 +170,7 @@ func (f fileSystem) CheckSupported(dir string) error {
 	if !f.IsUnsupported {
 		return nil
 	}
-	return queue.InvalidField("dir",
+	return queue.InvalidFieldError("dir",
 		"%s is on %s, where locks and fsync are not reliable; choose a directory on a local disk",
 		dir, f.Name)
 }

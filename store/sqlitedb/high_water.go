@@ -25,14 +25,14 @@ type HighWaterMark struct {
 }
 
 const (
-	highWaterBytes = 3 * 8 // size of an encoded HighWaterMark in bytes, without its checksum
+	highWaterMarkBytes = 3 * 8 // size of an encoded HighWaterMark in bytes, without its checksum
 	// highWaterSlotBytes is the size of a slot in bytes. The file has two slots, which are written alternately, so
 	// that a crash during a write leaves the other slot intact.
 	highWaterSlotBytes = 64
 )
 
-// OpenHighWater opens the file in a directory, and creates it if it does not exist.
-func OpenHighWater(dir string) (m HighWaterFile, err error) {
+// OpenHighWaterFile opens the file in a directory, and creates it if it does not exist.
+func OpenHighWaterFile(dir string) (m HighWaterFile, err error) {
 	m.File, err = os.OpenFile(filepath.Join(dir, HighWaterFileName), os.O_CREATE|os.O_WRONLY, 0o600)
 	return m, err
 }
@@ -57,11 +57,11 @@ func (f HighWaterFile) Write(mark HighWaterMark) {
 // damaged.
 func ReadHighWaterMark(dir string) (mark HighWaterMark) {
 	raw, _ := os.ReadFile(filepath.Join(dir, HighWaterFileName))
-	for at := 0; at+highWaterBytes+4 <= len(raw); at += highWaterSlotBytes {
+	for at := 0; at+highWaterMarkBytes+4 <= len(raw); at += highWaterSlotBytes {
 		var slotContent HighWaterMark
 		b := raw[at:]
 		binary.Decode(b, binary.LittleEndian, &slotContent)
-		if crc32.ChecksumIEEE(b[:highWaterBytes]) == binary.LittleEndian.Uint32(b[highWaterBytes:]) &&
+		if crc32.ChecksumIEEE(b[:highWaterMarkBytes]) == binary.LittleEndian.Uint32(b[highWaterMarkBytes:]) &&
 			slotContent.CommitCount > mark.CommitCount {
 			mark = slotContent
 		}

@@ -48,7 +48,7 @@ type indexPage struct {
 // checkIndexSearchPath checks the pages of the index that SQLite has read to search for an id without finding it. It
 // returns a damage error if one of these pages is damaged or contains the id.
 func checkIndexSearchPath(c *Conn, jobID string) error {
-	if known, err := knownPageFormat(c); err != nil || !known {
+	if known, err := hasKnownPageFormat(c); err != nil || !known {
 		return err
 	}
 	page, err := c.QueryNumber(`SELECT rootpage FROM sqlite_schema WHERE type = 'index' AND name = 'jobs_id'`)
@@ -89,9 +89,9 @@ func checkIndexSearchPath(c *Conn, jobID string) error {
 	return lookupDamageErrorf("the pages of the database index jobs_id form a cycle")
 }
 
-// knownPageFormat reports whether parseIndexPage can read the pages of the database. They must have the default
+// hasKnownPageFormat reports whether parseIndexPage can read the pages of the database. They must have the default
 // size and no reserved bytes at their ends. A file that another program has rewritten may have another format.
-func knownPageFormat(c *Conn) (hasKnownFormat bool, err error) {
+func hasKnownPageFormat(c *Conn) (hasKnownFormat bool, err error) {
 	const pageBytes, reservedOffset = 4096, 20 // byte 20 of the file is the number of reserved bytes in each page
 	_, err = database.ReadFirstRow(c, func(r database.Row) {
 		page := r.BytesView(0)
@@ -177,15 +177,15 @@ func parseIndexEntry(b []byte, isInterior bool) (e indexEntry, entryBytes int, o
 		}
 		e.childPageNumber, entryBytes = int64(binary.BigEndian.Uint32(b)), 4
 	}
-	payload, n := shortVarint(b[entryBytes:])
+	payload, n := readShortVarint(b[entryBytes:])
 	entryBytes += n
 	if n == 0 || entryBytes+payload > len(b) || isInterior && e.childPageNumber == 0 {
 		return e, 0, false
 	}
 	record := b[entryBytes : entryBytes+payload]
-	header, n1 := shortVarint(record)
-	text, n2 := shortVarint(record[n1:])
-	seq, n3 := shortVarint(record[n1+n2:])
+	header, n1 := readShortVarint(record)
+	text, n2 := readShortVarint(record[n1:])
+	seq, n3 := readShortVarint(record[n1+n2:])
 	seqBytes := map[int]int{1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8, 8: 0, 9: 0}
 	length := (text - 13) / 2
 	bytes, known := seqBytes[seq]
@@ -196,9 +196,9 @@ func parseIndexEntry(b []byte, isInterior bool) (e indexEntry, entryBytes int, o
 	return e, max(4, entryBytes+payload), true
 }
 
-// shortVarint reads an SQLite varint (an integer of variable length) of one or two bytes. Entries of the id index need
-// no longer ones. byteCount is the length of the varint, or 0 if b does not begin with such a varint.
-func shortVarint(b []byte) (value, byteCount int) {
+// readShortVarint reads an SQLite varint (an integer of variable length) of one or two bytes. Entries of the id index
+// need no longer ones. byteCount is the length of the varint, or 0 if b does not begin with such a varint.
+func readShortVarint(b []byte) (value, byteCount int) {
 	switch {
 	case len(b) > 0 && b[0] < 0x80:
 		return int(b[0]), 1

@@ -104,7 +104,7 @@ func (w *Writer) hasOwnAllTimeRow(queueName string) (bool, error) {
 	if w.Cache.queuesWithAllTimeRow == nil {
 		known := map[string]bool{}
 		err := database.ForEachRow(w, func(r database.Row) { known[r.Text(0)] = true },
-			`SELECT queue FROM figures WHERE grain = ? OR grain = ? AND at >= ? AND others = 0`, records.AllTimeGrain,
+			`SELECT queue FROM figures WHERE grain = ? OR grain = ? AND at >= ? AND others = 0`, records.AllTimeGranularity,
 			store.PerMinute, w.Progress.RolledUpUntilByGrain[store.PerHour])
 		if err != nil {
 			return false, err
@@ -177,7 +177,7 @@ func (w *Writer) AddMeasurements(measurements []rules.AttemptMeasurement) (chang
 		return nil, err
 	}
 	if from < upTo[store.PerHour] {
-		err = w.addToStoredPeriod(records.AllTimeGrain, 0, measurements)
+		err = w.addToStoredPeriod(records.AllTimeGranularity, 0, measurements)
 	}
 	for g := store.PerHour; g <= store.PerDay && from < upTo[g] && err == nil; g++ {
 		err = w.addToStoredPeriod(g, g.PeriodStart(from), measurements)
@@ -198,7 +198,7 @@ func (w *Writer) addToPeriod(p *periodStatistics, measurements []rules.AttemptMe
 	for i := range measurements {
 		m := &measurements[i]
 		name := m.Queue
-		if p.grain != records.AllTimeGrain {
+		if p.grain != records.AllTimeGranularity {
 			name = queueRowName(p.rowsByQueue, name, w.alwaysHasOwnRow)
 		} else if named, err := w.hasOwnAllTimeRow(name); err != nil {
 			return err
@@ -239,7 +239,7 @@ func (w *Writer) RollUpAndDeleteOld() (more bool, err error) {
 			old = min(old, w.Progress.RolledUpUntilByGrain[g+1])
 		}
 		n := int64(0)
-		n, err = w.ExecCount(`DELETE FROM figures WHERE grain = ? AND (at, queue) IN
+		n, err = w.ExecRowsAffected(`DELETE FROM figures WHERE grain = ? AND (at, queue) IN
 			(SELECT at, queue FROM figures WHERE grain = ? AND at < ? ORDER BY at LIMIT ?)`,
 			g, g, old, maxDeletedRowsPerGrain)
 		removed = max(removed, n)
@@ -287,8 +287,8 @@ func (w *Writer) rollUpNextPeriod(g store.Granularity, latestEnd queue.UnixMilli
 
 // addMinutesToAllTime adds the minutes that begin in the range [from, before) to the all-time statistics.
 func (w *Writer) addMinutesToAllTime(from, before queue.UnixMillis) {
-	rows, _ := w.readSumsByQueue(records.AllTimeGrain, 0, 1)
-	all := &periodStatistics{grain: records.AllTimeGrain, rowsByQueue: rows}
+	rows, _ := w.readSumsByQueue(records.AllTimeGranularity, 0, 1)
+	all := &periodStatistics{grain: records.AllTimeGranularity, rowsByQueue: rows}
 	database.ForEachRow(w, func(r database.Row) {
 		var f store.AttemptStatistics
 		records.ReadStatistics(r, &f)

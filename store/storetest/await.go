@@ -19,7 +19,7 @@ var awaitTests = []contractTest{
 	{name: "Await never returns an expired job", run: awaitReturnsNoExpiredJob},
 	{name: "Await returns when its context ends", run: awaitEndsWithContext},
 	{name: "a cancelled Await loses no job", run: cancelledAwaitLosesNoJob},
-	{name: "Await and Exchange never return the same lease", run: awaitAndExchangeShareNoLease},
+	{name: "Await and Exchange never return the same lease", run: awaitAndClaimShareNoLease},
 	{name: "Await returns when the store is closed", run: awaitEndsOnClose},
 }
 
@@ -54,13 +54,13 @@ func (r *storeTest) receiveAwaitedJobs(description string, result <-chan awaitRe
 
 func awaitReturnsReadyJobs(r *storeTest) {
 	low, high, middle := r.enqueueOne(withPriority(1)), r.enqueueOne(withPriority(9)), r.enqueueOne(withPriority(5))
-	r.newEvents()
+	r.readNewEvents()
 	first := r.receiveAwaitedJobs("first await", r.startAwait(r.Context(), 2))
 	checkEqual(r, "first await", first, r.expectedClaimedJobs(first, high, middle))
 	second := r.receiveAwaitedJobs("second await", r.startAwait(r.Context(), 2))
 	checkEqual(r, "second await", second, r.expectedClaimedJobs(second, low))
 	checkEqual(r, "job as stored", r.getJob(high.ID), first[0])
-	checkEqual(r, "events", r.newEvents(), nil)
+	checkEqual(r, "events", r.readNewEvents(), nil)
 	r.checkJobCounts()
 }
 
@@ -86,7 +86,7 @@ func awaitReturnsDueJob(r *storeTest) {
 // AwaitJobs also waits for a leased job to be available again. It returns the job for each of the possible reasons,
 // such as a release or a retry.
 func awaitReturnsReleasedJob(r *storeTest) {
-	release := func(j queue.Job) { r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{j.Lease()}}) }
+	release := func(j queue.Job) { r.sendLeaseReport(store.LeaseReport{ReleasedLeases: []queue.Lease{j.Lease()}}) }
 	for _, c := range []struct {
 		name         string
 		makeRunnable func(claimed queue.Job)
@@ -166,7 +166,7 @@ func cancelledAwaitLosesNoJob(r *storeTest) {
 	}
 }
 
-func awaitAndExchangeShareNoLease(r *storeTest) {
+func awaitAndClaimShareNoLease(r *storeTest) {
 	for range 50 {
 		result := r.startAwait(r.Context(), 1)
 		r.enqueueAndGet(newDraft(), newDraft())
@@ -201,9 +201,10 @@ func awaitReturnsJobBelowUserLimit(r *storeTest) {
 	}{
 		{"an end", func(j queue.Job) { r.settleJob(j, exitOutcome(0)) }, 1},
 		{"a failure", func(j queue.Job) { r.settleJob(j, exitOutcome(1)) }, 1},
-		{"a release", func(j queue.Job) { r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{j.Lease()}}) }, 0},
+		{"a release", func(j queue.Job) { r.sendLeaseReport(store.LeaseReport{ReleasedLeases: []queue.Lease{j.Lease()}}) },
+			0},
 		{"a hold", func(j queue.Job) {
-			r.exchange(store.LeaseReport{LeasedJobChanges: []store.LeasedJobChange{{Lease: j.Lease(),
+			r.sendLeaseReport(store.LeaseReport{LeasedJobChanges: []store.LeasedJobChange{{Lease: j.Lease(),
 				JobChange: store.JobChange{Verb: queue.VerbHold, UID: testUID}}}})
 		}, 1},
 	} {
@@ -240,16 +241,16 @@ func awaitReturnsWhenUserLimitIsRaised(r *storeTest) {
 	}
 }
 
-func exchangeClaimsReleasedJobs(r *storeTest) {
+func reportAndClaimReturnsReleasedJobs(r *storeTest) {
 	r.enqueueOne()
 	j := r.claimOne()
-	done := r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{j.Lease()}, WantedJobCount: 1})
+	done := r.sendLeaseReport(store.LeaseReport{ReleasedLeases: []queue.Lease{j.Lease()}, MaxJobsToClaim: 1})
 	checkEqual(r, "released and claimed in one call", done,
 		store.ReportAndClaimResult{ClaimedJobs: r.expectedClaimedJobs(done.ClaimedJobs, j)})
 	j = done.ClaimedJobs[0]
 	e := r.newSettlement(j, outcomeOfCause(queue.EndRunnerLost)) // after a lost attempt, the retry is due immediately
 	want := r.expectedJobAfterSettle(j, e)
-	done = r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}, WantedJobCount: 1})
+	done = r.sendLeaseReport(store.LeaseReport{Settlements: []store.Settlement{e}, MaxJobsToClaim: 1})
 	checkEqual(r, "failed and claimed in one call", done,
 		store.ReportAndClaimResult{ClaimedJobs: r.expectedClaimedJobs(done.ClaimedJobs, want)})
 	checkEqual(r, "job", r.getJob(j.ID), done.ClaimedJobs[0])

@@ -21,7 +21,7 @@ var batchTests = []contractTest{
 	{name: "the number of open batches is limited per user", run: openBatchesPerUserAreLimited},
 	{name: "starting, aborting and discarding a batch is audited", run: batchActionsAreAudited},
 	{name: "a staged job can have its own seq as its id", run: stagedJobIDMayEqualItsSeq},
-	{name: "seqs skip any number of numeric ids", run: seqsUsedAsIDsAreSkipped},
+	{name: "seqs skip any number of numeric ids", run: manySeqsUsedAsIDsAreSkipped},
 }
 
 // stageBatchJobs sends n jobs of a batch to the store in one request, and does not commit the batch. The store keeps
@@ -71,9 +71,9 @@ func stagedBatchIsHidden(r *storeTest) {
 		Batch: receipt.Batch})
 	checkEqual(r, "claimed before the batch is applied", seqsOf(r.claimJobs(10)), nil)
 	r.advanceClock(time.Minute)
-	r.newEvents()
+	r.readNewEvents()
 	checkEqual(r, "steps", r.applyBatchUntilDone(receipt), 3)
-	events := r.newEvents()
+	events := r.readNewEvents()
 	staged = append(staged, "last")
 	checkEqual(r, "number of events", len(events), len(staged))
 	for i, id := range staged {
@@ -105,7 +105,7 @@ func stagedIDsAreReserved(r *storeTest) {
 	if after := r.enqueueOne(); after.ID == fmt.Sprint(next.Seq+1) {
 		r.Errorf("the generated id %s is also the id of a staged job", after.ID)
 	}
-	_, err := r.store.Get(r.Context(), "mine")
+	_, err := r.store.GetJob(r.Context(), "mine")
 	r.checkErrorCode("get of a staged job", err, queue.CodeNotFound)
 }
 
@@ -212,7 +212,7 @@ func repeatedCommitReturnsSameReceipt(r *storeTest) {
 	first.Duplicate = true
 	checkEqual(r, "receipt of the second commit", again, first)
 	checkEqual(r, "steps of the second commit", r.applyBatchUntilDone(again), 0)
-	checkEqual(r, "jobs", len(r.listAll(store.Filter{})), 3)
+	checkEqual(r, "jobs", len(r.listAllJobs(store.JobFilter{})), 3)
 }
 
 func batchesCommitIndependently(r *storeTest) {
@@ -227,15 +227,15 @@ func batchesCommitIndependently(r *storeTest) {
 	r.must(err)
 	// Batch a, the second to be committed, can be moved into the queue first, because batches do not wait for each other.
 	checkEqual(r, "steps of the batch committed second", r.applyBatchUntilDone(one), 1)
-	checkEqual(r, "jobs", len(r.listAll(store.Filter{})), 1)
+	checkEqual(r, "jobs", len(r.listAllJobs(store.JobFilter{})), 1)
 	checkEqual(r, "steps of the batch committed first", r.applyBatchUntilDone(two), 1)
-	checkEqual(r, "jobs", len(r.listAll(store.Filter{})), 3)
+	checkEqual(r, "jobs", len(r.listAllJobs(store.JobFilter{})), 3)
 	r.stageBatchJobs("a", 1)
 	_, err = r.store.Enqueue(r.Context(), store.EnqueueRequest{UID: testUID, BatchName: "a"})
 	r.must(err)
 	r.applyDueChangesUntilDone() // ApplyDueChanges also moves jobs of committed batches into the queue
 	r.applyDueChangesUntilDone()
-	checkEqual(r, "jobs after another batch with the same name", len(r.listAll(store.Filter{})), 4)
+	checkEqual(r, "jobs after another batch with the same name", len(r.listAllJobs(store.JobFilter{})), 4)
 }
 
 // The jobs of an uncommitted batch count toward the limit of their user. Once the batch is committed, they also
@@ -301,7 +301,7 @@ func openBatchesPerUserAreLimited(r *storeTest) {
 		r.must(begin(uid, 0)) // another request for an existing batch does not begin a new batch
 		r.checkStoreUnchanged(func() {
 			checkEqual[error](r, "one batch more than a user may have", begin(uid, store.MaxStagedBatchesPerUser),
-				store.ErrTooManyBatches)
+				store.ErrTooManyStagedBatches)
 		})
 	}
 	r.must(r.store.AbortBatch(r.Context(), 0, "b0"))
@@ -321,26 +321,26 @@ func batchActionsAreAudited(r *storeTest) {
 	wantAudit := func(target string) {
 		r.Helper()
 		uid := testUID
-		checkEqual(r, "events", r.newEvents(), []queue.Event{{Time: r.store.Now(), Kind: queue.EventAudit,
+		checkEqual(r, "events", r.readNewEvents(), []queue.Event{{Time: r.store.Now(), Kind: queue.EventAudit,
 			Detail: queue.EventDetail{CausedByUID: &uid, Verb: "enqueue.batch", ActionTarget: target}}})
 	}
 	r.stageBatchJobs("a\n", 3)
 	wantAudit(`"a\n" begun with 3 jobs`)
 	r.stageBatchJobs("a\n", 2)
-	checkEqual(r, "events of another frame", r.newEvents(), nil)
+	checkEqual(r, "events of another frame", r.readNewEvents(), nil)
 	r.must(r.store.AbortBatch(r.Context(), testUID, "a\n"))
 	wantAudit(`"a\n" aborted with 5 jobs`)
 	r.must(r.store.AbortBatch(r.Context(), testUID, "a\n"))
-	checkEqual(r, "events of a second abort", r.newEvents(), nil)
+	checkEqual(r, "events of a second abort", r.readNewEvents(), nil)
 	r.stageBatchJobs("b", 1)
-	r.newEvents()
+	r.readNewEvents()
 	r.advanceAndApplyDueChanges(store.BatchStagingTimeout + time.Minute)
 	wantAudit(`"b" forgotten with 1 jobs`)
 }
 
 // A user may choose a number as a job's id. The store then never assigns that number (seq) to a new job. Assigned
 // numbers still rise, and jobs of uncommitted batches keep their numbers.
-func seqsUsedAsIDsAreSkipped(r *storeTest) {
+func manySeqsUsedAsIDsAreSkipped(r *storeTest) {
 	const jobCount = 1500
 	first := r.enqueueOne()
 	for from := int64(1); from <= jobCount; from += queue.MaxJobsPerRequest {

@@ -12,7 +12,7 @@ var bestWaitingPriorityTests = []contractTest{
 	{name: "a job that waits for its retry counts as waiting", run: bestWaitingPriorityCountsRetries},
 	{name: "a job does not count as waiting while it is leased", run: bestWaitingPrioritySkipsLeasedJobs},
 	{name: "jobs that cannot start yet do not count as waiting", run: bestWaitingPrioritySkipsFutureJobs},
-	{name: "with ageing by enqueues, the best waiting job gains points", jobOrder: enqueueAgingRankOrder,
+	{name: "with ageing by enqueues, the best waiting job gains points", rankOrder: enqueueAgingRankOrder,
 		run: bestWaitingPriorityAgesByEnqueues},
 }
 

@@ -12,7 +12,7 @@ import (
 
 // byteQuotaTests lists what a store must do to limit the bytes that the jobs of a user may use.
 var byteQuotaTests = []contractTest{
-	{name: "a job's bytes count for its user until the job is removed", run: jobBytesCountForUser},
+	{name: "a job's bytes count for its user until the job is removed", run: jobBytesCountUntilRemoval},
 	{name: "jobs that would exceed the user's byte quota are rejected", run: byteQuotaRejectsJobs},
 	{name: "TrimUserData removes only outputs of the given user", run: trimUserDataRemovesOutputsOfUser},
 	{name: "TrimUserData removes outputs of earlier attempts of unfinished jobs",
@@ -68,7 +68,7 @@ func (r *storeTest) enqueueWithByteQuota(uid int, byteQuota int64, drafts ...que
 }
 
 // A job's bytes count for its user until the job is removed.
-func jobBytesCountForUser(r *storeTest) {
+func jobBytesCountUntilRemoval(r *storeTest) {
 	checkEqual(r, "bytes before the first job", r.countedUserBytes(1), int64(0))
 	r.must(r.enqueueWithByteQuota(1, 0, draftWithInput(1, 10_000), draftWithInput(1, 20_000)))
 	before := r.countedUserBytes(1)
@@ -77,7 +77,7 @@ func jobBytesCountForUser(r *storeTest) {
 	j := r.claimOne()
 	e := r.newSettlement(j, exitOutcome(0))
 	e.Attempt.Output = make([]byte, 5000)
-	r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
+	r.sendLeaseReport(store.LeaseReport{Settlements: []store.Settlement{e}})
 	checkEqual(r, "bytes with an output", r.countedUserBytes(1), before+5000)
 	second := r.claimOne()
 	r.settleJob(second, exitOutcome(0))
@@ -107,7 +107,7 @@ func byteQuotaRejectsJobs(r *storeTest) {
 	// The bytes of user 1 do not count toward the limit of user 2.
 	r.must(r.enqueueWithByteQuota(2, limit, draftWithInput(2, 20_000)))
 	first := r.claimOne()
-	r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{first.Lease()}})
+	r.sendLeaseReport(store.LeaseReport{ReleasedLeases: []queue.Lease{first.Lease()}})
 	grow := func(n int) error {
 		return r.store.ChangeJob(r.Context(), first.Seq, store.JobChange{Verb: queue.VerbEdit, UID: 1, MaxBytesPerUser: limit,
 			EditJob: func(j *queue.Job) error {
@@ -130,7 +130,7 @@ func trimUserDataRemovesOutputsOfUser(r *storeTest) {
 		j := r.claimOne()
 		e := r.newSettlement(j, exitOutcome(0))
 		e.Attempt.Output = make([]byte, bytes)
-		r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
+		r.sendLeaseReport(store.LeaseReport{Settlements: []store.Settlement{e}})
 		r.advanceClock(time.Second)
 		return j
 	}
@@ -177,7 +177,7 @@ func (r *storeTest) endNewJobInState(j queue.Job, state queue.State) queue.Job {
 	got := r.claimOne()
 	e := r.newSettlement(got, exitOutcome(0))
 	e.Decision.NextState = state
-	r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
+	r.sendLeaseReport(store.LeaseReport{Settlements: []store.Settlement{e}})
 	r.advanceClock(time.Second)
 	return r.getJob(got.ID)
 }
@@ -194,20 +194,20 @@ func trimUserDataRemovesInputs(r *storeTest) {
 	dead := r.endNewJobInState(draftWithInput(1, 6000), queue.Dead)
 	r.must(r.enqueueWithByteQuota(1, 0, both))
 	cancelled := r.claimOne()
-	r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{cancelled.Lease()}})
+	r.sendLeaseReport(store.LeaseReport{ReleasedLeases: []queue.Lease{cancelled.Lease()}})
 	r.must(r.store.ChangeJob(r.Context(), cancelled.Seq, store.JobChange{Verb: queue.VerbCancel, UID: 1}))
 	other := r.endNewJobInState(draftWithInput(2, 5000), queue.Completed)
 	r.must(r.enqueueWithByteQuota(1, 0, draftWithInput(1, 5000)))
-	waiting := r.listAll(store.Filter{States: []queue.State{queue.Pending}})[0]
+	waiting := r.listAllJobs(store.JobFilter{States: []queue.State{queue.Pending}})[0]
 	shows := func(subject string, want map[int64]queue.InputParts) {
 		r.Helper()
 		got := map[int64]queue.InputParts{}
-		for _, j := range r.listAll(store.Filter{}) {
+		for _, j := range r.listAllJobs(store.JobFilter{}) {
 			complete := r.getJob(j.ID)
 			checkEqual(r, subject+": parts in a list", j.InputRemoved, complete.InputRemoved)
 			if j.InputRemoved != 0 {
 				got[j.Seq] = j.InputRemoved
-				checkEqual(r, subject+": input that was removed", store.JobInputBytes(&complete.Execution), 0)
+				checkEqual(r, subject+": input that was removed", store.JobInputBytes(&complete.ExecutionSettings), 0)
 			}
 		}
 		checkEqual(r, subject, got, want)
@@ -228,12 +228,12 @@ func trimUserDataRemovesInputs(r *storeTest) {
 		first.Seq: queue.InputStdin, second.Seq: queue.InputEnv,
 		cancelled.Seq: queue.InputEnv | queue.InputStdin})
 	for _, j := range []queue.Job{small, dead, waiting, other} {
-		if n := store.JobInputBytes(new(r.getJob(j.ID).Execution)); n < kept {
+		if n := store.JobInputBytes(new(r.getJob(j.ID).ExecutionSettings)); n < kept {
 			r.Errorf("job %s must keep its input, but only %d bytes are left", j.ID, n)
 		}
 	}
 	checkEqual(r, "bytes of another user", r.countedUserBytes(2), others)
-	for _, j := range r.listAll(store.Filter{UID: new(1)}) {
+	for _, j := range r.listAllJobs(store.JobFilter{UID: new(1)}) {
 		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbRemove, UID: 1}))
 	}
 	checkEqual(r, "bytes after all jobs were removed", r.countedUserBytes(1), int64(0))
@@ -257,7 +257,7 @@ func jobWithRemovedInputCannotRun(r *storeTest) {
 	child := draftWithInput(1, 7000)
 	child.DependsOn = []queue.Dependency{{ParentSeq: parent.Seq, Condition: queue.ParentCompleted}}
 	r.must(r.enqueueWithByteQuota(1, 0, child))
-	cancelled := r.listAll(store.Filter{States: []queue.State{queue.Cancelled}})[0]
+	cancelled := r.listAllJobs(store.JobFilter{States: []queue.State{queue.Cancelled}})[0]
 	dead := r.endNewJobInState(draftWithInput(1, 6000), queue.Dead)
 	r.trimUserData(1, 0)
 	refused("a job without its standard input", ran, "stdin")
@@ -373,8 +373,8 @@ func byteQuotaRefusesOccurrence(r *storeTest) {
 	hourly := r.putSchedule("hourly", withScheduleInput(1, 10_000))
 	f := store.OccurrenceRequest{
 		ScheduleName: hourly.Name, Generation: hourly.Generation, ExpectedLastOccurrenceAt: hourly.LastOccurrenceAt,
-		ExpectedLastBootID: hourly.LastBootID,
-		LastOccurrenceAt:   r.store.Now(), NewLastBootID: hourly.LastBootID,
+		ExpectedLastBootID:  hourly.LastBootID,
+		NewLastOccurrenceAt: r.store.Now(), NewLastBootID: hourly.LastBootID,
 		OccurrencesToRun: []queue.UnixMillis{r.store.Now()},
 		CandidateJobID:   func(queue.UnixMillis, int) string { return "hourly-1" },
 		MaxBytesPerUser:  r.countedUserBytes(1) + 1000, FailIfOverQuota: true,
@@ -391,5 +391,5 @@ func byteQuotaRefusesOccurrence(r *storeTest) {
 	f.FailIfOverQuota = false
 	fired, err := r.store.RunOccurrences(r.Context(), f)
 	r.must(err)
-	checkEqual(r, "outcome without the option", fired.Records[0].Outcome, store.OutcomeRefused)
+	checkEqual(r, "outcome without the option", fired.Records[0].Outcome, store.OccurrenceRefused)
 }

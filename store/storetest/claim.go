@@ -10,11 +10,11 @@ import (
 // These rank orders (settings that determine which job starts first) are by priority with ageing by enqueues, by
 // priority without ageing, and by arrival.
 var (
-	enqueueAgingRankOrder = queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByEnqueues,
+	enqueueAgingRankOrder = queue.RankPolicy{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByEnqueues,
 		AgingInterval: time.Minute}
-	priorityRankOrder = queue.RankOrder{Scheduling: queue.SchedulingByPriority, AgingUnit: queue.AgingByTime,
+	priorityRankOrder = queue.RankPolicy{Scheduling: queue.SchedulingByPriority, AgingUnit: queue.AgingByTime,
 		AgingInterval: time.Minute}
-	arrivalRankOrder = queue.RankOrder{Scheduling: queue.SchedulingByArrival, AgingUnit: queue.AgingByTime,
+	arrivalRankOrder = queue.RankPolicy{Scheduling: queue.SchedulingByArrival, AgingUnit: queue.AgingByTime,
 		AgingInterval: time.Minute}
 )
 
@@ -24,14 +24,14 @@ var claimTests = []contractTest{
 	{name: "jobs with equal ranks start in order of their seqs", run: equalRanksStartBySeq},
 	{name: "with ageing by time, a waiting job gains one point per interval", run: jobsAgeByTime},
 	{name: "with ageing by enqueues, a waiting job gains one point per enqueued job",
-		run: jobsAgeByEnqueue, jobOrder: enqueueAgingRankOrder},
+		run: jobsAgeByEnqueue, rankOrder: enqueueAgingRankOrder},
 	{name: "with ageing by time, a job gains no points before it is due", run: jobDoesNotAgeBeforeDue},
 	{name: "with ageing by enqueues, a job gains no points before it is due",
-		run: jobDoesNotAgeByEnqueuesBeforeDue, jobOrder: enqueueAgingRankOrder},
+		run: jobDoesNotAgeByEnqueuesBeforeDue, rankOrder: enqueueAgingRankOrder},
 	{name: "with order by priority, waiting gains no points", run: priorityOrderIgnoresWaitingTime,
-		jobOrder: priorityRankOrder},
+		rankOrder: priorityRankOrder},
 	{name: "with order by arrival, priorities have no effect", run: arrivalOrderIgnoresPriority,
-		jobOrder: arrivalRankOrder},
+		rankOrder: arrivalRankOrder},
 	{name: "a job is not claimed before it is due", run: jobIsNotClaimedBeforeDue},
 	{name: "a retry keeps the job's rank", run: retryKeepsRank},
 	{name: "a released job gets its old rank back", run: releasedJobGetsOldRank},
@@ -46,14 +46,14 @@ var claimTests = []contractTest{
 func claimLeasesJobAndRaisesFence(r *storeTest) {
 	j := r.enqueueOne()
 	r.advanceClock(time.Second)
-	r.newEvents()
+	r.readNewEvents()
 	counts := r.store.Counts()
 	claimed := r.claimJobs(1)
 	checkEqual(r, "claimed job", claimed, r.expectedClaimedJobs(claimed, j))
 	want := claimed[0]
 	checkEqual(r, "job as stored", r.getJob(j.ID), want)
 	checkEqual(r, "counts", r.store.Counts().JobsByState, counts.JobsByState)
-	checkEqual(r, "events of a claim", r.newEvents(), nil)
+	checkEqual(r, "events of a claim", r.readNewEvents(), nil)
 	checkEqual(r, "claimed again", r.claimJobs(1), nil)
 	leased, err := r.leasedJobs()
 	r.must(err)
@@ -237,13 +237,13 @@ func releasedJobGetsOldRank(r *storeTest) {
 	first := r.enqueueOne()
 	r.advanceClock(time.Second)
 	second := r.enqueueOne()
-	r.newEvents()
+	r.readNewEvents()
 	claimed := r.claimOne()
-	done := r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{claimed.Lease()}})
+	done := r.sendLeaseReport(store.LeaseReport{ReleasedLeases: []queue.Lease{claimed.Lease()}})
 	checkEqual(r, "result", done, store.ReportAndClaimResult{})
 	first.Fence = claimed.Fence
 	checkEqual(r, "released job", r.getJob(first.ID), first)
-	checkEqual(r, "events", r.newEvents(), nil)
+	checkEqual(r, "events", r.readNewEvents(), nil)
 	leased, err := r.leasedJobs()
 	r.must(err)
 	checkEqual(r, "leased jobs", leased, nil)
@@ -255,7 +255,7 @@ func releasedJobGetsOldRank(r *storeTest) {
 	failed := r.settleJob(first, exitOutcome(1))
 	r.advanceAndApplyDueChanges(2 * time.Second)
 	again := r.claimOne()
-	r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{again.Lease()}})
+	r.sendLeaseReport(store.LeaseReport{ReleasedLeases: []queue.Lease{again.Lease()}})
 	failed.Fence = again.Fence
 	checkEqual(r, "released failed job", r.getJob(failed.ID), failed)
 	r.checkJobCounts()
@@ -275,12 +275,12 @@ func (r *storeTest) expectedExpiredJob(j queue.Job) queue.Job {
 func claimCancelsExpiredJobs(r *storeTest) {
 	late := r.enqueueOne(withPriority(9), withExpiry(r.store.Now()+1000))
 	next := r.enqueueOne()
-	r.newEvents()
+	r.readNewEvents()
 	r.advanceClock(time.Second)
 	checkEqual(r, "claimed", seqsOf(r.claimJobs(1)), []int64{next.Seq})
 	late = r.expectedExpiredJob(late)
 	checkEqual(r, "expired job", r.getJob(late.ID), late)
-	checkEqual(r, "events", r.newEvents(), []queue.Event{r.expectedExpiryEvent(late)})
+	checkEqual(r, "events", r.readNewEvents(), []queue.Event{r.expectedExpiryEvent(late)})
 	r.checkJobCounts()
 	punctual := r.enqueueOne(withExpiry(r.store.Now() + 1))
 	checkEqual(r, "claimed a millisecond before it expires", seqsOf(r.claimJobs(1)), []int64{punctual.Seq})
@@ -296,7 +296,7 @@ func dueChangesCancelExpiredJobs(r *storeTest) {
 	pending := r.enqueueOne(withExpiry(at))
 	sleeping := r.enqueueOne(withExpiry(at), withDelay(time.Hour))
 	later := r.enqueueOne(withExpiry(at+1), withDelay(time.Hour))
-	r.newEvents()
+	r.readNewEvents()
 	r.advanceAndApplyDueChanges(time.Second)
 	var want []queue.Event
 	for _, j := range []queue.Job{failed, held, pending, sleeping} {
@@ -304,7 +304,7 @@ func dueChangesCancelExpiredJobs(r *storeTest) {
 		want = append(want, r.expectedExpiryEvent(r.expectedExpiredJob(j)))
 	}
 	checkEqual(r, "job that expires later", r.getJob(later.ID), later)
-	checkEqual(r, "events, in any order", eventsSortedByJob(r.newEvents()), want)
+	checkEqual(r, "events, in any order", eventsSortedByJob(r.readNewEvents()), want)
 	checkEqual(r, "claimed", r.claimJobs(10), nil)
 	r.checkJobCounts()
 }
@@ -320,7 +320,7 @@ func leasedJobDoesNotExpire(r *storeTest) {
 	checkEqual(r, "running job", r.getJob(running.ID), running)
 	checkEqual(r, "state after success", r.settleJob(running, exitOutcome(0)).State, queue.Completed)
 
-	r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{jobs[1].Lease()}})
+	r.sendLeaseReport(store.LeaseReport{ReleasedLeases: []queue.Lease{jobs[1].Lease()}})
 	failed := r.settleJob(jobs[2], exitOutcome(1))
 	checkEqual(r, "state after failure", failed.State, queue.Failed)
 	r.applyDueChangesUntilDone()
@@ -332,7 +332,7 @@ func releasedJobExpires(r *storeTest) {
 	r.enqueueOne(withExpiry(r.store.Now().Add(10 * time.Second)))
 	j := r.claimOne()
 	r.checkDueChangesRequestedWithin(10*time.Second,
-		func() { r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{j.Lease()}}) })
+		func() { r.sendLeaseReport(store.LeaseReport{ReleasedLeases: []queue.Lease{j.Lease()}}) })
 }
 
 // A failed job can expire while it waits for its retry. ApplyDueChanges must be called at that time, and the store says

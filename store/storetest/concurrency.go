@@ -44,18 +44,18 @@ func (r *storeTest) callAllStoreMethods(ctx context.Context, seq int64, l queue.
 		return r.store.RecordJobPause(ctx, store.JobPauseRequest{Lease: l, Paused: true, RequesterUID: testUID})
 	})
 	try("Exchange", func() error {
-		_, err := r.store.ReportAndClaim(ctx, store.LeaseReport{ReleasedLeases: []queue.Lease{l}, WantedJobCount: 1})
+		_, err := r.store.ReportAndClaim(ctx, store.LeaseReport{ReleasedLeases: []queue.Lease{l}, MaxJobsToClaim: 1})
 		return err
 	})
 	try("Await", func() error { _, err := r.store.AwaitJobs(ctx, 1); return err })
 	try("PreviousSession", func() error { _, err := r.store.PreviousSession(ctx); return err })
-	try("NextEpoch", func() error { _, err := r.store.NextEpoch(ctx); return err })
-	try("Get", func() error { _, err := r.store.Get(ctx, "x"); return err })
+	try("NextEpoch", func() error { _, err := r.store.AdvanceEpoch(ctx); return err })
+	try("Get", func() error { _, err := r.store.GetJob(ctx, "x"); return err })
 	try("GetFull", func() error { _, err := r.store.GetWithEnvAndStdin(ctx, "x"); return err })
-	try("ListRefs", func() error { _, err := r.store.ListRefs(ctx, store.Filter{Limit: 1}); return err })
+	try("ListRefs", func() error { _, err := r.store.ListJobRefs(ctx, store.JobFilter{Limit: 1}); return err })
 	try("History", func() error { _, err := r.store.AttemptHistory(ctx, seq, 0, 1); return err })
 	try("Attempt", func() error { _, err := r.store.Attempt(ctx, seq, 0); return err })
-	try("List", func() error { _, err := r.store.List(ctx, store.Filter{Limit: 1}); return err })
+	try("List", func() error { _, err := r.store.ListJobs(ctx, store.JobFilter{Limit: 1}); return err })
 	try("OldestReadySince", func() error { _, err := r.store.OldestReadySince(ctx); return err })
 	try("Screen", func() error { _, err := r.store.ReadScreen(ctx, store.ScreenFilter{RowsPerPart: 1}); return err })
 	try("Events", func() error { _, err := r.store.Events(ctx, 0, 1); return err })
@@ -141,14 +141,14 @@ func concurrentEnqueuesGetDistinctSeqs(r *storeTest) {
 			}
 		}
 	}
-	jobs := r.listAll(store.Filter{})
+	jobs := r.listAllJobs(store.JobFilter{})
 	checkEqual(r, "jobs stored", len(jobs), enqueuers*requests*3)
 	slices.Reverse(jobs)
 	for i, j := range jobs {
 		checkEqual(r, "id of the receipt", ids[j.Seq], j.ID)
 		checkEqual(r, "arrival, in order of seq", j.ArrivalNumber, int64(i)+1)
 	}
-	checkEqual(r, "events", len(r.newEvents()), len(jobs))
+	checkEqual(r, "events", len(r.readNewEvents()), len(jobs))
 	r.checkJobCounts()
 }
 
@@ -168,7 +168,7 @@ func concurrentSameIDStoresOneJob(r *storeTest) {
 		}
 	})
 	checkEqual(r, "won and lost", []int32{successes.Load(), rejections.Load()}, []int32{1, 15})
-	checkEqual(r, "jobs stored", len(r.listAll(store.Filter{})), 2)
+	checkEqual(r, "jobs stored", len(r.listAllJobs(store.JobFilter{})), 2)
 	r.checkJobCounts()
 }
 
@@ -191,7 +191,7 @@ func concurrentIdempotencyKeyStoresOneJob(r *storeTest) {
 		}
 	}
 	checkEqual(r, "receipts not marked as duplicates", first, 1)
-	checkEqual(r, "jobs stored", len(r.listAll(store.Filter{})), 1)
+	checkEqual(r, "jobs stored", len(r.listAllJobs(store.JobFilter{})), 1)
 }
 
 func concurrentClaimsShareNoLease(r *storeTest) {
@@ -204,7 +204,7 @@ func concurrentClaimsShareNoLease(r *storeTest) {
 	var claimed [claimers][]queue.Job
 	runConcurrently(claimers, func(i int) {
 		for {
-			done, err := r.store.ReportAndClaim(r.Context(), store.LeaseReport{WantedJobCount: 3})
+			done, err := r.store.ReportAndClaim(r.Context(), store.LeaseReport{MaxJobsToClaim: 3})
 			if err != nil {
 				r.Errorf("claimer %d: got error %v, want none", i, err)
 			}
@@ -256,7 +256,7 @@ func concurrentStoreUseLosesNoJob(r *storeTest) {
 	defer cancel()
 	settle := func(claimed []queue.Job, want int) []queue.Job {
 		var report store.LeaseReport
-		report.WantedJobCount = want
+		report.MaxJobsToClaim = want
 		for _, j := range claimed {
 			report.Settlements = append(report.Settlements, r.newSettlement(j, exitOutcome(0)))
 		}
@@ -309,12 +309,12 @@ func concurrentStoreUseLosesNoJob(r *storeTest) {
 		[]int64{counts.JobsByState[queue.Completed], counts.JobsByState[queue.Cancelled]},
 		[]int64{finished.Load(), cancelled.Load()})
 	ends := map[int64]int{}
-	for _, e := range r.newEvents() {
+	for _, e := range r.readNewEvents() {
 		if e.Kind == queue.EventEnded || e.Kind == queue.EventCancelled {
 			ends[e.JobSeq]++
 		}
 	}
-	for _, j := range r.listAll(store.Filter{}) {
+	for _, j := range r.listAllJobs(store.JobFilter{}) {
 		checkEqual(r, "ends of job "+j.ID, ends[j.Seq], 1)
 	}
 	r.checkJobCounts()

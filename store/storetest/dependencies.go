@@ -170,7 +170,7 @@ func parentOfStagedJobMayBeRemoved(r *storeTest) {
 	committed, err := r.store.Enqueue(r.Context(), store.EnqueueRequest{BatchName: "b", UID: testUID})
 	r.must(err)
 	r.applyBatchUntilDone(committed)
-	got := r.exchange(store.LeaseReport{WantedJobCount: 9}).ClaimedJobs
+	got := r.sendLeaseReport(store.LeaseReport{MaxJobsToClaim: 9}).ClaimedJobs
 	checkEqual(r, "claimed jobs", len(got), 2)
 	checkEqual(r, "cancelled jobs", r.store.Counts().JobsByState[queue.Cancelled], int64(1))
 	r.checkJobCounts()
@@ -324,7 +324,7 @@ func withParentIDs(condition queue.DependencyCondition, ids ...string) func(*que
 func parentsCanBeNamedByID(r *storeTest) {
 	parent := r.enqueueOne(withID("p"))
 	hook := r.enqueueOne(withID("h"), withUID(7),
-		func(j *queue.Job) { j.HookEvents = queue.IsHookJob | queue.HookDefinedBySettings })
+		func(j *queue.Job) { j.HookEvents = queue.HookJobFlag | queue.SettingsHookFlag })
 	jobs := r.enqueueAndGet(newDraft(withID("c"), withParentIDs(queue.ParentCompleted, "b", "p")), newDraft(withID("b")))
 	r.checkJobState("it waits for both parents", jobs[0], queue.Blocked, "")
 	r.checkStoreUnchanged(func() {
@@ -439,16 +439,16 @@ func dependencyLinksAreListed(r *storeTest) {
 	parentLinks, childLinks, err := r.store.DependencyLinks(r.Context(), child.Seq, 9)
 	r.must(err)
 	checkEqual(r, "parents", parentLinks, []store.DependencyLink{
-		{OtherJobSeq: parents[1].Seq, OtherJobID: "b", OtherJobState: queue.Pending, Condition: queue.ParentEnded},
-		{OtherJobSeq: parents[0].Seq, OtherJobID: "a", OtherJobState: queue.Completed, Condition: queue.ParentCompleted,
+		{LinkedJobSeq: parents[1].Seq, LinkedJobID: "b", LinkedJobState: queue.Pending, Condition: queue.ParentEnded},
+		{LinkedJobSeq: parents[0].Seq, LinkedJobID: "a", LinkedJobState: queue.Completed, Condition: queue.ParentCompleted,
 			Status: store.Satisfied},
-		{OtherJobSeq: parents[2].Seq, Condition: queue.ParentDead, Status: store.Satisfied}})
+		{LinkedJobSeq: parents[2].Seq, Condition: queue.ParentDead, Status: store.Satisfied}})
 	checkEqual(r, "dependants", childLinks, nil)
 	parentLinks, childLinks, err = r.store.DependencyLinks(r.Context(), parents[1].Seq, 9)
 	r.must(err)
 	checkEqual(r, "parents of a job without dependencies", parentLinks, nil)
-	checkEqual(r, "its dependant", childLinks, []store.DependencyLink{{OtherJobSeq: child.Seq, OtherJobID: "c",
-		OtherJobState: queue.Blocked, Condition: queue.ParentEnded}})
+	checkEqual(r, "its dependant", childLinks, []store.DependencyLink{{LinkedJobSeq: child.Seq, LinkedJobID: "c",
+		LinkedJobState: queue.Blocked, Condition: queue.ParentEnded}})
 	_, _, err = r.store.DependencyLinks(r.Context(), 99, 9)
 	r.checkErrorCode("links of an unknown job", err, queue.CodeNotFound)
 	parentLinks, _, err = r.store.DependencyLinks(r.Context(), child.Seq, 1)
@@ -461,7 +461,7 @@ func parentOutcomesAreReturned(r *storeTest) {
 	first := r.enqueueOne(withID("a"), withMaxAttempts(1))
 	e := r.newSettlement(r.claimOne(), exitOutcome(0))
 	e.Attempt.Result = []byte(`{"x":1}`)
-	r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
+	r.sendLeaseReport(store.LeaseReport{Settlements: []store.Settlement{e}})
 	second := r.enqueueOne(withID("b"), withMaxAttempts(1), func(j *queue.Job) { j.UID = 7 })
 	r.settleJob(r.claimOne(), exitOutcome(3))
 	gone := r.enqueueOne(withID("c"))

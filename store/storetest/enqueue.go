@@ -25,7 +25,7 @@ var enqueueTests = []contractTest{
 	{name: "a repeated key returns the same receipt", run: repeatedIdempotencyKeyReturnsSameReceipt},
 	{name: "a key belongs to one user and one request", run: idempotencyKeyBelongsToUserAndRequest},
 	{name: "a rejected request does not use up its key", run: rejectedRequestKeepsIdempotencyKeyUnused},
-	{name: "a key is kept for IdempotencyKeyRetention and deleted eventually", run: idempotencyKeyIsKeptForRetention},
+	{name: "a key is kept for IdempotencyKeyRetention and deleted eventually", run: idempotencyKeyExpiresAfterRetention},
 }
 
 func draftIsStored(r *storeTest) {
@@ -42,7 +42,7 @@ func draftIsStored(r *storeTest) {
 	want.CreatedAt, want.UpdatedAt, want.RunAt, want.DueAt, want.AgingSince = now, now, now, now, now
 	want.ArrivalNumber = 1
 	checkEqual(r, "job", r.getJob(want.ID), want)
-	checkEqual(r, "events", r.newEvents(), []queue.Event{r.expectedEvent(queue.EventEnqueued, want,
+	checkEqual(r, "events", r.readNewEvents(), []queue.Event{r.expectedEvent(queue.EventEnqueued, want,
 		queue.EventDetail{CausedByUID: new(testUID)})})
 	counts := r.store.Counts()
 	counts.DatabaseBytes = 0 // stores may count different sizes for an empty database
@@ -58,7 +58,7 @@ func jobSettingsAreReturned(r *storeTest) {
 	full := newDraft(withID("a.b_c@d/e-f"), func(j *queue.Job) {
 		j.UID, j.Priority, j.MaxAttempts = 4711, -queue.MaxPriority, queue.MaxAttempts
 		j.ExpiresAt = r.store.Now().Add(time.Hour)
-		j.Execution = queue.Execution{
+		j.ExecutionSettings = queue.ExecutionSettings{
 			Argv: []string{"prog", "", "ä\n\"\\\x01\u2028<&>"}, Env: []string{"A=1", "B=x=y", "C="}, Cwd: "/tmp/ü", Umask: 0,
 			Stdin: "line\nline\n", StdinFile: "/tmp/in", IdleTimeout: time.Minute,
 			Timeout: 90*time.Second + 1, KillAfter: time.Nanosecond,
@@ -67,7 +67,8 @@ func jobSettingsAreReturned(r *storeTest) {
 				DeferCodes: []int{75}},
 			OnLost: queue.OnLostHold, AllowBackground: true, TTY: true,
 			Labels: map[string]string{"k": "v", "leer": ""}, OutputLimitBytes: 1, RunAsUser: "alice",
-			Limits: queue.Limits{Memory: 64 << 20, CPUs: 0.5, Tasks: 7, Nice: -3, NoFile: 99, NoNewPrivileges: true},
+			ResourceLimits: queue.ResourceLimits{MemoryBytes: 64 << 20, CPUs: 0.5, Tasks: 7, Nice: -3, MaxOpenFiles: 99,
+				NoNewPrivileges: true},
 		}
 	})
 	want := full
@@ -75,14 +76,14 @@ func jobSettingsAreReturned(r *storeTest) {
 	want.Labels = map[string]string{"k": "v", "leer": ""}
 	stored := r.enqueueAndGet(full)[0]
 	full.Env[0], full.Labels["k"] = "A=changed", "changed" // this must not change the stored job
-	checkEqual(r, "settings", stored.Execution, want.Execution)
-	checkEqual(r, "settings read later", r.getJob(want.ID).Execution, want.Execution)
+	checkEqual(r, "settings", stored.ExecutionSettings, want.ExecutionSettings)
+	checkEqual(r, "settings read later", r.getJob(want.ID).ExecutionSettings, want.ExecutionSettings)
 	claimed := r.claimJobs(1)
 	checkEqual(r, "claimed job", claimed, r.expectedClaimedJobs(claimed, stored))
 	checkEqual(r, "uid, priority and attempts", []int64{int64(stored.UID), stored.Priority, int64(stored.MaxAttempts)},
 		[]int64{4711, -queue.MaxPriority, queue.MaxAttempts})
 	large := newDraft(func(j *queue.Job) { j.Command = strings.Repeat("x", queue.MaxCommandBytes) })
-	checkEqual(r, "largest command", r.enqueueAndGet(large)[0].Execution, large.Execution)
+	checkEqual(r, "largest command", r.enqueueAndGet(large)[0].ExecutionSettings, large.ExecutionSettings)
 }
 
 func delayAndRunAtSetDueTime(r *storeTest) {
@@ -199,7 +200,7 @@ func jobsOfRequestAreStoredInOrder(r *storeTest) {
 	for _, j := range jobs {
 		want = append(want, r.expectedEvent(queue.EventEnqueued, j, queue.EventDetail{CausedByUID: new(testUID)}))
 	}
-	checkEqual(r, "events", r.newEvents()[1:], want)
+	checkEqual(r, "events", r.readNewEvents()[1:], want)
 	r.checkJobCounts()
 }
 
@@ -356,7 +357,7 @@ func rejectedRequestKeepsIdempotencyKeyUnused(r *storeTest) {
 }
 
 // An idempotency key is kept for store.IdempotencyKeyRetention and then deleted.
-func idempotencyKeyIsKeptForRetention(r *storeTest) {
+func idempotencyKeyExpiresAfterRetention(r *storeTest) {
 	request := store.EnqueueRequest{Drafts: []queue.Job{newDraft()}, UID: testUID, IdempotencyKey: "k",
 		RequestChecksum: [32]byte{1}}
 	want, err := r.store.Enqueue(r.Context(), request)

@@ -10,7 +10,7 @@ import (
 func laterEpochsAreHigher(r *storeTest) {
 	last := int64(0)
 	for range 5 {
-		epoch, err := r.store.NextEpoch(r.Context())
+		epoch, err := r.store.AdvanceEpoch(r.Context())
 		r.must(err)
 		if epoch <= last {
 			r.Fatalf("got epoch %d after %d, want it higher", epoch, last)

@@ -44,8 +44,8 @@ func lockDemand(key string, maxHolders int) queue.Demand {
 	return queue.Demand{Kind: queue.GateLock, GateKey: key, Amount: maxHolders}
 }
 
-func rateDemand(key string, maxStarts int, per time.Duration) queue.Demand {
-	return queue.Demand{Kind: queue.GateRate, GateKey: key, Amount: maxStarts, RatePeriod: per}
+func rateDemand(key string, maxStarts int, period time.Duration) queue.Demand {
+	return queue.Demand{Kind: queue.GateRate, GateKey: key, Amount: maxStarts, RatePeriod: period}
 }
 
 func resourceDemand(name string, units int) queue.Demand {
@@ -55,7 +55,7 @@ func resourceDemand(name string, units int) queue.Demand {
 // claimAndExpect claims all jobs that can start. It checks that these are exactly the given jobs, in this order.
 func (r *storeTest) claimAndExpect(description string, want ...queue.Job) []queue.Job {
 	r.Helper()
-	got := r.exchange(store.LeaseReport{WantedJobCount: 50}).ClaimedJobs
+	got := r.sendLeaseReport(store.LeaseReport{MaxJobsToClaim: 50}).ClaimedJobs
 	seqs := func(jobs []queue.Job) (list []int64) {
 		for i := range jobs {
 			list = append(list, jobs[i].Seq)
@@ -75,7 +75,7 @@ func (r *storeTest) releaseClaimedJobs(jobs ...queue.Job) {
 	for _, j := range jobs {
 		report.ReleasedLeases = append(report.ReleasedLeases, j.Lease())
 	}
-	r.exchange(report)
+	r.sendLeaseReport(report)
 }
 
 func lockLimitsRunningJobs(r *storeTest) {
@@ -357,14 +357,14 @@ func limitedUserDelaysNoOtherUsers(r *storeTest) {
 	mine := r.enqueueAndGet(drafts...)
 	var claimedJobs []queue.Job
 	for range 20 {
-		claimedJobs = append(claimedJobs, r.exchange(store.LeaseReport{WantedJobCount: 9}).ClaimedJobs...)
+		claimedJobs = append(claimedJobs, r.sendLeaseReport(store.LeaseReport{MaxJobsToClaim: 9}).ClaimedJobs...)
 	}
 	checkEqual(r, "jobs of the user with many queues", len(claimedJobs), 2)
 	other := r.enqueueOne(withUID(2))
 	r.settleJob(claimedJobs[0], exitOutcome(0))
 	var next []queue.Job
 	for range 10 {
-		next = append(next, r.exchange(store.LeaseReport{WantedJobCount: 9}).ClaimedJobs...)
+		next = append(next, r.sendLeaseReport(store.LeaseReport{MaxJobsToClaim: 9}).ClaimedJobs...)
 	}
 	checkEqual(r, "jobs of both users", len(next), 2)
 	if !slices.ContainsFunc(next, func(j queue.Job) bool { return j.Seq == other.Seq }) ||
@@ -402,11 +402,11 @@ func queuesShareByWeight(r *storeTest) {
 	starts := map[string]int{}
 	for range jobsPerQueue / 10 {
 		var report store.LeaseReport
-		for _, j := range r.exchange(store.LeaseReport{WantedJobCount: 10}).ClaimedJobs {
+		for _, j := range r.sendLeaseReport(store.LeaseReport{MaxJobsToClaim: 10}).ClaimedJobs {
 			starts[j.Queue]++
 			report.Settlements = append(report.Settlements, r.newSettlement(j, exitOutcome(0)))
 		}
-		r.exchange(report)
+		r.sendLeaseReport(report)
 	}
 	if starts["a"] < jobsPerQueue*3/4-2 || starts["a"] > jobsPerQueue*3/4+2 || starts["a"]+starts["b"] != jobsPerQueue {
 		r.Errorf("starts by queue: %v of %d, with weights 3 and 1", starts, jobsPerQueue)
@@ -420,14 +420,14 @@ func idleQueueSavesNoTurns(r *storeTest) {
 		drafts = append(drafts, newDraft(withQueue("a")))
 	}
 	r.enqueueAndGet(drafts...)
-	r.exchange(store.LeaseReport{WantedJobCount: 30})
+	r.sendLeaseReport(store.LeaseReport{MaxJobsToClaim: 30})
 	drafts = drafts[:0]
 	for range 20 {
 		drafts = append(drafts, newDraft(withQueue("b"), withPriority(9)))
 	}
 	r.enqueueAndGet(drafts...)
 	starts := map[string]int{}
-	for _, j := range r.exchange(store.LeaseReport{WantedJobCount: 12}).ClaimedJobs {
+	for _, j := range r.sendLeaseReport(store.LeaseReport{MaxJobsToClaim: 12}).ClaimedJobs {
 		starts[j.Queue]++
 	}
 	if starts["a"] < 7 || starts["a"] > 9 {

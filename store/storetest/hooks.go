@@ -44,17 +44,17 @@ func withHooks(events queue.HookEvents) func(*queue.Job) {
 
 // installHooks makes the store create hooks with createHookDrafts. Each job gets hooks for the events that it requests
 // and, in addition, for the given events.
-func (r *storeTest) installHooks(extraEvents queue.HookEvents) {
+func (r *storeTest) installHooks(triggerEvents queue.HookEvents) {
 	r.Helper()
-	r.must(r.store.SetHooks(r.Context(), store.HookSettings{TriggerEvents: extraEvents, MakeHooks: createHookDrafts,
+	r.must(r.store.SetHooks(r.Context(), store.HookSettings{TriggerEvents: triggerEvents, MakeHookDrafts: createHookDrafts,
 		OwnerName: "hooks"}))
 }
 
-// newHookCommands returns the commands of the hooks that were created since the last call of newHookCommands, oldest
-// first.
-func (r *storeTest) newHookCommands() (commands []string) {
+// readNewHookCommands returns the commands of the hooks that were created since the last call of readNewHookCommands,
+// oldest first.
+func (r *storeTest) readNewHookCommands() (commands []string) {
 	r.Helper()
-	for _, e := range r.newEvents() {
+	for _, e := range r.readNewEvents() {
 		if e.Kind != queue.EventEnqueued {
 			continue
 		}
@@ -69,22 +69,23 @@ func requestedHooksAreCreatedOnce(r *storeTest) {
 	r.installHooks(0)
 	r.enqueueOne(withHooks(queue.HookFailed|queue.HookDead|queue.HookEnded), withMaxAttempts(2), withID("a"),
 		func(j *queue.Job) { j.Env = []string{"A=b"} })
-	r.newHookCommands()
+	r.readNewHookCommands()
 	j := r.claimOne()
 	e := r.newSettlement(j, exitOutcome(3))
-	r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
-	checkEqual(r, "after the first attempt", r.newHookCommands(), []string{"failed a failed 1"})
+	r.sendLeaseReport(store.LeaseReport{Settlements: []store.Settlement{e}})
+	checkEqual(r, "after the first attempt", r.readNewHookCommands(), []string{"failed a failed 1"})
 	r.checkJobCounts()
-	r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}}) // the lease has ended, so this report has no effect
-	checkEqual(r, "after a stale report", r.newHookCommands(), nil)
+	// the lease has ended, so this report has no effect
+	r.sendLeaseReport(store.LeaseReport{Settlements: []store.Settlement{e}})
+	checkEqual(r, "after a stale report", r.readNewHookCommands(), nil)
 	hook := r.claimOne()
 	checkEqual(r, "the hook job", hook, func() queue.Job {
 		j := r.getJob(hook.ID)
-		j.HookEvents, j.Queue, j.Env = queue.IsHookJob, queue.HookQueue, []string{"A=b"}
+		j.HookEvents, j.Queue, j.Env = queue.HookJobFlag, queue.HookQueue, []string{"A=b"}
 		return j
 	}())
 	r.settleJob(hook, exitOutcome(1))
-	checkEqual(r, "after the hook failed", r.newHookCommands(), nil)
+	checkEqual(r, "after the hook failed", r.readNewHookCommands(), nil)
 	r.advanceAndApplyDueChanges(time.Minute)
 	for range 2 {
 		if j = r.claimOne(); j.ID != "a" {
@@ -93,13 +94,13 @@ func requestedHooksAreCreatedOnce(r *storeTest) {
 		}
 		r.settleJob(j, exitOutcome(3))
 	}
-	checkEqual(r, "after the last attempt", r.newHookCommands(), []string{"dead a dead 2", "ended a dead 2"})
+	checkEqual(r, "after the last attempt", r.readNewHookCommands(), []string{"dead a dead 2", "ended a dead 2"})
 	for range 2 {
 		r.settleJob(r.claimOne(), exitOutcome(0))
 	}
 	r.must(r.applyVerb(r.getJob("a"), queue.VerbRetry))
 	r.settleJob(r.claimOne(), exitOutcome(0))
-	checkEqual(r, "after the job was retried", r.newHookCommands(), []string{"ended a completed 3"})
+	checkEqual(r, "after the job was retried", r.readNewHookCommands(), []string{"ended a completed 3"})
 	r.checkJobCounts()
 }
 
@@ -111,22 +112,22 @@ func globalHooksAddToRequestedHooks(r *storeTest) {
 	r.settleJob(r.claimOne(), exitOutcome(0))
 	r.enqueueOne(withID("b"), withMaxAttempts(1))
 	r.settleJob(r.claimOne(), exitOutcome(1)) // this claims job b, because job b has a better rank than the hook jobs
-	checkEqual(r, "hooks", r.newHookCommands(), []string{"completed a completed 1", "ended a completed 1",
+	checkEqual(r, "hooks", r.readNewHookCommands(), []string{"completed a completed 1", "ended a completed 1",
 		"dead b dead 1"})
 	r.must(r.store.SetHooks(r.Context(), store.HookSettings{}))
 	r.enqueueOne(withID("c"), withHooks(queue.HookEnded))
 	r.must(r.applyVerb(r.getJob("c"), queue.VerbCancel))
-	checkEqual(r, "hooks after hooks were switched off", r.newHookCommands(), nil)
+	checkEqual(r, "hooks after hooks were switched off", r.readNewHookCommands(), nil)
 }
 
 func hookJobsHaveNoHooks(r *storeTest) {
 	r.installHooks(queue.HookCompleted | queue.HookFailed | queue.HookDead | queue.HookEnded)
 	r.enqueueOne(withID("a"))
 	r.settleJob(r.claimOne(), exitOutcome(0))
-	checkEqual(r, "hooks", r.newHookCommands(), []string{"completed a completed 1", "ended a completed 1"})
+	checkEqual(r, "hooks", r.readNewHookCommands(), []string{"completed a completed 1", "ended a completed 1"})
 	r.settleJob(r.claimOne(), exitOutcome(0))
 	r.settleJob(r.claimOne(), exitOutcome(1))
-	checkEqual(r, "hooks of hooks", r.newHookCommands(), nil)
+	checkEqual(r, "hooks of hooks", r.readNewHookCommands(), nil)
 }
 
 func cancellingJobCreatesHookJob(r *storeTest) {
@@ -139,11 +140,11 @@ func cancellingJobCreatesHookJob(r *storeTest) {
 	r.enqueueAndGet(newDraft(ends, withID("d"), func(j *queue.Job) {
 		j.DependsOn = []queue.Dependency{{ParentSeq: parent.Seq, Condition: queue.ParentCompleted}}
 	}))
-	r.newHookCommands()
+	r.readNewHookCommands()
 	r.must(r.applyVerb(parent, queue.VerbCancel))
 	r.advanceAndApplyDueChanges(time.Second)
 	r.must(r.applyVerb(r.getJob("c"), queue.VerbRemove)) // removing a job that has not ended creates no hook
-	list := r.newHookCommands()
+	list := r.readNewHookCommands()
 	checkEqual(r, "hooks", list[:1], []string{"ended a cancelled 0"})
 	rest := map[string]bool{}
 	for _, command := range list[1:] {
@@ -166,9 +167,9 @@ func batchJobsGetHooks(r *storeTest) {
 		more, err = r.store.ApplyBatch(ctx, receipt.Batch)
 		r.must(err)
 	}
-	r.newHookCommands()
+	r.readNewHookCommands()
 	j := r.settleJob(r.claimOne(), exitOutcome(0))
-	checkEqual(r, "hooks", r.newHookCommands(), []string{"completed " + j.ID + " completed 1"})
+	checkEqual(r, "hooks", r.readNewHookCommands(), []string{"completed " + j.ID + " completed 1"})
 }
 
 func editChangesHooks(r *storeTest) {
@@ -179,9 +180,9 @@ func editChangesHooks(r *storeTest) {
 			j.HookEvents = queue.HookCompleted
 			return nil
 		}}))
-	r.newHookCommands()
+	r.readNewHookCommands()
 	r.settleJob(r.claimOne(), exitOutcome(0))
-	checkEqual(r, "hooks", r.newHookCommands(), []string{"completed a completed 1"})
+	checkEqual(r, "hooks", r.readNewHookCommands(), []string{"completed a completed 1"})
 }
 
 // The limits on waiting jobs do not apply to hook jobs. Instead, each user may have at most MaxWaitingHookJobs waiting
@@ -198,20 +199,20 @@ func waitingHookJobsAreLimited(r *storeTest) {
 	}
 	cancelled("a")
 	cancelled("b")
-	if n := len(r.newHookCommands()); n != 2 {
+	if n := len(r.readNewHookCommands()); n != 2 {
 		r.Errorf("got %d hooks with a full queue, want 2", n)
 	}
 	r.must(r.store.SetQueue(r.Context(), queue.HookQueue, store.QueueRule{Weight: 1, Concurrency: 1}))
 	var drafts []queue.Job
 	for range queue.MaxWaitingHookJobs - 2 {
-		drafts = append(drafts, newDraft(withHooks(queue.IsHookJob),
+		drafts = append(drafts, newDraft(withHooks(queue.HookJobFlag),
 			func(j *queue.Job) { j.Queue, j.HookUID = queue.HookQueue, testUID }))
 	}
 	r.enqueueJobs(testUID, drafts...)
-	r.newEvents()
+	r.readNewEvents()
 	cancelled("c")
 	var kinds []queue.EventKind
-	for _, e := range r.newEvents() {
+	for _, e := range r.readNewEvents() {
 		kinds = append(kinds, e.Kind)
 	}
 	checkEqual(r, "events", kinds, []queue.EventKind{queue.EventEnqueued, queue.EventCancelled, queue.EventHookDropped})
@@ -222,7 +223,7 @@ func waitingHookJobsAreLimited(r *storeTest) {
 func hookJobRemovesOutputsAtQuota(r *storeTest) {
 	quota := func(n int64) {
 		r.Helper()
-		r.must(r.store.SetHooks(r.Context(), store.HookSettings{MakeHooks: createHookDrafts, OwnerName: "hooks",
+		r.must(r.store.SetHooks(r.Context(), store.HookSettings{MakeHookDrafts: createHookDrafts, OwnerName: "hooks",
 			MaxBytesPerUser: n}))
 	}
 	old := r.endJobWithOutput(r.enqueueAndClaim(1), exitOutcome(0), 5000, 0)
@@ -230,9 +231,9 @@ func hookJobRemovesOutputsAtQuota(r *storeTest) {
 		r.enqueueAndClaim(1, withHooks(queue.HookCompleted))
 	limit := r.countedUserBytes(1) + 100
 	quota(limit)
-	r.newHookCommands()
+	r.readNewHookCommands()
 	r.settleJob(first, exitOutcome(0))
-	checkEqual(r, "hooks with room", len(r.newHookCommands()), 1)
+	checkEqual(r, "hooks with room", len(r.readNewHookCommands()), 1)
 	checkEqual(r, "output that was removed", r.outputSizes(old, 1), []int64{queue.OutputRemovedByQuota})
 	if used := r.countedUserBytes(1); used > limit {
 		r.Errorf("with the hook, the user holds %d bytes, and %d are allowed", used, limit)
@@ -241,7 +242,7 @@ func hookJobRemovesOutputsAtQuota(r *storeTest) {
 	quota(before + 100)
 	r.settleJob(second, exitOutcome(0))
 	var kinds []queue.EventKind
-	for _, e := range r.newEvents() {
+	for _, e := range r.readNewEvents() {
 		kinds = append(kinds, e.Kind)
 	}
 	checkEqual(r, "events without room", kinds, []queue.EventKind{queue.EventEnded, queue.EventHookDropped})
@@ -259,15 +260,16 @@ func disownedJobsCreateNoHooks(r *storeTest) {
 		more, err = r.store.DisownJobs(r.Context(), testUID, "x")
 		r.must(err)
 	}
-	r.exchange(store.LeaseReport{Settlements: []store.Settlement{r.newSettlement(j, exitOutcome(0))}})
+	r.sendLeaseReport(store.LeaseReport{Settlements: []store.Settlement{r.newSettlement(j, exitOutcome(0))}})
 	r.must(r.applyVerb(r.getJob("b"), queue.VerbCancel))
-	checkEqual(r, "hooks", r.newHookCommands(), nil)
+	checkEqual(r, "hooks", r.readNewHookCommands(), nil)
 }
 
 // HookSettings.OwnerName is the name of the user OwnerUID. The store must not record it as the name of another user
 // whose uid a hook job has.
 func hookOwnerNameIsStoredForOwnerOnly(r *storeTest) {
-	r.must(r.store.SetHooks(r.Context(), store.HookSettings{MakeHooks: createHookDrafts, OwnerUID: 7, OwnerName: "hooks"}))
+	r.must(r.store.SetHooks(r.Context(), store.HookSettings{MakeHookDrafts: createHookDrafts, OwnerUID: 7,
+		OwnerName: "hooks"}))
 	r.enqueueOne(withHooks(queue.HookEnded), withID("a")) // the store does not know the name of this job's user
 	r.must(r.applyVerb(r.getJob("a"), queue.VerbCancel))
 	names, _, err := r.store.Owners(r.Context())

@@ -15,7 +15,7 @@ func (r *storeTest) endJobWithOutput(j queue.Job, o queue.AttemptOutcome, output
 	r.Helper()
 	e := r.newSettlement(j, o)
 	e.Attempt.Output = make([]byte, outputBytes)
-	checkEqual(r, "stale leases", r.exchange(store.LeaseReport{Settlements: []store.Settlement{e},
+	checkEqual(r, "stale leases", r.sendLeaseReport(store.LeaseReport{Settlements: []store.Settlement{e},
 		MaxBytesPerUser: byteQuota}).StaleLeases, nil)
 	r.advanceClock(time.Second)
 	return r.getJob(j.ID)
@@ -179,7 +179,7 @@ func quotaCountsDependencyBytes(r *storeTest) {
 	waits := newDraft(withUID(1), func(j *queue.Job) { j.DependsOn = dependencies })
 	r.checkErrorCode("a job with five dependencies and room for four", r.enqueueWithByteQuota(1, limit, waits),
 		queue.CodeQueueFull)
-	last := r.listAll(store.Filter{UID: new(1)})[0]
+	last := r.listAllJobs(store.JobFilter{UID: new(1)})[0]
 	edit := func(n int, limit int64) error {
 		return r.store.ChangeJob(r.Context(), last.Seq, store.JobChange{Verb: queue.VerbEdit, UID: 1, MaxBytesPerUser: limit,
 			EditJob: func(j *queue.Job) error {
@@ -204,7 +204,7 @@ func quotaCountsDependencyBytes(r *storeTest) {
 		r.must(err)
 	}
 	checkEqual(r, "bytes after the commit", r.countedUserBytes(1)-before, child)
-	for _, j := range r.listAll(store.Filter{UID: new(1)}) {
+	for _, j := range r.listAllJobs(store.JobFilter{UID: new(1)}) {
 		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbRemove, UID: 1}))
 	}
 	checkEqual(r, "bytes after all jobs were removed", r.countedUserBytes(1), int64(0))
@@ -218,14 +218,14 @@ func byteQuotaCountsAttemptRecords(r *storeTest) {
 	for n := range 3 {
 		e := r.newSettlement(j, exitOutcome(1))
 		e.Decision.Error = strings.Repeat("e", 100)
-		r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
+		r.sendLeaseReport(store.LeaseReport{Settlements: []store.Settlement{e}})
 		if want += 100; n > 0 {
 			want += store.QuotaBytesPerAttempt
 		}
 		checkEqual(r, "bytes after an attempt", r.countedUserBytes(1), want)
 		j = r.claimRetry()
 	}
-	r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{j.Lease()}})
+	r.sendLeaseReport(store.LeaseReport{ReleasedLeases: []queue.Lease{j.Lease()}})
 	r.must(r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbEdit, UID: 1,
 		EditJob: func(j *queue.Job) error {
 			j.Stdin = strings.Repeat("x", 5000)
@@ -244,7 +244,7 @@ func newAttemptRecordReplacesOldestAtQuota(r *storeTest) {
 		r.Helper()
 		e := r.newSettlement(j, exitOutcome(1))
 		e.Attempt.Output = []byte(output)
-		r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}, MaxBytesPerUser: limit})
+		r.sendLeaseReport(store.LeaseReport{Settlements: []store.Settlement{e}, MaxBytesPerUser: limit})
 		j = r.claimRetry()
 	}
 	first := r.countedUserBytes(1)
@@ -285,7 +285,9 @@ func outputOverQuotaIsDropped(r *storeTest) {
 	e.Attempt.Result = []byte(`{}`)
 	before := r.countedUserBytes(1)
 	r.checkDueChangesRequested("an output file that is not kept",
-		func() { r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}, MaxBytesPerUser: limit}) })
+		func() {
+			r.sendLeaseReport(store.LeaseReport{Settlements: []store.Settlement{e}, MaxBytesPerUser: limit})
+		})
 	got := r.getJob(j.ID)
 	checkEqual(r, "the job", []any{got.State, got.OutputBytes, got.StartedAttempts}, []any{queue.Completed, int64(0), 1})
 	checkEqual(r, "bytes that the user holds", r.countedUserBytes(1), before)
@@ -309,7 +311,7 @@ func (r *storeTest) runJobsWithOutput(uid, jobCount int) {
 		e.Attempt.Output = make([]byte, 100)
 		ended = append(ended, e)
 	}
-	r.exchange(store.LeaseReport{Settlements: ended})
+	r.sendLeaseReport(store.LeaseReport{Settlements: ended})
 	r.advanceClock(time.Second)
 }
 
@@ -317,7 +319,7 @@ func (r *storeTest) runJobsWithOutput(uid, jobCount int) {
 func (r *storeTest) enqueueAndClaimJobs(uid, jobCount int) []queue.Job {
 	r.Helper()
 	r.must(r.enqueueWithByteQuota(uid, 0, slices.Repeat([]queue.Job{newDraft(withUID(uid))}, jobCount)...))
-	jobs := r.exchange(store.LeaseReport{WantedJobCount: jobCount}).ClaimedJobs
+	jobs := r.sendLeaseReport(store.LeaseReport{MaxJobsToClaim: jobCount}).ClaimedJobs
 	checkEqual(r, "claimed jobs", len(jobs), jobCount)
 	return jobs
 }
@@ -364,7 +366,7 @@ func settlementsReplaceOlderOutputs(r *storeTest) {
 		ended = append(ended, e)
 	}
 	limit := r.countedUserBytes(1)
-	r.exchange(store.LeaseReport{Settlements: ended, MaxBytesPerUser: limit})
+	r.sendLeaseReport(store.LeaseReport{Settlements: ended, MaxBytesPerUser: limit})
 	var sizes []int64
 	for _, e := range ended {
 		a, err := r.store.Attempt(r.Context(), e.Seq, 1)

@@ -81,7 +81,7 @@ func disownMovesJobs(r *storeTest) {
 	ready, sleeping := r.enqueueAs(7, "alice"), r.enqueueAs(7, "alice", withDelay(time.Hour),
 		withExpiry(r.store.Now()+2*3_600_000))
 	r.advanceClock(time.Second)
-	r.newEvents()
+	r.readNewEvents()
 	before := map[string]queue.Job{}
 	for _, j := range []queue.Job{done, dead, failed, held, ready, sleeping} {
 		before[j.ID] = r.getJob(j.ID)
@@ -97,10 +97,10 @@ func disownMovesJobs(r *storeTest) {
 		}
 		checkEqual(r, "job "+old.ID, r.getJob(old.ID), want)
 	}
-	checkEqual(r, "events", eventsSortedByJob(r.newEvents()), events)
+	checkEqual(r, "events", eventsSortedByJob(r.readNewEvents()), events)
 	checkEqual(r, "owners", r.ownerNamesByUID(), map[int]string{-1: "alice", 8: "bob"})
-	checkEqual(r, "jobs of the uid", r.listAll(store.Filter{UID: new(7)}), nil)
-	checkEqual(r, "jobs of the former owner", len(r.listAll(store.Filter{UID: new(-1)})), len(before))
+	checkEqual(r, "jobs of the uid", r.listAllJobs(store.JobFilter{UID: new(7)}), nil)
+	checkEqual(r, "jobs of the former owner", len(r.listAllJobs(store.JobFilter{UID: new(-1)})), len(before))
 	r.checkJobCounts()
 	r.checkStoreUnchanged(func() { r.disownJobsUntilDone(7) })
 	r.checkStoreUnchanged(func() {
@@ -112,7 +112,8 @@ func disownMovesJobs(r *storeTest) {
 		OwnerName: "carol", MaxPendingJobsPerUser: 1})
 	r.must(err)
 	checkEqual(r, "owners", r.ownerNamesByUID(), map[int]string{-1: "alice", 8: "bob", 7: "carol"})
-	checkEqual(r, "claimed", seqsOf(r.claimJobs(9)), []int64{other.Seq, r.listAll(store.Filter{UID: new(7)})[0].Seq})
+	checkEqual(r, "claimed", seqsOf(r.claimJobs(9)), []int64{other.Seq,
+		r.listAllJobs(store.JobFilter{UID: new(7)})[0].Seq})
 	r.advanceAndApplyDueChanges(time.Hour)
 	checkEqual(r, "claimed later", r.claimJobs(9), nil)
 	r.advanceAndApplyDueChanges(time.Hour)
@@ -140,17 +141,17 @@ func disownMovesLeasedJobsLater(r *storeTest) {
 	checkEqual(r, "uids that are being disowned", moving, []int{7})
 	job := r.enqueueAs(7, "bob")
 	r.advanceClock(time.Second)
-	r.newEvents()
+	r.readNewEvents()
 	ends := []store.Settlement{r.newSettlement(jobs[0], exitOutcome(0)), r.newSettlement(jobs[1], exitOutcome(1)),
 		r.newSettlement(jobs[2], outcomeOfCause(queue.EndNeverStarted))}
-	done := r.exchange(store.LeaseReport{Settlements: ends, ReleasedLeases: []queue.Lease{jobs[3].Lease()},
-		WantedJobCount: 9})
+	done := r.sendLeaseReport(store.LeaseReport{Settlements: ends, ReleasedLeases: []queue.Lease{jobs[3].Lease()},
+		MaxJobsToClaim: 9})
 	checkEqual(r, "claimed in the same call", seqsOf(done.ClaimedJobs), []int64{job.Seq})
 	for i, want := range []queue.State{queue.Completed, queue.Held, queue.Held, queue.Held} {
 		got := r.getJob(receipt.IDs[i])
 		checkEqual(r, "state and uid of "+got.ID, []any{got.State, got.UID}, []any{want, -1})
 	}
-	r.exchange(store.LeaseReport{LeasedJobChanges: []store.LeasedJobChange{{Lease: jobs[4].Lease(),
+	r.sendLeaseReport(store.LeaseReport{LeasedJobChanges: []store.LeasedJobChange{{Lease: jobs[4].Lease(),
 		JobChange: store.JobChange{Verb: queue.VerbCancel, UID: 0}}}})
 	got := r.getJob(receipt.IDs[4])
 	checkEqual(r, "state and uid of "+got.ID, []any{got.State, got.UID}, []any{queue.Cancelled, -1})
@@ -246,7 +247,8 @@ func outputsWithoutAttemptAreDeletable(r *storeTest) {
 		e.Attempt.OutputFileRef, e.Attempt.OutputBytes = name(j), 1<<20
 		return e
 	}
-	r.exchange(store.LeaseReport{Settlements: []store.Settlement{large(kept), r.newSettlement(inline, exitOutcome(0)),
+	r.sendLeaseReport(store.LeaseReport{Settlements: []store.Settlement{large(kept), r.newSettlement(inline,
+		exitOutcome(0)),
 		large(removed)}})
 	r.must(r.applyVerb(removed, queue.VerbRemove))
 	unknown, stale := "99-1", fmt.Sprintf("%d-%d", leased.Seq, leased.Fence+1)
@@ -297,5 +299,5 @@ func disownPausesSchedules(r *storeTest) {
 	f.RequestedByUID = new(int)
 	checkEqual(r, "an occurrence that a user requests", r.runOccurrences(f), store.OccurrenceResult{})
 	checkEqual(r, "an occurrence of another user's schedule", r.runNextOccurrence("other").Records[0].Outcome,
-		store.OutcomeEnqueued)
+		store.OccurrenceEnqueued)
 }

@@ -38,7 +38,7 @@ const (
 // and compares the results. openStores creates both stores and returns a function that advances their clock. A failed
 // walk logs its seed. In short mode, a walk has a quarter of the steps.
 func RunComparisonWalks(t *testing.T, walkCount, stepsPerWalk int,
-	openStores func(t *testing.T, o queue.RankOrder) (engine EngineUnderTest, model store.Store,
+	openStores func(t *testing.T, o queue.RankPolicy) (engine EngineUnderTest, model store.Store,
 		advance func(time.Duration))) {
 	if n, err := strconv.Atoi(os.Getenv(walkCountEnvVar)); err == nil {
 		walkCount = n
@@ -51,13 +51,13 @@ func RunComparisonWalks(t *testing.T, walkCount, stepsPerWalk int,
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			w := &comparisonWalk{T: t, rng: rand.New(rand.NewPCG(uint64(seed), 17))}
-			w.jobOrderChoices = userTurnRankOrders
+			w.rankOrderChoices = userTurnRankOrders
 			if seed%4 == 1 {
-				w.jobOrderChoices = []queue.RankOrder{arrivalRankOrder}
+				w.rankOrderChoices = []queue.RankPolicy{arrivalRankOrder}
 			}
-			w.jobOrder = w.jobOrderChoices[w.rng.IntN(len(w.jobOrderChoices))]
+			w.rankOrder = w.rankOrderChoices[w.rng.IntN(len(w.rankOrderChoices))]
 			w.usesGates, w.usesWeights, w.usesHooks = seed%4 != 0, seed%3 == 0, seed%5 == 0
-			w.engine, w.modelStore, w.advanceClock = openStores(t, w.jobOrder)
+			w.engine, w.modelStore, w.advanceClock = openStores(t, w.rankOrder)
 			w.engineLeases, w.modelLeases = map[int64]queue.Lease{}, map[int64]queue.Lease{}
 			w.queueRules = map[string]store.QueueRule{}
 			w.node = store.Node{Name: "a", Labels: map[string]string{"zone": "x"},
@@ -77,7 +77,7 @@ func RunComparisonWalks(t *testing.T, walkCount, stepsPerWalk int,
 }
 
 // userTurnRankOrders contains the rank orders with which the users' jobs start in turn (round robin).
-var userTurnRankOrders = []queue.RankOrder{
+var userTurnRankOrders = []queue.RankPolicy{
 	{Scheduling: queue.SchedulingByPriority},
 	{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime, AgingInterval: time.Minute},
 	{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByEnqueues, AgingInterval: time.Minute},
@@ -87,21 +87,21 @@ var userTurnRankOrders = []queue.RankOrder{
 // results.
 type comparisonWalk struct {
 	*testing.T
-	engine          EngineUnderTest
-	modelStore      store.Store
-	advanceClock    func(time.Duration)
-	rng             *rand.Rand
-	jobOrder        queue.RankOrder
-	jobOrderChoices []queue.RankOrder     // rank orders between which the walk may switch
-	usesGates       bool                  // jobs have random demands for locks, rates, resources and nodes
-	usesWeights     bool                  // queues may have different weights
-	usesHooks       bool                  // each completed job gets a hook
-	step            int                   // number of the current step
-	operationName   string                // the current operation, for messages
-	jobSeqs         []int64               // numbers (seqs) of the jobs that may exist
-	leasedSeqs      []int64               // numbers (seqs) of the leased jobs
-	engineLeases    map[int64]queue.Lease // leases of the engine, by seq; unlike in the model, their fences are random
-	modelLeases     map[int64]queue.Lease // leases of the model, by seq
+	engine           EngineUnderTest
+	modelStore       store.Store
+	advanceClock     func(time.Duration)
+	rng              *rand.Rand
+	rankOrder        queue.RankPolicy
+	rankOrderChoices []queue.RankPolicy    // rank orders between which the walk may switch
+	usesGates        bool                  // jobs have random demands for locks, rates, resources and nodes
+	usesWeights      bool                  // queues may have different weights
+	usesHooks        bool                  // each completed job gets a hook
+	step             int                   // number of the current step
+	operationName    string                // the current operation, for messages
+	jobSeqs          []int64               // numbers (seqs) of the jobs that may exist
+	leasedSeqs       []int64               // numbers (seqs) of the leased jobs
+	engineLeases     map[int64]queue.Lease // leases of the engine, by seq; unlike in the model, their fences are random
+	modelLeases      map[int64]queue.Lease // leases of the model, by seq
 
 	maxUID     int
 	queueRules map[string]store.QueueRule
@@ -109,14 +109,14 @@ type comparisonWalk struct {
 }
 
 // callBothStores executes call with both stores. Both calls must succeed, or return errors with the same code.
-func callBothStores[T any](w *comparisonWalk, call func(s store.Store) (T, error)) (engine, model T) {
+func callBothStores[T any](w *comparisonWalk, call func(s store.Store) (T, error)) (engineResult, modelResult T) {
 	w.Helper()
-	engine, err := call(w.engine.Store)
-	model, wanted := call(w.modelStore)
+	engineResult, err := call(w.engine.Store)
+	modelResult, wanted := call(w.modelStore)
 	if errorCodeOf(err) != errorCodeOf(wanted) {
 		w.Errorf("step %d, %s: the engine returns the error %v, the model %v", w.step, w.operationName, err, wanted)
 	}
-	return engine, model
+	return engineResult, modelResult
 }
 
 // compareJob compares a job in both stores, except for the fence (lease number), which is random in the engine.
@@ -124,7 +124,7 @@ func (w *comparisonWalk) compareJob(seq int64) {
 	w.Helper()
 	w.operationName = "get"
 	got, want := callBothStores(w, func(s store.Store) (queue.Job, error) {
-		return s.Get(w.Context(), strconv.FormatInt(seq, 10))
+		return s.GetJob(w.Context(), strconv.FormatInt(seq, 10))
 	})
 	if want.ExpiresAt != 0 && want.ExpiresAt <= w.modelStore.Now() {
 		// The job is past its expiry time. In one of the stores, a claim may already have cancelled it, so the states may
@@ -150,7 +150,7 @@ func (w *comparisonWalk) doRandomOperation() {
 		w.enqueueRandomJobs()
 	case n < 70:
 		w.operationName = "exchange"
-		w.exchangeRandomResults()
+		w.reportAndClaim()
 	case n < 84:
 		w.operationName = "change"
 		w.changeRandomJob()
@@ -167,9 +167,9 @@ func (w *comparisonWalk) doRandomOperation() {
 		w.changeRandomRule()
 	case n < 97:
 		w.operationName = "order"
-		w.jobOrder = w.jobOrderChoices[w.rng.IntN(len(w.jobOrderChoices))]
+		w.rankOrder = w.rankOrderChoices[w.rng.IntN(len(w.rankOrderChoices))]
 		w.applyToBothStores(func(s store.Store) error {
-			err := s.SetRankOrder(w.Context(), w.jobOrder)
+			err := s.SetRankOrder(w.Context(), w.rankOrder)
 			for more := true; more && err == nil; {
 				more, err = s.RerankWaitingJobs(w.Context())
 			}
@@ -261,7 +261,7 @@ func (w *comparisonWalk) changeRandomRule() {
 // reapplyAllRules sets all rules in both stores again, because a reopened store has lost some of them.
 func (w *comparisonWalk) reapplyAllRules() {
 	w.applyToBothStores(func(s store.Store) error {
-		hooks := store.HookSettings{MakeHooks: createHookDrafts, OwnerName: "x"}
+		hooks := store.HookSettings{MakeHookDrafts: createHookDrafts, OwnerName: "x"}
 		if w.usesHooks {
 			hooks.TriggerEvents = queue.HookCompleted
 		}
@@ -303,7 +303,7 @@ func (w *comparisonWalk) randomDemands() (demands []queue.Demand) {
 		// If users take turns, demand only one unit. A job that lacks several units must hold back other jobs that need the
 		// resource, and the two stores may notice this at different times.
 		n := 1
-		if w.jobOrder == arrivalRankOrder {
+		if w.rankOrder == arrivalRankOrder {
 			n += w.rng.IntN(3)
 		}
 		demands = append(demands, queue.Demand{Kind: queue.GateResource, GateKey: []string{"disk", "gpu"}[w.rng.IntN(2)],
@@ -320,7 +320,7 @@ func (w *comparisonWalk) randomDependencies(draftIndex int, drafts []queue.Job) 
 		if d.ParentDraftNumber != 0 {
 			return drafts[d.ParentDraftNumber-1].ExpiresAt != 0
 		}
-		j, err := w.modelStore.Get(w.Context(), strconv.FormatInt(d.ParentSeq, 10))
+		j, err := w.modelStore.GetJob(w.Context(), strconv.FormatInt(d.ParentSeq, 10))
 		return err == nil && j.ExpiresAt != 0
 	}
 	for range 1 + w.rng.IntN(3) {
@@ -349,7 +349,8 @@ func (w *comparisonWalk) enqueueRandomJobs() {
 	for i := range drafts {
 		j := &drafts[i]
 		*j = queue.Job{UID: uid, Priority: int64(w.rng.IntN(3)), MaxAttempts: 1 + w.rng.IntN(3), ExitCode: -1,
-			Queue: walkQueueNames[w.rng.IntN(40)/13], Demands: w.randomDemands(), Execution: queue.Execution{Command: "true"}}
+			Queue: walkQueueNames[w.rng.IntN(40)/13], Demands: w.randomDemands(),
+			ExecutionSettings: queue.ExecutionSettings{Command: "true"}}
 		if w.rng.IntN(4) == 0 {
 			j.Delay = time.Duration(w.rng.IntN(3000)) * time.Millisecond
 		}
@@ -381,11 +382,11 @@ func (w *comparisonWalk) enqueueRandomJobs() {
 	w.jobSeqs = append(w.jobSeqs, got.Seqs...)
 }
 
-// exchangeRandomResults reports random results of leased jobs and claims more jobs.
-func (w *comparisonWalk) exchangeRandomResults() {
+// reportAndClaim reports random results of leased jobs and claims more jobs.
+func (w *comparisonWalk) reportAndClaim() {
 	var engine, model store.LeaseReport
-	engine.WantedJobCount = w.rng.IntN(7)
-	model.WantedJobCount = engine.WantedJobCount
+	engine.MaxJobsToClaim = w.rng.IntN(7)
+	model.MaxJobsToClaim = engine.MaxJobsToClaim
 	stillLeased := w.addRandomResults(&engine, &model)
 	if w.rng.IntN(4) == 0 { // a simulation must change nothing; its result is not compared
 		if _, err := w.engine.Store.SimulateClaims(w.Context(), 1+w.rng.IntN(9)); err != nil {
@@ -412,20 +413,21 @@ func (w *comparisonWalk) exchangeRandomResults() {
 		}
 	}
 	w.leasedSeqs = stillLeased
-	for range maxExtraClaims { // an engine may need several claims to take the same jobs, if many other jobs cannot start
+	// an engine may need several claims to take the same jobs, if many other jobs cannot start
+	for range maxAdditionalClaimCalls {
 		if len(got.ClaimedJobs) >= len(want.ClaimedJobs) {
 			break
 		}
 		more, err := w.engine.Store.ReportAndClaim(w.Context(),
-			store.LeaseReport{WantedJobCount: engine.WantedJobCount - len(got.ClaimedJobs)})
+			store.LeaseReport{MaxJobsToClaim: engine.MaxJobsToClaim - len(got.ClaimedJobs)})
 		if err != nil {
 			w.Error(err)
 		}
 		got.ClaimedJobs = append(got.ClaimedJobs, more.ClaimedJobs...)
 	}
-	w.compareClaims(got.ClaimedJobs, want.ClaimedJobs, engine.WantedJobCount)
+	w.compareClaims(got.ClaimedJobs, want.ClaimedJobs, engine.MaxJobsToClaim)
 	// Check wait reasons only if this report has ended or changed no job; such a report may let more jobs start.
-	if len(want.ClaimedJobs) < engine.WantedJobCount && len(w.jobSeqs) > 0 &&
+	if len(want.ClaimedJobs) < engine.MaxJobsToClaim && len(w.jobSeqs) > 0 &&
 		len(engine.Settlements)+len(engine.LeasedJobChanges) == 0 && !w.Failed() {
 		w.checkWaitReasons(w.jobSeqs[w.rng.IntN(len(w.jobSeqs))])
 	}
@@ -486,7 +488,7 @@ func (w *comparisonWalk) addRandomResults(engineReport, modelReport *store.Lease
 // otherwise has none.
 func (w *comparisonWalk) checkWaitReasons(seq int64) {
 	w.operationName = fmt.Sprint("obstacles of ", seq)
-	j, err := w.modelStore.Get(w.Context(), strconv.FormatInt(seq, 10))
+	j, err := w.modelStore.GetJob(w.Context(), strconv.FormatInt(seq, 10))
 	if err != nil || j.ExpiresAt != 0 {
 		return
 	}
@@ -504,8 +506,8 @@ func (w *comparisonWalk) checkWaitReasons(seq int64) {
 }
 
 // The model claims all jobs in one call. An engine may need several calls, because each call checks only a limited
-// number of jobs that cannot start. maxExtraClaims limits the additional calls.
-const maxExtraClaims = 20
+// number of jobs that cannot start. maxAdditionalClaimCalls limits the additional calls.
+const maxAdditionalClaimCalls = 20
 
 // compareClaims checks that both stores have claimed the same jobs in the same order.
 func (w *comparisonWalk) compareClaims(got, want []queue.Job, maxJobs int) {
@@ -519,7 +521,7 @@ func (w *comparisonWalk) compareClaims(got, want []queue.Job, maxJobs int) {
 		w.Errorf("step %d: with a limit of %d, the engine claims the jobs %v, the model %v", w.step, maxJobs,
 			order(got), order(want))
 		for _, seq := range slices.Concat(order(got), order(want), w.leasedSeqs) {
-			j, err := w.modelStore.Get(w.Context(), strconv.FormatInt(seq, 10))
+			j, err := w.modelStore.GetJob(w.Context(), strconv.FormatInt(seq, 10))
 			w.Logf("%d: user %d, queue %s, priority %d, expires %d, %s, demands %v %v", seq, j.UID, j.Queue, j.Priority,
 				j.ExpiresAt, j.State, j.Demands, err)
 		}

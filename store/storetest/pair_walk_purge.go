@@ -59,7 +59,7 @@ func (w *comparisonWalk) purgeBothStores() {
 	})
 	checkEqual(&storeTest{T: w.T}, fmt.Sprintf("queues with their own retention after step %d", w.step), keeps, want)
 	page, _ := callBothStores(w, func(s store.Store) (store.JobRefPage, error) {
-		return s.ListRefs(w.Context(), store.Filter{Limit: store.MaxPageRows})
+		return s.ListJobRefs(w.Context(), store.JobFilter{Limit: store.MaxPageRows})
 	})
 	w.jobSeqs = w.jobSeqs[:0]
 	for _, r := range page.Refs {

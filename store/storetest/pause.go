@@ -18,21 +18,21 @@ var pauseTests = []contractTest{
 }
 
 // setJobPaused pauses or resumes a leased job on behalf of a user.
-func (r *storeTest) setJobPaused(l queue.Lease, paused bool, uid int) error {
-	return r.store.RecordJobPause(r.Context(), store.JobPauseRequest{Lease: l, Paused: paused, RequesterUID: uid})
+func (r *storeTest) setJobPaused(l queue.Lease, paused bool, requesterUID int) error {
+	return r.store.RecordJobPause(r.Context(), store.JobPauseRequest{Lease: l, Paused: paused, RequesterUID: requesterUID})
 }
 
 // A running job can be paused and resumed, and the events contain the uid of the user who requested it.
 func runningJobPausesAndResumes(r *storeTest) {
 	r.enqueueOne()
 	j := r.startJob(r.claimOne())
-	r.newEvents()
+	r.readNewEvents()
 	r.checkStoreUnchanged(func() { r.must(r.setJobPaused(j.Lease(), false, testUID)) })
 	r.advanceClock(time.Second)
 	r.must(r.setJobPaused(j.Lease(), true, 7))
 	j.PausedAt, j.PausedBy, j.UpdatedAt = r.store.Now(), 7, r.store.Now()
 	checkEqual(r, "paused job", r.getJob(j.ID), j)
-	checkEqual(r, "events", r.newEvents(), []queue.Event{r.expectedEvent(queue.EventPaused, j,
+	checkEqual(r, "events", r.readNewEvents(), []queue.Event{r.expectedEvent(queue.EventPaused, j,
 		queue.EventDetail{CausedByUID: new(7)})})
 	r.advanceClock(time.Second)
 	r.checkStoreUnchanged(func() { r.must(r.setJobPaused(j.Lease(), true, 8)) }) // pausing a paused job changes nothing
@@ -43,7 +43,7 @@ func runningJobPausesAndResumes(r *storeTest) {
 	r.must(r.setJobPaused(j.Lease(), false, 8))
 	j.PausedAt, j.PausedBy, j.UpdatedAt = 0, 0, r.store.Now()
 	checkEqual(r, "resumed job", r.getJob(j.ID), j)
-	checkEqual(r, "events", r.newEvents(), []queue.Event{r.expectedEvent(queue.EventResumed, j,
+	checkEqual(r, "events", r.readNewEvents(), []queue.Event{r.expectedEvent(queue.EventResumed, j,
 		queue.EventDetail{CausedByUID: new(8)})})
 	r.checkJobCounts()
 }
@@ -67,14 +67,14 @@ func pauseNeedsRunningJob(r *storeTest) {
 
 // When an attempt ends, its pause ends too.
 func pauseEndsWithAttempt(r *storeTest) {
-	for _, o := range []queue.AttemptOutcome{exitOutcome(0), exitOutcome(1), outcomeOfCause(queue.EndKilled),
+	for _, o := range []queue.AttemptOutcome{exitOutcome(0), exitOutcome(1), outcomeOfCause(queue.EndCancelled),
 		outcomeOfCause(queue.EndStopped), {EndCause: queue.EndStopped, WasPausedAtEnd: true},
 		outcomeOfCause(queue.EndRunnerLost)} {
 		r.enqueueOne()
 		j := r.startJob(r.claimOne())
 		r.must(r.setJobPaused(j.Lease(), true, testUID))
 		e := r.newSettlement(j, o)
-		checkEqual(r, "result", r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}}),
+		checkEqual(r, "result", r.sendLeaseReport(store.LeaseReport{Settlements: []store.Settlement{e}}),
 			store.ReportAndClaimResult{})
 		if got := r.getJob(j.ID); got.PausedAt != 0 || got.PausedBy != 0 || got.State != e.Decision.NextState {
 			r.Errorf("after %+v, the job is %s, paused at %v by %d", o, got.State, got.PausedAt, got.PausedBy)
@@ -90,8 +90,8 @@ func pauseEndsWithAttempt(r *storeTest) {
 func settingRecordsGivenEventKind(r *storeTest) {
 	set := func(value string, uid int, kind queue.EventKind) {
 		r.must(r.store.SetSetting(r.Context(), store.Setting{Key: "pause", Value: value, SetByUID: uid, EventKind: kind}))
-		checkEqual(r, "events", r.newEvents(), []queue.Event{{Time: r.store.Now(), Kind: kind,
-			Detail: queue.EventDetail{CausedByUID: &uid, SettingName: "pause", Value: value}}})
+		checkEqual(r, "events", r.readNewEvents(), []queue.Event{{Time: r.store.Now(), Kind: kind,
+			Detail: queue.EventDetail{CausedByUID: &uid, SettingName: "pause", SettingValue: value}}})
 	}
 	set("on", 7, queue.EventPaused)
 	list, err := r.store.Settings(r.Context())
@@ -121,10 +121,10 @@ func (w *predictedWalk) pauseRandomJob() {
 
 func pausedScheduleRunsNoOccurrence(r *storeTest) {
 	s := r.putSchedule("nightly")
-	r.newEvents()
+	r.readNewEvents()
 	uid := 7
 	pause := store.SchedulePauseRequest{ScheduleName: "nightly", Generation: s.Generation, RequestedByUID: &uid,
-		PauseNote: "why", Pause: true}
+		PauseNote: "why", Paused: true}
 	for range 2 { // the second call changes nothing
 		r.must(r.store.PauseSchedule(r.Context(), pause))
 	}
@@ -149,7 +149,7 @@ func pausedScheduleRunsNoOccurrence(r *storeTest) {
 	want = s
 	want.LastOccurrenceAt, want.NextOccurrenceAt, want.NextDueAt, want.LastBootID = now, now+60_000, now+61_000, "b"
 	checkEqual(r, "resumed", got, want)
-	checkEqual(r, "events", r.newScheduleEvents(), []string{"schedule_paused nightly ", "schedule_resumed nightly "})
+	checkEqual(r, "events", r.readNewScheduleEvents(), []string{"schedule_paused nightly ", "schedule_resumed nightly "})
 	pause.Generation++
 	r.checkErrScheduleChanged("another version", r.store.PauseSchedule(r.Context(), pause))
 	pause.ScheduleName = "gone"

@@ -59,17 +59,18 @@ func queueExistsWhileItHasJobs(r *storeTest) {
 	r.must(err)
 	checkEqual(r, "new queues", receipt.CreatedQueues, []string{"gpu"})
 	r.must(r.applyVerb(r.getJob(receipt.IDs[3]), queue.VerbCancel))
-	got := r.exchange(store.LeaseReport{WantedJobCount: 1}).ClaimedJobs
+	got := r.sendLeaseReport(store.LeaseReport{MaxJobsToClaim: 1}).ClaimedJobs
 	checkEqual(r, "queues", r.queueStates(), map[string]store.QueueState{
 		"kept": {Name: "kept", Rule: rule},
 		// A leased job counts as waiting until it is reported as started.
 		"gpu": {Name: "gpu", Rule: store.DefaultQueueRule, WaitingJobs: 3, LeasedJobs: 1, OldestReadySince: r.store.Now()},
 	})
-	r.exchange(store.LeaseReport{AttemptStarts: []store.AttemptStart{{Lease: got[0].Lease(), StartedAt: r.store.Now(),
-		WorkerID: "w", PID: 1}}})
+	r.sendLeaseReport(store.LeaseReport{AttemptStarts: []store.AttemptStart{{Lease: got[0].Lease(),
+		StartedAt: r.store.Now(),
+		WorkerID:  "w", PID: 1}}})
 	checkEqual(r, "waiting jobs of the queue", r.queueStates()["gpu"].WaitingJobs, int64(2))
 	r.settleJob(got[0], exitOutcome(0))
-	for _, j := range r.listAll(store.Filter{States: []queue.State{queue.Pending}}) {
+	for _, j := range r.listAllJobs(store.JobFilter{States: []queue.State{queue.Pending}}) {
 		r.must(r.applyVerb(j, queue.VerbCancel))
 	}
 	r.setQueueRule("kept", store.DefaultQueueRule)
@@ -170,7 +171,7 @@ func simulateClaimsChangesNothing(r *storeTest) {
 		newDraft(withExpiry(r.store.Now().Add(time.Minute))))
 	r.advanceClock(2 * time.Minute) // the last job expires during these two minutes
 	queues, counts := r.queueStates(), r.store.Counts()
-	r.newEvents()
+	r.readNewEvents()
 	var first []int64
 	for range 3 {
 		got, err := r.store.SimulateClaims(r.Context(), 9)
@@ -184,8 +185,8 @@ func simulateClaimsChangesNothing(r *storeTest) {
 	checkEqual(r, "jobs", len(first), 4)
 	checkEqual(r, "queues", r.queueStates(), queues)
 	checkEqual(r, "counts", r.store.Counts().JobsByState, counts.JobsByState)
-	checkEqual(r, "events", r.newEvents(), nil)
-	checkEqual(r, "claimed jobs", seqsOf(r.exchange(store.LeaseReport{WantedJobCount: 9}).ClaimedJobs), first)
+	checkEqual(r, "events", r.readNewEvents(), nil)
+	checkEqual(r, "claimed jobs", seqsOf(r.sendLeaseReport(store.LeaseReport{MaxJobsToClaim: 9}).ClaimedJobs), first)
 	r.checkJobState("the job has expired", jobs[6], queue.Cancelled, queue.ReasonExpired)
 	r.checkJobCounts()
 }
@@ -258,8 +259,8 @@ func (r *storeTest) tryEnqueue(options ...func(*queue.Job)) (store.Receipt, erro
 }
 
 func uniqueKeyBelongsToUnfinishedJob(r *storeTest) {
-	first := r.enqueueOne(withUniqueKey("k", queue.ConflictReturn))
-	got, err := r.tryEnqueue(withUniqueKey("k", queue.ConflictReturn))
+	first := r.enqueueOne(withUniqueKey("k", queue.ConflictReturnExisting))
+	got, err := r.tryEnqueue(withUniqueKey("k", queue.ConflictReturnExisting))
 	r.must(err)
 	checkEqual(r, "receipt of the second job", got, store.Receipt{IDs: []string{first.ID}, Seqs: []int64{first.Seq},
 		IsExisting: []bool{true}, CreatedQueues: got.CreatedQueues})
@@ -271,7 +272,7 @@ func uniqueKeyBelongsToUnfinishedJob(r *storeTest) {
 		newDraft(withUniqueKey("other", queue.ConflictReject)))
 	running := r.claimOne()
 	checkEqual(r, "the running job", running.Seq, first.Seq)
-	_, err = r.tryEnqueue(withUniqueKey("k", queue.ConflictReplace))
+	_, err = r.tryEnqueue(withUniqueKey("k", queue.ConflictReplaceExisting))
 	r.checkError("replacing a running job", err, queue.CodeExists, "unique")
 	r.settleJob(running, exitOutcome(1))
 	_, err = r.tryEnqueue(withUniqueKey("k", queue.ConflictReject))
@@ -279,19 +280,20 @@ func uniqueKeyBelongsToUnfinishedJob(r *storeTest) {
 	r.must(r.applyVerb(first, queue.VerbCancel))
 	r.enqueueOne(withUniqueKey("k", queue.ConflictReject))
 	_, err = r.store.StageBatch(r.Context(), store.EnqueueRequest{Drafts: []queue.Job{newDraft(withUniqueKey("z",
-		queue.ConflictReturn))}, UID: testUID, BatchName: "b"})
+		queue.ConflictReturnExisting))}, UID: testUID, BatchName: "b"})
 	r.checkError("a frame of a batch", err, queue.CodeInvalid, "unique")
 	r.checkJobCounts()
 }
 
 func endedJobKeepsUniqueKey(r *storeTest) {
-	first := r.enqueueOne(withUniqueKey("k", queue.ConflictReturn), func(j *queue.Job) { j.UniqueFor = time.Minute })
+	first := r.enqueueOne(withUniqueKey("k", queue.ConflictReturnExisting),
+		func(j *queue.Job) { j.UniqueFor = time.Minute })
 	r.settleJob(r.claimOne(), exitOutcome(0))
 	r.advanceAndApplyDueChanges(time.Minute - time.Millisecond)
-	got, err := r.tryEnqueue(withUniqueKey("k", queue.ConflictReturn))
+	got, err := r.tryEnqueue(withUniqueKey("k", queue.ConflictReturnExisting))
 	r.must(err)
 	checkEqual(r, "the ended job with the key", got.Seqs, []int64{first.Seq})
-	_, err = r.tryEnqueue(withUniqueKey("k", queue.ConflictReplace))
+	_, err = r.tryEnqueue(withUniqueKey("k", queue.ConflictReplaceExisting))
 	r.checkError("replacing an ended job", err, queue.CodeExists, "unique")
 	r.advanceAndApplyDueChanges(time.Millisecond)
 	r.enqueueOne(withUniqueKey("k", queue.ConflictReject))
@@ -299,9 +301,9 @@ func endedJobKeepsUniqueKey(r *storeTest) {
 
 // With ConflictReplace, a new job replaces the waiting job that has the same unique key.
 func newJobReplacesHolderOfUniqueKey(r *storeTest) {
-	first := r.enqueueOne(withUniqueKey("k", queue.ConflictReplace))
+	first := r.enqueueOne(withUniqueKey("k", queue.ConflictReplaceExisting))
 	child := r.enqueueOne(withParents(queue.ParentEnded, first))
-	second := r.enqueueOne(withUniqueKey("k", queue.ConflictReplace))
+	second := r.enqueueOne(withUniqueKey("k", queue.ConflictReplaceExisting))
 	r.checkJobState("the first job", first, queue.Cancelled, queue.ReasonReplaced)
 	r.claimAndExpect("the second job, and the dependant of the first", child, second)
 	r.checkJobCounts()
@@ -309,11 +311,11 @@ func newJobReplacesHolderOfUniqueKey(r *storeTest) {
 
 func draftsCanShareUniqueKey(r *storeTest) {
 	got, err := r.store.Enqueue(r.Context(), store.EnqueueRequest{UID: testUID,
-		Drafts: []queue.Job{newDraft(withUniqueKey("k", queue.ConflictReturn)), newDraft(),
-			newDraft(withUniqueKey("k", queue.ConflictReturn))}})
+		Drafts: []queue.Job{newDraft(withUniqueKey("k", queue.ConflictReturnExisting)), newDraft(),
+			newDraft(withUniqueKey("k", queue.ConflictReturnExisting))}})
 	r.must(err)
 	checkEqual(r, "seq of the third draft", got.Seqs[2], got.Seqs[0])
-	checkEqual(r, "jobs", len(r.listAll(store.Filter{})), 2)
+	checkEqual(r, "jobs", len(r.listAllJobs(store.JobFilter{})), 2)
 	r.checkStoreUnchanged(func() {
 		_, err = r.store.Enqueue(r.Context(), store.EnqueueRequest{UID: testUID,
 			Drafts: []queue.Job{newDraft(withUniqueKey("z", queue.ConflictReject)),
@@ -323,9 +325,9 @@ func draftsCanShareUniqueKey(r *storeTest) {
 }
 
 func retryNeedsFreeUniqueKey(r *storeTest) {
-	first := r.enqueueOne(withUniqueKey("k", queue.ConflictReturn))
+	first := r.enqueueOne(withUniqueKey("k", queue.ConflictReturnExisting))
 	r.must(r.applyVerb(first, queue.VerbCancel))
-	second := r.enqueueOne(withUniqueKey("k", queue.ConflictReturn))
+	second := r.enqueueOne(withUniqueKey("k", queue.ConflictReturnExisting))
 	r.checkErrorCode("another job has the unique key", r.applyVerb(first, queue.VerbRetry), queue.CodeExists)
 	r.must(r.applyVerb(second, queue.VerbCancel))
 	r.must(r.applyVerb(first, queue.VerbRetry))
@@ -354,7 +356,7 @@ func jobCancelledAtEnqueueFreesUniqueKey(r *storeTest) {
 	r.settleJob(r.claimAndExpect("the parent", parent)[0], exitOutcome(1))
 	keyed := func(set ...func(*queue.Job)) queue.Job {
 		j := newDraft(set...)
-		j.Unique, j.UniqueFor, j.OnConflict = "k", time.Hour, queue.ConflictReplace
+		j.Unique, j.UniqueFor, j.OnConflict = "k", time.Hour, queue.ConflictReplaceExisting
 		return j
 	}
 	jobs := r.enqueueAndGet(keyed(withParents(queue.ParentCompleted, parent)), keyed())

@@ -30,7 +30,7 @@ var userLimitTests = []contractTest{
 	{name: "a random walk with several users claims the expected jobs",
 		run: func(r *storeTest) { randomUserWalk(r, 1000) }},
 	{name: "a random walk with several users and ageing by enqueues claims the expected jobs",
-		run: func(r *storeTest) { randomUserWalk(r, 500) }, jobOrder: enqueueAgingRankOrder},
+		run: func(r *storeTest) { randomUserWalk(r, 500) }, rankOrder: enqueueAgingRankOrder},
 }
 
 func withUID(uid int) func(*queue.Job) { return func(j *queue.Job) { j.UID = uid } }
@@ -81,7 +81,7 @@ func userPendingLimitApplies(r *storeTest) {
 	r.must(r.applyVerb(waiting, queue.VerbRetry))
 	r.must(r.applyVerb(waiting, queue.VerbRemove))
 	full("after removing the job that exceeded the limit", ask(1, 1, 3))
-	last := r.listAll(store.Filter{UID: new(1), States: []queue.State{queue.Pending}})[0]
+	last := r.listAllJobs(store.JobFilter{UID: new(1), States: []queue.State{queue.Pending}})[0]
 	r.must(r.applyVerb(last, queue.VerbRemove))
 	r.must(ask(1, 1, 3))
 	full("after the place of a removed job was used", ask(1, 1, 3))
@@ -146,7 +146,7 @@ func userRunningLimitApplies(r *storeTest) {
 	mine := r.enqueueAndGet(newDraft(withUID(1)), newDraft(withUID(1)), newDraft(withUID(1)), newDraft(withUID(1)))
 	// The job of user 2 has a lower priority, so it does not start between the jobs of user 1.
 	other := r.enqueueOne(withUID(2), withPriority(4))
-	r.newEvents()
+	r.readNewEvents()
 	counts := r.store.Counts()
 	claimed := r.claimJobs(9)
 	checkEqual(r, "claimed", seqsOf(claimed), []int64{mine[0].Seq, mine[1].Seq, other.Seq})
@@ -155,12 +155,12 @@ func userRunningLimitApplies(r *storeTest) {
 		checkEqual(r, "a job that the running limit holds back", r.getJob(j.ID), j)
 	}
 	checkEqual(r, "counts", r.store.Counts().JobsByState, counts.JobsByState)
-	checkEqual(r, "events", r.newEvents(), nil)
+	checkEqual(r, "events", r.readNewEvents(), nil)
 	r.startJob(claimed[0])
 	checkEqual(r, "claimed while the first job runs", r.claimJobs(9), nil)
 	r.settleJob(claimed[0], exitOutcome(0))
 	checkEqual(r, "claimed after the first job ended", seqsOf(r.claimJobs(9)), []int64{mine[2].Seq})
-	r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{claimed[1].Lease()}})
+	r.sendLeaseReport(store.LeaseReport{ReleasedLeases: []queue.Lease{claimed[1].Lease()}})
 	checkEqual(r, "claimed after a job was given back", seqsOf(r.claimJobs(9)), []int64{mine[1].Seq})
 	r.settleJob(claimed[2], exitOutcome(0)) // the end of another user's job does not let another job of user 1 start
 	checkEqual(r, "claimed after another user's job ended", r.claimJobs(9), nil)
@@ -218,7 +218,7 @@ func runningLimitDelaysNoOtherUsers(r *storeTest) {
 		for _, j := range jobs {
 			report.Settlements = append(report.Settlements, r.newSettlement(r.getJob(j.ID), exitOutcome(0)))
 		}
-		r.exchange(report)
+		r.sendLeaseReport(report)
 	}
 	end(a[0], b[0])
 	checkEqual(r, "one worker", seqsOf(r.claimJobs(1)), []int64{a[1].Seq})
@@ -421,12 +421,12 @@ func randomUserWalk(r *storeTest, steps int) {
 			}
 		case 8:
 			if j, ok := some(); ok {
-				r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{j.Lease()}})
+				r.sendLeaseReport(store.LeaseReport{ReleasedLeases: []queue.Lease{j.Lease()}})
 				delete(leased, j.Seq)
 				turns.undoReleasedTurn(&j)
 			}
 		case 9:
-			jobs := r.listAll(store.Filter{})
+			jobs := r.listAllJobs(store.JobFilter{})
 			if len(jobs) == 0 {
 				continue
 			}
@@ -443,8 +443,9 @@ func randomUserWalk(r *storeTest, steps int) {
 			n = rng.IntN(4)
 			r.setMaxRunningPerUser(n)
 		case 11:
-			r.jobOrder = []queue.RankOrder{r.jobOrder, defaultJobOrder, priorityRankOrder, enqueueAgingRankOrder}[rng.IntN(4)]
-			r.must(r.store.SetRankOrder(r.Context(), r.jobOrder))
+			r.rankOrder = []queue.RankPolicy{r.rankOrder, defaultRankOrder, priorityRankOrder,
+				enqueueAgingRankOrder}[rng.IntN(4)]
+			r.must(r.store.SetRankOrder(r.Context(), r.rankOrder))
 			r.rerankAllJobs()
 		default:
 			r.advanceAndApplyDueChanges(time.Duration(rng.IntN(3000)) * time.Millisecond)

@@ -13,12 +13,12 @@ import (
 var readerTests = []contractTest{
 	{name: "a new event closes the channels of all earlier LastEvent calls", run: newEventClosesEarlierEventChannels},
 	{name: "List returns pages, newest jobs first", run: listReturnsPages},
-	{name: "a page contains up to MaxPageRows jobs", run: pageHoldsMaxPageRows},
+	{name: "a page contains up to MaxPageRows jobs", run: pageHoldsUpToMaxPageRows},
 	{name: "List applies every filter", run: listAppliesFilters},
 	{name: "the time filters of List apply to the end of ended jobs", run: timeFiltersUseEndTime},
 	{name: "Screen returns the first jobs of each part", run: screenReturnsFirstJobsPerSection},
 	{name: "the size of a page is limited in bytes", run: pageBytesAreLimited},
-	{name: "only GetFull and claims return a job's env and stdin", run: onlyGetFullReturnsJobInput},
+	{name: "only GetFull and claims return a job's env and stdin", run: onlyGetWithEnvAndStdinReturnsInput},
 	{name: "History returns pages", run: attemptHistoryIsReadInPages},
 	{name: "the counts follow every change of state", run: jobCountsFollowChanges},
 	{name: "Oldest returns when the longest wait began", run: oldestReadySinceFindsLongestWait},
@@ -27,15 +27,15 @@ var readerTests = []contractTest{
 	{name: "watches are independent of each other", run: jobWatchesAreIndependent},
 }
 
-func (r *storeTest) listPage(f store.Filter) store.JobPage {
+func (r *storeTest) listPage(f store.JobFilter) store.JobPage {
 	r.Helper()
-	page, err := r.store.List(r.Context(), f)
+	page, err := r.store.ListJobs(r.Context(), f)
 	r.must(err)
 	return page
 }
 
 func listReturnsPages(r *storeTest) {
-	checkEqual(r, "page of an empty store", r.listPage(store.Filter{Limit: 1}), store.JobPage{})
+	checkEqual(r, "page of an empty store", r.listPage(store.JobFilter{Limit: 1}), store.JobPage{})
 	drafts := make([]queue.Job, 7)
 	for i := range drafts {
 		drafts[i] = newDraft(withPriority(int64(i % 3)))
@@ -43,30 +43,30 @@ func listReturnsPages(r *storeTest) {
 	want := r.enqueueAndGet(drafts...)
 	slices.Reverse(want)
 	for limit := 1; limit <= 8; limit++ {
-		checkEqual(r, fmt.Sprintf("pages of %d", limit), r.listAll(store.Filter{Limit: limit}), want)
+		checkEqual(r, fmt.Sprintf("pages of %d", limit), r.listAllJobs(store.JobFilter{Limit: limit}), want)
 	}
-	first := r.listPage(store.Filter{Limit: 3})
+	first := r.listPage(store.JobFilter{Limit: 3})
 	checkEqual(r, "first page", first.Jobs, want[:3])
 	r.enqueueOne() // lists begin with the newest job, so this job does not appear on later pages
-	second := r.listPage(store.Filter{Limit: 3, BeforeSeq: first.NextBeforeSeq})
+	second := r.listPage(store.JobFilter{Limit: 3, BeforeSeq: first.NextBeforeSeq})
 	checkEqual(r, "second page", second.Jobs, want[3:6])
-	checkEqual(r, "last page", r.listPage(store.Filter{Limit: 3, BeforeSeq: second.NextBeforeSeq}),
+	checkEqual(r, "last page", r.listPage(store.JobFilter{Limit: 3, BeforeSeq: second.NextBeforeSeq}),
 		store.JobPage{Jobs: want[6:]})
 	checkEqual(r, "a page that ends with the last job",
-		r.listPage(store.Filter{Limit: 7, BeforeSeq: want[0].Seq + 1}), store.JobPage{Jobs: want})
-	checkEqual(r, "before the first", r.listPage(store.Filter{Limit: 3, BeforeSeq: want[6].Seq}), store.JobPage{})
+		r.listPage(store.JobFilter{Limit: 7, BeforeSeq: want[0].Seq + 1}), store.JobPage{Jobs: want})
+	checkEqual(r, "before the first", r.listPage(store.JobFilter{Limit: 3, BeforeSeq: want[6].Seq}), store.JobPage{})
 }
 
-func pageHoldsMaxPageRows(r *storeTest) {
+func pageHoldsUpToMaxPageRows(r *storeTest) {
 	drafts := make([]queue.Job, store.MaxPageRows+1)
 	for i := range drafts {
 		drafts[i] = newDraft()
 	}
 	want := r.enqueueAndGet(drafts...)
 	slices.Reverse(want)
-	page := r.listPage(store.Filter{Limit: store.MaxPageRows})
+	page := r.listPage(store.JobFilter{Limit: store.MaxPageRows})
 	checkEqual(r, "seqs of the largest page", seqsOf(page.Jobs), seqsOf(want[:store.MaxPageRows]))
-	checkEqual(r, "the rest", r.listPage(store.Filter{Limit: store.MaxPageRows, BeforeSeq: page.NextBeforeSeq}),
+	checkEqual(r, "the rest", r.listPage(store.JobFilter{Limit: store.MaxPageRows, BeforeSeq: page.NextBeforeSeq}),
 		store.JobPage{Jobs: want[store.MaxPageRows:]})
 }
 
@@ -80,15 +80,15 @@ func timeFiltersUseEndTime(r *storeTest) {
 	slow := r.settleJob(leased, exitOutcome(0))
 	waits := r.enqueueOne()
 	for _, c := range []struct {
-		filter store.Filter
+		filter store.JobFilter
 		want   []queue.Job
 	}{
-		{store.Filter{Since: begin + 1000}, []queue.Job{waits, slow}},
-		{store.Filter{Since: begin + 1000, States: []queue.State{queue.Completed}}, []queue.Job{slow}},
-		{store.Filter{Since: begin, Until: begin + 1000}, []queue.Job{quick}},
-		{store.Filter{Since: begin + 2001}, nil},
+		{store.JobFilter{Since: begin + 1000}, []queue.Job{waits, slow}},
+		{store.JobFilter{Since: begin + 1000, States: []queue.State{queue.Completed}}, []queue.Job{slow}},
+		{store.JobFilter{Since: begin, Until: begin + 1000}, []queue.Job{quick}},
+		{store.JobFilter{Since: begin + 2001}, nil},
 	} {
-		checkEqual(r, "jobs that ended since, or unfinished jobs created since", r.listAll(c.filter), c.want)
+		checkEqual(r, "jobs that ended since, or unfinished jobs created since", r.listAllJobs(c.filter), c.want)
 	}
 }
 
@@ -132,7 +132,7 @@ func screenReturnsFirstJobsPerSection(r *storeTest) {
 	r.must(err)
 	hidden := get(high, other, low)
 	for _, i := range []int{0, 2} {
-		hidden[i].Execution = queue.Execution{Labels: hidden[i].Labels}
+		hidden[i].ExecutionSettings = queue.ExecutionSettings{Labels: hidden[i].Labels}
 	}
 	checkEqual(r, "a screen for one user", mine.Ready, hidden)
 	large := func(j *queue.Job) {
@@ -167,57 +167,57 @@ func listAppliesFilters(r *storeTest) {
 	empty := r.enqueueOne(withLabels(map[string]string{"app": ""}))
 	for _, c := range []struct {
 		name   string
-		filter store.Filter
+		filter store.JobFilter
 		want   []queue.Job
 	}{
-		{"no criterion", store.Filter{}, []queue.Job{empty, quoted, other, dead, done}},
-		{"a state", store.Filter{States: []queue.State{queue.Dead}}, []queue.Job{dead}},
-		{"states", store.Filter{States: []queue.State{queue.Completed, queue.Pending}},
+		{"no criterion", store.JobFilter{}, []queue.Job{empty, quoted, other, dead, done}},
+		{"a state", store.JobFilter{States: []queue.State{queue.Dead}}, []queue.Job{dead}},
+		{"states", store.JobFilter{States: []queue.State{queue.Completed, queue.Pending}},
 			[]queue.Job{empty, quoted, other, done}},
-		{"a state of no job", store.Filter{States: []queue.State{queue.Blocked}}, nil},
-		{"a label", store.Filter{Labels: map[string]string{"app": "x"}}, []queue.Job{dead, done}},
-		{"labels", store.Filter{Labels: map[string]string{"app": "x", "tier": "1"}}, []queue.Job{done}},
-		{"labels of different jobs", store.Filter{Labels: map[string]string{"app": "y", "tier": "1"}}, nil},
-		{"a label with special signs", store.Filter{Labels: map[string]string{`a"b.c'd$`: `x%_"'`}}, []queue.Job{quoted}},
-		{"an empty label", store.Filter{Labels: map[string]string{"app": ""}}, []queue.Job{empty}},
-		{"a label that no job has", store.Filter{Labels: map[string]string{"zone": ""}}, nil},
-		{"a uid", store.Filter{UID: new(7)}, []queue.Job{other}},
-		{"root's uid", store.Filter{UID: new(0)}, nil},
-		{"a time", store.Filter{Since: begin + 1000}, []queue.Job{empty, quoted, other, dead}},
-		{"a time just after", store.Filter{Since: begin + 1001}, []queue.Job{empty, quoted}},
-		{"an end before a time", store.Filter{Until: begin + 1000, States: []queue.State{queue.Completed, queue.Dead}},
+		{"a state of no job", store.JobFilter{States: []queue.State{queue.Blocked}}, nil},
+		{"a label", store.JobFilter{Labels: map[string]string{"app": "x"}}, []queue.Job{dead, done}},
+		{"labels", store.JobFilter{Labels: map[string]string{"app": "x", "tier": "1"}}, []queue.Job{done}},
+		{"labels of different jobs", store.JobFilter{Labels: map[string]string{"app": "y", "tier": "1"}}, nil},
+		{"a label with special signs", store.JobFilter{Labels: map[string]string{`a"b.c'd$`: `x%_"'`}}, []queue.Job{quoted}},
+		{"an empty label", store.JobFilter{Labels: map[string]string{"app": ""}}, []queue.Job{empty}},
+		{"a label that no job has", store.JobFilter{Labels: map[string]string{"zone": ""}}, nil},
+		{"a uid", store.JobFilter{UID: new(7)}, []queue.Job{other}},
+		{"root's uid", store.JobFilter{UID: new(0)}, nil},
+		{"a time", store.JobFilter{Since: begin + 1000}, []queue.Job{empty, quoted, other, dead}},
+		{"a time just after", store.JobFilter{Since: begin + 1001}, []queue.Job{empty, quoted}},
+		{"an end before a time", store.JobFilter{Until: begin + 1000, States: []queue.State{queue.Completed, queue.Dead}},
 			[]queue.Job{done}},
-		{"an end, or a creation, before a time", store.Filter{Until: begin + 2000}, []queue.Job{other, dead, done}},
-		{"a pattern", store.Filter{IDGlob: "*" + quoted.ID[len(quoted.ID)-1:]}, []queue.Job{quoted}},
-		{"a pattern of no job", store.Filter{IDGlob: "[!0-9]*"}, nil},
-		{"a label with a similar name", store.Filter{Labels: map[string]string{`k"`: "v"}}, nil},
-		{"before a seq", store.Filter{BeforeSeq: other.Seq}, []queue.Job{dead, done}},
-		{"all criteria together", store.Filter{States: []queue.State{queue.Dead, queue.Pending},
+		{"an end, or a creation, before a time", store.JobFilter{Until: begin + 2000}, []queue.Job{other, dead, done}},
+		{"a pattern", store.JobFilter{IDGlob: "*" + quoted.ID[len(quoted.ID)-1:]}, []queue.Job{quoted}},
+		{"a pattern of no job", store.JobFilter{IDGlob: "[!0-9]*"}, nil},
+		{"a label with a similar name", store.JobFilter{Labels: map[string]string{`k"`: "v"}}, nil},
+		{"before a seq", store.JobFilter{BeforeSeq: other.Seq}, []queue.Job{dead, done}},
+		{"all criteria together", store.JobFilter{States: []queue.State{queue.Dead, queue.Pending},
 			Labels: map[string]string{"app": "x"}, UID: new(testUID), Since: begin + 1, BeforeSeq: empty.Seq},
 			[]queue.Job{dead}},
 	} {
-		checkEqual(r, "filtered by "+c.name, r.listAll(c.filter), c.want)
+		checkEqual(r, "filtered by "+c.name, r.listAllJobs(c.filter), c.want)
 		c.filter.Limit = 1
-		checkEqual(r, "filtered in pages of one job by "+c.name, r.listAll(c.filter), c.want)
+		checkEqual(r, "filtered in pages of one job by "+c.name, r.listAllJobs(c.filter), c.want)
 		checkEqual(r, "selected in pages of one job by "+c.name, r.listAllJobRefs(c.filter), jobRefsOf(c.want))
 	}
-	for _, f := range []store.Filter{{Limit: 0}, {Limit: -1}, {Limit: store.MaxPageRows + 1}} {
-		_, err := r.store.List(r.Context(), f)
+	for _, f := range []store.JobFilter{{Limit: 0}, {Limit: -1}, {Limit: store.MaxPageRows + 1}} {
+		_, err := r.store.ListJobs(r.Context(), f)
 		r.checkError("list", err, queue.CodeInvalid, "limit")
-		_, err = r.store.ListRefs(r.Context(), f)
+		_, err = r.store.ListJobRefs(r.Context(), f)
 		r.checkError("select", err, queue.CodeInvalid, "limit")
 	}
-	_, err := r.store.List(r.Context(), store.Filter{Limit: 1, IDGlob: "["})
+	_, err := r.store.ListJobs(r.Context(), store.JobFilter{Limit: 1, IDGlob: "["})
 	r.checkError("list by a bad pattern", err, queue.CodeInvalid, "id_glob")
-	_, err = r.store.ListRefs(r.Context(), store.Filter{Limit: 1, IDGlob: strings.Repeat("*", queue.MaxGlobBytes+1)})
+	_, err = r.store.ListJobRefs(r.Context(), store.JobFilter{Limit: 1, IDGlob: strings.Repeat("*", queue.MaxGlobBytes+1)})
 	r.checkError("select by a long pattern", err, queue.CodeInvalid, "id_glob")
 }
 
 // listAllJobRefs lists all jobs that match a filter, over all pages.
-func (r *storeTest) listAllJobRefs(f store.Filter) (refs []store.JobRef) {
+func (r *storeTest) listAllJobRefs(f store.JobFilter) (refs []store.JobRef) {
 	r.Helper()
 	for {
-		page, err := r.store.ListRefs(r.Context(), f)
+		page, err := r.store.ListJobRefs(r.Context(), f)
 		r.must(err)
 		if len(page.Refs) > f.Limit {
 			r.Fatalf("a page contains %d jobs, want %d at most", len(page.Refs), f.Limit)
@@ -238,7 +238,7 @@ func jobRefsOf(jobs []queue.Job) []store.JobRef {
 }
 
 // Only GetWithEnvAndStdin and claims return a job with its environment and standard input.
-func onlyGetFullReturnsJobInput(r *storeTest) {
+func onlyGetWithEnvAndStdinReturnsInput(r *storeTest) {
 	small := func(j *queue.Job) { j.Env, j.Stdin = []string{"A=1"}, "in\n" }
 	large := func(j *queue.Job) {
 		j.Env, j.Stdin = []string{"A=" + strings.Repeat("<", 2000)}, strings.Repeat("x", queue.MaxStdinBytes)
@@ -247,22 +247,22 @@ func onlyGetFullReturnsJobInput(r *storeTest) {
 		want := r.enqueueOne(set)
 		shown := want
 		shown.Env, shown.Stdin = nil, ""
-		got, err := r.store.Get(r.Context(), want.ID)
+		got, err := r.store.GetJob(r.Context(), want.ID)
 		r.must(err)
 		checkEqual(r, "got", got, shown)
-		checkEqual(r, "listed", r.listAll(store.Filter{}), []queue.Job{shown})
+		checkEqual(r, "listed", r.listAllJobs(store.JobFilter{}), []queue.Job{shown})
 		r.must(r.applyVerb(want, queue.VerbHold))
 		r.must(r.applyVerb(want, queue.VerbRelease))
 		claimed := r.claimOne()
-		checkEqual(r, "settings of the claimed job", claimed.Execution, want.Execution)
+		checkEqual(r, "settings of the claimed job", claimed.ExecutionSettings, want.ExecutionSettings)
 		leased, err := r.leasedJobs()
 		r.must(err)
-		checkEqual(r, "settings of the leased job", leased[0].Execution, want.Execution)
+		checkEqual(r, "settings of the leased job", leased[0].ExecutionSettings, want.ExecutionSettings)
 		r.settleJob(claimed, exitOutcome(1))
 		for _, edit := range []func(*queue.Job){large, small} {
 			r.must(r.editJob(want, func(j *queue.Job) error { edit(j); return nil }))
 			edit(&want)
-			checkEqual(r, "settings of the edited job", r.getJob(want.ID).Execution, want.Execution)
+			checkEqual(r, "settings of the edited job", r.getJob(want.ID).ExecutionSettings, want.ExecutionSettings)
 		}
 		r.must(r.applyVerb(want, queue.VerbRemove))
 	}
@@ -283,22 +283,22 @@ func pageBytesAreLimited(r *storeTest) {
 	last.Command = strings.Repeat("x", fits)
 	last = r.enqueueAndGet(last)[0]
 	all := append([]int64{last.Seq}, jobs[2].Seq, jobs[1].Seq, jobs[0].Seq)
-	page := r.listPage(store.Filter{Limit: 9})
+	page := r.listPage(store.JobFilter{Limit: 9})
 	checkEqual(r, "a full page", seqsOf(page.Jobs), all)
 	checkEqual(r, "next page after it", page.NextBeforeSeq, 0)
 	r.must(r.editJob(last, func(j *queue.Job) error { j.Command += "x"; return nil }))
-	page = r.listPage(store.Filter{Limit: 9})
+	page = r.listPage(store.JobFilter{Limit: 9})
 	checkEqual(r, "one byte too many", seqsOf(page.Jobs), all[:3])
-	page = r.listPage(store.Filter{Limit: 9, BeforeSeq: page.NextBeforeSeq})
+	page = r.listPage(store.JobFilter{Limit: 9, BeforeSeq: page.NextBeforeSeq})
 	checkEqual(r, "the rest", seqsOf(page.Jobs), all[3:])
 	checkEqual(r, "next page after the rest", page.NextBeforeSeq, 0)
 	// A character that JSON escapes counts with the size of its escape sequence.
 	huge := r.enqueueOne(func(j *queue.Job) {
 		j.Argv, j.Command = slices.Repeat([]string{strings.Repeat("\x01", 100_000)}, 4), ""
 	})
-	checkEqual(r, "a job larger than a page", seqsOf(r.listPage(store.Filter{Limit: 9}).Jobs), []int64{huge.Seq})
-	checkEqual(r, "all", len(r.listAll(store.Filter{})), 5)
-	checkEqual(r, "selected", len(r.listAllJobRefs(store.Filter{Limit: 9})), 5)
+	checkEqual(r, "a job larger than a page", seqsOf(r.listPage(store.JobFilter{Limit: 9}).Jobs), []int64{huge.Seq})
+	checkEqual(r, "all", len(r.listAllJobs(store.JobFilter{})), 5)
+	checkEqual(r, "selected", len(r.listAllJobRefs(store.JobFilter{Limit: 9})), 5)
 }
 
 // A history begins with the newest attempts. Each page of it is limited to a number of
@@ -311,7 +311,7 @@ func attemptHistoryIsReadInPages(r *storeTest) {
 			e.Decision.Error = strings.Repeat("\"", store.MaxHistoryTextBytes/4-100)
 			e.Attempt.Error = e.Decision.Error
 		}
-		r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
+		r.sendLeaseReport(store.LeaseReport{Settlements: []store.Settlement{e}})
 	}
 	page := func(before, limit int) (numbers []int) {
 		r.Helper()
@@ -394,7 +394,7 @@ func eventNumbersHaveNoGaps(r *storeTest) {
 		r.settleJob(r.startJob(j), exitOutcome(0))
 		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbRemove, UID: testUID}))
 	}
-	checkEqual(r, "events in all", len(r.newEvents()), 3+3+3+3)
+	checkEqual(r, "events in all", len(r.readNewEvents()), 3+3+3+3)
 	all, err := r.store.Events(r.Context(), 0, 100)
 	r.must(err)
 	for _, c := range []struct {

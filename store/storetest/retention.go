@@ -13,20 +13,20 @@ var retentionTests = []contractTest{
 	{name: "TrimJobs removes the jobs that ended first", run: trimEndedJobsStartsWithOldest},
 	{name: "Purge removes the jobs that ended first", run: purgeStartsWithOldestJobs},
 	{name: "Purge removes only ended jobs", run: purgeRemovesOnlyEndedJobs},
-	{name: "Purge leaves the number of jobs that the filter keeps", run: purgeKeepsJobs},
+	{name: "Purge leaves the number of jobs that the filter keeps", run: purgeKeepsRequestedJobCount},
 	{name: "TrimOutputs removes the oldest outputs", run: trimOutputsStartsWithOldest},
 	{name: "events are trimmed by age and number", run: eventsAreTrimmedByAgeAndNumber},
 }
 
 // Purge counts the jobs in the transaction that removes them. So several callers together leave KeptJobs jobs.
-func purgeKeepsJobs(r *storeTest) {
+func purgeKeepsRequestedJobCount(r *storeTest) {
 	for range 3 {
 		r.runJob(exitOutcome(0))
 	}
-	r.runJob(outcomeOfCause(queue.EndKilled))
+	r.runJob(outcomeOfCause(queue.EndCancelled))
 	purge := func(keptJobs int64, limit int, states ...queue.State) int {
 		n, err := r.store.PurgeEndedJobs(r.Context(), store.EndedJobFilter{States: states,
-			EndedBefore: r.store.Now() + 1, KeptJobs: keptJobs}, limit, nil)
+			EndedBefore: r.store.Now() + 1, MinKeptJobs: keptJobs}, limit, nil)
 		r.must(err)
 		return n
 	}
@@ -38,7 +38,7 @@ func purgeKeepsJobs(r *storeTest) {
 
 func purgeStartsWithOldestJobs(r *storeTest) {
 	var jobs []queue.Job
-	for i, end := range []queue.AttemptOutcome{exitOutcome(0), outcomeOfCause(queue.EndKilled), exitOutcome(0),
+	for i, end := range []queue.AttemptOutcome{exitOutcome(0), outcomeOfCause(queue.EndCancelled), exitOutcome(0),
 		exitOutcome(0)} {
 		j := r.runJob(end)
 		jobs = append(jobs, j)
@@ -61,18 +61,18 @@ func purgeStartsWithOldestJobs(r *storeTest) {
 		r.checkJobCounts()
 		return n
 	}
-	r.newEvents()
+	r.readNewEvents()
 	checkEqual(r, "purged jobs", purge(both, before, 2), 2)
 	gone := []queue.Job{jobs[0], jobs[1]}
 	for i := range gone {
 		gone[i].State = 0
 	}
-	checkEqual(r, "events", r.newEvents(),
+	checkEqual(r, "events", r.readNewEvents(),
 		[]queue.Event{r.expectedEvent(queue.EventRemoved, gone[0], queue.EventDetail{CausedByUID: new(7)}),
 			r.expectedEvent(queue.EventRemoved, gone[1], queue.EventDetail{CausedByUID: new(7)})})
 	checkEqual(r, "purged jobs of one state", purge(both[1:], before, 9), 0)
 	checkEqual(r, "purged jobs of both states", purge(both, before, 9), 1)
-	checkEqual(r, "remaining jobs", seqsOf(r.listAll(store.Filter{})), []int64{jobs[3].Seq})
+	checkEqual(r, "remaining jobs", seqsOf(r.listAllJobs(store.JobFilter{})), []int64{jobs[3].Seq})
 	_, err := r.store.AttemptHistory(r.Context(), jobs[2].Seq, 0, store.MaxPageRows)
 	r.checkErrorCode("history of a purged job", err, queue.CodeNotFound)
 }
@@ -85,7 +85,7 @@ func trimEndedJobsStartsWithOldest(r *storeTest) {
 		j := r.enqueueOne(func(j *queue.Job) { j.Queue = name })
 		end := exitOutcome(0)
 		if i >= 8 {
-			end = outcomeOfCause(queue.EndKilled)
+			end = outcomeOfCause(queue.EndCancelled)
 		}
 		r.settleJob(r.claimOne(), end)
 		r.advanceClock(time.Second)
@@ -107,7 +107,7 @@ func trimEndedJobsStartsWithOldest(r *storeTest) {
 		r.Helper()
 		want = append(slices.Clone(want), dead.Seq)
 		slices.Sort(want)
-		got := seqsOf(r.listAll(store.Filter{}))
+		got := seqsOf(r.listAllJobs(store.JobFilter{}))
 		slices.Sort(got)
 		checkEqual(r, subject, got, want)
 	}
@@ -145,7 +145,7 @@ func purgeRemovesOnlyEndedJobs(r *storeTest) {
 		nil)
 	r.must(err)
 	checkEqual(r, "purged jobs of all states", n, 1)
-	checkEqual(r, "remaining jobs", len(r.listAll(store.Filter{})), 3)
+	checkEqual(r, "remaining jobs", len(r.listAllJobs(store.JobFilter{})), 3)
 }
 
 func eventsAreTrimmedByAgeAndNumber(r *storeTest) {
@@ -165,7 +165,7 @@ func eventsAreTrimmedByAgeAndNumber(r *storeTest) {
 		}
 		return remaining
 	}
-	now, second := r.store.Now(), r.newEvents()[1].Time
+	now, second := r.store.Now(), r.readNewEvents()[1].Time
 	checkEqual(r, "no event is too old", trim(now.Add(-time.Hour), 100), []int64{1, 2, 3, 4, 5})
 	checkEqual(r, "by age", trim(second, 100), []int64{2, 3, 4, 5})
 	checkEqual(r, "by number of events", trim(now.Add(-time.Hour), 2), []int64{4, 5})
@@ -186,7 +186,7 @@ func trimOutputsStartsWithOldest(r *storeTest) {
 		if i == 0 {
 			e.Attempt.Output, e.Attempt.OutputFileRef, e.Attempt.OutputBytes = nil, "1-1", 1000
 		}
-		r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
+		r.sendLeaseReport(store.LeaseReport{Settlements: []store.Settlement{e}})
 		jobs = append(jobs, j)
 		r.advanceClock(time.Second)
 	}
@@ -230,9 +230,9 @@ func queueRetentionIsSeparate(r *storeTest) {
 		r.enqueueOne(in(name), withMaxAttempts(1))
 		e := r.newSettlement(r.claimOne(), o)
 		e.Attempt.Output, e.Attempt.EndedAt = []byte(output), r.store.Now()
-		r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
+		r.sendLeaseReport(store.LeaseReport{Settlements: []store.Settlement{e}})
 		r.advanceClock(time.Second)
-		return r.listAll(store.Filter{Limit: 1})[0]
+		return r.listAllJobs(store.JobFilter{Limit: 1})[0]
 	}
 	first, plain, dead, second := done("own", "aaaa", exitOutcome(0)), done("other", "bb", exitOutcome(0)),
 		done("own", "ccc", exitOutcome(1)), done("own", "dddd", exitOutcome(0))
@@ -250,7 +250,7 @@ func queueRetentionIsSeparate(r *storeTest) {
 		r.must(err)
 		checkEqual(r, "number of ended jobs", n, want)
 	}
-	r.checkQueuesWithOwnRetention(store.OwnRetentionQueue{Name: "own", EndedJobs: 2, OutputBytes: 8})
+	r.checkQueuesWithOwnRetention(store.OwnRetentionQueue{Name: "own", EndedJobCount: 2, OutputBytes: 8})
 	screen, err := r.store.ReadScreen(r.Context(), store.ScreenFilter{RowsPerPart: 9})
 	r.must(err)
 	checkEqual(r, "jobs that ended last", seqsOf(screen.CompletedOrCancelled), []int64{second.Seq, plain.Seq, first.Seq})
@@ -263,9 +263,9 @@ func queueRetentionIsSeparate(r *storeTest) {
 	}
 	trim(8)
 	checkEqual(r, "output bytes when all outputs fit", r.getJob(first.ID).OutputBytes, 4)
-	r.checkQueuesWithOwnRetention(store.OwnRetentionQueue{Name: "own", EndedJobs: 2, OutputBytes: 8})
+	r.checkQueuesWithOwnRetention(store.OwnRetentionQueue{Name: "own", EndedJobCount: 2, OutputBytes: 8})
 	trim(7)
-	r.checkQueuesWithOwnRetention(store.OwnRetentionQueue{Name: "own", EndedJobs: 2, OutputBytes: 4})
+	r.checkQueuesWithOwnRetention(store.OwnRetentionQueue{Name: "own", EndedJobCount: 2, OutputBytes: 4})
 	checkEqual(r, "output bytes after trimming the queue",
 		[]int64{r.getJob(first.ID).OutputBytes, r.getJob(second.ID).OutputBytes, r.getJob(plain.ID).OutputBytes,
 			r.getJob(dead.ID).OutputBytes},
@@ -273,7 +273,7 @@ func queueRetentionIsSeparate(r *storeTest) {
 	n, err := r.store.PurgeEndedJobs(r.Context(), endedOf(new("own")), 1, nil)
 	r.must(err)
 	checkEqual(r, "purged jobs of the queue", n, 1)
-	checkEqual(r, "remaining jobs", seqsOf(r.listAll(store.Filter{})), []int64{second.Seq, dead.Seq, plain.Seq})
+	checkEqual(r, "remaining jobs", seqsOf(r.listAllJobs(store.JobFilter{})), []int64{second.Seq, dead.Seq, plain.Seq})
 	n, err = r.store.PurgeEndedJobs(r.Context(), endedOf(new("")), 9, nil)
 	r.must(err)
 	checkEqual(r, "purged jobs of the other queues", n, 2)

@@ -32,18 +32,18 @@ func reusedScheduleNameAffectsNoOldJobs(r *storeTest) {
 	first := r.runNextOccurrence("n").Records[0]
 	r.replaceSchedule(2, store.OverlapReplace)
 	second := r.runNextOccurrence("n").Records[0]
-	checkEqual(r, "outcome", second.Outcome, store.OutcomeEnqueued)
+	checkEqual(r, "outcome", second.Outcome, store.OccurrenceEnqueued)
 	checkEqual(r, "state of the other user's waiting job", r.getJob(first.JobID).State, queue.Pending)
 	claimed := r.claimJobs(2)
 	checkEqual(r, "claimed jobs", len(claimed), 2)
 	r.replaceSchedule(3, store.OverlapReplace)
 	fired := r.runNextOccurrence("n")
 	checkEqual(r, "leased jobs to be ended", fired.JobSeqsToCancel, nil)
-	checkEqual(r, "outcome", fired.Records[0].Outcome, store.OutcomeEnqueued)
+	checkEqual(r, "outcome", fired.Records[0].Outcome, store.OccurrenceEnqueued)
 	for i, overlap := range []store.OverlapPolicy{store.OverlapSkip, store.OverlapQueue} {
 		r.replaceSchedule(4+i, overlap)
 		run := r.runNextOccurrence("n").Records[0]
-		checkEqual(r, "outcome with overlap "+string(overlap), run.Outcome, store.OutcomeEnqueued)
+		checkEqual(r, "outcome with overlap "+string(overlap), run.Outcome, store.OccurrenceEnqueued)
 		checkEqual(r, "state with overlap "+string(overlap), r.getJob(run.JobID).State, queue.Pending)
 	}
 	r.replaceSchedule(1, store.OverlapReplace)
@@ -77,7 +77,7 @@ func reusedUIDInheritsNoHookJobs(r *storeTest) {
 	r.installHooks(0)
 	hooks := func(n, uid int) (drafts []queue.Job) {
 		for range n {
-			drafts = append(drafts, newDraft(withUID(uid), withHooks(queue.IsHookJob),
+			drafts = append(drafts, newDraft(withUID(uid), withHooks(queue.HookJobFlag),
 				func(j *queue.Job) { j.Queue, j.HookUID = queue.HookQueue, 7 }))
 		}
 		return drafts
@@ -90,15 +90,15 @@ func reusedUIDInheritsNoHookJobs(r *storeTest) {
 	hookEvents := func(when, name string, want queue.EventKind) {
 		r.Helper()
 		j := r.enqueueAs(7, name, withHooks(queue.HookEnded))
-		r.newEvents()
+		r.readNewEvents()
 		r.must(r.applyVerb(j, queue.VerbCancel))
-		events := r.newEvents()
+		events := r.readNewEvents()
 		checkEqual(r, "event after the cancellation, "+when, events[len(events)-1].Kind, want)
 	}
 	hookEvents("before the change of owner", "alice", queue.EventHookDropped)
 	r.disownJobsUntilDone(7)
 	hookEvents("by the next owner", "bob", queue.EventEnqueued)
-	r.exchange(store.LeaseReport{ReleasedLeases: leasesOf(leased)})
+	r.sendLeaseReport(store.LeaseReport{ReleasedLeases: leasesOf(leased)})
 	hookEvents("after the leased hooks were given back", "bob", queue.EventEnqueued)
 	for _, list := range [][]string{own.IDs, others.IDs} {
 		for _, id := range []string{list[0], list[len(list)-1]} {

@@ -70,16 +70,16 @@ func occurrencesAt(s store.Schedule, plannedTimes ...queue.UnixMillis) store.Occ
 	f := store.OccurrenceRequest{
 		ScheduleName: s.Name, Generation: s.Generation, ExpectedLastOccurrenceAt: s.LastOccurrenceAt,
 		ExpectedLastBootID: s.LastBootID, NewLastBootID: s.LastBootID,
-		LastOccurrenceAt: s.LastOccurrenceAt, OccurrencesToRun: plannedTimes,
+		NewLastOccurrenceAt: s.LastOccurrenceAt, OccurrencesToRun: plannedTimes,
 		CandidateJobID: func(plannedTime queue.UnixMillis, n int) string {
 			return fmt.Sprintf("%s@%d", s.Name, plannedTime) + strings.Repeat("-", min(1, n-1)) +
 				strings.TrimPrefix(fmt.Sprint(n), "1")
 		},
 	}
 	if len(plannedTimes) > 0 {
-		f.LastOccurrenceAt = plannedTimes[len(plannedTimes)-1]
+		f.NewLastOccurrenceAt = plannedTimes[len(plannedTimes)-1]
 	}
-	f.NextOccurrenceAt, f.NextDueAt = f.LastOccurrenceAt+60_000, f.LastOccurrenceAt+60_000
+	f.NewNextOccurrenceAt, f.NewNextDueAt = f.NewLastOccurrenceAt+60_000, f.NewLastOccurrenceAt+60_000
 	return f
 }
 
@@ -100,10 +100,11 @@ func (r *storeTest) occurrenceOutcomes(scheduleName string) (outcomes []string) 
 	return outcomes
 }
 
-// newScheduleEvents returns the events about schedules since the last call of newScheduleEvents or newEvents.
-func (r *storeTest) newScheduleEvents() (eventTexts []string) {
+// readNewScheduleEvents returns the events about schedules since the last call of readNewScheduleEvents or
+// readNewEvents.
+func (r *storeTest) readNewScheduleEvents() (eventTexts []string) {
 	r.Helper()
-	for _, e := range r.newEvents() {
+	for _, e := range r.readNewEvents() {
 		if e.Detail.ScheduleName != "" {
 			eventTexts = append(eventTexts, fmt.Sprintf("%s %s %s", e.Kind, e.Detail.ScheduleName, e.JobID))
 		}
@@ -112,7 +113,7 @@ func (r *storeTest) newScheduleEvents() (eventTexts []string) {
 }
 
 func scheduleIsStoredUnchanged(r *storeTest) {
-	r.newEvents()
+	r.readNewEvents()
 	want := r.putSchedule("nightly", func(s *store.Schedule) {
 		s.MaxJitter, s.LastBootID, s.JobDraft.Env, s.JobDraft.Stdin = time.Minute, "b", []string{"A=b"}, "in"
 		s.JobDraft.Labels, s.JobDraft.Backoff.Jitter, s.JobDraft.Delay = map[string]string{"a": "b"}, new(float64),
@@ -146,7 +147,7 @@ func scheduleIsStoredUnchanged(r *storeTest) {
 	_, err = r.store.PutSchedule(r.Context(), store.SchedulePutRequest{Schedule: want, ReplacedGeneration: want.Generation,
 		RequestedByUID: testUID})
 	r.checkErrScheduleChanged("replacing a schedule that does not exist", err)
-	checkEqual(r, "events", r.newScheduleEvents(), []string{"schedule_added nightly ", "schedule_added nightly ",
+	checkEqual(r, "events", r.readNewScheduleEvents(), []string{"schedule_added nightly ", "schedule_added nightly ",
 		"schedule_removed nightly "})
 }
 
@@ -227,8 +228,8 @@ func dueSchedulesAreReturned(r *storeTest) {
 	check("two are due, with a limit of one", 1, 0, "sooner")
 	s, _ := r.getSchedule("sooner")
 	f := occurrencesAt(s)
-	f.LastOccurrenceAt, f.NextOccurrenceAt, f.NextDueAt = s.NextOccurrenceAt, s.NextOccurrenceAt.Add(30*time.Minute),
-		s.NextOccurrenceAt.Add(30*time.Minute)
+	next := s.NextOccurrenceAt.Add(30 * time.Minute)
+	f.NewLastOccurrenceAt, f.NewNextOccurrenceAt, f.NewNextDueAt = s.NextOccurrenceAt, next, next
 	r.runOccurrences(f)
 	check("after an occurrence has run", 9, 18*time.Minute, "soon")
 	r.advanceClock(19 * time.Minute)
@@ -251,7 +252,7 @@ func earlierScheduleSendsDueChangeHint(r *storeTest) {
 
 func occurrenceRunsOnce(r *storeTest) {
 	s := r.putSchedule("nightly", func(s *store.Schedule) { s.JobDraft.Priority = 7 })
-	r.newEvents()
+	r.readNewEvents()
 	r.advanceClock(3 * time.Minute)
 	f := occurrencesAt(s, s.NextOccurrenceAt+60_000)
 	f.MissedOccurrences = []queue.UnixMillis{s.NextOccurrenceAt}
@@ -261,21 +262,23 @@ func occurrenceRunsOnce(r *storeTest) {
 	}
 	j := r.getJob(fired.Records[0].JobID)
 	checkEqual(r, "the job", []any{j.ID, j.Seq, j.Schedule, j.Priority, j.UID, j.State},
-		[]any{f.CandidateJobID(f.LastOccurrenceAt, 1), fired.Records[0].JobSeq, "nightly", int64(7), testUID, queue.Pending})
+		[]any{f.CandidateJobID(f.NewLastOccurrenceAt, 1), fired.Records[0].JobSeq, "nightly", int64(7), testUID,
+			queue.Pending})
 	checkEqual(r, "the same occurrence again", r.runOccurrences(f), store.OccurrenceResult{})
 	other := occurrencesAt(s, s.NextOccurrenceAt+120_000)
 	checkEqual(r, "another occurrence requested from outdated state", r.runOccurrences(other), store.OccurrenceResult{})
-	other.ExpectedLastOccurrenceAt, other.Generation = f.LastOccurrenceAt, s.Generation+1
+	other.ExpectedLastOccurrenceAt, other.Generation = f.NewLastOccurrenceAt, s.Generation+1
 	checkEqual(r, "an occurrence of another version", r.runOccurrences(other), store.OccurrenceResult{})
 	got, runs := r.getSchedule("nightly")
-	s.LastOccurrenceAt, s.NextOccurrenceAt, s.NextDueAt = f.LastOccurrenceAt, f.NextOccurrenceAt, f.NextDueAt
+	s.LastOccurrenceAt, s.NextOccurrenceAt, s.NextDueAt = f.NewLastOccurrenceAt, f.NewNextOccurrenceAt, f.NewNextDueAt
 	checkEqual(r, "schedule", got, s)
 	now := r.store.Now()
 	checkEqual(r, "records", runs, []store.OccurrenceRecord{
-		{OccurrenceAt: f.LastOccurrenceAt, RecordedAt: now, Outcome: store.OutcomeEnqueued, JobSeq: j.Seq, JobID: j.ID},
-		{OccurrenceAt: f.MissedOccurrences[0], RecordedAt: now, Outcome: store.OutcomeMissed},
+		{OccurrenceAt: f.NewLastOccurrenceAt, RecordedAt: now, Outcome: store.OccurrenceEnqueued, JobSeq: j.Seq, JobID: j.ID},
+		{OccurrenceAt: f.MissedOccurrences[0], RecordedAt: now, Outcome: store.OccurrenceMissed},
 	})
-	checkEqual(r, "events", r.newScheduleEvents(), []string{"schedule_missed nightly ", "schedule_fired nightly " + j.ID})
+	checkEqual(r, "events", r.readNewScheduleEvents(), []string{"schedule_missed nightly ", "schedule_fired nightly " +
+		j.ID})
 	checkEqual(r, "counts", r.store.Counts().JobsByState[queue.Pending], int64(1))
 	f.ScheduleName = "gone"
 	_, err := r.store.RunOccurrences(r.Context(), f)
@@ -295,18 +298,19 @@ func overlapSkipSkipsOccurrence(r *storeTest) {
 	first := r.runNextOccurrence("nightly").Records[0]
 	skipped := r.runNextOccurrence("nightly").Records[0]
 	checkEqual(r, "while the previous job waits", []any{skipped.Outcome, skipped.OutcomeNote, skipped.JobSeq},
-		[]any{store.OutcomeSkipped, first.JobID, int64(0)})
+		[]any{store.OccurrenceSkipped, first.JobID, int64(0)})
 	r.startJob(r.claimOne())
-	checkEqual(r, "while the previous job runs", r.runNextOccurrence("nightly").Records[0].Outcome, store.OutcomeSkipped)
+	checkEqual(r, "while the previous job runs", r.runNextOccurrence("nightly").Records[0].Outcome,
+		store.OccurrenceSkipped)
 	j := r.getJob(first.JobID)
 	r.settleJob(j, exitOutcome(1))
 	checkEqual(r, "while the previous job waits for its retry", r.runNextOccurrence("nightly").Records[0].Outcome,
-		store.OutcomeSkipped)
+		store.OccurrenceSkipped)
 	r.advanceClock(time.Minute)
 	r.applyDueChangesUntilDone()
 	r.settleJob(r.claimOne(), exitOutcome(0))
 	checkEqual(r, "after the previous job has ended", r.runNextOccurrence("nightly").Records[0].Outcome,
-		store.OutcomeEnqueued)
+		store.OccurrenceEnqueued)
 	checkEqual(r, "outcomes", r.occurrenceOutcomes("nightly"), []string{"fired", "skipped", "skipped", "skipped", "fired"})
 	checkEqual(r, "jobs ever enqueued", r.store.Counts().JobsEverEnqueued, int64(2))
 }
@@ -324,12 +328,12 @@ func overlapQueueWaitsForPreviousJob(r *storeTest) {
 		checkEqual(r, "jobs claimed at the same time", len(r.claimJobs(9)), 0)
 		end := exitOutcome(0)
 		if i == 1 {
-			end = outcomeOfCause(queue.EndKilled) // the next job starts whatever the outcome of this job is
+			end = outcomeOfCause(queue.EndCancelled) // the next job starts whatever the outcome of this job is
 		}
 		r.settleJob(r.startJob(j), end)
 		r.applyDueChangesUntilDone()
 	}
-	checkEqual(r, "after all jobs have ended", r.runNextOccurrence("nightly").Records[0].Outcome, store.OutcomeEnqueued)
+	checkEqual(r, "after all jobs have ended", r.runNextOccurrence("nightly").Records[0].Outcome, store.OccurrenceEnqueued)
 	checkEqual(r, "blocked jobs after all jobs have ended", r.store.Counts().JobsByState[queue.Blocked], int64(0))
 }
 
@@ -352,9 +356,9 @@ func overlapReplaceCancelsPreviousJob(r *storeTest) {
 		checkEqual(r, "schedule", after, before)
 		checkEqual(r, "records", now, runs)
 	}
-	r.settleJob(claimed, outcomeOfCause(queue.EndKilled))
+	r.settleJob(claimed, outcomeOfCause(queue.EndCancelled))
 	checkEqual(r, "after the previous job has ended", r.runNextOccurrence("nightly").Records[0].Outcome,
-		store.OutcomeEnqueued)
+		store.OccurrenceEnqueued)
 }
 
 func rejectedOccurrenceReplacesNoJob(r *storeTest) {
@@ -366,7 +370,7 @@ func rejectedOccurrenceReplacesNoJob(r *storeTest) {
 	r.putSchedule("kept", keyed(time.Hour))
 	first := r.runNextOccurrence("kept").Records[0]
 	checkEqual(r, "while a waiting job keeps its unique key", r.runNextOccurrence("kept").Records[0].Outcome,
-		store.OutcomeRefused)
+		store.OccurrenceRefused)
 	checkEqual(r, "state of the previous job", r.getJob(first.JobID).State, queue.Pending)
 	fireRequested := func(name string) error {
 		s, _ := r.getSchedule(name)
@@ -380,7 +384,7 @@ func rejectedOccurrenceReplacesNoJob(r *storeTest) {
 	claimed := r.startJob(r.claimOne())
 	fired := r.runNextOccurrence("kept")
 	checkEqual(r, "while a running job keeps its unique key", []any{fired.Records[0].Outcome, fired.JobSeqsToCancel},
-		[]any{store.OutcomeRefused, []int64(nil)})
+		[]any{store.OccurrenceRefused, []int64(nil)})
 	r.checkErrorCode("requested by a user while the previous job runs", fireRequested("kept"), queue.CodeExists)
 	r.settleJob(claimed, exitOutcome(0))
 
@@ -388,7 +392,7 @@ func rejectedOccurrenceReplacesNoJob(r *storeTest) {
 	second := r.runNextOccurrence("free").Records[0]
 	third := r.runNextOccurrence("free").Records[0]
 	checkEqual(r, "the replaced job does not keep its unique key", []any{third.Outcome, r.getJob(second.JobID).State},
-		[]any{store.OutcomeEnqueued, queue.Cancelled})
+		[]any{store.OccurrenceEnqueued, queue.Cancelled})
 	claimed = r.startJob(r.claimOne())
 	checkEqual(r, "leased job that must end first", r.runNextOccurrence("free").JobSeqsToCancel, []int64{claimed.Seq})
 	r.enqueueOne()
@@ -398,7 +402,7 @@ func rejectedOccurrenceReplacesNoJob(r *storeTest) {
 	f.MaxPendingJobs = 1
 	fired = r.runOccurrences(f)
 	checkEqual(r, "in a full queue while the previous job runs", []any{fired.Records[0].Outcome, fired.JobSeqsToCancel},
-		[]any{store.OutcomeRefused, []int64(nil)})
+		[]any{store.OccurrenceRefused, []int64(nil)})
 	checkEqual(r, "state of the running job", r.getJob(claimed.ID).State, queue.Processing)
 	checkEqual(r, "outcomes", r.occurrenceOutcomes("free"), []string{"refused", "fired", "fired"})
 	r.checkJobCounts()
@@ -432,7 +436,7 @@ func scheduledJobsHaveDependencies(r *storeTest) {
 			[]any{queue.Cancelled, queue.ReasonDependency})
 	}
 	checkEqual(r, "an occurrence that depends on a removed job", r.runNextOccurrence("after").Records[0].Outcome,
-		store.OutcomeRefused)
+		store.OccurrenceRefused)
 	r.checkJobCounts()
 }
 
@@ -441,7 +445,7 @@ func occurrencesRunInSequence(r *storeTest) {
 	r.advanceClock(4 * time.Minute)
 	fired := r.runOccurrences(occurrencesAt(s, s.NextOccurrenceAt, s.NextOccurrenceAt+60_000, s.NextOccurrenceAt+120_000))
 	for i, run := range fired.Records {
-		checkEqual(r, "outcome", run.Outcome, store.OutcomeEnqueued)
+		checkEqual(r, "outcome", run.Outcome, store.OccurrenceEnqueued)
 		j := r.claimOne()
 		checkEqual(r, "claimed job", j.ID, run.JobID)
 		checkEqual(r, fmt.Sprintf("jobs claimed while job %d is leased", i), len(r.claimJobs(9)), 0)
@@ -452,7 +456,7 @@ func occurrencesRunInSequence(r *storeTest) {
 	s, _ = r.getSchedule("nightly")
 	r.advanceClock(2 * time.Minute)
 	for _, run := range r.runOccurrences(occurrencesAt(s, s.NextOccurrenceAt, s.NextOccurrenceAt+60_000)).Records {
-		checkEqual(r, "outcome while an earlier job is unfinished", run.Outcome, store.OutcomeSkipped)
+		checkEqual(r, "outcome while an earlier job is unfinished", run.Outcome, store.OccurrenceSkipped)
 	}
 }
 
@@ -463,14 +467,14 @@ func fullQueueRefusesOccurrence(r *storeTest) {
 	f := occurrencesAt(s, s.NextOccurrenceAt)
 	f.MaxPendingJobs = 1
 	run := r.runOccurrences(f).Records[0]
-	if run.Outcome != store.OutcomeRefused || run.OutcomeNote == "" || run.JobSeq != 0 {
+	if run.Outcome != store.OccurrenceRefused || run.OutcomeNote == "" || run.JobSeq != 0 {
 		r.Errorf("record of an occurrence in a full queue: %+v", run)
 	}
 	s, _ = r.getSchedule("nightly")
-	checkEqual(r, "time of the next occurrence", s.NextOccurrenceAt, f.NextOccurrenceAt)
+	checkEqual(r, "time of the next occurrence", s.NextOccurrenceAt, f.NewNextOccurrenceAt)
 	f = occurrencesAt(s, s.NextOccurrenceAt)
 	f.MaxPendingJobsPerUser = 1
-	checkEqual(r, "with a full quota", r.runOccurrences(f).Records[0].Outcome, store.OutcomeRefused)
+	checkEqual(r, "with a full quota", r.runOccurrences(f).Records[0].Outcome, store.OccurrenceRefused)
 	checkEqual(r, "jobs ever enqueued", r.store.Counts().JobsEverEnqueued, int64(1))
 	r.checkJobCounts()
 }
@@ -480,7 +484,7 @@ func occurrenceJobGetsUnusedID(r *storeTest) {
 	f := occurrencesAt(s, s.NextOccurrenceAt)
 	r.enqueueOne(withID(f.CandidateJobID(s.NextOccurrenceAt, 1)))
 	r.advanceClock(time.Minute)
-	checkEqual(r, "id of the job", r.runOccurrences(f).Records[0].JobID, f.CandidateJobID(f.LastOccurrenceAt, 2))
+	checkEqual(r, "id of the job", r.runOccurrences(f).Records[0].JobID, f.CandidateJobID(f.NewLastOccurrenceAt, 2))
 }
 
 func requestedOccurrenceKeepsSchedule(r *storeTest) {
@@ -488,17 +492,18 @@ func requestedOccurrenceKeepsSchedule(r *storeTest) {
 	uid := 7
 	now := r.store.Now()
 	f := occurrencesAt(s, now)
-	f.RequestedByUID, f.ExpectedLastOccurrenceAt, f.LastOccurrenceAt, f.NextOccurrenceAt, f.NextDueAt = &uid, 5, 6, 7, 8
+	f.RequestedByUID, f.ExpectedLastOccurrenceAt = &uid, 5
+	f.NewLastOccurrenceAt, f.NewNextOccurrenceAt, f.NewNextDueAt = 6, 7, 8
 	fired := r.runOccurrences(f)
 	got, runs := r.getSchedule("nightly")
 	checkEqual(r, "schedule", got, s)
 	checkEqual(r, "records", runs, []store.OccurrenceRecord{{OccurrenceAt: now, RecordedAt: now,
-		Outcome: store.OutcomeEnqueued, JobSeq: fired.Records[0].JobSeq, JobID: fired.Records[0].JobID,
+		Outcome: store.OccurrenceEnqueued, JobSeq: fired.Records[0].JobSeq, JobID: fired.Records[0].JobID,
 		RequestedByUID: &uid}})
 	_, err := r.store.RunOccurrences(r.Context(), f)
 	r.checkError("another request while the first job is unfinished", err, queue.CodeWrongState, "")
 	checkEqual(r, "occurrence while a requested job is unfinished", r.runNextOccurrence("nightly").Records[0].Outcome,
-		store.OutcomeSkipped)
+		store.OccurrenceSkipped)
 	r.settleJob(r.claimOne(), exitOutcome(0))
 	f.MaxPendingJobs = 1
 	r.enqueueOne()
@@ -519,7 +524,7 @@ func newestOccurrenceRecordsAreKept(r *storeTest) {
 	for range 2 {
 		s, _ = r.getSchedule("nightly")
 		f := occurrencesAt(s)
-		f.MissedOccurrences, f.LastOccurrenceAt = missedTimes, s.LastOccurrenceAt+1
+		f.MissedOccurrences, f.NewLastOccurrenceAt = missedTimes, s.LastOccurrenceAt+1
 		r.runOccurrences(f)
 	}
 	_, runs := r.getSchedule("nightly")
@@ -542,7 +547,7 @@ func bootScheduleIsDueAfterBoot(r *storeTest) {
 		checkEqual(r, "next", next, time.Hour)
 	}
 	f := occurrencesAt(s, r.store.Now())
-	f.NextOccurrenceAt, f.NextDueAt, f.NewLastBootID = 0, 0, "two"
+	f.NewNextOccurrenceAt, f.NewNextDueAt, f.NewLastBootID = 0, 0, "two"
 	checkEqual(r, "fired", r.runOccurrences(f).RequestCarriedOut, true)
 	checkEqual(r, "fired again", r.runOccurrences(f).RequestCarriedOut, false)
 	names, _ := r.dueSchedules("two", 9)

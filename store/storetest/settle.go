@@ -24,8 +24,8 @@ var settleTests = []contractTest{
 	{name: "a retry continues the numbers of the attempts", run: retryContinuesAttemptNumbers},
 	{name: "a report with a stale lease changes nothing", run: staleLeaseChangesNothing},
 	{name: "a late report of an older attempt is rejected", run: lateReportIsRejected},
-	{name: "one Exchange applies all parts of its report", run: exchangeAppliesWholeReport},
-	{name: "an Exchange can claim the jobs that it releases", run: exchangeClaimsReleasedJobs},
+	{name: "one Exchange applies all parts of its report", run: reportAndClaimAppliesWholeReport},
+	{name: "an Exchange can claim the jobs that it releases", run: reportAndClaimReturnsReleasedJobs},
 	{name: "PreviousSession lists the leased jobs", run: leasedJobsAreListed},
 	{name: "epochs rise", run: laterEpochsAreHigher},
 	{name: "LastSeq does not fall when the newest job is removed", run: highestJobSeqDoesNotFall},
@@ -36,15 +36,15 @@ func startedJobIsProcessing(r *storeTest) {
 	r.enqueueOne()
 	j := r.claimOne()
 	r.advanceClock(time.Second)
-	r.newEvents()
+	r.readNewEvents()
 	at := r.store.Now() - 400
 	begun := store.AttemptStart{Lease: j.Lease(), StartedAt: at, WorkerID: "w7", PID: 99}
-	checkEqual(r, "result", r.exchange(store.LeaseReport{AttemptStarts: []store.AttemptStart{begun}}),
+	checkEqual(r, "result", r.sendLeaseReport(store.LeaseReport{AttemptStarts: []store.AttemptStart{begun}}),
 		store.ReportAndClaimResult{})
 	want := j
 	want.State, want.StartedAt, want.WorkerID, want.PID, want.UpdatedAt = queue.Processing, at, "w7", 99, r.store.Now()
 	checkEqual(r, "job", r.getJob(j.ID), want)
-	checkEqual(r, "events", r.newEvents(), []queue.Event{r.expectedEvent(queue.EventStarted, want,
+	checkEqual(r, "events", r.readNewEvents(), []queue.Event{r.expectedEvent(queue.EventStarted, want,
 		queue.EventDetail{AttemptNumber: 1, StartedAt: at})})
 	r.checkJobCounts()
 	checkEqual(r, "claimed", r.claimJobs(1), nil)
@@ -52,8 +52,8 @@ func startedJobIsProcessing(r *storeTest) {
 
 // expectedJobAfterSettle returns the leased job j in the state that the store must give it when it records the
 // settlement e (the end of the attempt).
-func (r *storeTest) expectedJobAfterSettle(j queue.Job, e store.Settlement) queue.Job {
-	d, a, ran := e.Decision, e.Attempt, j.State == queue.Processing
+func (r *storeTest) expectedJobAfterSettle(j queue.Job, settlement store.Settlement) queue.Job {
+	d, a, ran := settlement.Decision, settlement.Attempt, j.State == queue.Processing
 	j.State, j.Reason, j.WorkerID, j.PID, j.UpdatedAt = d.NextState, d.Reason, "", 0, r.store.Now()
 	j.PausedAt, j.PausedBy = 0, 0
 	if d.CountsTowardMaxAttempts {
@@ -73,8 +73,8 @@ func (r *storeTest) expectedJobAfterSettle(j queue.Job, e store.Settlement) queu
 			j.RunnerCrashes++
 		}
 		j.Error, j.ExitCode, j.Signal, j.StartedAt = d.Error, a.ExitCode, a.Signal, a.StartedAt
-		if e.Progress != nil || !ran {
-			j.Progress = e.Progress
+		if settlement.Progress != nil || !ran {
+			j.Progress = settlement.Progress
 		}
 	}
 	if d.NextState.IsRunnable() {
@@ -111,7 +111,7 @@ var attemptEndings = []struct {
 	{"a signal", queue.AttemptOutcome{EndCause: queue.EndSignalled, Signal: 9}, withOnLost(queue.OnLostRetry),
 		queue.Failed},
 	{"the timeout", outcomeOfCause(queue.EndTimedOut), withOnLost(queue.OnLostRetry), queue.Failed},
-	{"cancel", outcomeOfCause(queue.EndKilled), withOnLost(queue.OnLostRetry), queue.Cancelled},
+	{"cancel", outcomeOfCause(queue.EndCancelled), withOnLost(queue.OnLostRetry), queue.Cancelled},
 	{"an exit code that defers", exitOutcome(75), func(j *queue.Job) { j.DeferCodes = []int{75} }, queue.Pending},
 	{"the idle timeout", outcomeOfCause(queue.EndIdleTimedOut), withOnLost(queue.OnLostRetry), queue.Failed},
 	{"a stop of the service", outcomeOfCause(queue.EndStopped), withOnLost(queue.OnLostRetry), queue.Pending},
@@ -131,15 +131,15 @@ func attemptEndIsRecordedAsDecided(r *storeTest) {
 			if reported {
 				j = r.startJob(j)
 			}
-			r.newEvents()
+			r.readNewEvents()
 			e := r.newSettlement(j, c.outcome)
 			r.advanceClock(100 * time.Millisecond)
-			done := r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
+			done := r.sendLeaseReport(store.LeaseReport{Settlements: []store.Settlement{e}})
 			checkEqual(r, name+": result", done, store.ReportAndClaimResult{})
 			want := r.expectedJobAfterSettle(j, e)
 			checkEqual(r, name+": state", want.State, c.state)
 			checkEqual(r, name+": job", r.getJob(j.ID), want)
-			checkEqual(r, name+": events", r.newEvents(), []queue.Event{r.expectedEndEvent(want, e.Attempt)})
+			checkEqual(r, name+": events", r.readNewEvents(), []queue.Event{r.expectedEndEvent(want, e.Attempt)})
 			r.checkJobCounts()
 			row := e.Attempt
 			row.Number = 1
@@ -157,22 +157,22 @@ func attemptEndIsRecordedAsDecided(r *storeTest) {
 func reservedJobCanBeCancelled(r *storeTest) {
 	j := r.enqueueOne()
 	claimed := r.claimOne()
-	r.newEvents()
+	r.readNewEvents()
 	cancelled := store.LeasedJobChange{Lease: claimed.Lease(),
 		JobChange: store.JobChange{Verb: queue.VerbCancel, UID: testUID}}
-	checkEqual(r, "result", r.exchange(store.LeaseReport{LeasedJobChanges: []store.LeasedJobChange{cancelled}}),
+	checkEqual(r, "result", r.sendLeaseReport(store.LeaseReport{LeasedJobChanges: []store.LeasedJobChange{cancelled}}),
 		store.ReportAndClaimResult{})
 	got := r.getJob(j.ID)
 	checkEqual(r, "state, attempts", [2]int{int(got.State), got.Attempts}, [2]int{int(queue.Cancelled), 0})
 	checkEqual(r, "result of a repeated cancellation",
-		r.exchange(store.LeaseReport{LeasedJobChanges: []store.LeasedJobChange{cancelled}}),
+		r.sendLeaseReport(store.LeaseReport{LeasedJobChanges: []store.LeasedJobChange{cancelled}}),
 		store.ReportAndClaimResult{StaleLeases: []queue.Lease{claimed.Lease()}})
 	running := r.enqueueOne()
 	claimed = r.claimOne()
-	r.exchange(store.LeaseReport{AttemptStarts: []store.AttemptStart{
+	r.sendLeaseReport(store.LeaseReport{AttemptStarts: []store.AttemptStart{
 		{Lease: claimed.Lease(), StartedAt: r.store.Now(), WorkerID: "w1", PID: 7}}})
 	checkEqual(r, "result for a running job",
-		r.exchange(store.LeaseReport{LeasedJobChanges: []store.LeasedJobChange{{Lease: claimed.Lease(),
+		r.sendLeaseReport(store.LeaseReport{LeasedJobChanges: []store.LeasedJobChange{{Lease: claimed.Lease(),
 			JobChange: cancelled.JobChange}}}), store.ReportAndClaimResult{StaleLeases: []queue.Lease{claimed.Lease()}})
 	checkEqual(r, "state of the running job", r.getJob(running.ID).State, queue.Processing)
 	r.checkJobCounts()
@@ -180,25 +180,26 @@ func reservedJobCanBeCancelled(r *storeTest) {
 
 func unstartedJobGetsNoAttemptRecord(r *storeTest) {
 	first := r.enqueueOne()
-	r.newEvents()
+	r.readNewEvents()
 	claimed := r.claimOne()
 	e := r.newSettlement(claimed, outcomeOfCause(queue.EndNeverStarted))
-	checkEqual(r, "result", r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}}),
+	checkEqual(r, "result", r.sendLeaseReport(store.LeaseReport{Settlements: []store.Settlement{e}}),
 		store.ReportAndClaimResult{})
 	first.Fence = claimed.Fence
 	checkEqual(r, "job that was not started", r.getJob(first.ID), first)
 
 	claimed = r.claimOne()
-	e = r.newSettlement(claimed, outcomeOfCause(queue.EndShortage))
-	checkEqual(r, "result", r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}}),
+	e = r.newSettlement(claimed, outcomeOfCause(queue.EndResourceShortage))
+	checkEqual(r, "result", r.sendLeaseReport(store.LeaseReport{Settlements: []store.Settlement{e}}),
 		store.ReportAndClaimResult{})
-	first.Fence, first.Reason, first.DueAt, first.Shortages = claimed.Fence, queue.ReasonShortage, r.store.Now()+1000, 1
+	first.Fence, first.Reason, first.DueAt, first.Shortages = claimed.Fence, queue.ReasonResourceShortage,
+		r.store.Now()+1000, 1
 	checkEqual(r, "job that could not be started", r.getJob(first.ID), first)
 	checkEqual(r, "claimed before the delay is over", r.claimJobs(1), nil)
 	r.advanceAndApplyDueChanges(time.Second)
 	again := r.claimJobs(1)
 	checkEqual(r, "claimed after the delay", again, r.expectedClaimedJobs(again, first))
-	checkEqual(r, "events", r.newEvents(), nil)
+	checkEqual(r, "events", r.readNewEvents(), nil)
 	history, err := r.store.AttemptHistory(r.Context(), first.Seq, 0, store.MaxPageRows)
 	r.must(err)
 	checkEqual(r, "history", history, nil)
@@ -208,7 +209,7 @@ func unstartedJobGetsNoAttemptRecord(r *storeTest) {
 		outcome queue.AttemptOutcome
 		want    string
 	}{{outcomeOfCause(queue.EndNeverStarted), "exit code 1"},
-		{queue.AttemptOutcome{EndCause: queue.EndShortage, Error: "no memory"}, "no memory"},
+		{queue.AttemptOutcome{EndCause: queue.EndResourceShortage, Error: "no memory"}, "no memory"},
 		{outcomeOfCause(queue.EndNeverStarted), "no memory"}} {
 		checkEqual(r, "error of the last attempt, or of the failed start", r.settleJob(r.claimOne(), c.outcome).Error, c.want)
 		r.advanceAndApplyDueChanges(time.Second)
@@ -220,16 +221,16 @@ func unstartedJobGetsNoAttemptRecord(r *storeTest) {
 // instead.
 func disownedJobDoesNotStart(r *storeTest) {
 	j := r.enqueueOne()
-	r.newEvents()
+	r.readNewEvents()
 	claimed := r.claimOne()
 	r.advanceClock(time.Second)
 	e := r.newSettlement(claimed, queue.AttemptOutcome{EndCause: queue.EndAccountChanged, Error: "why"})
-	checkEqual(r, "result", r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}, WantedJobCount: 1}),
+	checkEqual(r, "result", r.sendLeaseReport(store.LeaseReport{Settlements: []store.Settlement{e}, MaxJobsToClaim: 1}),
 		store.ReportAndClaimResult{})
 	j.Fence, j.State, j.Reason, j.Error, j.UpdatedAt = claimed.Fence, queue.Held, queue.ReasonDisowned, "why",
 		r.store.Now()
 	checkEqual(r, "job", r.getJob(j.ID), j)
-	checkEqual(r, "events", r.newEvents(), []queue.Event{r.expectedEvent(queue.EventHeld, j,
+	checkEqual(r, "events", r.readNewEvents(), []queue.Event{r.expectedEvent(queue.EventHeld, j,
 		queue.EventDetail{Reason: queue.ReasonDisowned})})
 	r.checkJobCounts()
 	r.must(r.applyVerb(j, queue.VerbRelease))
@@ -237,14 +238,14 @@ func disownedJobDoesNotStart(r *storeTest) {
 }
 
 // An attempt may be unable to start because the machine is short of something, such as memory. Each such shortage makes
-// the job wait longer. The store counts how many shortages in a row a job has had. After queue.MaxShortagesInRow of
-// them, the next one counts as a failure. The count returns to zero after such a failure, when an attempt starts, and
-// when a user retries the job.
+// the job wait longer. The store counts how many shortages in a row a job has had. After queue.MaxConsecutiveShortages
+// of them, the next one counts as a failure. The count returns to zero after such a failure, when an attempt starts,
+// and when a user retries the job.
 func consecutiveShortagesAreCounted(r *storeTest) {
 	j := r.enqueueOne(withMaxAttempts(2))
 	short := func(want int) {
 		r.Helper()
-		r.settleJob(r.claimOne(), outcomeOfCause(queue.EndShortage))
+		r.settleJob(r.claimOne(), outcomeOfCause(queue.EndResourceShortage))
 		j = r.getJob(j.ID)
 		checkEqual(r, "refunds", j.Shortages, want)
 		r.advanceAndApplyDueChanges(time.Duration(j.DueAt-r.store.Now()) * time.Millisecond)
@@ -257,15 +258,15 @@ func consecutiveShortagesAreCounted(r *storeTest) {
 	r.settleJob(r.claimOne(), outcomeOfCause(queue.EndStopped)) // the attempt has started, so the count of shortages is 0
 	checkEqual(r, "refunds of a job that was started", r.getJob(j.ID).Shortages, 0)
 	short(1)
-	r.settleJob(r.claimOne(), outcomeOfCause(queue.EndKilled))
+	r.settleJob(r.claimOne(), outcomeOfCause(queue.EndCancelled))
 	r.must(r.applyVerb(j, queue.VerbRetry))
 	checkEqual(r, "refunds of a retried job", r.getJob(j.ID).Shortages, 0)
-	for n := range queue.MaxShortagesInRow {
+	for n := range queue.MaxConsecutiveShortages {
 		short(n + 1)
 	}
-	j = r.settleJob(r.claimOne(), outcomeOfCause(queue.EndShortage))
+	j = r.settleJob(r.claimOne(), outcomeOfCause(queue.EndResourceShortage))
 	checkEqual(r, "after all refunds", []any{j.State, j.Reason, j.Attempts, j.Shortages},
-		[]any{queue.Failed, queue.ReasonShortage, 1, 0})
+		[]any{queue.Failed, queue.ReasonResourceShortage, 1, 0})
 	r.advanceAndApplyDueChanges(2 * time.Second)
 	short(1)
 	r.checkJobCounts()
@@ -278,7 +279,7 @@ func jobEndsWhenItsAttemptEnds(r *storeTest) {
 		r.newSettlement(jobs[1], outcomeOfCause(queue.EndUnkillable))
 	r.advanceClock(time.Second)
 	known.Attempt.EndedAt, unknown.Attempt.EndedAt = r.store.Now()-300, 0
-	r.exchange(store.LeaseReport{Settlements: []store.Settlement{known, unknown}})
+	r.sendLeaseReport(store.LeaseReport{Settlements: []store.Settlement{known, unknown}})
 	checkEqual(r, "end time of the job whose attempt has one", r.getJob(jobs[0].ID).EndedAt, r.store.Now()-300)
 	checkEqual(r, "end time of the job whose attempt has none", r.getJob(jobs[1].ID).EndedAt, r.store.Now())
 }
@@ -316,7 +317,7 @@ func attemptIsReturnedWithAllFields(r *storeTest) {
 	large := r.newSettlement(jobs[1], exitOutcome(0))
 	large.Attempt.OutputFileRef, large.Attempt.OutputBytes = "runner-1/7.out", 1<<20
 	silent := r.newSettlement(jobs[2], exitOutcome(0))
-	r.exchange(store.LeaseReport{Settlements: []store.Settlement{e, large, silent}})
+	r.sendLeaseReport(store.LeaseReport{Settlements: []store.Settlement{e, large, silent}})
 	e.Attempt.Output[0] = 'x' // a change of the caller's copy must not change the stored job
 
 	for i, want := range []queue.Attempt{e.Attempt, large.Attempt, silent.Attempt} {
@@ -354,7 +355,7 @@ func retryContinuesAttemptNumbers(r *storeTest) {
 		claimed := r.claimOne()
 		e := r.newSettlement(claimed, o)
 		e.Attempt.Output = fmt.Appendf(nil, "output %d", len(want)+1)
-		r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
+		r.sendLeaseReport(store.LeaseReport{Settlements: []store.Settlement{e}})
 		e.Attempt.Number, e.Attempt.OutputBytes = len(want)+1, int64(len(e.Attempt.Output))
 		want = append(want, e.Attempt)
 		r.advanceAndApplyDueChanges(time.Minute)
@@ -387,7 +388,7 @@ func retryContinuesAttemptNumbers(r *storeTest) {
 func staleLeaseChangesNothing(r *storeTest) {
 	reserved, _, running := r.enqueueOne(), r.enqueueOne(), r.enqueueOne()
 	jobs := r.claimJobs(3)
-	r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{jobs[1].Lease()}})
+	r.sendLeaseReport(store.LeaseReport{ReleasedLeases: []queue.Lease{jobs[1].Lease()}})
 	r.startJob(jobs[2])
 	settled := func() queue.Job {
 		r.enqueueOne(withPriority(1000))
@@ -413,12 +414,12 @@ func staleLeaseChangesNothing(r *storeTest) {
 				"refunded": {Settlements: []store.Settlement{r.newSettlement(fake, outcomeOfCause(queue.EndNeverStarted))}},
 				"released": {ReleasedLeases: []queue.Lease{l}},
 			} {
-				checkEqual(r, name+" "+how, r.exchange(t), store.ReportAndClaimResult{StaleLeases: []queue.Lease{l}})
+				checkEqual(r, name+" "+how, r.sendLeaseReport(t), store.ReportAndClaimResult{StaleLeases: []queue.Lease{l}})
 			}
 		})
 	}
 	r.checkStoreUnchanged(func() {
-		done := r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{jobs[2].Lease()}})
+		done := r.sendLeaseReport(store.LeaseReport{ReleasedLeases: []queue.Lease{jobs[2].Lease()}})
 		checkEqual(r, "release of a running job", done,
 			store.ReportAndClaimResult{StaleLeases: []queue.Lease{jobs[2].Lease()}})
 	})
@@ -430,11 +431,11 @@ func staleLeaseChangesNothing(r *storeTest) {
 func lateReportIsRejected(r *storeTest) {
 	r.enqueueOne()
 	first := r.claimOne()
-	r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{first.Lease()}})
+	r.sendLeaseReport(store.LeaseReport{ReleasedLeases: []queue.Lease{first.Lease()}})
 	second := r.claimOne()
 	checkEqual(r, "the second fence is higher", second.Fence > first.Fence, true)
 	r.checkStoreUnchanged(func() {
-		done := r.exchange(store.LeaseReport{
+		done := r.sendLeaseReport(store.LeaseReport{
 			AttemptStarts:  []store.AttemptStart{{Lease: first.Lease(), StartedAt: r.store.Now(), WorkerID: "w", PID: 1}},
 			Settlements:    []store.Settlement{r.newSettlement(first, exitOutcome(0))},
 			ReleasedLeases: []queue.Lease{first.Lease()},
@@ -442,21 +443,22 @@ func lateReportIsRejected(r *storeTest) {
 		checkEqual(r, "stale leases", done.StaleLeases, []queue.Lease{first.Lease(), first.Lease(), first.Lease()})
 	})
 	e := r.newSettlement(second, exitOutcome(1))
-	r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
+	r.sendLeaseReport(store.LeaseReport{Settlements: []store.Settlement{e}})
 	r.checkStoreUnchanged(func() {
-		checkEqual(r, "the same end twice", r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}}).StaleLeases,
+		checkEqual(r, "the same end twice",
+			r.sendLeaseReport(store.LeaseReport{Settlements: []store.Settlement{e}}).StaleLeases,
 			[]queue.Lease{second.Lease()})
 	})
 }
 
-func exchangeAppliesWholeReport(r *storeTest) {
+func reportAndClaimAppliesWholeReport(r *storeTest) {
 	r.enqueueAndGet(newDraft(), newDraft(), newDraft(), newDraft(), newDraft())
 	waiting := r.enqueueOne()
 	jobs := r.claimJobs(5)
-	r.newEvents()
+	r.readNewEvents()
 	stale := queue.Lease{Seq: jobs[0].Seq, Fence: jobs[0].Fence + 9}
 	ends := []store.Settlement{r.newSettlement(jobs[1], exitOutcome(0)), r.newSettlement(jobs[2], exitOutcome(1))}
-	done := r.exchange(store.LeaseReport{
+	done := r.sendLeaseReport(store.LeaseReport{
 		AttemptStarts: []store.AttemptStart{
 			{Lease: stale, StartedAt: r.store.Now(), WorkerID: "w", PID: 1},
 			{Lease: jobs[0].Lease(), StartedAt: r.store.Now(), WorkerID: "w1", PID: 4242},
@@ -464,7 +466,7 @@ func exchangeAppliesWholeReport(r *storeTest) {
 		},
 		Settlements:    ends,
 		ReleasedLeases: []queue.Lease{jobs[3].Lease()},
-		WantedJobCount: 10,
+		MaxJobsToClaim: 10,
 	})
 	checkEqual(r, "result", done, store.ReportAndClaimResult{
 		ClaimedJobs: r.expectedClaimedJobs(done.ClaimedJobs, jobs[3], waiting),
@@ -478,7 +480,7 @@ func exchangeAppliesWholeReport(r *storeTest) {
 	}
 	begun := jobs[1]
 	begun.State = queue.Processing
-	checkEqual(r, "events", r.newEvents(), []queue.Event{
+	checkEqual(r, "events", r.readNewEvents(), []queue.Event{
 		r.expectedEvent(queue.EventStarted, running, queue.EventDetail{AttemptNumber: 1, StartedAt: r.store.Now()}),
 		r.expectedEvent(queue.EventStarted, begun, queue.EventDetail{AttemptNumber: 1, StartedAt: r.store.Now()}),
 		r.expectedEndEvent(completed, ends[0].Attempt), r.expectedEndEvent(failed, ends[1].Attempt),

@@ -16,7 +16,7 @@ var statsTests = []contractTest{
 	{name: "hours and days are the sums of their minutes", run: hourAndDayStatsSumMinutes},
 	{name: "ends recorded after the clock was set back count in every grain", run: statsCountAttemptsAfterClockSetback},
 	{name: "a range consists of whole periods of the finest grain that is kept", run: statsRangesConsistOfWholePeriods},
-	{name: "a minute names MaxNamedQueues queues, and queues with settings", run: statsNameLimitedNumberOfQueues},
+	{name: "a minute names MaxNamedQueues queues, and queues with settings", run: statsLimitNumberOfNamedQueues},
 	{name: "the typical run time is the mean of completed attempts", run: typicalRuntimeIsMean},
 }
 
@@ -47,7 +47,7 @@ func (r *storeTest) runClaimedJobFor(j queue.Job, o queue.AttemptOutcome, runTim
 	if e.Decision.NextState == queue.Completed {
 		e.CommandFingerprint = j.CommandFingerprint()
 	}
-	r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
+	r.sendLeaseReport(store.LeaseReport{Settlements: []store.Settlement{e}})
 	return r.getJob(j.ID)
 }
 
@@ -73,7 +73,7 @@ func attemptsAreCountedByQueueAndMinute(r *storeTest) {
 	r.must(r.applyVerb(r.runJob(exitOutcome(1), withQueue("b")), queue.VerbHold))
 	r.advanceClock(40 * time.Second) // the next attempts count toward the next minute
 	r.runJob(exitOutcome(1), withQueue("b"), withMaxAttempts(1))
-	r.runJob(outcomeOfCause(queue.EndKilled), withQueue("a"))
+	r.runJob(outcomeOfCause(queue.EndCancelled), withQueue("a"))
 	r.runJob(outcomeOfCause(queue.EndStopped), withQueue("a"))
 
 	a, b := store.AttemptStatistics{Started: 3, Completed: 1, Cancelled: 1, ReturnedToQueue: 1},
@@ -120,7 +120,7 @@ func waitingTimeBeginsWhenDue(r *storeTest) {
 	r.advanceClock(6 * time.Second)
 	r.applyDueChangesUntilDone()
 	r.claimOne()
-	r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{r.leaseOf(j.Seq)}})
+	r.sendLeaseReport(store.LeaseReport{ReleasedLeases: []queue.Lease{r.leaseOf(j.Seq)}})
 	j = r.claimOne()
 	r.settleJob(j, outcomeOfCause(queue.EndNeverStarted))
 	r.advanceClock(time.Second)
@@ -156,8 +156,8 @@ func repeatedReportCountsOnce(r *storeTest) {
 	j := r.startJob(r.claimOne())
 	r.startJob(j)
 	e := r.newSettlement(j, exitOutcome(0))
-	r.exchange(store.LeaseReport{Settlements: []store.Settlement{e, e}})
-	r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
+	r.sendLeaseReport(store.LeaseReport{Settlements: []store.Settlement{e, e}})
+	r.sendLeaseReport(store.LeaseReport{Settlements: []store.Settlement{e}})
 	want := r.sumStats(store.StatsFilter{})
 	checkEqual(r, "starts and ends", []int64{want.Started, want.Completed}, []int64{1, 1})
 	r.must(r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbRemove, UID: testUID}))
@@ -254,7 +254,7 @@ func statsRangesConsistOfWholePeriods(r *storeTest) {
 
 // The statistics of a minute contain separate values for MaxQueuesWithStats queues and, in addition, for all queues
 // with settings.
-func statsNameLimitedNumberOfQueues(r *storeTest) {
+func statsLimitNumberOfNamedQueues(r *storeTest) {
 	r.advanceToNextPeriod(store.PerHour)
 	r.must(r.store.SetQueue(r.Context(), "zz", store.QueueRule{Weight: 2}))
 	run := func(name string) {
@@ -281,7 +281,7 @@ func statsNameLimitedNumberOfQueues(r *storeTest) {
 	check(store.StatsFilter{})
 	r.advanceAndApplyDueChanges(time.Hour)
 	check(store.StatsFilter{Granularity: store.PerHour})
-	check(store.StatsFilter{AllTimeTotals: true})
+	check(store.StatsFilter{OnlyAllTimeTotals: true})
 }
 
 // The typical run time is the mean run time of the completed attempts.
@@ -338,7 +338,7 @@ func (w *comparisonWalk) compareStats() {
 	if w.step%3 == 0 {
 		f.Queue = walkQueueNames[w.step%len(walkQueueNames)]
 	}
-	f.AllTimeTotals = w.step%5 == 0
+	f.OnlyAllTimeTotals = w.step%5 == 0
 	w.operationName = fmt.Sprintf("statistics of %+v", f)
 	got, want := callBothStores(w, func(s store.Store) (store.Stats, error) { return s.Stats(w.Context(), f) })
 	checkEqual(&storeTest{T: w.T}, w.operationName, got, want)

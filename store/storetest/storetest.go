@@ -26,32 +26,32 @@ type Fixture struct {
 }
 
 // RunContractTests tests every promise that store.Store makes. openStore creates a new store for each test.
-func RunContractTests(t *testing.T, openStore func(t *testing.T, order queue.RankOrder) Fixture) {
+func RunContractTests(t *testing.T, openStore func(t *testing.T, order queue.RankPolicy) Fixture) {
 	for _, p := range slices.Concat(enqueueTests, verbTests, batchTests, retentionTests, claimTests,
 		settleTests, awaitTests, readerTests, upkeepTests, ownerTests, concurrencyTests, userLimitTests,
 		byteQuotaTests, gateTests, queueTests, dependencyTests, pauseTests, hookTests, scheduleTests,
 		identityReuseTests, statsTests, userTurnTests, bestWaitingPriorityTests, randomWalkTests) {
 		t.Run(p.name, func(t *testing.T) {
-			order := p.jobOrder
-			if order == (queue.RankOrder{}) {
-				order = defaultJobOrder
+			order := p.rankOrder
+			if order == (queue.RankPolicy{}) {
+				order = defaultRankOrder
 			}
 			f := openStore(t, order)
-			p.run(&storeTest{T: t, store: f.Store, advanceClock: f.AdvanceClock, jobOrder: order})
+			p.run(&storeTest{T: t, store: f.Store, advanceClock: f.AdvanceClock, rankOrder: order})
 		})
 	}
 }
 
-// contractTest is one promise of store.Store, with the function that tests it. If jobOrder is zero, the test uses
-// defaultJobOrder.
+// contractTest is one promise of store.Store, with the function that tests it. If rankOrder is zero, the test uses
+// defaultRankOrder.
 type contractTest struct {
-	name     string
-	run      func(r *storeTest)
-	jobOrder queue.RankOrder
+	name      string
+	run       func(r *storeTest)
+	rankOrder queue.RankPolicy
 }
 
-// defaultJobOrder is the order of jobs that the default settings define.
-var defaultJobOrder = queue.RankOrder{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime,
+// defaultRankOrder is the order of jobs that the default settings define.
+var defaultRankOrder = queue.RankPolicy{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime,
 	AgingInterval: time.Minute}
 
 // testRetryPolicy delays the retries of a job by 2 s, then 4 s, then 8 s.
@@ -68,8 +68,8 @@ type storeTest struct {
 	*testing.T
 	store        store.Store
 	advanceClock func(time.Duration)
-	jobOrder     queue.RankOrder
-	lastEventSeq int64 // number of the last event that newEvents has returned
+	rankOrder    queue.RankPolicy
+	lastEventSeq int64 // number of the last event that readNewEvents has returned
 }
 
 // newDraft returns a job as queue.ResolveSpec returns it: it is not stored yet. Each of the options then changes the
@@ -77,8 +77,9 @@ type storeTest struct {
 func newDraft(options ...func(*queue.Job)) queue.Job {
 	j := queue.Job{
 		Queue: queue.DefaultQueue, UID: testUID, Priority: 5, MaxAttempts: 4, State: queue.Pending, ExitCode: -1,
-		Execution: queue.Execution{Command: "true", Shell: "/bin/sh -c", Umask: 0o022, KillAfter: 10 * time.Second,
-			OnLost: queue.OnLostRetry, OutputLimitBytes: 1 << 20},
+		ExecutionSettings: queue.ExecutionSettings{Command: "true", Shell: "/bin/sh -c", Umask: 0o022,
+			KillAfter: 10 * time.Second,
+			OnLost:    queue.OnLostRetry, OutputLimitBytes: 1 << 20},
 	}
 	for _, f := range options {
 		f(&j)
@@ -196,7 +197,7 @@ func (r *storeTest) getJob(id string) queue.Job {
 	return j
 }
 
-func (r *storeTest) exchange(report store.LeaseReport) store.ReportAndClaimResult {
+func (r *storeTest) sendLeaseReport(report store.LeaseReport) store.ReportAndClaimResult {
 	r.Helper()
 	grant, err := r.store.ReportAndClaim(r.Context(), report)
 	r.must(err)
@@ -206,11 +207,11 @@ func (r *storeTest) exchange(report store.LeaseReport) store.ReportAndClaimResul
 
 // checkAndClearRanks checks the ranks of leased jobs. Then it sets these ranks to zero, so that tests can compare the
 // jobs with the results of other methods, which contain no ranks.
-func (r *storeTest) checkAndClearRanks(leased []queue.Job) {
+func (r *storeTest) checkAndClearRanks(leasedJobs []queue.Job) {
 	r.Helper()
 	order := r.store.RankOrder()
-	for i := range leased {
-		j := &leased[i]
+	for i := range leasedJobs {
+		j := &leasedJobs[i]
 		checkEqual(r, "rank of the leased job "+j.ID, j.Rank, order.Rank(j.Priority, j.AgingSince, j.ArrivalNumber))
 		j.Rank, j.StartPosition = 0, queue.StartPosition{}
 	}
@@ -218,7 +219,7 @@ func (r *storeTest) checkAndClearRanks(leased []queue.Job) {
 
 func (r *storeTest) claimJobs(maxJobs int) []queue.Job {
 	r.Helper()
-	return r.exchange(store.LeaseReport{WantedJobCount: maxJobs}).ClaimedJobs
+	return r.sendLeaseReport(store.LeaseReport{MaxJobsToClaim: maxJobs}).ClaimedJobs
 }
 
 // claimOne claims the job that is next in order. The test fails if no job can start.
@@ -233,15 +234,16 @@ func (r *storeTest) claimOne() queue.Job {
 
 // expectedClaimedJobs returns jobsBefore as they must be after a claim: with the fences (lease numbers) of the jobs in
 // claimed. It checks that each fence is higher than the old fence of its job.
-func (r *storeTest) expectedClaimedJobs(claimed []queue.Job, jobsBefore ...queue.Job) []queue.Job {
+func (r *storeTest) expectedClaimedJobs(claimedJobs []queue.Job, jobsBefore ...queue.Job) []queue.Job {
 	r.Helper()
 	jobsBefore = slices.Clone(jobsBefore)
-	for i := range min(len(claimed), len(jobsBefore)) {
-		if claimed[i].Fence <= jobsBefore[i].Fence {
-			r.Errorf("job %s was claimed with fence %d after fence %d, want a higher one", claimed[i].ID, claimed[i].Fence,
+	for i := range min(len(claimedJobs), len(jobsBefore)) {
+		if claimedJobs[i].Fence <= jobsBefore[i].Fence {
+			r.Errorf("job %s was claimed with fence %d after fence %d, want a higher one", claimedJobs[i].ID,
+				claimedJobs[i].Fence,
 				jobsBefore[i].Fence)
 		}
-		jobsBefore[i].Fence = claimed[i].Fence
+		jobsBefore[i].Fence = claimedJobs[i].Fence
 	}
 	return jobsBefore
 }
@@ -249,8 +251,9 @@ func (r *storeTest) expectedClaimedJobs(claimed []queue.Job, jobsBefore ...queue
 // startJob reports that a claimed job starts now, and returns the stored job.
 func (r *storeTest) startJob(j queue.Job) queue.Job {
 	r.Helper()
-	grant := r.exchange(store.LeaseReport{AttemptStarts: []store.AttemptStart{{Lease: j.Lease(), StartedAt: r.store.Now(),
-		WorkerID: "w1", PID: 4242}}})
+	grant := r.sendLeaseReport(store.LeaseReport{AttemptStarts: []store.AttemptStart{{Lease: j.Lease(),
+		StartedAt: r.store.Now(),
+		WorkerID:  "w1", PID: 4242}}})
 	checkEqual(r, "stale leases", grant.StaleLeases, nil)
 	return r.getJob(j.ID)
 }
@@ -278,7 +281,7 @@ func (r *storeTest) newSettlement(j queue.Job, o queue.AttemptOutcome) store.Set
 // settleJob records that a leased job ends now with outcome o. It returns the stored job.
 func (r *storeTest) settleJob(j queue.Job, o queue.AttemptOutcome) queue.Job {
 	r.Helper()
-	grant := r.exchange(store.LeaseReport{Settlements: []store.Settlement{r.newSettlement(j, o)}})
+	grant := r.sendLeaseReport(store.LeaseReport{Settlements: []store.Settlement{r.newSettlement(j, o)}})
 	checkEqual(r, "stale leases", grant.StaleLeases, nil)
 	return r.getJob(j.ID)
 }
@@ -312,9 +315,9 @@ func (r *storeTest) advanceAndApplyDueChanges(d time.Duration) {
 	r.applyDueChangesUntilDone()
 }
 
-// newEvents returns the events since its last call, and checks that no event number is missing. It sets the
+// readNewEvents returns the events since its last call, and checks that no event number is missing. It sets the
 // numbers to zero, so that tests can compare events.
-func (r *storeTest) newEvents() (events []queue.Event) {
+func (r *storeTest) readNewEvents() (events []queue.Event) {
 	r.Helper()
 	for {
 		page, err := r.store.Events(r.Context(), r.lastEventSeq, 1000)
@@ -338,14 +341,14 @@ func (r *storeTest) expectedEvent(kind queue.EventKind, j queue.Job, d queue.Eve
 	return queue.Event{Time: r.store.Now(), Kind: kind, JobSeq: j.Seq, JobID: j.ID, State: j.State, Detail: d}
 }
 
-// listAll lists all jobs that match a filter, newest first.
-func (r *storeTest) listAll(f store.Filter) (jobs []queue.Job) {
+// listAllJobs lists all jobs that match a filter, newest first.
+func (r *storeTest) listAllJobs(f store.JobFilter) (jobs []queue.Job) {
 	r.Helper()
 	if f.Limit == 0 {
 		f.Limit = store.MaxPageRows
 	}
 	for {
-		page, err := r.store.List(r.Context(), f)
+		page, err := r.store.ListJobs(r.Context(), f)
 		r.must(err)
 		jobs = append(jobs, page.Jobs...)
 		if page.NextBeforeSeq == 0 {
@@ -363,11 +366,12 @@ func (r *storeTest) checkJobCounts() {
 	r.Helper()
 	var want [queue.Cancelled + 1]int64
 	kept := map[string]store.OwnRetentionQueue{}
-	for _, j := range r.listAll(store.Filter{}) {
+	for _, j := range r.listAllJobs(store.JobFilter{}) {
 		want[j.State]++
 		if q := kept[j.Queue]; j.UsesQueueRetention {
-			kept[j.Queue] = store.OwnRetentionQueue{Name: j.Queue, EndedJobs: q.EndedJobs + 1, OutputBytes: q.OutputBytes +
-				j.OutputBytes}
+			kept[j.Queue] = store.OwnRetentionQueue{Name: j.Queue, EndedJobCount: q.EndedJobCount + 1,
+				OutputBytes: q.OutputBytes +
+					j.OutputBytes}
 		}
 	}
 	checkEqual(r, "counts by state, compared with a recount", r.store.Counts().JobsByState, want)
@@ -384,20 +388,20 @@ func (r *storeTest) checkQueuesWithOwnRetention(want ...store.OwnRetentionQueue)
 	checkEqual(r, "queues with their own retention", got, want)
 	jobs := int64(0)
 	for _, q := range want {
-		jobs += q.EndedJobs
+		jobs += q.EndedJobCount
 	}
-	checkEqual(r, "jobs under the retention of their queue", r.store.Counts().EndedUnderQueueRetention, jobs)
+	checkEqual(r, "jobs under the retention of their queue", r.store.Counts().JobsUnderQueueRetention, jobs)
 }
 
 // checkStoreUnchanged calls f, and checks that the call changes no job, count or event.
 func (r *storeTest) checkStoreUnchanged(f func()) {
 	r.Helper()
-	r.newEvents()
-	before, counts := r.listAll(store.Filter{}), r.store.Counts()
+	r.readNewEvents()
+	before, counts := r.listAllJobs(store.JobFilter{}), r.store.Counts()
 	f()
-	checkEqual(r, "jobs after an operation that must not change them", r.listAll(store.Filter{}), before)
+	checkEqual(r, "jobs after an operation that must not change them", r.listAllJobs(store.JobFilter{}), before)
 	checkEqual(r, "counts after an operation that must not change them", r.store.Counts().JobsByState, counts.JobsByState)
-	checkEqual(r, "events of an operation that must not change anything", r.newEvents(), nil)
+	checkEqual(r, "events of an operation that must not change anything", r.readNewEvents(), nil)
 }
 
 func sortedLeases(list []queue.Lease) []queue.Lease {

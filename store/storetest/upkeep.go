@@ -22,7 +22,7 @@ var upkeepTests = []contractTest{
 }
 
 func settingsRecordUserAndTime(r *storeTest) {
-	r.newEvents()
+	r.readNewEvents()
 	list := func() []store.Setting {
 		settings, err := r.store.Settings(r.Context())
 		r.must(err)
@@ -32,8 +32,8 @@ func settingsRecordUserAndTime(r *storeTest) {
 	set := func(key, value string, uid int) {
 		r.must(r.store.SetSetting(r.Context(), store.Setting{Key: key, Value: value, SetByUID: uid}))
 		want := queue.Event{Time: r.store.Now(), Kind: queue.EventSettingChanged,
-			Detail: queue.EventDetail{CausedByUID: &uid, SettingName: key, Value: value}}
-		checkEqual(r, "events of "+key, r.newEvents(), []queue.Event{want})
+			Detail: queue.EventDetail{CausedByUID: &uid, SettingName: key, SettingValue: value}}
+		checkEqual(r, "events of "+key, r.readNewEvents(), []queue.Event{want})
 	}
 	checkEqual(r, "settings of a new store", list(), nil)
 	begin := r.store.Now()
@@ -125,7 +125,7 @@ func earlierDueJobSendsDueChangeHint(r *storeTest) {
 	wantHint("a retry")
 	r.advanceClock(2 * time.Second)
 	drain()
-	r.settleJob(r.claimOne(), outcomeOfCause(queue.EndShortage))
+	r.settleJob(r.claimOne(), outcomeOfCause(queue.EndResourceShortage))
 	wantHint("a delay after a shortage")
 }
 
@@ -144,7 +144,7 @@ func removedOutputsAreDeletable(r *storeTest) {
 		for _, ref := range refs {
 			e := r.newSettlement(r.claimOne(), outcomeOfCause(queue.EndStopped))
 			e.Attempt.OutputFileRef = ref
-			r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
+			r.sendLeaseReport(store.LeaseReport{Settlements: []store.Settlement{e}})
 		}
 		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbCancel, UID: testUID}))
 		jobs = append(jobs, j)
@@ -182,12 +182,13 @@ func lostOutputIsDeletable(r *storeTest) {
 // After a change of the scheduling settings, RerankWaitingJobs computes new ranks for all unfinished jobs, including
 // running jobs and jobs that are not due.
 func rankOrderChangeReranksJobs(r *storeTest) {
-	byPriority := queue.RankOrder{Scheduling: queue.SchedulingByPriority, AgingUnit: queue.AgingByTime,
+	byPriority := queue.RankPolicy{Scheduling: queue.SchedulingByPriority, AgingUnit: queue.AgingByTime,
 		AgingInterval: time.Minute}
 	many := 600 // more jobs than one call of RerankWaitingJobs handles
 	r.enqueueOne(withID("runs"), withPriority(1))
 	runs := r.claimJobs(1)[0]
-	r.exchange(store.LeaseReport{AttemptStarts: []store.AttemptStart{{Lease: runs.Lease(), StartedAt: r.store.Now()}}})
+	r.sendLeaseReport(store.LeaseReport{AttemptStarts: []store.AttemptStart{{Lease: runs.Lease(),
+		StartedAt: r.store.Now()}}})
 	r.enqueueOne(withID("reserved"), withPriority(3))
 	reserved := r.claimJobs(1)[0]
 	for i := range many {
@@ -200,17 +201,17 @@ func rankOrderChangeReranksJobs(r *storeTest) {
 	r.enqueueOne(withID("first"), withPriority(9))
 	r.must(r.store.SetRankOrder(r.Context(), byPriority))
 	r.enqueueOne(withID("new"), withPriority(7))
-	r.exchange(store.LeaseReport{ReleasedLeases: []queue.Lease{reserved.Lease()}})
+	r.sendLeaseReport(store.LeaseReport{ReleasedLeases: []queue.Lease{reserved.Lease()}})
 	for more := true; more; {
 		var err error
 		more, err = r.store.RerankWaitingJobs(r.Context())
 		r.must(err)
 	}
-	if r.store.Counts().RerankUnfinished {
+	if r.store.Counts().IsRerankUnfinished {
 		r.Error("Counts says that jobs are still being ranked")
 	}
 	decision := queue.DecideAfterAttempt(&runs, exitOutcome(1), testRetryPolicy)
-	r.exchange(store.LeaseReport{Settlements: []store.Settlement{{Lease: runs.Lease(),
+	r.sendLeaseReport(store.LeaseReport{Settlements: []store.Settlement{{Lease: runs.Lease(),
 		Attempt: queue.Attempt{ExitCode: 1, StartedAt: r.store.Now(), EndedAt: r.store.Now()}, Decision: decision}}})
 	r.advanceClock(2 * time.Hour)
 	r.applyDueChangesUntilDone()

@@ -16,8 +16,8 @@ var userTurnTests = []contractTest{
 	{name: "users with jobs of the same priority take turns", run: usersTakeTurns},
 	{name: "users take turns within one claim", run: usersTakeTurnsInOneClaim},
 	{name: "three users take turns", run: threeUsersTakeTurns},
-	{name: "with order by arrival, users take no turns", run: arrivalOrderGivesUsersNoTurns, jobOrder: arrivalRankOrder},
-	{name: "with order by priority, users take turns", run: usersTakeTurns, jobOrder: priorityRankOrder},
+	{name: "with order by arrival, users take no turns", run: arrivalOrderGivesUsersNoTurns, rankOrder: arrivalRankOrder},
+	{name: "with order by priority, users take turns", run: usersTakeTurns, rankOrder: priorityRankOrder},
 	{name: "users take turns only within a priority", run: usersTakeTurnsWithinPriority},
 	{name: "a better rank gained by waiting precedes turns", run: ageingOverridesUserTurns},
 	{name: "a user without waiting jobs saves up no turns", run: idleUserSavesNoTurns},
@@ -305,7 +305,7 @@ func overtakingJobGetsOvertakenStartPosition(r *storeTest) {
 	first := r.enqueueUserJobs(1, 3)
 	r.advanceClock(time.Second)
 	second := r.enqueueUserJobs(2, 2)
-	done, err := r.store.ReportAndClaim(r.Context(), store.LeaseReport{WantedJobCount: 5})
+	done, err := r.store.ReportAndClaim(r.Context(), store.LeaseReport{MaxJobsToClaim: 5})
 	r.must(err)
 	got := done.ClaimedJobs
 	checkEqual(r, "jobs in turn", seqsOf(got), seqsOf([]queue.Job{first[0], second[0], first[1], second[1], first[2]}))
@@ -346,12 +346,12 @@ func (r *storeTest) expectedClaimSeqs(maxRunningPerUser, wantedJobs int, leasedJ
 		leasedByUser[j.UID]++
 	}
 	var ready []queue.Job
-	for _, j := range r.listAll(store.Filter{States: []queue.State{queue.Pending, queue.Failed}}) {
+	for _, j := range r.listAllJobs(store.JobFilter{States: []queue.State{queue.Pending, queue.Failed}}) {
 		if _, isLeased := leasedJobs[j.Seq]; !isLeased && j.State.IsRunnable() && j.DueAt <= r.store.Now() {
 			ready = append(ready, j)
 		}
 	}
-	rank := func(j queue.Job) int64 { return r.jobOrder.Rank(j.Priority, j.AgingSince, j.ArrivalNumber) }
+	rank := func(j queue.Job) int64 { return r.rankOrder.Rank(j.Priority, j.AgingSince, j.ArrivalNumber) }
 	slices.SortFunc(ready, func(a, b queue.Job) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Seq, b.Seq))
 	})

@@ -54,7 +54,7 @@ func (r *storeTest) newJobInState(state queue.State) queue.Job {
 	case queue.Dead:
 		return r.runJob(exitOutcome(3), withMaxAttempts(1))
 	case queue.Cancelled:
-		return r.runJob(outcomeOfCause(queue.EndKilled))
+		return r.runJob(outcomeOfCause(queue.EndCancelled))
 	}
 	panic("storetest: cannot create a job in state " + state.String())
 }
@@ -73,14 +73,14 @@ func cancelTakesEffectImmediately(r *storeTest) {
 	for _, s := range []queue.State{queue.Held, queue.Failed, queue.Pending} {
 		j := r.newJobInState(s)
 		r.advanceClock(time.Second)
-		r.newEvents()
+		r.readNewEvents()
 		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbCancel, UID: 7}))
 		want := j
 		want.State, want.EndedAt, want.UpdatedAt = queue.Cancelled, r.store.Now(), r.store.Now()
 		got := r.getJob(j.ID)
 		got.Reason, want.Reason = "", "" // stores may choose different reasons
 		checkEqual(r, s.String()+" job after cancel", got, want)
-		checkEqual(r, "events", r.newEvents(),
+		checkEqual(r, "events", r.readNewEvents(),
 			[]queue.Event{r.expectedEvent(queue.EventCancelled, want, queue.EventDetail{CausedByUID: new(7)})})
 		r.checkJobCounts()
 		r.checkStoreUnchanged(func() {
@@ -119,7 +119,7 @@ func retryMakesJobPending(r *storeTest) {
 		history, err := r.store.AttemptHistory(r.Context(), j.Seq, 0, store.MaxPageRows)
 		r.must(err)
 		r.advanceClock(time.Second)
-		r.newEvents()
+		r.readNewEvents()
 		verb := queue.VerbRetry
 		if s == queue.Dead {
 			verb = queue.VerbRetryDead
@@ -132,7 +132,7 @@ func retryMakesJobPending(r *storeTest) {
 			r.store.Counts().JobsEverEnqueued
 		got := r.getJob(j.ID)
 		checkEqual(r, s.String()+" job after retry", got, want)
-		checkEqual(r, "events", r.newEvents(),
+		checkEqual(r, "events", r.readNewEvents(),
 			[]queue.Event{r.expectedEvent(queue.EventRetried, want, queue.EventDetail{CausedByUID: new(7)})})
 		kept, err := r.store.AttemptHistory(r.Context(), j.Seq, 0, store.MaxPageRows)
 		r.must(err)
@@ -209,12 +209,12 @@ func (r *storeTest) applyVerb(j queue.Job, verb queue.Verb) error {
 func heldJobRunsOnlyAfterRelease(r *storeTest) {
 	for _, s := range []queue.State{queue.Pending, queue.Failed} {
 		j := r.newJobInState(s)
-		r.newEvents()
+		r.readNewEvents()
 		r.must(r.applyVerb(j, queue.VerbHold))
 		want := j
 		want.State, want.Reason, want.UpdatedAt = queue.Held, "", r.store.Now()
 		checkEqual(r, s.String()+" job after hold", r.getJob(j.ID), want)
-		checkEqual(r, "events", r.newEvents(),
+		checkEqual(r, "events", r.readNewEvents(),
 			[]queue.Event{r.expectedEvent(queue.EventHeld, want, queue.EventDetail{CausedByUID: new(testUID)})})
 		r.checkStoreUnchanged(func() { r.must(r.applyVerb(j, queue.VerbHold)) })
 		r.advanceAndApplyDueChanges(time.Hour)
@@ -223,12 +223,12 @@ func heldJobRunsOnlyAfterRelease(r *storeTest) {
 
 		first := r.enqueueOne()
 		r.advanceClock(time.Second)
-		r.newEvents()
+		r.readNewEvents()
 		r.must(r.applyVerb(j, queue.VerbRelease))
 		now, arrival := r.store.Now(), r.store.Counts().JobsEverEnqueued
 		want.State, want.UpdatedAt, want.DueAt, want.AgingSince, want.ArrivalNumber = queue.Pending, now, now, now, arrival
 		checkEqual(r, s.String()+" job after release", r.getJob(j.ID), want)
-		checkEqual(r, "events", r.newEvents(), []queue.Event{r.expectedEvent(queue.EventReleased, want,
+		checkEqual(r, "events", r.readNewEvents(), []queue.Event{r.expectedEvent(queue.EventReleased, want,
 			queue.EventDetail{CausedByUID: new(testUID)})})
 		r.checkStoreUnchanged(func() { r.must(r.applyVerb(j, queue.VerbRelease)) })
 		r.checkJobCounts()
@@ -260,7 +260,7 @@ func changeAppliesOnlyInAllowedStates(r *storeTest) {
 	l := r.claimOne()
 	lease := l.Lease()
 	change.Verb, change.AllowedStates = queue.VerbHold, []queue.State{queue.Failed}
-	if err := r.exchange(store.LeaseReport{LeasedJobChanges: []store.LeasedJobChange{{Lease: lease,
+	if err := r.sendLeaseReport(store.LeaseReport{LeasedJobChanges: []store.LeasedJobChange{{Lease: lease,
 		JobChange: change}}}).RejectedChanges[lease]; !errors.Is(err, store.ErrJobStateChanged) {
 		r.Errorf("a reserved job in another state: got %v, want %v", err, store.ErrJobStateChanged)
 	}
@@ -303,7 +303,7 @@ func editKeepsWaitingTime(r *storeTest) {
 	j := r.enqueueOne()
 	r.advanceClock(time.Second)
 	other := r.enqueueOne()
-	r.newEvents()
+	r.readNewEvents()
 	r.must(r.editJob(other, func(j *queue.Job) error {
 		j.Priority, j.MaxAttempts, j.Command, j.Timeout = j.Priority+1, 9, "echo edited", time.Minute
 		return nil
@@ -312,7 +312,7 @@ func editKeepsWaitingTime(r *storeTest) {
 	want.Priority, want.MaxAttempts, want.Command, want.Timeout, want.UpdatedAt = other.Priority+1, 9, "echo edited",
 		time.Minute, r.store.Now()
 	checkEqual(r, "edited job", r.getJob(other.ID), want)
-	checkEqual(r, "events", r.newEvents(),
+	checkEqual(r, "events", r.readNewEvents(),
 		[]queue.Event{r.expectedEvent(queue.EventEdited, want, queue.EventDetail{CausedByUID: new(testUID)})})
 	r.must(r.editJob(j, func(j *queue.Job) error { j.Timeout = time.Second; return nil }))
 	checkEqual(r, "order of claims", seqsOf(r.claimJobs(10)), []int64{other.Seq, j.Seq})
@@ -347,7 +347,7 @@ func rejectedEditChangesNothing(r *storeTest) {
 	r.checkStoreUnchanged(func() {
 		err := r.editJob(j, func(j *queue.Job) error {
 			j.Priority, j.Labels = 9, map[string]string{"a": "b"}
-			return queue.InvalidField("priority", "no")
+			return queue.InvalidFieldError("priority", "no")
 		})
 		r.checkError("edit", err, queue.CodeInvalid, "priority")
 	})
@@ -359,7 +359,8 @@ func changeOfReservedJobApplies(r *storeTest) {
 		r.enqueueOne()
 		j := r.claimOne()
 		l := j.Lease()
-		grant := r.exchange(store.LeaseReport{LeasedJobChanges: []store.LeasedJobChange{{Lease: l, JobChange: change}}})
+		grant := r.sendLeaseReport(store.LeaseReport{LeasedJobChanges: []store.LeasedJobChange{{Lease: l,
+			JobChange: change}}})
 		checkEqual(r, string(change.Verb)+": stale leases", grant.StaleLeases, nil)
 		r.checkJobCounts()
 		leased, err := r.leasedJobs()
@@ -372,7 +373,7 @@ func changeOfReservedJobApplies(r *storeTest) {
 	checkEqual(r, "state", r.getJob(j.ID).State, queue.Held)
 	j, err = changeReserved(store.JobChange{Verb: queue.VerbRemove, UID: testUID})
 	r.must(err)
-	_, err = r.store.Get(r.Context(), j.ID)
+	_, err = r.store.GetJob(r.Context(), j.ID)
 	r.checkErrorCode("get of a removed job", err, queue.CodeNotFound)
 	j, err = changeReserved(store.JobChange{Verb: queue.VerbEdit, UID: testUID,
 		EditJob: func(j *queue.Job) error { j.Priority = 9; return nil }})
@@ -390,15 +391,15 @@ func removeDeletesHistory(r *storeTest) {
 	for _, s := range []queue.State{queue.Held, queue.Failed, queue.Completed, queue.Dead, queue.Cancelled,
 		queue.Pending} {
 		j := r.newJobInState(s)
-		r.newEvents()
+		r.readNewEvents()
 		enqueued := r.store.Counts().JobsEverEnqueued
 		r.must(r.store.ChangeJob(r.Context(), j.Seq, store.JobChange{Verb: queue.VerbRemove, UID: 7}))
 		gone := j
 		gone.State = 0 // events about removed jobs have no state
-		checkEqual(r, "events", r.newEvents(),
+		checkEqual(r, "events", r.readNewEvents(),
 			[]queue.Event{r.expectedEvent(queue.EventRemoved, gone, queue.EventDetail{CausedByUID: new(7)})})
 		checkEqual(r, "jobs ever enqueued", r.store.Counts().JobsEverEnqueued, enqueued)
-		_, err := r.store.Get(r.Context(), j.ID)
+		_, err := r.store.GetJob(r.Context(), j.ID)
 		r.checkErrorCode("get of a removed job", err, queue.CodeNotFound)
 		_, err = r.store.AttemptHistory(r.Context(), j.Seq, 0, store.MaxPageRows)
 		r.checkErrorCode("history of a removed job", err, queue.CodeNotFound)
@@ -409,7 +410,7 @@ func removeDeletesHistory(r *storeTest) {
 			queue.CodeNotFound)
 		r.checkJobCounts()
 	}
-	checkEqual(r, "list", r.listAll(store.Filter{}), nil)
+	checkEqual(r, "list", r.listAllJobs(store.JobFilter{}), nil)
 	r.advanceAndApplyDueChanges(time.Hour)
 	checkEqual(r, "claims", r.claimJobs(10), nil)
 }
@@ -428,7 +429,7 @@ func removeDeletesLongHistory(r *storeTest) {
 			e.Attempt.OutputFileRef, e.Attempt.OutputBytes = fmt.Sprintf("%d-%d", j.Seq, n), 1000
 			refs = append(refs, e.Attempt.OutputFileRef)
 		}
-		r.exchange(store.LeaseReport{Settlements: []store.Settlement{e}})
+		r.sendLeaseReport(store.LeaseReport{Settlements: []store.Settlement{e}})
 	}
 	r.must(r.applyVerb(j, queue.VerbHold))
 	other := r.runJob(exitOutcome(0))
@@ -486,7 +487,7 @@ func unknownJobsAreNotFound(r *storeTest) {
 		}
 		for _, id := range slices.Concat([]string{"", "x", "0", "-1", "01", "99999999999999999999"},
 			[]string{" " + j.ID, "0" + j.ID, "+" + j.ID}) {
-			_, err := r.store.Get(r.Context(), id)
+			_, err := r.store.GetJob(r.Context(), id)
 			r.checkErrorCode(fmt.Sprintf("get of %q", id), err, queue.CodeNotFound)
 		}
 		for _, n := range []int{0, 1, -1} {

@@ -16,7 +16,7 @@ import (
 var randomWalkTests = []contractTest{
 	{name: "a random walk keeps all rules", run: func(r *storeTest) { randomWalk(r, 2000) }},
 	{name: "a random walk with ageing by enqueues keeps all rules",
-		run: func(r *storeTest) { randomWalk(r, 500) }, jobOrder: enqueueAgingRankOrder},
+		run: func(r *storeTest) { randomWalk(r, 500) }, rankOrder: enqueueAgingRankOrder},
 }
 
 // predictedWalk performs random operations on a store, and checks that each job is in the state that it predicts.
@@ -41,7 +41,7 @@ func randomWalk(r *storeTest, steps int) {
 			r.Fatalf("a rule was broken in step %d", w.step)
 		}
 	}
-	w.checkStoredState()
+	w.checkStoreContents()
 	w.checkJobHistories()
 	w.checkStats()
 }
@@ -71,11 +71,11 @@ func (w *predictedWalk) doRandomOperation() {
 		w.advanceAndApplyDueChanges(time.Duration(w.rng.IntN(3000)) * time.Millisecond)
 		w.markDueJobs()
 	}
-	for _, e := range w.newEvents() {
+	for _, e := range w.readNewEvents() {
 		w.checkEvent(e)
 	}
 	if w.step%100 == 99 {
-		w.checkStoredState()
+		w.checkStoreContents()
 	}
 }
 
@@ -135,8 +135,8 @@ func (w *predictedWalk) checkJob(want queue.Job) {
 	w.expectedJobs[got.Seq] = got
 }
 
-// pickJob returns a random job of those that must exist. It returns false if the expected state contains no job.
-func (w *predictedWalk) pickJob() (queue.Job, bool) {
+// pickRandomJob returns a random job of those that must exist. It returns false if the expected state contains no job.
+func (w *predictedWalk) pickRandomJob() (queue.Job, bool) {
 	if len(w.expectedJobs) == 0 {
 		return queue.Job{}, false
 	}
@@ -212,12 +212,12 @@ func (w *predictedWalk) randomOutcome(j queue.Job) queue.AttemptOutcome {
 	all := []queue.AttemptOutcome{
 		exitOutcome(0), exitOutcome(0), exitOutcome(0), exitOutcome(1), exitOutcome(126),
 		{EndCause: queue.EndSignalled, Signal: 6}, outcomeOfCause(queue.EndTimedOut),
-		outcomeOfCause(queue.EndKilled), outcomeOfCause(queue.EndStopped), outcomeOfCause(queue.EndRunnerLost),
+		outcomeOfCause(queue.EndCancelled), outcomeOfCause(queue.EndStopped), outcomeOfCause(queue.EndRunnerLost),
 		{EndCause: queue.EndRunnerLost, RanIsolated: true}, outcomeOfCause(queue.EndInterrupted),
 		outcomeOfCause(queue.EndUnkillable),
 	}
 	if j.State != queue.Processing && j.StartedAttempts == 0 && j.Reason == "" {
-		all = append(all, outcomeOfCause(queue.EndNeverStarted), outcomeOfCause(queue.EndShortage),
+		all = append(all, outcomeOfCause(queue.EndNeverStarted), outcomeOfCause(queue.EndResourceShortage),
 			outcomeOfCause(queue.EndAccountChanged))
 	}
 	return all[w.rng.IntN(len(all))]
@@ -257,12 +257,12 @@ func (w *predictedWalk) reportAndClaim() {
 			w.recordEndedLease(j)
 		}
 	}
-	report.WantedJobCount = w.rng.IntN(4)
+	report.MaxJobsToClaim = w.rng.IntN(4)
 	if len(w.leasedSeqs) > 30 {
-		report.WantedJobCount = 0
+		report.MaxJobsToClaim = 0
 	}
-	head := w.expectedNextClaim(want, report.WantedJobCount)
-	done := w.exchange(report)
+	head := w.expectedNextClaim(want, report.MaxJobsToClaim)
+	done := w.sendLeaseReport(report)
 	checkEqual(w.storeTest, "stale leases of a report", done.StaleLeases, nil)
 	head = w.expectedClaimedJobs(done.ClaimedJobs, head...)
 	checkEqual(w.storeTest, "claimed jobs", done.ClaimedJobs, head)
@@ -270,7 +270,7 @@ func (w *predictedWalk) reportAndClaim() {
 		want[j.Seq] = j
 		w.leasedSeqs[j.Seq] = true
 	}
-	events := w.newEvents()
+	events := w.readNewEvents()
 	for _, e := range events {
 		if j, changed := want[e.JobSeq]; changed && e.Kind == queue.EventExpired {
 			// The job has expired before it was given back, so the store has cancelled it.
@@ -306,7 +306,7 @@ func (w *predictedWalk) expectedNextClaim(changedJobs map[int64]queue.Job, maxJo
 			ready = append(ready, j)
 		}
 	}
-	rank := func(j queue.Job) int64 { return w.jobOrder.Rank(j.Priority, j.AgingSince, j.ArrivalNumber) }
+	rank := func(j queue.Job) int64 { return w.rankOrder.Rank(j.Priority, j.AgingSince, j.ArrivalNumber) }
 	slices.SortFunc(ready, func(a, b queue.Job) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Seq, b.Seq))
 	})
@@ -320,7 +320,7 @@ func (w *predictedWalk) reportWithEndedLease(endedLeases []queue.Lease) {
 	}
 	l := endedLeases[w.rng.IntN(len(endedLeases))]
 	e := w.newSettlement(queue.Job{Seq: l.Seq, Fence: l.Fence, MaxAttempts: 4}, exitOutcome(0))
-	done := w.exchange(store.LeaseReport{Settlements: []store.Settlement{e}, ReleasedLeases: []queue.Lease{l}})
+	done := w.sendLeaseReport(store.LeaseReport{Settlements: []store.Settlement{e}, ReleasedLeases: []queue.Lease{l}})
 	checkEqual(w.storeTest, "stale leases", done.StaleLeases, []queue.Lease{l, l})
 	if j, known := w.expectedJobs[l.Seq]; known {
 		w.checkJob(j)
@@ -328,7 +328,7 @@ func (w *predictedWalk) reportWithEndedLease(endedLeases []queue.Lease) {
 }
 
 func (w *predictedWalk) cancelRandomJob() {
-	j, found := w.pickJob()
+	j, found := w.pickRandomJob()
 	if !found {
 		return
 	}
@@ -348,7 +348,7 @@ func (w *predictedWalk) cancelRandomJob() {
 }
 
 func (w *predictedWalk) retryRandomJob() {
-	j, found := w.pickJob()
+	j, found := w.pickRandomJob()
 	if !found {
 		return
 	}
@@ -375,7 +375,7 @@ func (w *predictedWalk) retryRandomJob() {
 
 // holdRandomJob holds a random job, or releases it if it is held.
 func (w *predictedWalk) holdRandomJob() {
-	j, found := w.pickJob()
+	j, found := w.pickRandomJob()
 	if !found {
 		return
 	}
@@ -404,7 +404,7 @@ func (w *predictedWalk) holdRandomJob() {
 
 // editRandomJob changes the priority of a job and sometimes its start time.
 func (w *predictedWalk) editRandomJob() {
-	j, found := w.pickJob()
+	j, found := w.pickRandomJob()
 	if !found {
 		return
 	}
@@ -432,7 +432,7 @@ func (w *predictedWalk) editRandomJob() {
 }
 
 func (w *predictedWalk) removeRandomJob() {
-	j, found := w.pickJob()
+	j, found := w.pickRandomJob()
 	if !found {
 		return
 	}
@@ -444,24 +444,24 @@ func (w *predictedWalk) removeRandomJob() {
 	}
 	w.must(err)
 	delete(w.expectedJobs, j.Seq)
-	if _, err := w.store.Get(w.Context(), j.ID); !errors.Is(err, queue.ErrNotFound) {
+	if _, err := w.store.GetJob(w.Context(), j.ID); !errors.Is(err, queue.ErrNotFound) {
 		w.Errorf("get of a removed job: got error %v, want ErrNotFound", err)
 	}
 }
 
-// checkStoredState compares all stored jobs, leases and counts with the expected values.
-func (w *predictedWalk) checkStoredState() {
+// checkStoreContents compares all stored jobs, leases and counts with the expected values.
+func (w *predictedWalk) checkStoreContents() {
 	want := slices.SortedFunc(maps.Values(w.expectedJobs), func(a, b queue.Job) int { return cmp.Compare(b.Seq, a.Seq) })
-	checkEqual(w.storeTest, "all jobs", w.listAll(store.Filter{Limit: 50}), want)
+	checkEqual(w.storeTest, "all jobs", w.listAllJobs(store.JobFilter{Limit: 50}), want)
 	w.checkJobCounts()
 	checkEqual(w.storeTest, "jobs ever enqueued", w.store.Counts().JobsEverEnqueued, w.enqueuedJobCount)
 	leased, err := w.leasedJobs()
 	w.must(err)
-	checkEqual(w.storeTest, "leased jobs", sortedLeases(leasesOf(leased)), w.currentLeases())
+	checkEqual(w.storeTest, "leased jobs", sortedLeases(leasesOf(leased)), w.expectedLeases())
 }
 
-// currentLeases returns the leases of the leased jobs.
-func (w *predictedWalk) currentLeases() (list []queue.Lease) {
+// expectedLeases returns the leases of the leased jobs.
+func (w *predictedWalk) expectedLeases() (list []queue.Lease) {
 	for seq := range w.leasedSeqs {
 		j := w.expectedJobs[seq]
 		list = append(list, j.Lease())

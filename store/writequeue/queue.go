@@ -58,7 +58,7 @@ type Op interface {
 }
 
 // Queue holds the operations that wait for a commit. The zero value is an empty queue. Only the writer, the goroutine
-// that commits, may call TakeGroup, PutBack, RecordServedOp, IsOfSlowUser, TakeAloneNext and HadSeveralUsersRecently.
+// that commits, may call TakeGroup, PutBack, RecordServedOp, IsOfSlowUser, SetNextSolo and HadSeveralUsersRecently.
 type Queue[O Op] struct {
 	mu         sync.Mutex
 	waitingOps []O // in the order of their classes, and of their arrival within a class; guarded by mu
@@ -144,18 +144,18 @@ func (q *Queue[O]) TakeGroup() (group []O) {
 // round of turns, the owner that was served longest ago comes first, but owners whose user's last operation was slow
 // come after all others. See docs/decisions/0006.
 func (q *Queue[O]) takeFairGroupLocked(urgentCount, groupSize int) []O {
-	var sortedOps []opTurn[O]
+	var sortedOps []sortableOp[O]
 	turns := map[OpOwner]int{}
 	for _, o := range q.waitingOps[urgentCount:] {
 		owner := o.Owner()
-		key := opTurn[O]{op: o, earlierOwnerOps: turns[owner], lastServeClock: q.lastServeClockByOwner[owner]}
+		key := sortableOp[O]{op: o, earlierOwnerOps: turns[owner], lastServeClock: q.lastServeClockByOwner[owner]}
 		if q.slowUsers[owner.UID] {
 			key.slowPenalty = 1
 		}
 		sortedOps = append(sortedOps, key)
 		turns[owner]++
 	}
-	slices.SortStableFunc(sortedOps, func(a, b opTurn[O]) int {
+	slices.SortStableFunc(sortedOps, func(a, b sortableOp[O]) int {
 		return cmp.Or(a.earlierOwnerOps-b.earlierOwnerOps, a.slowPenalty-b.slowPenalty,
 			cmp.Compare(a.lastServeClock, b.lastServeClock))
 	})
@@ -170,8 +170,8 @@ func (q *Queue[O]) takeFairGroupLocked(urgentCount, groupSize int) []O {
 	return group
 }
 
-// opTurn is an operation with its sort keys.
-type opTurn[O Op] struct {
+// sortableOp is an operation with its sort keys.
+type sortableOp[O Op] struct {
 	op              O
 	earlierOwnerOps int   // number of earlier operations of the same user and class
 	slowPenalty     int   // 1 if the user's last operation was slow
@@ -213,8 +213,8 @@ func (q *Queue[O]) IsOfSlowUser(o O) bool {
 	return owner.Class != UrgentClass && q.slowUsers[owner.UID]
 }
 
-// TakeAloneNext makes the next call of TakeGroup return only operation o, unless operation o was withdrawn.
-func (q *Queue[O]) TakeAloneNext(o O) { q.nextSolo = &o }
+// SetNextSolo makes the next call of TakeGroup return only operation o, unless operation o was withdrawn.
+func (q *Queue[O]) SetNextSolo(o O) { q.nextSolo = &o }
 
 // HadSeveralUsersRecently reports whether operations of several users wait, or have waited recently.
 func (q *Queue[O]) HadSeveralUsersRecently(now time.Time) bool {

@@ -17,11 +17,11 @@ type testOp struct {
 
 func (o *testOp) Owner() OpOwner { return o.owner }
 
-// addOperations adds operations to a queue. Each word in opWords describes one operation: the uid, the class (u, p or
+// addOperations adds operations to a queue. Each word in opSpecs describes one operation: the uid, the class (u, p or
 // n) and the name, for example 1p-a.
-func addOperations(t *testing.T, q *Queue[*testOp], opWords string) (ops []*testOp) {
+func addOperations(t *testing.T, q *Queue[*testOp], opSpecs string) (ops []*testOp) {
 	t.Helper()
-	for word := range strings.FieldsSeq(opWords) {
+	for word := range strings.FieldsSeq(opSpecs) {
 		o := &testOp{owner: OpOwner{UID: int(word[0] - '0'), Class: PriorityClass(strings.IndexByte("upn", word[1]))},
 			name: word}
 		if err := q.Add(o); err != nil {
@@ -70,7 +70,7 @@ func TestTakeGroupServesRecentAndSlowUsersLast(t *testing.T) {
 	}
 }
 
-// An operation that was passed to TakeAloneNext comes first, unless it was withdrawn with Withdraw. Operations that
+// An operation that was passed to SetNextSolo comes first, unless it was withdrawn with Withdraw. Operations that
 // were put back come before all others of their class.
 func TestPutBackOperationsAreTakenFirst(t *testing.T) {
 	var q Queue[*testOp]
@@ -78,11 +78,11 @@ func TestPutBackOperationsAreTakenFirst(t *testing.T) {
 	group := q.TakeGroup()
 	addOperations(t, &q, "1p-d 1n-e")
 	q.PutBack(group[1:])
-	q.TakeAloneNext(group[2])
+	q.SetNextSolo(group[2])
 	if got := operationNames(q.TakeGroup()); got != "1p-c" {
 		t.Errorf("got %s, want 1p-c", got)
 	}
-	q.TakeAloneNext(group[1])
+	q.SetNextSolo(group[1])
 	q.Withdraw(group[1])
 	if got, want := operationNames(q.TakeGroup()), "1p-d 1n-e"; got != want {
 		t.Errorf("got %s, want %s", got, want)

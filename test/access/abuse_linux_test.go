@@ -127,7 +127,7 @@ func TestAbuse(t *testing.T) {
 
 // runAttacker executes the attacks of one user for the given time. attackNames selects
 // some of them; "" means all.
-func runAttacker(q *testrig.Queue, ctx context.Context, program string, p testrig.Person, duration time.Duration,
+func runAttacker(q *testrig.Harness, ctx context.Context, program string, p testrig.Person, duration time.Duration,
 	attackNames string) {
 	dir, err := os.MkdirTemp(filepath.Dir(program), p.Name)
 	if err == nil {
@@ -151,7 +151,7 @@ func runAttacker(q *testrig.Queue, ctx context.Context, program string, p testri
 // serviceMeasurement holds how long the requests of the third user took, and the memory of the
 // service and its runners.
 type serviceMeasurement struct {
-	q          *testrig.Queue
+	q          *testrig.Harness
 	servicePID int // pid of the service
 
 	mu                   sync.Mutex
@@ -176,7 +176,7 @@ func (m *serviceMeasurement) measureFor(t *testing.T, duration time.Duration, ru
 	if runAlongside != nil {
 		requests.Go(func() { runAlongside(t.Context()) })
 	}
-	for _, request := range []func(*rawClient) error{m.measureTrueJob, m.measureTrueJob, m.requestAllOtherMethods,
+	for _, request := range []func(*rawClient) error{m.measureShortJob, m.measureShortJob, m.requestAllOtherMethods,
 		m.requestOverNewConnection} {
 		requests.Go(func() { m.repeatRequests(ctx, request) })
 	}
@@ -231,9 +231,9 @@ func (m *serviceMeasurement) repeatOnConnection(ctx context.Context, request fun
 	return nil
 }
 
-// measureTrueJob enqueues a "true" job, waits for it, reads its output, and requests its details. It records how
+// measureShortJob enqueues a "true" job, waits for it, reads its output, and requests its details. It records how
 // long each part took.
-func (m *serviceMeasurement) measureTrueJob(c *rawClient) error {
+func (m *serviceMeasurement) measureShortJob(c *rawClient) error {
 	started := time.Now()
 	result, err := c.call("enqueue", `{"argv":["true"],"cwd":"/"}`)
 	var j struct {

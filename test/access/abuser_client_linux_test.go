@@ -58,15 +58,15 @@ func (c *rawClient) call(method, params string) (json.RawMessage, error) {
 
 // keepConnections keeps connCount connections open until the attack ends. It passes each connection to useConn
 // and opens a new one when useConn returns.
-func (a *abuser) keepConnections(ctx context.Context, n *requestTally, connCount int, useConn func(c *rawClient)) {
+func (a *abuser) keepConnections(ctx context.Context, tally *requestTally, connCount int, useConn func(c *rawClient)) {
 	var workers sync.WaitGroup
 	for range connCount {
 		workers.Go(func() {
 			for a.waitForCPUShare(ctx) {
 				c, err := net.Dial("unix", a.socketPath)
 				if err != nil {
-					n.refusals.Add(1)
-					a.pause(ctx, 50*time.Millisecond)
+					tally.refusals.Add(1)
+					a.waitBriefly(ctx, 50*time.Millisecond)
 					continue
 				}
 				stop := context.AfterFunc(ctx, func() { c.Close() })
@@ -80,27 +80,28 @@ func (a *abuser) keepConnections(ctx context.Context, n *requestTally, connCount
 }
 
 // sendRequest sends one request and counts it in n. ok is false if the request fails or is refused.
-func (a *abuser) sendRequest(c *rawClient, n *requestTally, method, params string) (result json.RawMessage, ok bool) {
-	n.requests.Add(1)
-	n.sentBytes.Add(int64(len(params)))
+func (a *abuser) sendRequest(c *rawClient, tally *requestTally, method, params string) (result json.RawMessage,
+	ok bool) {
+	tally.requests.Add(1)
+	tally.sentBytes.Add(int64(len(params)))
 	result, err := c.call(method, params)
 	var refused *refusedError
 	switch {
 	case err == nil:
-		n.replies.Add(1)
+		tally.replies.Add(1)
 		return result, true
 	case errors.As(err, &refused):
-		n.refusals.Add(1)
-		n.firstRefusal.CompareAndSwap(nil, refused)
+		tally.refusals.Add(1)
+		tally.firstRefusal.CompareAndSwap(nil, refused)
 	}
 	return nil, false
 }
 
 // repeatRequest sends the same request again and again on several connections.
-func (a *abuser) repeatRequest(ctx context.Context, n *requestTally, connCount int, method, params string) {
-	a.keepConnections(ctx, n, connCount, func(c *rawClient) {
+func (a *abuser) repeatRequest(ctx context.Context, tally *requestTally, connCount int, method, params string) {
+	a.keepConnections(ctx, tally, connCount, func(c *rawClient) {
 		for a.waitForCPUShare(ctx) {
-			if _, ok := a.sendRequest(c, n, method, params); !ok {
+			if _, ok := a.sendRequest(c, tally, method, params); !ok {
 				return
 			}
 		}
@@ -109,20 +110,20 @@ func (a *abuser) repeatRequest(ctx context.Context, n *requestTally, connCount i
 
 // pipelineRequests repeatedly sends requestCount requests without waiting, and then reads all replies, on each
 // of connCount connections.
-func (a *abuser) pipelineRequests(ctx context.Context, n *requestTally, connCount, requestCount int, method,
+func (a *abuser) pipelineRequests(ctx context.Context, tally *requestTally, connCount, requestCount int, method,
 	params string) {
 	line := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":"%s","params":%s}`+"\n", method, params)
-	a.keepConnections(ctx, n, connCount, func(c *rawClient) {
+	a.keepConnections(ctx, tally, connCount, func(c *rawClient) {
 		for a.waitForCPUShare(ctx) {
 			var reader sync.WaitGroup
-			reader.Go(func() { a.readReplies(ctx, c, n, requestCount) })
+			reader.Go(func() { a.readReplies(ctx, c, tally, requestCount) })
 			for range requestCount {
 				if _, err := io.WriteString(c, line); err != nil || !a.waitForCPUShare(ctx) {
 					c.Close()
 					break
 				}
-				n.requests.Add(1)
-				n.sentBytes.Add(int64(len(line)))
+				tally.requests.Add(1)
+				tally.sentBytes.Add(int64(len(line)))
 			}
 			reader.Wait()
 		}
@@ -130,13 +131,13 @@ func (a *abuser) pipelineRequests(ctx context.Context, n *requestTally, connCoun
 }
 
 // readReplies reads the given number of replies. It returns early when the connection or the attack ends.
-func (a *abuser) readReplies(ctx context.Context, c *rawClient, n *requestTally, replyCount int) {
+func (a *abuser) readReplies(ctx context.Context, c *rawClient, tally *requestTally, replyCount int) {
 	buf := make([]byte, 64<<10)
 	for got := 0; got < replyCount && a.waitForCPUShare(ctx); {
 		k, err := c.Read(buf)
 		lines := bytes.Count(buf[:k], []byte("\n"))
 		got += lines
-		n.replies.Add(int64(lines))
+		tally.replies.Add(int64(lines))
 		if err != nil {
 			c.Close()
 			return

@@ -75,7 +75,7 @@ var attackMethods = []attackMethod{
 	{"unfinished", (*abuser).sendUnfinishedRequests},
 	{"waits", (*abuser).sendEndlessWaits},
 	{"outputs", (*abuser).requestJobOutputs},
-	{"single-bytes", (*abuser).printSingleBytes},
+	{"single-bytes", (*abuser).enqueueSingleByteWriters},
 	{"members", (*abuser).sendLargeJSONObjects},
 	{"faults", (*abuser).sendInvalidBatches},
 	{"numbers", (*abuser).useFutureSeqsAsIDs},
@@ -168,13 +168,13 @@ func (a *abuser) waitForCPUShare(ctx context.Context) bool {
 		if excess <= 0 {
 			return true
 		}
-		a.pause(ctx, excess)
+		a.waitBriefly(ctx, excess)
 	}
 	return false
 }
 
 // pause waits for d, at most 100 ms, or until the attack ends.
-func (a *abuser) pause(ctx context.Context, d time.Duration) {
+func (a *abuser) waitBriefly(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(min(d, 100*time.Millisecond)):
 	case <-ctx.Done():
@@ -182,17 +182,17 @@ func (a *abuser) pause(ctx context.Context, d time.Duration) {
 }
 
 // openAndCloseConnections opens connections and closes them without sending a request.
-func (a *abuser) openAndCloseConnections(ctx context.Context, n *requestTally) {
-	a.keepConnections(ctx, n, 64, func(*rawClient) { n.requests.Add(1) })
+func (a *abuser) openAndCloseConnections(ctx context.Context, tally *requestTally) {
+	a.keepConnections(ctx, tally, 64, func(*rawClient) { tally.requests.Add(1) })
 }
 
 // abandonRequests repeatedly sends requests and closes the connection without reading the replies.
-func (a *abuser) abandonRequests(ctx context.Context, n *requestTally) {
+func (a *abuser) abandonRequests(ctx context.Context, tally *requestTally) {
 	lines := strings.Repeat(`{"jsonrpc":"2.0","id":1,"method":"list","params":{}}`+"\n", 64)
-	a.keepConnections(ctx, n, 100, func(c *rawClient) {
+	a.keepConnections(ctx, tally, 100, func(c *rawClient) {
 		if _, err := io.WriteString(c, lines); err == nil {
-			n.requests.Add(64)
-			n.sentBytes.Add(int64(len(lines)))
+			tally.requests.Add(64)
+			tally.sentBytes.Add(int64(len(lines)))
 		}
 	})
 }
@@ -229,67 +229,67 @@ func (a *abuser) createLeasedFile(name string, content []byte) (path string, rel
 	return path, func() { f.Close(); os.Remove(path) }, nil
 }
 
-func (a *abuser) enqueueLeasedInput(ctx context.Context, n *requestTally) {
+func (a *abuser) enqueueLeasedInput(ctx context.Context, tally *requestTally) {
 	path, end, err := a.createLeasedFile("input", []byte("x"))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer end()
-	a.repeatRequest(ctx, n, 4, "enqueue", fmt.Sprintf(`{"argv":["cat"],"stdin_file":%q,%s}`, path, noRetrySpecFields))
+	a.repeatRequest(ctx, tally, 4, "enqueue", fmt.Sprintf(`{"argv":["cat"],"stdin_file":%q,%s}`, path, noRetrySpecFields))
 }
 
 // enqueueLeasedProgram enqueues jobs that cannot start, because their program is a file with a write lease. It also
 // enqueues jobs that leave processes behind. A runner must watch such processes until they end.
-func (a *abuser) enqueueLeasedProgram(ctx context.Context, n *requestTally) {
+func (a *abuser) enqueueLeasedProgram(ctx context.Context, tally *requestTally) {
 	path, end, err := a.createLeasedFile("program", []byte("#!/bin/true\n"))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer end()
-	a.keepConnections(ctx, n, 1, func(c *rawClient) {
+	a.keepConnections(ctx, tally, 1, func(c *rawClient) {
 		for a.waitForCPUShare(ctx) {
-			a.sendRequest(c, n, "enqueue", lowPrioritySpec("setsid sleep 3 & exit 0", ""))
-			if _, ok := a.sendRequest(c, n, "enqueue", fmt.Sprintf(`{"argv":[%q],%s}`, path, noRetrySpecFields)); !ok {
+			a.sendRequest(c, tally, "enqueue", lowPrioritySpec("setsid sleep 3 & exit 0", ""))
+			if _, ok := a.sendRequest(c, tally, "enqueue", fmt.Sprintf(`{"argv":[%q],%s}`, path, noRetrySpecFields)); !ok {
 				return
 			}
-			a.pause(ctx, 100*time.Millisecond)
+			a.waitBriefly(ctx, 100*time.Millisecond)
 		}
 	})
 }
 
 // stopJobsWhileStarting enqueues jobs that stop other jobs of the same user with SIGSTOP before those jobs execute
 // their programs.
-func (a *abuser) stopJobsWhileStarting(ctx context.Context, n *requestTally) {
+func (a *abuser) stopJobsWhileStarting(ctx context.Context, tally *requestTally) {
 	const stopCommand = `perl -e '$end = time + 3; while (time < $end) { for (glob "/proc/[0-9]*") { ` +
 		`next unless -o $_; open F, "$_/comm" or next; my $c = <F>; close F; ` +
 		`next unless $c =~ /^(queuectl|exe)/; kill STOP, substr $_, 6 } select undef, undef, undef, 0.002 }'`
-	a.keepConnections(ctx, n, 1, func(c *rawClient) {
+	a.keepConnections(ctx, tally, 1, func(c *rawClient) {
 		for a.waitForCPUShare(ctx) {
-			if _, ok := a.sendRequest(c, n, "enqueue", lowPrioritySpec(stopCommand, "")); !ok {
+			if _, ok := a.sendRequest(c, tally, "enqueue", lowPrioritySpec(stopCommand, "")); !ok {
 				return
 			}
 			for range 10 {
-				a.sendRequest(c, n, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, noRetrySpecFields))
+				a.sendRequest(c, tally, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, noRetrySpecFields))
 			}
-			a.pause(ctx, 100*time.Millisecond)
+			a.waitBriefly(ctx, 100*time.Millisecond)
 		}
 	})
 }
 
-func (a *abuser) requestJobLists(ctx context.Context, n *requestTally) {
-	a.pipelineRequests(ctx, n, 100, 64, "list", `{}`)
+func (a *abuser) requestJobLists(ctx context.Context, tally *requestTally) {
+	a.pipelineRequests(ctx, tally, 100, 64, "list", `{}`)
 }
 
-func (a *abuser) requestEmptySelections(ctx context.Context, n *requestTally) {
-	a.pipelineRequests(ctx, n, 20, 64, "hold", `{"label":{"no":"such"},"dry_run":true}`)
+func (a *abuser) requestEmptySelections(ctx context.Context, tally *requestTally) {
+	a.pipelineRequests(ctx, tally, 20, 64, "hold", `{"label":{"no":"such"},"dry_run":true}`)
 }
 
-func (a *abuser) requestEvents(ctx context.Context, n *requestTally) {
+func (a *abuser) requestEvents(ctx context.Context, tally *requestTally) {
 	var wg sync.WaitGroup
-	wg.Go(func() { a.pipelineRequests(ctx, n, 20, 16, "events", `{"since":0}`) })
-	wg.Go(func() { a.repeatRequest(ctx, n, 20, "events", `{"since":0,"follow":true}`) })
+	wg.Go(func() { a.pipelineRequests(ctx, tally, 20, 16, "events", `{"since":0}`) })
+	wg.Go(func() { a.repeatRequest(ctx, tally, 20, "events", `{"since":0,"follow":true}`) })
 	wg.Wait()
 }
 
@@ -304,15 +304,15 @@ func largeSpec(extraFields string) string {
 }
 
 // storeLargeJobs stores 300 large jobs, and then retries some of them repeatedly.
-func (a *abuser) storeLargeJobs(ctx context.Context, n *requestTally) {
+func (a *abuser) storeLargeJobs(ctx context.Context, tally *requestTally) {
 	spec := largeSpec(delayedSpecFields)
 	var storedCount atomic.Int64
 	var mu sync.Mutex
 	var ids []string
-	a.keepConnections(ctx, n, 4, func(c *rawClient) {
+	a.keepConnections(ctx, tally, 4, func(c *rawClient) {
 		for a.waitForCPUShare(ctx) {
 			if storedCount.Load() < 300 {
-				result, ok := a.sendRequest(c, n, "enqueue", spec)
+				result, ok := a.sendRequest(c, tally, "enqueue", spec)
 				if !ok {
 					return
 				}
@@ -327,91 +327,91 @@ func (a *abuser) storeLargeJobs(ctx context.Context, n *requestTally) {
 			mu.Lock()
 			some := fmt.Sprintf(`{"ids":[%s]}`, strings.Join(ids[:min(100, len(ids))], ","))
 			mu.Unlock()
-			a.sendRequest(c, n, "cancel", some)
-			if _, ok := a.sendRequest(c, n, "retry", some); !ok {
+			a.sendRequest(c, tally, "cancel", some)
+			if _, ok := a.sendRequest(c, tally, "retry", some); !ok {
 				return
 			}
-			a.sendRequest(c, n, "hold", some)
+			a.sendRequest(c, tally, "hold", some)
 		}
 	})
 }
 
-func (a *abuser) sendLongGlobs(ctx context.Context, n *requestTally) {
-	a.repeatRequest(ctx, n, 8, "cancel", fmt.Sprintf(`{"id_glob":"%s"}`, strings.Repeat("*a?", 350_000)))
+func (a *abuser) sendLongGlobs(ctx context.Context, tally *requestTally) {
+	a.repeatRequest(ctx, tally, 8, "cancel", fmt.Sprintf(`{"id_glob":"%s"}`, strings.Repeat("*a?", 350_000)))
 }
 
-func (a *abuser) sendManyJobIDs(ctx context.Context, n *requestTally) {
-	a.repeatRequest(ctx, n, 8, "cancel", `{"ids":["`+strings.Repeat(`a","`, 1_500_000)+`a"]}`)
+func (a *abuser) sendManyJobIDs(ctx context.Context, tally *requestTally) {
+	a.repeatRequest(ctx, tally, 8, "cancel", `{"ids":["`+strings.Repeat(`a","`, 1_500_000)+`a"]}`)
 }
 
 // sendPaddedRequests sends requests with nearly 8 MiB of white space on two connections, without waiting for replies.
-func (a *abuser) sendPaddedRequests(ctx context.Context, n *requestTally) {
-	a.pipelineRequests(ctx, n, 2, 128, "status", "{"+strings.Repeat(" ", 8<<20-200)+"}")
+func (a *abuser) sendPaddedRequests(ctx context.Context, tally *requestTally) {
+	a.pipelineRequests(ctx, tally, 2, 128, "status", "{"+strings.Repeat(" ", 8<<20-200)+"}")
 }
 
 // sendUnfinishedRequests sends the first 8 MiB of a request line on each of many connections, but never the end of the
 // line.
-func (a *abuser) sendUnfinishedRequests(ctx context.Context, n *requestTally) {
+func (a *abuser) sendUnfinishedRequests(ctx context.Context, tally *requestTally) {
 	part := []byte(`{"jsonrpc":"2.0","id":1,"method":"status","params":{` + strings.Repeat(" ", 79_000))
-	a.keepConnections(ctx, n, 200, func(c *rawClient) {
+	a.keepConnections(ctx, tally, 200, func(c *rawClient) {
 		for range 100 {
 			if !a.waitForCPUShare(ctx) {
 				return
 			}
 			k, err := c.Write(part)
-			n.sentBytes.Add(int64(k))
+			tally.sentBytes.Add(int64(k))
 			if err != nil {
 				return
 			}
 		}
-		n.requests.Add(1)
+		tally.requests.Add(1)
 		<-ctx.Done()
 	})
 }
 
 // sendEndlessWaits repeatedly sends requests that wait for the maximum number of jobs, which never end.
-func (a *abuser) sendEndlessWaits(ctx context.Context, n *requestTally) {
+func (a *abuser) sendEndlessWaits(ctx context.Context, tally *requestTally) {
 	var jobs []string
 	for range 1000 {
 		jobs = append(jobs, fmt.Sprintf(`{"argv":["true"],%s}`, delayedSpecFields))
 	}
 	batch := fmt.Sprintf(`{"commit":true,"jobs":[%s]}`, strings.Join(jobs, ","))
-	a.keepConnections(ctx, n, 1, func(c *rawClient) {
-		result, ok := a.sendRequest(c, n, "enqueue.batch", batch)
+	a.keepConnections(ctx, tally, 1, func(c *rawClient) {
+		result, ok := a.sendRequest(c, tally, "enqueue.batch", batch)
 		var got struct{ IDs json.RawMessage }
 		json.Unmarshal(result, &got)
 		if !ok {
 			return
 		}
-		a.repeatRequest(ctx, n, 60, "wait", fmt.Sprintf(`{"ids":%s,"timeout":"2s"}`, got.IDs))
+		a.repeatRequest(ctx, tally, 60, "wait", fmt.Sprintf(`{"ids":%s,"timeout":"2s"}`, got.IDs))
 	})
 }
 
 // requestJobOutputs repeatedly requests large outputs.
-func (a *abuser) requestJobOutputs(ctx context.Context, n *requestTally) {
-	a.keepConnections(ctx, n, 1, func(c *rawClient) {
-		result, ok := a.sendRequest(c, n, "enqueue", lowPrioritySpec("yes | head -c 16000000; yes | head -c 16000000 >&2",
+func (a *abuser) requestJobOutputs(ctx context.Context, tally *requestTally) {
+	a.keepConnections(ctx, tally, 1, func(c *rawClient) {
+		result, ok := a.sendRequest(c, tally, "enqueue", lowPrioritySpec("yes | head -c 16000000; yes | head -c 16000000 >&2",
 			`,"output_limit":16777216`))
 		var got struct{ ID string }
 		json.Unmarshal(result, &got)
 		if !ok {
 			return
 		}
-		a.sendRequest(c, n, "wait", fmt.Sprintf(`{"id":%q,"timeout":"10s"}`, got.ID))
+		a.sendRequest(c, tally, "wait", fmt.Sprintf(`{"id":%q,"timeout":"10s"}`, got.ID))
 		var wg sync.WaitGroup
-		wg.Go(func() { a.pipelineRequests(ctx, n, 10, 16, "logs", fmt.Sprintf(`{"id":%q,"n":100000}`, got.ID)) })
-		wg.Go(func() { a.pipelineRequests(ctx, n, 10, 64, "show", fmt.Sprintf(`{"id":%q}`, got.ID)) })
+		wg.Go(func() { a.pipelineRequests(ctx, tally, 10, 16, "logs", fmt.Sprintf(`{"id":%q,"n":100000}`, got.ID)) })
+		wg.Go(func() { a.pipelineRequests(ctx, tally, 10, 64, "show", fmt.Sprintf(`{"id":%q}`, got.ID)) })
 		wg.Wait()
 	})
 }
 
-// printSingleBytes enqueues jobs that print single bytes alternately to stdout and stderr, while other
+// enqueueSingleByteWriters enqueues jobs that print single bytes alternately to stdout and stderr, while other
 // connections follow the output.
-func (a *abuser) printSingleBytes(ctx context.Context, n *requestTally) {
+func (a *abuser) enqueueSingleByteWriters(ctx context.Context, tally *requestTally) {
 	const printCommand = `exec perl -e '$end = time + 20; while (time < $end) { ` +
 		`for (1..200) { syswrite STDOUT, "a"; syswrite STDERR, "b" } select undef, undef, undef, 0.01 }'`
-	a.keepConnections(ctx, n, 1, func(c *rawClient) {
-		result, ok := a.sendRequest(c, n, "enqueue", lowPrioritySpec(printCommand, ""))
+	a.keepConnections(ctx, tally, 1, func(c *rawClient) {
+		result, ok := a.sendRequest(c, tally, "enqueue", lowPrioritySpec(printCommand, ""))
 		var got struct{ ID string }
 		json.Unmarshal(result, &got)
 		if !ok {
@@ -419,7 +419,7 @@ func (a *abuser) printSingleBytes(ctx context.Context, n *requestTally) {
 		}
 		roundCtx, cancelRound := context.WithTimeout(ctx, 20*time.Second)
 		defer cancelRound()
-		a.repeatRequest(roundCtx, n, 4, "logs", fmt.Sprintf(`{"id":%q,"follow":true}`, got.ID))
+		a.repeatRequest(roundCtx, tally, 4, "logs", fmt.Sprintf(`{"id":%q,"follow":true}`, got.ID))
 	})
 }
 
@@ -432,24 +432,24 @@ var jsonMembersText = sync.OnceValue(func() string {
 	return strings.TrimSuffix(b.String(), ",")
 })
 
-func (a *abuser) sendLargeJSONObjects(ctx context.Context, n *requestTally) {
+func (a *abuser) sendLargeJSONObjects(ctx context.Context, tally *requestTally) {
 	var wg sync.WaitGroup
-	wg.Go(func() { a.repeatRequest(ctx, n, 2, "enqueue", `{"argv":["true"],"env":{`+jsonMembersText()+`}}`) })
-	wg.Go(func() { a.repeatRequest(ctx, n, 2, "list", `{`+jsonMembersText()+`}`) })
+	wg.Go(func() { a.repeatRequest(ctx, tally, 2, "enqueue", `{"argv":["true"],"env":{`+jsonMembersText()+`}}`) })
+	wg.Go(func() { a.repeatRequest(ctx, tally, 2, "list", `{`+jsonMembersText()+`}`) })
 	wg.Wait()
 }
 
-func (a *abuser) sendInvalidBatches(ctx context.Context, n *requestTally) {
-	a.repeatRequest(ctx, n, 2, "enqueue.batch", `{"commit":true,"jobs":[`+
+func (a *abuser) sendInvalidBatches(ctx context.Context, tally *requestTally) {
+	a.repeatRequest(ctx, tally, 2, "enqueue.batch", `{"commit":true,"jobs":[`+
 		strings.TrimSuffix(strings.Repeat(`{"priority":"x","timeout":-1,"comand":"y","labels":{"":""}},`, 1000), ",")+`,{`+
 		jsonMembersText()+`}]}`)
 }
 
 // useFutureSeqsAsIDs enqueues jobs whose ids are the sequence numbers that the next 100,000 jobs would get.
-func (a *abuser) useFutureSeqsAsIDs(ctx context.Context, n *requestTally) {
-	a.keepConnections(ctx, n, 1, func(c *rawClient) {
+func (a *abuser) useFutureSeqsAsIDs(ctx context.Context, tally *requestTally) {
+	a.keepConnections(ctx, tally, 1, func(c *rawClient) {
 		for range 100 {
-			result, ok := a.sendRequest(c, n, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, delayedSpecFields))
+			result, ok := a.sendRequest(c, tally, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, delayedSpecFields))
 			var got struct{ Seq int64 }
 			json.Unmarshal(result, &got)
 			if !ok || !a.waitForCPUShare(ctx) {
@@ -459,42 +459,42 @@ func (a *abuser) useFutureSeqsAsIDs(ctx context.Context, n *requestTally) {
 			for i := range 1000 {
 				jobs = append(jobs, fmt.Sprintf(`{"id":"%d","argv":["true"],%s}`, got.Seq+2000+int64(i), delayedSpecFields))
 			}
-			a.sendRequest(c, n, "enqueue.batch", fmt.Sprintf(`{"commit":true,"jobs":[%s]}`, strings.Join(jobs, ",")))
+			a.sendRequest(c, tally, "enqueue.batch", fmt.Sprintf(`{"commit":true,"jobs":[%s]}`, strings.Join(jobs, ",")))
 		}
 		<-ctx.Done()
 	})
 }
 
 // leaveBatchesOpen sends jobs of batches and never commits the batches.
-func (a *abuser) leaveBatchesOpen(ctx context.Context, n *requestTally) {
-	a.keepConnections(ctx, n, 2, func(c *rawClient) {
+func (a *abuser) leaveBatchesOpen(ctx context.Context, tally *requestTally) {
+	a.keepConnections(ctx, tally, 2, func(c *rawClient) {
 		name := fmt.Sprint("left-", time.Now().UnixNano())
 		var jobs []string
 		for i := range 1000 {
 			jobs = append(jobs, fmt.Sprintf(`{"id":"%s-%d","argv":["true"]}`, name, i))
 		}
-		a.sendRequest(c, n, "enqueue.batch", fmt.Sprintf(`{"batch":%q,"jobs":[%s]}`, name, strings.Join(jobs, ",")))
-		a.pause(ctx, 100*time.Millisecond)
+		a.sendRequest(c, tally, "enqueue.batch", fmt.Sprintf(`{"batch":%q,"jobs":[%s]}`, name, strings.Join(jobs, ",")))
+		a.waitBriefly(ctx, 100*time.Millisecond)
 	})
 }
 
 // leaveBackgroundProcesses enqueues jobs that leave processes in the background.
-func (a *abuser) leaveBackgroundProcesses(ctx context.Context, n *requestTally) {
-	a.repeatRequest(ctx, n, 2, "enqueue", lowPrioritySpec("sleep 30 & exit 0", `,"allow_background":true`))
+func (a *abuser) leaveBackgroundProcesses(ctx context.Context, tally *requestTally) {
+	a.repeatRequest(ctx, tally, 2, "enqueue", lowPrioritySpec("sleep 30 & exit 0", `,"allow_background":true`))
 }
 
 // floodWithJobs enqueues "true" jobs over many connections.
-func (a *abuser) floodWithJobs(ctx context.Context, n *requestTally) {
-	a.repeatRequest(ctx, n, 60, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, noRetrySpecFields))
+func (a *abuser) floodWithJobs(ctx context.Context, tally *requestTally) {
+	a.repeatRequest(ctx, tally, 60, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, noRetrySpecFields))
 }
 
 // enqueueHighestPriorityJobs enqueues jobs with the highest priority that a user may set, so that they start before the
 // jobs of other users. It also requests a higher priority than permitted, which the service must refuse.
-func (a *abuser) enqueueHighestPriorityJobs(ctx context.Context, n *requestTally) {
+func (a *abuser) enqueueHighestPriorityJobs(ctx context.Context, tally *requestTally) {
 	const highestPriority, excessPriority = `"priority":15`, `"priority":1000000`
-	a.keepConnections(ctx, n, 4, func(c *rawClient) {
+	a.keepConnections(ctx, tally, 4, func(c *rawClient) {
 		for a.waitForCPUShare(ctx) {
-			result, ok := a.sendRequest(c, n, "enqueue", lowPrioritySpec("sleep 0.1", ","+highestPriority))
+			result, ok := a.sendRequest(c, tally, "enqueue", lowPrioritySpec("sleep 0.1", ","+highestPriority))
 			var got struct{ ID string }
 			json.Unmarshal(result, &got)
 			if !ok {
@@ -505,7 +505,7 @@ func (a *abuser) enqueueHighestPriorityJobs(ctx context.Context, n *requestTally
 				"enqueue.batch": fmt.Sprintf(`{"commit":true,"jobs":[%s]}`, lowPrioritySpec("sleep 0.1", ","+excessPriority)),
 				"edit":          fmt.Sprintf(`{"id":%q,"set":{%s}}`, got.ID, excessPriority),
 			} {
-				result, accepted := a.sendRequest(c, n, method, params)
+				result, accepted := a.sendRequest(c, tally, method, params)
 				var edited struct{ Done []string }
 				json.Unmarshal(result, &edited)
 				if accepted && (method != "edit" || len(edited.Done) > 0) {
@@ -517,11 +517,11 @@ func (a *abuser) enqueueHighestPriorityJobs(ctx context.Context, n *requestTally
 }
 
 // changeJobStates repeatedly changes the state of many jobs, selected by id or by selector, and changes it back.
-func (a *abuser) changeJobStates(ctx context.Context, n *requestTally) {
-	a.keepConnections(ctx, n, 8, func(c *rawClient) {
+func (a *abuser) changeJobStates(ctx context.Context, tally *requestTally) {
+	a.keepConnections(ctx, tally, 8, func(c *rawClient) {
 		var ids []string
 		for range 100 {
-			result, ok := a.sendRequest(c, n, "enqueue",
+			result, ok := a.sendRequest(c, tally, "enqueue",
 				fmt.Sprintf(`{"argv":["true"],"labels":{"storm":"1"},%s}`, delayedSpecFields))
 			var got struct{ ID string }
 			json.Unmarshal(result, &got)
@@ -533,10 +533,10 @@ func (a *abuser) changeJobStates(ctx context.Context, n *requestTally) {
 		named := fmt.Sprintf(`{"ids":[%s]}`, strings.Join(ids, ","))
 		for a.waitForCPUShare(ctx) {
 			for _, verb := range []string{"hold", "release", "cancel", "retry"} {
-				a.sendRequest(c, n, verb, named)
+				a.sendRequest(c, tally, verb, named)
 			}
-			a.sendRequest(c, n, "hold", `{"label":{"storm":"1"}}`)
-			if _, ok := a.sendRequest(c, n, "release", `{"label":{"storm":"1"}}`); !ok {
+			a.sendRequest(c, tally, "hold", `{"label":{"storm":"1"}}`)
+			if _, ok := a.sendRequest(c, tally, "release", `{"label":{"storm":"1"}}`); !ok {
 				return
 			}
 		}

@@ -17,29 +17,29 @@ const abuseQuotaMiB = 128
 
 // fillByteQuota fills the byte quota of its user as fast as possible. It enqueues and cancels large jobs, and runs
 // jobs that print large outputs. One of these jobs fails many times, and each attempt prints an output.
-func (a *abuser) fillByteQuota(ctx context.Context, n *requestTally) {
+func (a *abuser) fillByteQuota(ctx context.Context, tally *requestTally) {
 	const printingSpec = `{"argv":["nice","-n","19","sh","-c","head -c 1000000 /dev/zero; exit 1"],` +
 		`"output_limit":1048576,"max_attempts":1000,"backoff_max":"1ms","cwd":"/"}`
 	spec := largeSpec(delayedSpecFields)
 	var retried sync.Once
-	a.keepConnections(ctx, n, 4, func(c *rawClient) {
-		retried.Do(func() { a.sendRequest(c, n, "enqueue", printingSpec) })
+	a.keepConnections(ctx, tally, 4, func(c *rawClient) {
+		retried.Do(func() { a.sendRequest(c, tally, "enqueue", printingSpec) })
 		for a.waitForCPUShare(ctx) {
-			result, ok := a.sendRequest(c, n, "enqueue", spec)
+			result, ok := a.sendRequest(c, tally, "enqueue", spec)
 			if !ok {
 				return
 			}
 			var got struct{ ID string }
 			json.Unmarshal(result, &got)
-			a.sendRequest(c, n, "cancel", fmt.Sprintf(`{"id":%q}`, got.ID))
-			a.sendRequest(c, n, "enqueue", lowPrioritySpec("head -c 1000000 /dev/zero", `,"output_limit":1048576`))
+			a.sendRequest(c, tally, "cancel", fmt.Sprintf(`{"id":%q}`, got.ID))
+			a.sendRequest(c, tally, "enqueue", lowPrioritySpec("head -c 1000000 /dev/zero", `,"output_limit":1048576`))
 		}
 	})
 }
 
 // runQuotaAttack lets the attackers fill a small byte quota. It checks that no attacker exceeds the quota, and
 // that the service still serves the third user.
-func runQuotaAttack(q *testrig.Queue, t *testing.T, program string) {
+func runQuotaAttack(q *testrig.Harness, t *testing.T, program string) {
 	t.Helper()
 	const duration, smallQuotaMiB = 4 * time.Second, 8
 	q.MustRunCLI("config", "set", "access.submit", "daemon news uucp bin sys")
@@ -77,7 +77,7 @@ const allowedQuotaExcessBytes = 256 << 10
 
 // checkByteQuota checks that the jobs of a user use at most maxBytes, the current quota. Do not call it after the
 // quota was set to less than the bytes in use.
-func checkByteQuota(q *testrig.Queue, t *testing.T, p testrig.Person, maxBytes int64) {
+func checkByteQuota(q *testrig.Harness, t *testing.T, p testrig.Person, maxBytes int64) {
 	t.Helper()
 	conn, err := testrig.ConnectAs(q.StateDir, p)
 	if err != nil {
@@ -102,7 +102,7 @@ func checkByteQuota(q *testrig.Queue, t *testing.T, p testrig.Person, maxBytes i
 
 // checkDatabaseSize checks that the database file has at most twice totalQuotaBytes (the sum of the attackers' quotas),
 // plus 32 MiB for everything else.
-func checkDatabaseSize(q *testrig.Queue, t *testing.T, totalQuotaBytes int64) {
+func checkDatabaseSize(q *testrig.Harness, t *testing.T, totalQuotaBytes int64) {
 	t.Helper()
 	var st struct {
 		Bytes int64 `json:"database_bytes"`

@@ -109,7 +109,7 @@ type personalService struct {
 
 func newPersonalService(t *testing.T, user testrig.Person) *personalService {
 	t.Helper()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	s := &personalService{T: t, binPath: testrig.InstallPrograms(q, q.ClientPath, q.StateDir), homeDir: q.Path("home"),
 		user: user}
 	err := errors.Join(os.Chmod(q.StateDir, 0o755), os.Mkdir(s.homeDir, 0o700), os.Chown(s.homeDir, user.Uid, user.Uid))
@@ -329,7 +329,7 @@ func TestBackgroundServiceReportsInheritedAttributes(t *testing.T) {
 // inherited file descriptors, because the runner outlives the service.
 func TestForegroundServiceKeepsChosenAttributes(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	lock := q.Path("lock")
 	bin := q.ClientPath
 	q.ClientPath = q.Path("called")

@@ -100,11 +100,11 @@ func (p *recordingServer) receivedText(t *testing.T) (text string) {
 	return text
 }
 
-// worldWritableQueue returns a queue in whose directory every user may create a socket and run the program.
-func worldWritableQueue(t *testing.T) *testrig.Queue {
+// newWorldWritableQueue returns a queue in whose directory every user may create a socket and run the program.
+func newWorldWritableQueue(t *testing.T) *testrig.Harness {
 	t.Helper()
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.ClientPath = testrig.InstallPrograms(q, q.ClientPath, q.StateDir)
 	if err := os.Chmod(q.StateDir, 0o777); err != nil {
 		t.Fatal(err)
@@ -124,7 +124,7 @@ func commandAsUser(cmd *exec.Cmd, uid int) *exec.Cmd {
 // because commands and environment variables may be secret. If the test does not run as root, it uses only a
 // server that runs as its own user.
 func TestForeignServersReceiveNoRequests(t *testing.T) {
-	q := worldWritableQueue(t)
+	q := newWorldWritableQueue(t)
 	type row struct {
 		name           string
 		client, server int
@@ -164,7 +164,7 @@ func TestForeignServersReceiveNoRequests(t *testing.T) {
 
 // victimCommand returns a command that runs argv as the victim. The command sees an /etc/passwd in which the service
 // account has the uid serviceUID.
-func victimCommand(q *testrig.Queue, serviceUID int, argv []string) *exec.Cmd {
+func victimCommand(q *testrig.Harness, serviceUID int, argv []string) *exec.Cmd {
 	q.Helper()
 	accounts := q.WriteFile("passwd", fmt.Sprintf("root:x:0:0::/root:/bin/sh\nqueuectl:x:%d:%d::/:/bin/false\n",
 		serviceUID, serviceUID))
@@ -179,7 +179,7 @@ func victimCommand(q *testrig.Queue, serviceUID int, argv []string) *exec.Cmd {
 // If a server belongs to another user, every command reports that and ends, regardless of how the socket was
 // chosen. No command starts a second service.
 func TestForeignServerRefusesEveryCommand(t *testing.T) {
-	q := worldWritableQueue(t)
+	q := newWorldWritableQueue(t)
 	servers := []int{os.Geteuid()}
 	if os.Geteuid() == 0 { // only root can act as another user
 		servers = append(servers, attackerUID)
@@ -233,7 +233,7 @@ func TestForeignServerRefusesEveryCommand(t *testing.T) {
 // In a user namespace without a uid mapping, all users have the same id, so every server seems to run as the
 // client's user. The client then sends nothing to any server.
 func TestServerOfUnmappedUserReceivesNoRequests(t *testing.T) {
-	q := worldWritableQueue(t)
+	q := newWorldWritableQueue(t)
 	p := startRecordingServerAs(t, os.Geteuid(), q.Path("s"))
 	cmd := q.CLICommand("--socket", p.socketPath, "enqueue", "--env", "PASSWORD=secret", "true")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER}

@@ -21,7 +21,7 @@ import (
 // startRootService returns a service that root starts without systemd. The service starts the launcher, a
 // process with root's rights that starts runners. Then the service changes to the account queuectl, which is
 // ServiceAccount in this test.
-func startRootService(t *testing.T) (q *testrig.Queue, serviceArgs []string) {
+func startRootService(t *testing.T) (q *testrig.Harness, serviceArgs []string) {
 	t.Helper()
 	q, rules := testrig.PrepareQueueWithRootRunners(t, "run_as = \"submitter\"\n", "accounts = *\n")
 	skip.UnlessProgram(t, "unshare", "needs unshare; .ci/run installs it")
@@ -69,7 +69,7 @@ func childrenWithArgument(pid int, arg string) (pids []int) {
 }
 
 // launcherPID returns the pid of the service's launcher.
-func launcherPID(q *testrig.Queue) int {
+func launcherPID(q *testrig.Harness) int {
 	q.Helper()
 	pids := childrenWithArgument(q.ServiceCmd.Process.Pid, "--launcher")
 	if len(pids) != 1 {
@@ -103,7 +103,7 @@ func writeToSocketAs(p testrig.Person, socketPath, text string) error {
 
 // startJobWaitingForFile enqueues a job of DaemonUser that runs until the file with the returned path exists. It
 // returns once the job runs.
-func startJobWaitingForFile(q *testrig.Queue) (id, filePath string) {
+func startJobWaitingForFile(q *testrig.Harness) (id, filePath string) {
 	q.Helper()
 	filePath = filepath.Join(filepath.Dir(q.ClientPath), "go")
 	id = q.MustRunAs(testrig.DaemonUser, "enqueue", "--no-cwd", testrig.CommandWaitingForFile(filePath))
@@ -113,7 +113,7 @@ func startJobWaitingForFile(q *testrig.Queue) (id, filePath string) {
 
 // checkWaitReasonInAllCommands checks that the commands why, show, status, doctor and run all report the same reason
 // for a waiting job, in the same words.
-func checkWaitReasonInAllCommands(q *testrig.Queue, id, wantReason string) {
+func checkWaitReasonInAllCommands(q *testrig.Harness, id, wantReason string) {
 	q.Helper()
 	var why struct {
 		Reasons []struct{ Kind, Text, Next string }

@@ -8,4 +8,4 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-func TestMain(m *testing.M) { testrig.RunPackageTests(m, testBinaryRoles) }
+func TestMain(m *testing.M) { testrig.RunPackageTests(m, helperProcessMains) }

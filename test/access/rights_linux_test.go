@@ -20,22 +20,22 @@ import (
 // jobCommandCase is a command on one job, together with a function that prepares a job for the command.
 type jobCommandCase struct {
 	commandLine       string // the command, with %s where the job id must be
-	prepareJob        func(q *testrig.Queue, owner testrig.Person) (id string)
+	prepareJob        func(q *testrig.Harness, owner testrig.Person) (id string)
 	rightOnOthersJobs string // right that a user needs to run the command on another user's job
 }
 
 // newWaitingJob enqueues a job that waits, and returns its id.
-func newWaitingJob(q *testrig.Queue, owner testrig.Person) string {
+func newWaitingJob(q *testrig.Harness, owner testrig.Person) string {
 	return q.MustRunAs(owner, "enqueue", "--delay", "1h", "true")
 }
 
-func newHeldJob(q *testrig.Queue, owner testrig.Person) string {
+func newHeldJob(q *testrig.Harness, owner testrig.Person) string {
 	id := newWaitingJob(q, owner)
 	q.MustRunCLI("hold", id)
 	return id
 }
 
-func newRunningJob(q *testrig.Queue, owner testrig.Person) string {
+func newRunningJob(q *testrig.Harness, owner testrig.Person) string {
 	id := q.MustRunAs(owner, "enqueue", "trap '' HUP; echo begun; sleep 600 & wait")
 	q.WaitUntil("the job runs", 20*time.Second, func() bool {
 		return strings.Contains(q.MustRunCLI("logs", id), "begun") && q.ShowJob(id).State == "processing"
@@ -43,7 +43,7 @@ func newRunningJob(q *testrig.Queue, owner testrig.Person) string {
 	return id
 }
 
-func newDeadJob(q *testrig.Queue, owner testrig.Person) string {
+func newDeadJob(q *testrig.Harness, owner testrig.Person) string {
 	id := q.MustRunAs(owner, "enqueue", "--max-retries", "0", "echo said; exit 3")
 	q.RunCLI("wait", id)
 	return id
@@ -415,7 +415,7 @@ func TestUsersOutsideNamespaceAreRefused(t *testing.T) {
 // effect.
 func TestUnknownAccessNamesCauseWarning(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.WriteFile("queuectl.toml", "[access]\nread = [\"no.such.user\"]\n")
 	q.StartService("--workers", "0")
 	const words = "the settings section [access] names unknown users or groups: no.such.user"
@@ -439,7 +439,7 @@ func TestUnknownAccessNamesCauseWarning(t *testing.T) {
 
 // A job may name the user that it would run as anyway. If it names another existing user, the error names the
 // setting that would permit this. If the user does not exist, the error names the user.
-func TestJobMayNameItsOwnUser(t *testing.T) {
+func TestJobMayNameOnlyUserItRunsAs(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	me := strconv.Itoa(os.Geteuid()) // the account may have no name
 	id := q.MustRunCLI("enqueue", "--user", me, "id -u")

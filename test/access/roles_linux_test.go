@@ -5,9 +5,9 @@ import (
 	"os"
 )
 
-// testBinaryRoles contains the functions that this test binary executes instead of its tests, by the environment
+// helperProcessMains contains the functions that this test binary executes instead of its tests, by the environment
 // variable that requests the function.
-var testBinaryRoles = map[string]func() int{
+var helperProcessMains = map[string]func() int{
 	abuserSocketEnvVar: runAttacks,
 	unusualCallerEnvVar: func() int {
 		fmt.Fprintln(os.Stderr, execAsUnusualCaller())

@@ -1,4 +1,4 @@
 package access
 
-// testBinaryRoles is empty on Windows, because these tests do not start the test binary as a helper process there.
-var testBinaryRoles map[string]func() int
+// helperProcessMains is empty on Windows, because these tests do not start the test binary as a helper process there.
+var helperProcessMains map[string]func() int

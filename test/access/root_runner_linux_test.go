@@ -80,7 +80,7 @@ func TestNextRootRunnerCleansUpKilledRunner(t *testing.T) {
 	q.KillRunners()
 	q.WaitUntil("the job runs again", 20*time.Second, func() bool {
 		j := q.ShowJob(id)
-		return j.State == "processing" && j.Attempts == 1
+		return j.State == "processing" && j.AttemptCount == 1
 	})
 	if j := q.ShowJob(id); j.AttemptHistory[0].Reason != "lost" {
 		t.Errorf("the job of the killed runner: %+v, want its first attempt lost", j)

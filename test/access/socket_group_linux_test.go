@@ -59,7 +59,7 @@ func TestSocketHasConfiguredModeAndGroup(t *testing.T) {
 	}
 	q.StopService()
 	q.WriteFile("queuectl.toml", "socket_group = \"no.such.group\"\n")
-	if r := q.RunRefusedService("--dir", q.StateDir); r.ExitCode != 78 ||
+	if r := q.RunServiceExpectingRefusal("--dir", q.StateDir); r.ExitCode != 78 ||
 		!strings.Contains(r.Stderr, `socket_group: there is no group "no.such.group"`) {
 		t.Errorf("start with an unknown group: %+v", r)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/internal/testrig"
 )
 
-// createDeadSocket creates a socket file on which no process listens.
-func createDeadSocket(t *testing.T, path string) {
+// createStaleSocket creates a socket file on which no process listens.
+func createStaleSocket(t *testing.T, path string) {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
@@ -38,7 +38,7 @@ func TestRemovedSocketIsRebound(t *testing.T) {
 		{"removed", func() error { return os.Remove(socket) }},
 		{"moved away", func() error { return os.Rename(socket, socket+".old") }},
 		{"replaced by a dead one", func() error {
-			createDeadSocket(t, socket+".dead")
+			createStaleSocket(t, socket+".dead")
 			return os.Rename(socket+".dead", socket)
 		}},
 		{"replaced by a file that then goes", func() error {
@@ -173,10 +173,10 @@ func TestPassedDescriptorsAreClosed(t *testing.T) {
 // An idle service ends immediately with exit code 74 when its database is removed or replaced.
 func TestRemovedDatabaseEndsIdleService(t *testing.T) {
 	t.Parallel()
-	for what, do := range map[string]func(q *testrig.Queue) error{
-		"removed":         func(q *testrig.Queue) error { return os.Remove(q.Path("queuectl.db")) },
-		"its WAL removed": func(q *testrig.Queue) error { return os.Remove(q.Path("queuectl.db-wal")) },
-		"replaced by a copy": func(q *testrig.Queue) error {
+	for what, do := range map[string]func(q *testrig.Harness) error{
+		"removed":         func(q *testrig.Harness) error { return os.Remove(q.Path("queuectl.db")) },
+		"its WAL removed": func(q *testrig.Harness) error { return os.Remove(q.Path("queuectl.db-wal")) },
+		"replaced by a copy": func(q *testrig.Harness) error {
 			raw, err := os.ReadFile(q.Path("queuectl.db"))
 			if err != nil {
 				return err
@@ -184,7 +184,7 @@ func TestRemovedDatabaseEndsIdleService(t *testing.T) {
 			return os.Rename(q.WriteFile("copy", string(raw)), q.Path("queuectl.db"))
 		},
 	} {
-		q := testrig.NewQueue(t, "")
+		q := testrig.NewHarness(t, "")
 		q.StartService("--workers", "1")
 		if err := do(q); err != nil {
 			t.Fatal(err)

@@ -50,7 +50,7 @@ func fileNames(t *testing.T, dir string) (names []string) {
 }
 
 // runJobAndGetTmpdir runs a job that leaves a file in its private directory, and returns the path of the directory.
-func runJobAndGetTmpdir(q *testrig.Queue) string {
+func runJobAndGetTmpdir(q *testrig.Harness) string {
 	q.Helper()
 	return q.MustRunCLI("run", `touch "$QUEUECTL_TMPDIR/left"; echo "$QUEUECTL_TMPDIR"`)
 }
@@ -60,7 +60,7 @@ func runJobAndGetTmpdir(q *testrig.Queue) string {
 // a change of the setting, running jobs keep their directories, and new jobs get theirs in the new place.
 func TestWorkspacesAreInConfiguredJobTmpdir(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	first, second := newJobTmpdir(t), newJobTmpdir(t)
 	set := func(dir string) { q.WriteFile("queuectl.toml", fmt.Sprintf("job_tmpdir = %q\n", dir)) }
 	set(first + "/")
@@ -141,7 +141,7 @@ func TestJobTmpdirMustBePrivate(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		q := testrig.NewQueue(t, "")
+		q := testrig.NewHarness(t, "")
 		q.WriteFile("queuectl.toml", fmt.Sprintf("job_tmpdir = %q\n", c.path))
 		q.StartService("--workers", "1")
 		q.MustRunCLI("enqueue", "--id", "waits", "true")
@@ -162,7 +162,7 @@ func TestJobTmpdirMustBePrivate(t *testing.T) {
 		}
 		q.StopService()
 	}
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.WriteFile("queuectl.toml", "job_tmpdir = \"scratch\"\n")
 	if err := q.TryStartService("--workers", "1"); err == nil ||
 		!strings.Contains(fmt.Sprint(err, q.ServiceLog), `job_tmpdir: "scratch" is not an absolute path; use the full path`) {
@@ -185,7 +185,7 @@ func TestRootRunnerRefusesServicesJobTmpdir(t *testing.T) {
 
 // checkRunnerRefusesTmpdir requests a runner from root's launcher, as a compromised service could. The request
 // contains a path that runner.conf does not name. The runner must not use that path.
-func checkRunnerRefusesTmpdir(q *testrig.Queue, path string) {
+func checkRunnerRefusesTmpdir(q *testrig.Harness, path string) {
 	q.Helper()
 	// setresgid changes the group of this thread only. The launcher sees the group of the thread that connects.
 	runtime.LockOSThread()
@@ -219,7 +219,7 @@ func checkRunnerRefusesTmpdir(q *testrig.Queue, path string) {
 // If the user's systemd starts the runners, each request of the service for a runner contains job_tmpdir.
 func TestUserSystemdRunnersUseServiceTmpdir(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	dir := filepath.Join(newJobTmpdir(t), "with a space")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 // worldExecutableProgramCopy returns the path of a copy of the program that every user may run.
 func worldExecutableProgramCopy(t *testing.T) string {
 	t.Helper()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	if err := os.Chmod(q.StateDir, 0o755); err != nil {
 		t.Fatal(err)
 	}

@@ -124,7 +124,8 @@ type toolArgs = map[string]any
 
 // startMCP starts "queuectl mcp" and begins a session with the given protocol version. It returns the input and
 // output of the server, and a function that waits until the server has ended.
-func startMCP(q *testrig.Queue, protocolVersion string) (stdin io.WriteCloser, stdout *bufio.Scanner, waitEnd func()) {
+func startMCP(q *testrig.Harness, protocolVersion string) (stdin io.WriteCloser, stdout *bufio.Scanner,
+	waitUntilEnded func()) {
 	q.Helper()
 	cmd := q.CLICommand("mcp")
 	stdin, err := cmd.StdinPipe()

@@ -25,7 +25,7 @@ import (
 )
 
 // parseMetrics returns the metrics in a text, by name.
-func parseMetrics(q *testrig.Queue, text string) map[string]*dto.MetricFamily {
+func parseMetrics(q *testrig.Harness, text string) map[string]*dto.MetricFamily {
 	q.Helper()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
@@ -287,13 +287,13 @@ func dashboardQueries(t *testing.T, path string) (queries []string) {
 
 // prometheusServer is a Prometheus server that reads the queue's metrics from its web page every second.
 type prometheusServer struct {
-	*testrig.Queue
+	*testrig.Harness
 	address string
 }
 
 func startPrometheus(browser *testrig.Browser, ruleFile string, flags ...string) *prometheusServer {
 	browser.Helper()
-	p := &prometheusServer{browser.Queue, testrig.FreeLoopbackAddress(browser)}
+	p := &prometheusServer{browser.Harness, testrig.FreeLoopbackAddress(browser)}
 	dir := browser.TempDir()
 	config := fmt.Sprintf("global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [%q]\n"+
 		"scrape_configs: [{job_name: queuectl, static_configs: [{targets: [%q]}]}]\n", ruleFile, browser.ServerAddress)

@@ -37,11 +37,11 @@ func randomElement[T any](d *randomSchemaValues, values []T) T { return values[d
 
 // schemaNumber returns the number that the schema contains under the given keyword, or fallback if the schema does not
 // contain the keyword.
-func schemaNumber(schema testrig.JSONFields, keyword string, fallback float64) float64 {
+func schemaNumber(schema testrig.JSONFields, keyword string, defaultValue float64) float64 {
 	if n, ok := schema[keyword].(float64); ok {
 		return n
 	}
-	return fallback
+	return defaultValue
 }
 
 // schemaTypes returns the types that a schema permits.
@@ -263,7 +263,7 @@ func TestServiceAcceptsWhatSchemasPermit(t *testing.T) {
 	testrig.SkipIfShort(t)
 	idle := testrig.StartQueue(t, "--workers", "0") // this queue has jobs, but no worker runs them
 	// This queue has no jobs. Methods that change the whole service are sent to its service.
-	emptyQueue := testrig.NewQueue(t, "")
+	emptyQueue := testrig.NewHarness(t, "")
 	emptyQueue.StartService("--workers", "0")
 	compiledAll := schemasByMethod(idle)
 	var list []struct {
@@ -310,7 +310,7 @@ func TestServiceAcceptsWhatSchemasPermit(t *testing.T) {
 func isExpectedRefusal(errorField, message string) bool {
 	for next := ""; ; errorField, message = next, message[strings.Index(message, "; "+next+": ")+len("; "+next+": "):] {
 		first := message
-		found := nextFaultIndexes(message)
+		found := nextInvalidFieldIndexes(message)
 		if found != nil {
 			first, next = message[:found[0]], message[found[2]:found[3]]
 		}
@@ -323,13 +323,13 @@ func isExpectedRefusal(errorField, message string) bool {
 	}
 }
 
-// furtherFaultPattern matches the start of a further fault in an error message. Its group is the field at fault.
-var furtherFaultPattern = regexp.MustCompile(`; ([a-z_]+): `)
+// nextInvalidFieldPattern matches the start of a further fault in an error message. Its group is the field at fault.
+var nextInvalidFieldPattern = regexp.MustCompile(`; ([a-z_]+): `)
 
-// nextFaultIndexes finds the next fault in an error message that lists several faults. It returns the indexes of the
-// fault and of its field, as FindStringSubmatchIndex does, or nil if there is no further fault.
-func nextFaultIndexes(message string) []int {
-	for _, found := range furtherFaultPattern.FindAllStringSubmatchIndex(message, -1) {
+// nextInvalidFieldIndexes finds the next fault in an error message that lists several faults. It returns the indexes of
+// the fault and of its field, as FindStringSubmatchIndex does, or nil if there is no further fault.
+func nextInvalidFieldIndexes(message string) []int {
+	for _, found := range nextInvalidFieldPattern.FindAllStringSubmatchIndex(message, -1) {
 		// The words "see" and "example" introduce a command, not a field.
 		if word := message[found[2]:found[3]]; word != "see" && word != "example" {
 			return found
@@ -352,7 +352,7 @@ type wireError struct {
 
 // requestAndGetError sends a request and returns the error in the reply. It returns nil if the request succeeds, or
 // if no reply arrives within a short time because the request waits for something.
-func requestAndGetError(q *testrig.Queue, method string, params testrig.JSONFields) *wireError {
+func requestAndGetError(q *testrig.Harness, method string, params testrig.JSONFields) *wireError {
 	q.Helper()
 	w := q.DialService()
 	defer w.Close()

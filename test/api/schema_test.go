@@ -18,7 +18,7 @@ import (
 type methodSchemas struct{ params, notification, result *jsonschema.Schema }
 
 // schemasByMethod returns the schemas that `queuectl schema` prints, by method.
-func schemasByMethod(q *testrig.Queue) map[string]methodSchemas {
+func schemasByMethod(q *testrig.Harness) map[string]methodSchemas {
 	q.Helper()
 	var methods []struct {
 		Method         string

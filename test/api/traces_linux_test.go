@@ -63,7 +63,7 @@ func (r *traceReceiver) recordSpans(data *traces.TracesData) {
 }
 
 // waitSpans waits for spanCount spans of a job and returns them.
-func (r *traceReceiver) waitSpans(q *testrig.Queue, id string, spanCount int) (spans []*traces.Span) {
+func (r *traceReceiver) waitSpans(q *testrig.Harness, id string, spanCount int) (spans []*traces.Span) {
 	q.Helper()
 	q.WaitUntil("the spans of "+id+" are taken", 20*time.Second, func() bool {
 		r.mu.Lock()
@@ -78,7 +78,7 @@ func (r *traceReceiver) waitSpans(q *testrig.Queue, id string, spanCount int) (s
 }
 
 // mustRunWithEnv runs a queuectl command with additional environment variables, and requires exit code 0.
-func mustRunWithEnv(q *testrig.Queue, env []string, args ...string) {
+func mustRunWithEnv(q *testrig.Harness, env []string, args ...string) {
 	q.Helper()
 	cmd := q.CLICommand(args...)
 	cmd.Env = append(cmd.Env, env...)

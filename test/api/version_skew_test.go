@@ -19,7 +19,7 @@ import (
 type fakeOtherVersionService map[string]string
 
 // serve listens on the queue's socket and replies as the simulated service.
-func (o fakeOtherVersionService) serve(t *testing.T, q *testrig.Queue) {
+func (o fakeOtherVersionService) serve(t *testing.T, q *testrig.Harness) {
 	t.Helper()
 	l, err := testrig.ListenAsService(q.StateDir)
 	if err != nil {
@@ -161,7 +161,7 @@ func TestCommandsWorkWithOtherServiceVersion(t *testing.T) {
 		{"more members: cancel", fakeOtherVersionService{"cancel": `"result":{"done":["a"],"refused":[],"skipped":[]}`},
 			[]string{"cancel", "a"}, 0, "", nil},
 	} {
-		q := testrig.NewQueue(t, "")
+		q := testrig.NewHarness(t, "")
 		c.service.serve(t, q)
 		r := q.RunCLI(c.args...)
 		if r.ExitCode != c.code || !strings.Contains(r.Stdout, c.out) {

@@ -47,7 +47,7 @@ func TestInterruptedJobFileIsNotStored(t *testing.T) {
 
 // The runner finds the processes of a job by a marker in their environment. If a job leaves behind a process without
 // this marker, other jobs are not slowed down.
-func TestLeftoverProcessWithoutMarkerSlowsNoJob(t *testing.T) {
+func TestUnmarkedLeftoverProcessSlowsNoOtherJob(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.DialService()
 	longJob := w.Enqueue(testrig.JSONFields{"command": "(env -i /bin/sleep 600 &) ; echo up; sleep 600"})

@@ -15,7 +15,7 @@ import (
 
 // The program either does exactly what its arguments say or reports an error. It ignores no flag and changes no
 // byte of an argument. It accepts every short flag that its help shows.
-func TestCommandsIgnoreNoFlagOrArgumentByte(t *testing.T) {
+func TestCommandsObeyEveryFlagAndArgumentByte(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	for _, c := range []struct {
 		args []string
@@ -55,7 +55,7 @@ func TestCommandsIgnoreNoFlagOrArgumentByte(t *testing.T) {
 
 // `queuectl list` prints each job once, even if several flags select it. The flag -q overrides --json. A time of day in
 // --since means its most recent occurrence, today or yesterday.
-func TestListsHoldEachJobOnce(t *testing.T) {
+func TestListsContainEachJobOnce(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.MustRunCLI("enqueue", "--id", "a", "true")
 	q.MustRunCLI("enqueue", "--id", "b", "true")

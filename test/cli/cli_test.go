@@ -239,7 +239,7 @@ func TestWaitingJobsStartInSchedulingOrder(t *testing.T) {
 	} {
 		t.Run(c.scheduling+" "+c.aging, func(t *testing.T) {
 			t.Parallel()
-			q := testrig.NewQueue(t, "")
+			q := testrig.NewHarness(t, "")
 			q.WriteFile("queuectl.toml", fmt.Sprintf("scheduling = %q\naging = %q\nworkers = 0\n", c.scheduling, c.aging))
 			q.StartService()
 			w := q.DialService()
@@ -287,7 +287,7 @@ func TestChangedSchedulingAppliesToWaitingJobs(t *testing.T) {
 // If a user forgets the -- before a program with flags, the error shows the complete corrected command line. It
 // does not suggest a similar flag.
 func TestForgottenDoubleDashIsExplained(t *testing.T) {
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	for line, want := range map[string]string{
 		"enqueue ls -la": "queuectl enqueue -- ls -la", "run ls -l": "queuectl run -- ls -l",
 		"enqueue grep -r x .":               "queuectl enqueue -- grep -r x .",

@@ -16,7 +16,7 @@ import (
 )
 
 // completions returns the completions for args. The last element of args is the incomplete word.
-func completions(q *testrig.Queue, args ...string) (candidates []string) {
+func completions(q *testrig.Harness, args ...string) (candidates []string) {
 	q.Helper()
 	for line := range strings.Lines(q.MustRunCLI(append([]string{"__complete"}, args...)...)) {
 		if name, _, _ := strings.Cut(strings.TrimSpace(line), "\t"); name != "" && name[0] != ':' {
@@ -104,7 +104,7 @@ echo "${COMPREPLY[0]%% *}"`)
 
 // Each command has a manual page. Two runs of the generator give the same pages.
 func TestEveryCommandHasManualPage(t *testing.T) {
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	pages := func() map[string]string {
 		dir := t.TempDir()
 		q.MustRunCLI("man", dir)
@@ -146,7 +146,7 @@ func TestEveryCommandHasManualPage(t *testing.T) {
 func TestEveryVerbHasAnExample(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	pages := t.TempDir()
 	q.MustRunCLI("man", pages)
 	files, err := filepath.Glob(filepath.Join(pages, "*.1"))

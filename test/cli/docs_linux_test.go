@@ -173,7 +173,7 @@ func newDocsHome(t *testing.T) *docsHome {
 	}
 	t.Cleanup(func() {
 		for _, state := range []string{".local/state/queuectl", "work/demo", "work/.queuectl", "work/elsewhere"} {
-			q := &testrig.Queue{TB: t, ClientPath: program, StateDir: filepath.Join(dir, state)}
+			q := &testrig.Harness{TB: t, ClientPath: program, StateDir: filepath.Join(dir, state)}
 			if _, err := os.Stat(q.Path("queuectl.sock")); err == nil {
 				q.RunCLI("service", "stop")
 			}

@@ -15,7 +15,7 @@ import (
 )
 
 // execOnDatabase executes an SQL statement on the database, as another program could do.
-func execOnDatabase(q *testrig.Queue, statement string) {
+func execOnDatabase(q *testrig.Harness, statement string) {
 	q.Helper()
 	db, err := sql.Open("sqlite", "file:"+q.Path("queuectl.db")+"?_pragma=busy_timeout(5000)")
 	if err != nil {
@@ -28,7 +28,7 @@ func execOnDatabase(q *testrig.Queue, statement string) {
 }
 
 // repairQueueDatabase does what `queuectl doctor` advises if it finds rows of the database that contradict each other.
-func repairQueueDatabase(q *testrig.Queue) {
+func repairQueueDatabase(q *testrig.Harness) {
 	q.Helper()
 	file := q.Path("repair.db")
 	q.MustRunCLI("backup", file)
@@ -43,7 +43,7 @@ func repairQueueDatabase(q *testrig.Queue) {
 // restart. After the restart, the command reports nothing.
 func TestDoctorFindsANewerProgram(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	if err := os.Mkdir(q.Path("bin"), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestDoctorFindsANewerProgram(t *testing.T) {
 // The service does not start on a network file system, and `queuectl doctor` says why.
 func TestNetworkFileSystemIsRefused(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "failpoint")
+	q := testrig.NewHarness(t, "failpoint")
 	q.StartService("--workers", "0")
 	q.MustRunCLI("enqueue", "true")
 	q.StopService()
@@ -207,7 +207,7 @@ func TestDoctorFindsPlantedFaults(t *testing.T) {
 // If the requested directory has no queue yet, the advice of `queuectl doctor` for starting a queue contains
 // that directory.
 func TestDoctorNamesTheRequestedDir(t *testing.T) {
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	r := q.RunCLI("doctor", "--dir", "nothing-yet")
 	if want := "create it with: queuectl --dir nothing-yet service start"; !strings.Contains(r.Stdout, want) {
 		t.Errorf("doctor: %+v, want %q", r, want)

@@ -45,16 +45,16 @@ func TestCtrlCDetachesRunAndWait(t *testing.T) {
 	q.MustRunCLI("cancel", "job0", "job3")
 }
 
-// publicPathEnv sets PATH to directories that every user may search. With another PATH, a missing program
+// publicPathEnvAssignment sets PATH to directories that every user may search. With another PATH, a missing program
 // could be reported as inaccessible.
-const publicPathEnv = "PATH=/usr/bin:/bin"
+const publicPathEnvAssignment = "PATH=/usr/bin:/bin"
 
-// killedExitCode is the exit code of a job that was killed, and killedMessageText is a part of what
+// killedJobExitCode is the exit code of a job that was killed, and killedJobMessageText is a part of what
 // `queuectl run` prints about it.
-const killedExitCode, killedMessageText = 137, "signal 9"
+const killedJobExitCode, killedJobMessageText = 137, "signal 9"
 
-// platformJobEnds lists ways in which jobs can end only on Linux.
-var platformJobEnds = []jobEndCase{
+// platformJobEndCases lists ways in which jobs can end only on Linux.
+var platformJobEndCases = []jobEndCase{
 	{"--timeout=0.1 -- sh -c 'trap \"exit 0\" TERM; sleep 60 & wait'", 124, "timed_out", "timed out"},
 	{"--timeout=0.1 --kill-after=0.1 -- sh -c 'trap \"\" TERM; sleep 60 & wait'", 124, "timed_out", "timed out"},
 	{"kill -HUP $$", 129, "signal", "signal 1"}, {"kill -INT $$", 130, "signal", "signal 2"},

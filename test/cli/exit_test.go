@@ -23,29 +23,29 @@ type follower struct {
 }
 
 // startFollower starts a job that does not end by itself, and a run or wait command that follows the job.
-func startFollower(w *testrig.ServiceConn, id, subcommand string, flags ...string) *follower {
-	w.Helper()
+func startFollower(conn *testrig.ServiceConn, id, subcommand string, flags ...string) *follower {
+	conn.Helper()
 	const command = "echo up; exec sleep 600"
 	args := append([]string{"run", "--id", id, "--max-retries", "0", command}, flags...)
 	if subcommand == "wait" {
 		// Wait for this quick job as well. When `queuectl wait` has reported its end, the command is
 		// waiting for the other job.
-		quick := w.Enqueue(testrig.JSONFields{"command": "true"})
-		w.MustRunCLI(append([]string{"enqueue"}, args[1:]...)...)
+		quick := conn.Enqueue(testrig.JSONFields{"command": "true"})
+		conn.MustRunCLI(append([]string{"enqueue"}, args[1:]...)...)
 		args = []string{"wait", "--jsonl", id, quick}
 	}
-	f := &follower{Cmd: w.CLICommand(args...)}
+	f := &follower{Cmd: conn.CLICommand(args...)}
 	f.Stderr, f.Stdout = &f.stderr, &f.stdout
 	if err := f.Start(); err != nil {
-		w.Fatal(err)
+		conn.Fatal(err)
 	}
-	w.Cleanup(func() { f.Process.Kill() })
-	w.WaitUntil("the job is there", 20*time.Second, func() bool {
-		return w.Call("show",
+	conn.Cleanup(func() { f.Process.Kill() })
+	conn.WaitUntil("the job is there", 20*time.Second, func() bool {
+		return conn.Call("show",
 			testrig.JSONFields{"id": id}).Error == nil
 	})
-	w.WaitJobRunning(id)
-	w.WaitUntil("the verb is at work", 20*time.Second, func() bool { return f.stdout.String() != "" })
+	conn.WaitJobRunning(id)
+	conn.WaitUntil("the verb is at work", 20*time.Second, func() bool { return f.stdout.String() != "" })
 	return f
 }
 
@@ -67,16 +67,17 @@ func TestExitCodeReflectsOtherUsersActions(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		flags    []string
-		do       func(q *testrig.Queue, id string)
+		do       func(q *testrig.Harness, id string)
 		code     int
 		wantText string // text that `queuectl run` prints to stderr
 	}{
-		{"cancelled", nil, func(q *testrig.Queue, id string) { q.MustRunCLI("cancel", id) }, 130, "is cancelled"},
-		{"killed", nil, func(q *testrig.Queue, id string) { q.MustRunCLI("kill", "-s", "KILL", id) },
-			killedExitCode, killedMessageText},
-		{"lost", []string{"--on-lost", "dead"}, func(q *testrig.Queue, _ string) { q.KillRunners() }, 125, "is dead (lost)"},
-		{"lost without a retry", nil, func(q *testrig.Queue, _ string) { q.KillRunners() }, 125, "is dead (lost)"},
-		{"service killed", nil, func(q *testrig.Queue, _ string) { q.KillService() }, 125,
+		{"cancelled", nil, func(q *testrig.Harness, id string) { q.MustRunCLI("cancel", id) }, 130, "is cancelled"},
+		{"killed", nil, func(q *testrig.Harness, id string) { q.MustRunCLI("kill", "-s", "KILL", id) },
+			killedJobExitCode, killedJobMessageText},
+		{"lost", []string{"--on-lost", "dead"}, func(q *testrig.Harness, _ string) { q.KillRunners() }, 125,
+			"is dead (lost)"},
+		{"lost without a retry", nil, func(q *testrig.Harness, _ string) { q.KillRunners() }, 125, "is dead (lost)"},
+		{"service killed", nil, func(q *testrig.Harness, _ string) { q.KillService() }, 125,
 			"follow it again with: queuectl attach job"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -102,7 +103,7 @@ var retryLinePattern = regexp.MustCompile(`(?m)^queuectl: attempt \d+ failed: .*
 
 // If a job is removed while `queuectl run` or `queuectl wait` follows it, the command reports that the job does
 // not exist.
-func TestExitCodeOfARemovedJob(t *testing.T) {
+func TestFollowedRemovedJobIsReportedMissing(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	for _, args := range [][]string{{"run", "--id", "job", "--delay", "1h", "true"}, {"wait", "job"}} {
 		if args[0] == "wait" {
@@ -121,7 +122,7 @@ func TestExitCodeOfARemovedJob(t *testing.T) {
 }
 
 // If a followed job is removed and a new job gets its id, the client does not follow the new job.
-func TestNewJobOfSameNameIsNotFollowed(t *testing.T) {
+func TestNewJobWithSameIDIsNotFollowed(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w, slow := q.DialService(), q.DialService()
 	w.Enqueue(testrig.JSONFields{"id": "job", "command": "seq 200000; echo up; exec sleep 600"})
@@ -254,12 +255,12 @@ func TestMissingFilesAreNotRetried(t *testing.T) {
 		}
 		id := strings.TrimSpace(r.Stdout)
 		q.RunCLI("wait", id, "--timeout", "20s")
-		if j := q.ShowJob(id); j.State != "dead" || j.Attempts != 1 || !strings.HasPrefix(j.Error, c.fault) {
+		if j := q.ShowJob(id); j.State != "dead" || j.AttemptCount != 1 || !strings.HasPrefix(j.Error, c.fault) {
 			t.Errorf("%s: %+v, want it dead after one attempt, and %q", c.args, j, c.fault)
 		}
 	}
 	q.RunCLI("wait", retried, "--timeout", "20s")
-	if j := q.ShowJob(retried); j.State != "dead" || j.Attempts != 2 || j.Reason != "not_found" {
+	if j := q.ShowJob(retried); j.State != "dead" || j.AttemptCount != 2 || j.Reason != "not_found" {
 		t.Errorf("a job whose shell does not find the command: %+v, want two attempts", j)
 	}
 }
@@ -287,7 +288,7 @@ func TestMissingWorkDirIsNotRetried(t *testing.T) {
 		}
 		for _, id := range c.ids {
 			q.RunCLI("wait", id, "--timeout", "20s")
-			if j := q.ShowJob(id); j.State != "dead" || j.Attempts != 1 || j.Reason != "not_runnable" ||
+			if j := q.ShowJob(id); j.State != "dead" || j.AttemptCount != 1 || j.Reason != "not_runnable" ||
 				!strings.HasPrefix(j.Error, "cwd: ") {
 				t.Errorf("job %s of %v: %+v, want it dead after one attempt", id, c.args, j)
 			}
@@ -305,7 +306,7 @@ type jobEndCase struct {
 
 // Each way in which a job can end has an exit code. `queuectl run` and `queuectl wait` exit with that code,
 // even if they begin to wait after the job has ended. Invalid arguments give 125; see script/run.txtar.
-func TestExitCodeOfEachJobEnd(t *testing.T) {
+func TestEachJobEndHasItsExitCode(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "8")
 	script := q.WriteFile("not-executable"+testrig.ExecutableSuffix, "not a program\n")
 	for _, c := range append([]jobEndCase{
@@ -326,7 +327,7 @@ func TestExitCodeOfEachJobEnd(t *testing.T) {
 		{"-- " + script, 126, "not_runnable", ""}, {"--cwd=/no/such/dir -- true", 126, "not_runnable", "/no/such/dir"},
 		{"exit 126", 126, "not_runnable", ""},
 		{"-- no-such-program", 127, "not_found", "no-such-program"}, {"no-such-program", 127, "not_found", ""},
-	}, platformJobEnds...) {
+	}, platformJobEndCases...) {
 		t.Run(c.args, func(t *testing.T) {
 			t.Parallel()
 			asRun, asWait := submitCommand(q, "run", c.args), submitCommand(q, "run -d", c.args)
@@ -358,7 +359,7 @@ func TestExitCodeOfEachJobEnd(t *testing.T) {
 
 // submitCommand returns a command that enqueues a job without retries. If line begins with a flag, its words
 // are the arguments. Otherwise, line is the job's command.
-func submitCommand(q *testrig.Queue, verb, line string) *exec.Cmd {
+func submitCommand(q *testrig.Harness, verb, line string) *exec.Cmd {
 	if !strings.HasPrefix(line, "-") {
 		line = "'" + line + "'"
 	}
@@ -368,6 +369,6 @@ func submitCommand(q *testrig.Queue, verb, line string) *exec.Cmd {
 	cmd := q.CLICommand()
 	shell := testrig.ShellCommand(strings.Join([]string{filepath.ToSlash(q.ClientPath), "--dir", q.StateDir, verb, line},
 		" "))
-	shell.Env, shell.Dir = append(cmd.Env, publicPathEnv), cmd.Dir
+	shell.Env, shell.Dir = append(cmd.Env, publicPathEnvAssignment), cmd.Dir
 	return shell
 }

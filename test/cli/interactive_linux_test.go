@@ -11,14 +11,14 @@ import (
 )
 
 // runOnTerminalTyping runs queuectl on a terminal, waits until it has printed the prompt, and types the input.
-func runOnTerminalTyping(q *testrig.Queue, prompt, input string, args ...string) testrig.CommandResult {
+func runOnTerminalTyping(q *testrig.Harness, prompt, input string, args ...string) testrig.CommandResult {
 	q.Helper()
 	return runCommandOnTerminalTyping(q, q.CLICommand(args...), prompt, input)
 }
 
-func runCommandOnTerminalTyping(q *testrig.Queue, cmd *exec.Cmd, prompt, input string) testrig.CommandResult {
+func runCommandOnTerminalTyping(q *testrig.Harness, cmd *exec.Cmd, prompt, input string) testrig.CommandResult {
 	q.Helper()
-	s := testrig.NewScreen(q, 200)
+	s := testrig.NewPseudoTerminal(q, 200)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = s.Tty, s.Tty, s.Tty
 	if err := cmd.Start(); err != nil {
 		q.Fatal(err)
@@ -84,7 +84,7 @@ func TestRetryAndWorkerStopAskForConfirmation(t *testing.T) {
 		state("bad") != "dead" {
 		t.Errorf("dlq retry, answered with no: %+v", r)
 	}
-	q.MustRunCLI("enqueue", "--id", "runs", q.WaitForFileCommand("goes"))
+	q.MustRunCLI("enqueue", "--id", "runs", q.CommandAwaitingQueueFile("goes"))
 	q.WaitUntil("the job runs", 10*time.Second, func() bool { return state("runs") == "processing" })
 	if r := runOnTerminalTyping(q, "stop and requeue 1 running job? [y/N]", "n\n", "worker", "stop", "--all",
 		"--force"); r.ExitCode != 1 || state("runs") != "processing" {
@@ -105,7 +105,7 @@ func TestRetryAndWorkerStopAskForConfirmation(t *testing.T) {
 
 // `queuectl edit` opens an editor with all fields that the user has set, as the user wrote them. If the edited
 // text is invalid, the command keeps it in a file. Without a terminal, the command starts no editor.
-func TestEditInAnEditor(t *testing.T) {
+func TestEditOpensJobInEditor(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.MustRunCLI("enqueue", "--id", "a", "--label", "x=1", "--label", "y=2", "--priority", "9", "--at",
 		"2040-01-02T03:04:05Z",

@@ -15,7 +15,7 @@ import (
 // time.
 func TestJournalLogHasPriorityButNoTime(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	out, err := os.Create(q.Path("journal"))
 	if err != nil {
 		t.Fatal(err)

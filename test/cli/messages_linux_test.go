@@ -11,9 +11,9 @@ import (
 
 // When a batch is enqueued, the client reports which jobs were not enqueued because another job has
 // the same unique key.
-func TestBatchReportsUnenqueuedJobs(t *testing.T) {
+func TestBatchReportsJobsRefusedAsDuplicates(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.StartService("--workers", "0")
 	lines := `{"command":"true","unique":"k"}` + "\n" + `{"command":"true"}` + "\n" +
 		`{"command":"true","unique":"k","id":"third"}` + "\n"
@@ -34,7 +34,7 @@ func TestBatchReportsUnenqueuedJobs(t *testing.T) {
 // cancelled, the client also prints that the job is cancelled.
 func TestRunSaysWhatItWaitsFor(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.StartService("--workers", "2")
 	gate := q.Path("go")
 	q.MustRunCLI("enqueue", "--id", "holds", "--lock", "k", testrig.CommandWaitingForFile(gate))
@@ -63,7 +63,7 @@ func TestRunSaysWhatItWaitsFor(t *testing.T) {
 // workers and its settings file.
 func TestRestartKeepsWorkersAndSettingsFile(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	file := q.WriteFile("own.toml", "[resources.gpu]\ncount = 2\n")
 	q.StartService("--workers", "3", "--config", file)
 	q.MustRunCLI("service", "restart")
@@ -80,7 +80,7 @@ func TestRestartKeepsWorkersAndSettingsFile(t *testing.T) {
 // that precede it in the file.
 func TestPrivateRunSupportsJobDependencies(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	list := func(lines ...string) testrig.CommandResult {
 		return q.RunCLIWithInput(strings.Join(lines, "\n")+"\n", "run", "--private", "--dir", q.Path("p"), "--file", "-")
 	}
@@ -98,7 +98,7 @@ func TestPrivateRunSupportsJobDependencies(t *testing.T) {
 // default of its queue.
 func TestQueueDefaultsApplyToJobs(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.StartService("--workers", "0")
 	for _, invalid := range []string{"resources=none=1", "depends_on=1"} {
 		if r := q.RunCLI("queue", "set", "a", "--default", invalid); r.ExitCode != 2 {
@@ -122,7 +122,7 @@ func TestQueueDefaultsApplyToJobs(t *testing.T) {
 // If an attempt ended because its runner died, `queuectl logs` reports that the output is lost.
 func TestLostOutputIsReported(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.StartService("--workers", "1")
 	q.MustRunCLI("enqueue", "--id", "job", "--on-lost", "hold", testrig.CommandWaitingForFile(q.Path("never")))
 	q.DialService().WaitJobRunning("job")

@@ -154,7 +154,7 @@ func TestDrainingServiceStartsNoJobs(t *testing.T) {
 
 // Several clients can request a drain and wait until no job runs. If `queuectl drain --off` ends the drain,
 // requests that still wait fail.
-func TestWaitingDrainFailsWhenTurnedOff(t *testing.T) {
+func TestWaitingDrainRequestFailsWhenDrainEnds(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.DialService()
 	gate := q.Path("gate")
@@ -181,7 +181,7 @@ func TestWaitingDrainFailsWhenTurnedOff(t *testing.T) {
 // `queuectl reload` applies the settings of the file. It names the settings of the file that another source
 // overrides.
 func TestReloadAppliesSettingsFile(t *testing.T) {
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	file := q.WriteFile("queuectl.toml", "max_retries = 1\npriority = 3\n")
 	q.StartService("--config", file)
 	q.MustRunCLI("config", "set", "priority", "4")

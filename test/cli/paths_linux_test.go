@@ -14,7 +14,7 @@ import (
 // command that reports the error creates no file.
 func TestUnusablePathsAreExplained(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.ClientPath = testrig.InstallPrograms(q, q.ClientPath, q.StateDir)
 	q.WriteFile("plain", "x y\n")
 	err := errors.Join(os.Mkdir(q.Path("somedir"), 0o755), os.Mkdir(q.Path("closed"), 0o555),
@@ -87,7 +87,7 @@ func TestUnusablePathsAreExplained(t *testing.T) {
 }
 
 // runInQueueDir runs queuectl in the queue's directory. If the test runs as root, queuectl runs as another user.
-func runInQueueDir(q *testrig.Queue, commandLine string) testrig.CommandResult {
+func runInQueueDir(q *testrig.Harness, commandLine string) testrig.CommandResult {
 	q.Helper()
 	cmd := commandWithVariable(q, "", strings.Fields(commandLine)...)
 	if os.Geteuid() == 0 {
@@ -98,7 +98,7 @@ func runInQueueDir(q *testrig.Queue, commandLine string) testrig.CommandResult {
 
 // commandWithVariable returns a queuectl command without --dir. It runs in the queue's directory and with one
 // additional environment variable.
-func commandWithVariable(q *testrig.Queue, envVar string, args ...string) *exec.Cmd {
+func commandWithVariable(q *testrig.Harness, envVar string, args ...string) *exec.Cmd {
 	cmd := exec.Command(q.ClientPath, args...)
 	cmd.Dir = q.StateDir
 	cmd.Env = []string{"HOME=" + q.StateDir, "PATH=" + os.Getenv("PATH"), "QUEUECTL_NO_START=1", envVar}

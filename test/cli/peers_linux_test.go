@@ -24,7 +24,7 @@ type parallelTool struct {
 }
 
 // toolsToCompare returns the tools to be compared, with flags that make a repeated call continue the work.
-func toolsToCompare(p *testrig.PrivateRun) []parallelTool {
+func toolsToCompare(p *testrig.PrivateQueue) []parallelTool {
 	return []parallelTool{
 		{"xargs -P4", []string{"xargs", "-P4", "-d", "\n", "-n1", "sh", "-c"}, "commands"},
 		{"parallel -j4 --joblog --resume", []string{"parallel", "--will-cite", "-j4", "--joblog", "joblog", "--resume", "-a",
@@ -34,7 +34,7 @@ func toolsToCompare(p *testrig.PrivateRun) []parallelTool {
 }
 
 // command returns the command that runs the tool.
-func (w parallelTool) command(p *testrig.PrivateRun) *exec.Cmd {
+func (w parallelTool) command(p *testrig.PrivateQueue) *exec.Cmd {
 	cmd := exec.Command(w.args[0], w.args[1:]...)
 	cmd.Dir = p.WorkDir
 	cmd.Env = []string{"HOME=" + p.WorkDir, "PATH=" + os.Getenv("PATH"), "LANG=C", "TMPDIR=" + p.WorkDir}
@@ -63,7 +63,7 @@ func TestPrivateRunComparedWithPeers(t *testing.T) {
 		count = n
 	}
 	for _, i := range []int{0, 1, 2} {
-		p := testrig.NewPrivateRun(t)
+		p := testrig.NewPrivateQueue(t)
 		w := toolsToCompare(p)[i]
 		var lines strings.Builder
 		for n := range count {

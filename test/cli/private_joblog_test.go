@@ -12,8 +12,8 @@ import (
 )
 
 // With "--joblog -", a private run writes the job log to stdout. The commands in this log are not escaped.
-func TestJobLogOnStandardOutput(t *testing.T) {
-	p := testrig.NewPrivateRun(t)
+func TestJobLogCanGoToStdout(t *testing.T) {
+	p := testrig.NewPrivateQueue(t)
 	r := p.RunPrivate("printf 'a  b\\tc' >&2\n", "--lines", "-", "--joblog", "-")
 	lines := strings.Split(r.Stdout, "\n")
 	if r.ExitCode != 0 || len(lines) != 3 || !strings.HasPrefix(lines[0], "Seq\tHost\tStarttime") ||
@@ -28,7 +28,7 @@ func TestJobLogOnStandardOutput(t *testing.T) {
 // The column Receive of the job log counts only the bytes of stdout, as in GNU parallel 20221122.
 func TestJobLogReceiveColumnCountsOnlyStdout(t *testing.T) {
 	t.Parallel()
-	p := testrig.NewPrivateRun(t)
+	p := testrig.NewPrivateQueue(t)
 	r := p.RunPrivate("echo abc; echo defgh >&2\ntrue\nhead -c 200000 /dev/zero; echo end\n", "--lines", "-", "--joblog",
 		"log",
 		"--workers", "1", "--output-limit", "100K")

@@ -18,12 +18,12 @@ import (
 // them to the queue. When the user starts the same command again, the run continues.
 func TestInterruptedPrivateRunContinues(t *testing.T) {
 	t.Parallel()
-	p := testrig.NewPrivateRun(t)
+	p := testrig.NewPrivateQueue(t)
 	const jobs = "touch started; while ! test -e go; do sleep 0.01; done; echo 1 | tee -a effects\necho 2 >>effects\n"
 	var out testrig.LockedBuffer
 	start := func() (cmd *exec.Cmd, errs *testrig.LockedBuffer) {
 		os.Remove(filepath.Join(p.WorkDir, "started"))
-		cmd, errs = p.NewPrivateCommand(jobs, "--lines", "-", "--workers", "1"), &testrig.LockedBuffer{}
+		cmd, errs = p.NewPrivateRunCommand(jobs, "--lines", "-", "--workers", "1"), &testrig.LockedBuffer{}
 		cmd.Stdout, cmd.Stderr = &out, errs
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
@@ -79,8 +79,8 @@ func TestInterruptedPrivateRunContinues(t *testing.T) {
 // is closed, the run fails.
 func TestPrivateRunEndsOnCtrlCOrClosedStdout(t *testing.T) {
 	t.Parallel()
-	p := testrig.NewPrivateRun(t)
-	cmd := p.NewPrivateCommand("", "--lines", "-")
+	p := testrig.NewPrivateQueue(t)
+	cmd := p.NewPrivateRunCommand("", "--lines", "-")
 	cmd.Stdin = nil
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -110,7 +110,7 @@ func TestPrivateRunEndsOnCtrlCOrClosedStdout(t *testing.T) {
 		t.Error("the run does not end while it waits for its file")
 	}
 	const jobs = "echo 1\necho 2; touch 2; sleep 0.2\necho 3; touch 3\nsleep 0.1\nsleep 0.1\n"
-	cmd = p.NewPrivateCommand(jobs, "--lines", "-", "--workers", "1")
+	cmd = p.NewPrivateRunCommand(jobs, "--lines", "-", "--workers", "1")
 	errs := &testrig.LockedBuffer{}
 	cmd.Stderr = errs
 	out, err := cmd.StdoutPipe()
@@ -133,7 +133,7 @@ func TestPrivateRunEndsOnCtrlCOrClosedStdout(t *testing.T) {
 // `queuectl logs` can read a large output without a service. A large output is stored in a separate file.
 func TestLargeOutputIsReadableOffline(t *testing.T) {
 	t.Parallel()
-	p := testrig.NewPrivateRun(t)
+	p := testrig.NewPrivateQueue(t)
 	r := p.RunPrivate("seq 100000\n", "--lines", "-")
 	if r.ExitCode != 0 {
 		t.Fatalf("the run: %+v", r)
@@ -149,7 +149,7 @@ func TestLargeOutputIsReadableOffline(t *testing.T) {
 // put harmful files there.
 func TestOtherUsersPrivateRunDirIsNotRead(t *testing.T) {
 	skip.UnlessRoot(t, "needs root, because it changes the owner of a directory; .ci/run runs it as root")
-	p := testrig.NewPrivateRun(t)
+	p := testrig.NewPrivateQueue(t)
 	if r := p.RunPrivate("true\n", "--lines", "-"); r.ExitCode != 0 {
 		t.Fatalf("the run: %+v", r)
 	}
@@ -165,9 +165,9 @@ func TestOtherUsersPrivateRunDirIsNotRead(t *testing.T) {
 }
 
 // If the current directory was deleted, a private run fails and says how to proceed.
-func TestPrivateRunInADeletedDir(t *testing.T) {
+func TestPrivateRunInDeletedDirExplainsFailure(t *testing.T) {
 	t.Parallel()
-	p := testrig.NewPrivateRun(t)
+	p := testrig.NewPrivateQueue(t)
 	cmd := exec.Command(
 		"/bin/sh", "-c", `mkdir gone && cd gone && rmdir ../gone && exec "$0" run --private --lines /dev/stdin`, p.ClientPath)
 	cmd.Env, cmd.Dir, cmd.Stdin = testrig.UserEnvironment(p.WorkDir), p.WorkDir, strings.NewReader("true\n")
@@ -182,7 +182,7 @@ func TestPrivateRunInADeletedDir(t *testing.T) {
 // a shell.
 func TestPrivateRunQuotesChangedArguments(t *testing.T) {
 	t.Parallel()
-	p := testrig.NewPrivateRun(t)
+	p := testrig.NewPrivateQueue(t)
 	if r := p.RunPrivate("", "--", "echo", "{}", ":::", "a b"); r.ExitCode != 0 {
 		t.Fatalf("the first run: %+v", r)
 	}

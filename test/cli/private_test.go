@@ -25,7 +25,7 @@ import (
 
 // killPrivateRun kills all processes of a private run with SIGKILL, except clients that follow its events. It finds
 // these processes by the path of the run's directory, which their arguments or environments contain.
-func killPrivateRun(p *testrig.PrivateRun, cmd *exec.Cmd) {
+func killPrivateRun(p *testrig.PrivateQueue, cmd *exec.Cmd) {
 	cmd.Process.Kill()
 	cmd.Wait()
 	for remaining := 1; remaining > 0; {
@@ -41,7 +41,7 @@ func killPrivateRun(p *testrig.PrivateRun, cmd *exec.Cmd) {
 
 // countJobRuns returns how often each job has run, by the job's number, and the total. Each run has appended
 // the job's number to a file.
-func countJobRuns(p *testrig.PrivateRun) (counts map[string]int, total int) {
+func countJobRuns(p *testrig.PrivateQueue) (counts map[string]int, total int) {
 	counts = map[string]int{}
 	files, _ := filepath.Glob(filepath.Join(p.WorkDir, "effects*"))
 	for _, name := range files {
@@ -60,8 +60,8 @@ func countJobRuns(p *testrig.PrivateRun) (counts map[string]int, total int) {
 // A private run uses its own database, even if QUEUECTL_STORE names another store for services.
 func TestPrivateRunUsesItsOwnStore(t *testing.T) {
 	t.Parallel()
-	p := testrig.NewPrivateRun(t)
-	cmd := p.NewPrivateCommand("echo hi\n", "--lines", "-")
+	p := testrig.NewPrivateQueue(t)
+	cmd := p.NewPrivateRunCommand("echo hi\n", "--lines", "-")
 	cmd.Env = append(cmd.Env, "QUEUECTL_STORE=postgres:///none?host="+p.WorkDir)
 	if r := testrig.RunCommand(p, cmd); r.ExitCode != 0 || !strings.Contains(r.Stdout, "hi\n") {
 		t.Errorf("a private run with QUEUECTL_STORE set: %+v", r)
@@ -75,7 +75,7 @@ func TestPrivateRunIsResumed(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
 	const count, kills = 2000 / testrig.JobCountDivisor, 10
-	p := testrig.NewPrivateRun(t)
+	p := testrig.NewPrivateQueue(t)
 	var file strings.Builder
 	for i := range count {
 		fmt.Fprintf(&file, `{"command":"echo %d >>effects","backoff_base":0.01}`+"\n", i+1)
@@ -86,7 +86,7 @@ func TestPrivateRunIsResumed(t *testing.T) {
 	args := []string{"--workers", "4", "--file", "jobs.jsonl"}
 	runsWhenReported := map[string]int{} // how often each job had run when its completion was reported
 	for n := range kills {
-		cmd := p.NewPrivateCommand("", args...)
+		cmd := p.NewPrivateRunCommand("", args...)
 		if err := testrig.StartCommand(cmd); err != nil {
 			t.Fatal(err)
 		}
@@ -140,7 +140,7 @@ func TestPrivateRunIsResumed(t *testing.T) {
 
 // followCompleted follows the events of a run that has just started. The returned function waits for the end of
 // the run and returns the ids of the jobs that were reported as completed.
-func followCompleted(p *testrig.PrivateRun) (waitForCompletedIDs func() []string) {
+func followCompleted(p *testrig.PrivateQueue) (waitForCompletedIDs func() []string) {
 	var mu sync.Mutex
 	var completedIDs []string
 	ended := make(chan struct{})
@@ -182,7 +182,7 @@ func followCompleted(p *testrig.PrivateRun) (waitForCompletedIDs func() []string
 func TestContinuedPrivateRunNamesChangedFlags(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
-	p := testrig.NewPrivateRun(t)
+	p := testrig.NewPrivateQueue(t)
 	args := []string{"--arg-file", "-", "--timeout", "10", "--env", "A=1", "--label", "k=v", "--ok-code", "0,3", "--",
 		"echo", "+{}+"}
 	if r := p.RunPrivate("1\n2\n", args...); r.ExitCode != 0 {
@@ -220,7 +220,7 @@ func TestContinuedPrivateRunNamesChangedFlags(t *testing.T) {
 func TestPrivateDirIsReadableOffline(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
-	p := testrig.NewPrivateRun(t)
+	p := testrig.NewPrivateQueue(t)
 	const list = "echo said\nexit 3\n"
 	args := []string{"--lines", "-", "--max-retries", "0", "--workers", "1"}
 	if r := p.RunPrivate(list, args...); r.ExitCode != 1 {
@@ -234,7 +234,7 @@ func TestPrivateDirIsReadableOffline(t *testing.T) {
 			t.Errorf("%q: %+v, want exit code 3 and the start command", words, r)
 		}
 	}
-	cmd := p.NewPrivateCommand(list+"sleep 60\ntrue\n", append(args, "--add-new")...)
+	cmd := p.NewPrivateRunCommand(list+"sleep 60\ntrue\n", append(args, "--add-new")...)
 	if err := testrig.StartCommand(cmd); err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +247,7 @@ func TestPrivateDirIsReadableOffline(t *testing.T) {
 	if r := p.RunCLI("--dir", filepath.Join(p.WorkDir, "none"), "list"); r.ExitCode != 3 {
 		t.Errorf("list of a missing directory: %+v", r)
 	}
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.StartService()
 	q.StopService()
 	for _, verb := range []string{"status", "list"} {
@@ -259,7 +259,7 @@ func TestPrivateDirIsReadableOffline(t *testing.T) {
 
 // checkReadCommandsChangeNoFile runs commands that only read on the directory of a private run, and checks that they
 // change no file. The first job of the run must have printed "said".
-func checkReadCommandsChangeNoFile(p *testrig.PrivateRun, description string, wantStates ...string) {
+func checkReadCommandsChangeNoFile(p *testrig.PrivateQueue, description string, wantStates ...string) {
 	p.Helper()
 	before := fileChecksums(p)
 	const readOnlyNotice = "; reading its files\n"
@@ -310,7 +310,7 @@ func checkReadCommandsChangeNoFile(p *testrig.PrivateRun, description string, wa
 }
 
 // fileChecksums returns the size and checksum of each file in the directory, by path.
-func fileChecksums(p *testrig.PrivateRun) map[string]string {
+func fileChecksums(p *testrig.PrivateQueue) map[string]string {
 	p.Helper()
 	found := map[string]string{}
 	err := filepath.WalkDir(p.StateDir, func(path string, d fs.DirEntry, err error) error {
@@ -332,7 +332,7 @@ func fileChecksums(p *testrig.PrivateRun) map[string]string {
 func TestPrivateRunAcceptsAllListFormats(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
-	p := testrig.NewPrivateRun(t)
+	p := testrig.NewPrivateQueue(t)
 	for _, c := range []struct {
 		name, stdin, out string
 		args             []string
@@ -364,7 +364,7 @@ func TestPrivateRunAcceptsAllListFormats(t *testing.T) {
 func TestPrivateRunNamesDeadJobs(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
-	p := testrig.NewPrivateRun(t)
+	p := testrig.NewPrivateQueue(t)
 	jobs := "echo ran >>effects\ntest -e ready || exit 3\n"
 	args := []string{"--lines", "-", "--max-retries", "0"}
 	r := p.RunPrivate(jobs, args...)
@@ -429,7 +429,7 @@ func TestPrivateRunNamesDeadJobs(t *testing.T) {
 // A private run of an empty list succeeds and creates no directory, in every format of lists.
 func TestEmptyPrivateRunCreatesNoDir(t *testing.T) {
 	t.Parallel()
-	p := testrig.NewPrivateRun(t)
+	p := testrig.NewPrivateQueue(t)
 	for name, content := range map[string]string{"empty": "", "blank": "\n \r\n\t\n", "marked": "\xef\xbb\xbf\n",
 		"array": " [\n]\n"} {
 		if err := os.WriteFile(filepath.Join(p.WorkDir, name), []byte(content), 0o600); err != nil {
@@ -460,7 +460,7 @@ func TestEmptyPrivateRunCreatesNoDir(t *testing.T) {
 // If queuectl itself fails in a private run, its exit code is 125, which differs from the exit codes for failed jobs.
 func TestPrivateRunExits125OnOwnFailure(t *testing.T) {
 	t.Parallel()
-	p := testrig.NewPrivateRun(t)
+	p := testrig.NewPrivateQueue(t)
 	if r := p.RunPrivate("true\n", "--lines", "-"); r.ExitCode != 0 {
 		t.Fatalf("the run: %+v", r)
 	}
@@ -477,7 +477,7 @@ func TestPrivateRunExits125OnOwnFailure(t *testing.T) {
 func TestPrivateRunSaysWhyNothingRuns(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
-	p := testrig.NewPrivateRun(t)
+	p := testrig.NewPrivateQueue(t)
 	r := p.RunPrivate("true\n", "--lines", "-", "--delay", "4s")
 	if r.ExitCode != 0 || !strings.HasPrefix(r.Stderr, "queuectl: job 1-") ||
 		strings.Count(r.Stderr, "is waiting: not due yet (until ") != 1 {
@@ -487,7 +487,7 @@ func TestPrivateRunSaysWhyNothingRuns(t *testing.T) {
 
 // Every line of a file for --lines is a command, even a line that looks like JSON.
 func TestEveryLineOfLinesFileIsACommand(t *testing.T) {
-	p := testrig.NewPrivateRun(t)
+	p := testrig.NewPrivateQueue(t)
 	r := p.RunPrivate("[ 1 = 1 ] && echo first\n{ echo second; }\n[\n{\"command\":\"echo json\"}\n", "--lines", "-",
 		"--max-retries", "0", "--workers", "1")
 	if r.ExitCode != 1 || !strings.HasPrefix(r.Stdout, "first\nsecond\n") || strings.Contains(r.Stdout, "\njson\n") ||

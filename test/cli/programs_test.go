@@ -87,7 +87,7 @@ func TestProgramsFindEachOther(t *testing.T) {
 		}
 		testrig.CopyProgram(t, filepath.Join(filepath.Dir(both), name), filepath.Join(to, name))
 	}
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.ClientPath = filepath.Join(prefix, "bin", testrig.ProgramFileNames[0])
 	q.StartService("--workers", "1")
 	if got := q.MustRunCLI("run", "--", testrig.ToolPath("echo"), "one"); strings.TrimSpace(got) != "one" {
@@ -110,7 +110,7 @@ func TestProgramsListTheSameCommands(t *testing.T) {
 // that.
 func TestDoctorFindsIncompleteUpgrade(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.StartService("--workers", "1")
 	q.CheckDoctorHealthy("both of one version")
 	daemon := filepath.Join(filepath.Dir(q.ClientPath), testrig.ProgramFileNames[1])

@@ -1,5 +1,5 @@
 package cli
 
-// testBinaryRoles contains the functions that this test binary executes instead of its tests, by the environment
+// helperProcessMains contains the functions that this test binary executes instead of its tests, by the environment
 // variable that requests the function.
-var testBinaryRoles = map[string]func() int{"QUEUECTL_TEST_NC": runNetcat}
+var helperProcessMains = map[string]func() int{"QUEUECTL_TEST_NC": runNetcat}

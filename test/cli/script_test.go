@@ -27,7 +27,7 @@ var scriptFiles embed.FS
 func TestScriptsGiveExpectedOutput(t *testing.T) {
 	bin := testrig.BuiltProgram(t, "")
 	dir := "script"
-	if !*testrig.UpdateScripts { // the copies in the test binary always exist, the sources may be missing
+	if !*testrig.UpdateExpectedOutput { // the copies in the test binary always exist, the sources may be missing
 		dir = t.TempDir()
 		if err := os.CopyFS(dir, scriptFiles); err != nil {
 			t.Fatal(err)
@@ -40,7 +40,7 @@ func TestScriptsGiveExpectedOutput(t *testing.T) {
 	}
 	t.Cleanup(func() { os.RemoveAll(root) })
 	testscript.Run(t, testscript.Params{
-		Dir: dir, WorkdirRoot: root, UpdateScripts: *testrig.UpdateScripts,
+		Dir: dir, WorkdirRoot: root, UpdateScripts: *testrig.UpdateExpectedOutput,
 		Setup: func(env *testscript.Env) error {
 			s := &testrig.ScriptShell{TB: env.T().(testing.TB), WorkDir: env.WorkDir,
 				HomeDir: filepath.Join(env.WorkDir, "home")}

@@ -13,7 +13,7 @@ import (
 // Each command that describes the service prints the directory and the socket of the service, in text and in
 // JSON.
 func TestCommandsNameTheirService(t *testing.T) {
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.StartService()
 	for _, verb := range []string{"status", "status --verbose", "whoami", "service status"} {
 		args := strings.Fields(verb)

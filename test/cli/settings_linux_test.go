@@ -18,7 +18,7 @@ import (
 // stay in effect.
 func TestSIGHUPReloadsSettingsFile(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.WriteFile("queuectl.toml", "priority = 2\n")
 	q.StartService("--workers", "0")
 	logged := func(word string) bool {
@@ -66,7 +66,7 @@ func TestUnsafeStateFilesAreRefused(t *testing.T) {
 		if err := spoil(); err != nil {
 			t.Fatal(err)
 		}
-		if r := q.RunRefusedService("--dir", q.StateDir); r.ExitCode == 0 || !strings.Contains(r.Stderr, advice) ||
+		if r := q.RunServiceExpectingRefusal("--dir", q.StateDir); r.ExitCode == 0 || !strings.Contains(r.Stderr, advice) ||
 			strings.Contains(r.Stderr, "chown") {
 			t.Errorf("start with files of another user: %+v, want %q and no chown", r, advice)
 		}
@@ -93,12 +93,12 @@ func noRunnersErrorText() string {
 
 // A service refuses a directory whose path is too long for a socket.
 func TestDirTooLongForSocketIsRefused(t *testing.T) {
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	longDir := q.Path(strings.Repeat("long", 25))
 	if err := os.Mkdir(longDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if r := q.RunRefusedService("--dir", longDir); r.ExitCode != 78 || !strings.Contains(r.Stderr, "107") {
+	if r := q.RunServiceExpectingRefusal("--dir", longDir); r.ExitCode != 78 || !strings.Contains(r.Stderr, "107") {
 		t.Errorf("start in a directory with a long path: %+v, want 78 and the limit", r)
 	}
 }
@@ -107,7 +107,7 @@ func TestDirTooLongForSocketIsRefused(t *testing.T) {
 // directory. The files and links in it could be an attack.
 func TestOtherUsersStateDirIsNotTakenOver(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to act for several users; .ci/run runs it as root")
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.ClientPath = testrig.InstallPrograms(q, q.ClientPath, q.StateDir)
 	if err := os.Chmod(q.StateDir, 0o755); err != nil {
 		t.Fatal(err)
@@ -131,7 +131,7 @@ func TestOtherUsersStateDirIsNotTakenOver(t *testing.T) {
 // While a service is stopping, `queuectl status` reports that and does not advise starting workers. The service
 // rejects changes of its workers.
 func TestStoppingServiceRejectsWorkerChanges(t *testing.T) {
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.StartService("--workers", "1")
 	w := q.DialService()
 	id := w.Enqueue(testrig.JSONFields{"command": "echo up; while [ ! -e " + q.Path("go") + " ]; do sleep 0.05; done"})

@@ -20,7 +20,7 @@ import (
 // its aliases.
 func TestSettingSourcesTakePrecedence(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.WriteFile("queuectl.toml", "max-retries = 7\nbackoff_base = 1.5\nmax_concurrent_jobs = 1\npriority = "+
 		"2\nkill_after = \"3s\"\n")
 	q.ServiceEnv = []string{"QUEUECTL_JOB_TIMEOUT=1500", "QUEUECTL_PRIORITY=4", "QUEUECTL_DEFAULT_MAX_TRIES=2"}
@@ -74,7 +74,7 @@ func TestSettingSourcesTakePrecedence(t *testing.T) {
 // values with which they were enqueued.
 func TestChangedSettingsApplyToNewJobs(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.WriteFile("queuectl.toml", "workers = 0\n")
 	q.StartService()
 	w := q.DialService()
@@ -97,10 +97,10 @@ func TestChangedSettingsApplyToNewJobs(t *testing.T) {
 	q.MustRunCLI("config", "set", "workers", "2")
 	// backoff_base is not stored with the job. The service uses its current value at each failure, so
 	// both jobs are retried soon.
-	if j := w.WaitJobEnded(old); j.Attempts != 4 {
+	if j := w.WaitJobEnded(old); j.AttemptCount != 4 {
 		t.Errorf("the older job: %+v, want 4 attempts", j)
 	}
-	if j := w.WaitJobEnded(id); j.Attempts != 2 {
+	if j := w.WaitJobEnded(id); j.AttemptCount != 2 {
 		t.Errorf("the newer job: %+v, want 2 attempts", j)
 	}
 }
@@ -138,12 +138,13 @@ func TestServiceReportsWhyItCannotStart(t *testing.T) {
 		{"bad flag", []string{"--dir", sub("f", ""), "--workers", "many"}, 78, "workers"},
 		{"second service", []string{"--dir", q.StateDir}, 5, fmt.Sprint("pid ", st.PID, " ")},
 	} {
-		if r := q.RunRefusedService(c.args...); r.ExitCode != c.code || !strings.Contains(filepath.ToSlash(r.Stderr), c.err) {
+		if r := q.RunServiceExpectingRefusal(c.args...); r.ExitCode != c.code || !strings.Contains(filepath.ToSlash(r.Stderr),
+			c.err) {
 			t.Errorf("%s: code %d, stderr %q; want %d, %q", c.name, r.ExitCode, r.Stderr, c.code, c.err)
 		}
 	}
 	q.ServiceEnv = []string{"QUEUECTL_MAX_RETRIES=x"}
-	r := q.RunRefusedService("--dir", sub("g", ""))
+	r := q.RunServiceExpectingRefusal("--dir", sub("g", ""))
 	if r.ExitCode != 78 || !strings.Contains(r.Stderr, "QUEUECTL_MAX_RETRIES") {
 		t.Errorf("start with an invalid environment variable: %+v", r)
 	}
@@ -165,7 +166,7 @@ func TestSIGTERMWaitsForRunningJobs(t *testing.T) {
 	q.WaitUntil("no runner is left", 5*time.Second, func() bool { return len(q.RunnerPIDs()) == 0 })
 	q.StartService("--workers", "0")
 	w = q.DialService()
-	if j := w.ShowJob(id); j.State != "completed" || j.Output != "up\ndone\n" || j.Attempts != 1 {
+	if j := w.ShowJob(id); j.State != "completed" || j.Output != "up\ndone\n" || j.AttemptCount != 1 {
 		t.Errorf("the running job: %+v", j)
 	}
 	if j := w.ShowJob(next); j.State != "pending" || len(j.AttemptHistory) != 0 {
@@ -195,13 +196,13 @@ func TestKeepJobsLeavesJobsRunning(t *testing.T) {
 		j.StartedAt != before.StartedAt {
 		t.Errorf("the adopted job was %+v\nand is now %+v", before, j)
 	}
-	if j := w.WaitJobEnded(short); j.State != "completed" || j.Output != "up\ndone\n" || j.Attempts != 1 {
+	if j := w.WaitJobEnded(short); j.State != "completed" || j.Output != "up\ndone\n" || j.AttemptCount != 1 {
 		t.Errorf("the job that ended before the new start: %+v", j)
 	}
 	q.WriteFile("go", "")
 	if j := w.WaitJobEnded(longJob); j.State != "dead" || testrig.ValueOrMinusOne(j.ExitCode) != 3 ||
 		j.Output != "up\ndone\n" ||
-		j.Attempts != 1 || len(j.AttemptHistory) != 1 {
+		j.AttemptCount != 1 || len(j.AttemptHistory) != 1 {
 		t.Errorf("the adopted job after its end: %+v", j)
 	}
 }
@@ -211,7 +212,7 @@ func TestKeepJobsLeavesJobsRunning(t *testing.T) {
 // later started without the variable, it cannot start, and its error says how to remove the value.
 func TestConfigSetRejectsUnstartableSettings(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.StartService("--workers", "0")
 	for _, c := range unusableSettings {
 		r := q.RunCLI("config", "set", c.key, c.value)
@@ -226,7 +227,7 @@ func TestConfigSetRejectsUnstartableSettings(t *testing.T) {
 	q.MustRunCLI("config", "set", "run_as", "submitter") // accepted, because the variable overrides this value
 	q.StopService()
 	q.ServiceEnv = nil
-	if r := q.RunRefusedService("--dir", q.StateDir); r.ExitCode != 78 ||
+	if r := q.RunServiceExpectingRefusal("--dir", q.StateDir); r.ExitCode != 78 ||
 		!strings.Contains(r.Stderr, "QUEUECTL_RUN_AS=service") ||
 		!strings.Contains(r.Stderr, "config unset run_as") {
 		t.Errorf("start with the stored run_as: %+v", r)
@@ -247,7 +248,7 @@ func TestServiceRefusesNewerSchema(t *testing.T) {
 	q.StopService()
 	execOnDatabase(q, "PRAGMA user_version = 99; UPDATE meta SET min_reader = 99;")
 	before := q.ReadFile("queuectl.db")
-	if r := q.RunRefusedService("--dir", q.StateDir); r.ExitCode != 78 ||
+	if r := q.RunServiceExpectingRefusal("--dir", q.StateDir); r.ExitCode != 78 ||
 		!strings.Contains(r.Stderr, "schema version 99") {
 		t.Errorf("start on a database with a newer schema: %+v", r)
 	}

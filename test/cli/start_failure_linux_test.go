@@ -17,7 +17,7 @@ import (
 // Only `queuectl run` always exits with 125.
 func TestClientSaysWhyServiceCannotStart(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.ClientPath = testrig.InstallPrograms(q, q.ClientPath, q.StateDir)
 	home := func(name string) (state string) {
 		state = q.Path(name + "/.local/state/queuectl")

@@ -13,11 +13,11 @@ import (
 func TestServiceStopReportsRunnersOfAKilledService(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.ServiceEnv = []string{"QUEUECTL_STOP_TIMEOUT=600s"}
 	q.StartService("--workers", "1")
 	w := q.DialService()
-	pid := w.WaitJobRunning(w.Enqueue(testrig.JSONFields{"command": "echo up; " + q.WaitForFileCommand("go"),
+	pid := w.WaitJobRunning(w.Enqueue(testrig.JSONFields{"command": "echo up; " + q.CommandAwaitingQueueFile("go"),
 		"max_retries": 0})).PID
 	ended := make(chan testrig.CommandResult, 1)
 	go func() { ended <- testrig.RunCommand(q, q.CLICommand("service", "stop")) }()

@@ -30,18 +30,19 @@ const (
 
 // enqueueControlJobs enqueues two jobs that fail. The first one has terminalControlText in its command and labels, and
 // prints it to stdout and stderr. The second one has it in the name of its working directory, and so in its error.
-func enqueueControlJobs(t *testing.T, q *testrig.Queue, w *testrig.ServiceConn) (printingID, badDirID string) {
+func enqueueControlJobs(t *testing.T, q *testrig.Harness, conn *testrig.ServiceConn) (printingID, badDirID string) {
 	t.Helper()
 	// The bytes after terminalControlText cannot be part of JSON.
 	file := q.WriteFile("steering", terminalControlText+"\x9b2J\x00\n")
-	printingID = w.Enqueue(testrig.JSONFields{"command": ": '" + terminalControlText + "'; cat " + file + "; cat " + file +
+	printingID = conn.Enqueue(testrig.JSONFields{"command": ": '" + terminalControlText + "'; cat " + file + "; cat " +
+		file +
 		" >&2; exit 3",
 		"labels": testrig.JSONFields{"l" + terminalControlText: terminalControlText}, "max_retries": 0})
-	badDirID = w.Enqueue(testrig.JSONFields{"argv": []string{"true", terminalControlText}, "cwd": "/no/such/" +
+	badDirID = conn.Enqueue(testrig.JSONFields{"argv": []string{"true", terminalControlText}, "cwd": "/no/such/" +
 		terminalControlText,
 		"max_retries": 0})
-	w.WaitJobEnded(printingID)
-	if j := w.WaitJobEnded(badDirID); !strings.Contains(j.Error, terminalControlText) {
+	conn.WaitJobEnded(printingID)
+	if j := conn.WaitJobEnded(badDirID); !strings.Contains(j.Error, terminalControlText) {
 		t.Fatalf("the error does not name the directory: %+v", j)
 	}
 	return printingID, badDirID
@@ -109,10 +110,10 @@ func TestSplitSequencesCannotControlTheTerminal(t *testing.T) {
 	words := []string{"ONE", "TWO", "THREE", "FOUR", "FIVE"}
 	var script strings.Builder
 	for i, piece := range pieces {
-		fmt.Fprintf(&script, "printf '%s'; %s; ", piece, q.WaitForFileCommand(words[i]))
+		fmt.Fprintf(&script, "printf '%s'; %s; ", piece, q.CommandAwaitingQueueFile(words[i]))
 	}
 	id := w.Enqueue(testrig.JSONFields{"command": script.String()})
-	s := testrig.NewScreen(t, 80)
+	s := testrig.NewPseudoTerminal(t, 80)
 	cmd := q.CLICommand("logs", "-f", id)
 	cmd.Stdout, cmd.Stderr = s.Tty, s.Tty
 	if err := cmd.Start(); err != nil {
@@ -149,7 +150,7 @@ func TestPipedOutputIsUnchanged(t *testing.T) {
 		{[]string{"run", printing}, text, text},
 	} {
 		var out, errs bytes.Buffer
-		s := testrig.NewScreen(t, 80)
+		s := testrig.NewPseudoTerminal(t, 80)
 		cmd := q.CLICommand(c.args...)
 		cmd.Stdout, cmd.Stderr = &out, s.Tty
 		if code := testrig.RunForExitCode(t, cmd); code != 0 || out.String() != c.out {
@@ -159,7 +160,7 @@ func TestPipedOutputIsUnchanged(t *testing.T) {
 			strings.Contains(text, escapedControlText) != (c.err != "") {
 			t.Errorf("%q: stderr on a terminal %q", c.args, text)
 		}
-		s = testrig.NewScreen(t, 80)
+		s = testrig.NewPseudoTerminal(t, 80)
 		cmd = q.CLICommand(c.args...)
 		cmd.Stdout, cmd.Stderr = s.Tty, &errs
 		if code := testrig.RunForExitCode(t, cmd); code != 0 || errs.String() != c.err {
@@ -203,7 +204,7 @@ func TestSentencesAppearOnlyOnATerminal(t *testing.T) {
 				args = append(args, "-q")
 			}
 			var out, errs bytes.Buffer
-			s := testrig.NewScreen(t, 80)
+			s := testrig.NewPseudoTerminal(t, 80)
 			cmd := q.CLICommand(args...)
 			cmd.Stdout, cmd.Stderr = &out, s.Tty
 			if id == "piped" {
@@ -254,7 +255,8 @@ func TestColoursOfJobsAppearOnlyInOutput(t *testing.T) {
 	w := q.DialService()
 	dead := w.Enqueue(testrig.JSONFields{"command": `: '` + "\x1b[35m" + `'; exit 3`, "max_retries": 0})
 	w.WaitJobEnded(dead)
-	runs := w.Enqueue(testrig.JSONFields{"command": `printf '\033[35mpurple\033[K\n'; ` + q.WaitForFileCommand("goes")})
+	runs := w.Enqueue(testrig.JSONFields{"command": `printf '\033[35mpurple\033[K\n'; ` +
+		q.CommandAwaitingQueueFile("goes")})
 	defer q.WriteFile("goes", "")
 	q.WaitUntil("its last line is shown", 10*time.Second, func() bool {
 		return strings.Contains(q.RunCLI().Stdout, "purple")
@@ -272,7 +274,7 @@ func TestColoursOfJobsAppearOnlyInOutput(t *testing.T) {
 		t.Errorf("list on a terminal: %q", r.Stdout)
 	}
 	for _, args := range [][]string{{}, {"list"}, {"show", dead}, {"show", runs}} {
-		s := testrig.NewScreen(t, 80)
+		s := testrig.NewPseudoTerminal(t, 80)
 		cmd := q.CLICommand(args...)
 		cmd.Env = append(cmd.Env, "NO_COLOR=1")
 		cmd.Stdout, cmd.Stderr = s.Tty, s.Tty
@@ -291,7 +293,7 @@ func TestPipesAndNoColorGetNoColours(t *testing.T) {
 	w.WaitJobEnded(id)
 	for _, args := range [][]string{{}, {"status"}, {"list"}, {"show", id}, {"logs", id}, {"dlq", "list"},
 		{"worker", "list"}, {"config", "list"}, {"run", "--max-retries", "0", "exit 4"}, {"show", "none"}, {"--help"}} {
-		s := testrig.NewScreen(t, 80)
+		s := testrig.NewPseudoTerminal(t, 80)
 		cmd := q.CLICommand(args...)
 		cmd.Env = append(cmd.Env, "NO_COLOR=1", "TERM=xterm-256color")
 		cmd.Stdout, cmd.Stderr = s.Tty, s.Tty
@@ -310,8 +312,8 @@ func TestPipesAndNoColorGetNoColours(t *testing.T) {
 func TestTerminalKeysDetachOrReachJob(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.DialService()
-	startOnTerminal := func(args ...string) (*testrig.Screen, *exec.Cmd) {
-		s := testrig.NewScreen(t, 80)
+	startOnTerminal := func(args ...string) (*testrig.PseudoTerminal, *exec.Cmd) {
+		s := testrig.NewPseudoTerminal(t, 80)
 		cmd := q.CLICommand(args...)
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = s.Tty, s.Tty, s.Tty
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -357,7 +359,7 @@ func TestTablesFitTheTerminal(t *testing.T) {
 	for _, line := range []string{"list", "list --columns command,labels,error", "dlq list", "config list", "worker list",
 		"show " + id} {
 		for _, columns := range []int{0, 1, 2, 20, 33, 40, 79, 80, 120, 1000, 65535} {
-			s := testrig.NewScreen(t, columns)
+			s := testrig.NewPseudoTerminal(t, columns)
 			cmd := q.CLICommand(strings.Fields(line)...)
 			cmd.Stdout, cmd.Stderr = s.Tty, s.Tty
 			code := testrig.RunForExitCode(t, cmd)
@@ -420,7 +422,7 @@ func TestTableCellsContainNoColours(t *testing.T) {
 	w.Enqueue(testrig.JSONFields{"id": "2J", "command": "true"})
 	w.Enqueue(testrig.JSONFields{"command": strings.Repeat("\x1b[31mx", 100)})
 	for columns := 80; columns < 90; columns++ {
-		s := testrig.NewScreen(t, columns)
+		s := testrig.NewPseudoTerminal(t, columns)
 		cmd := q.CLICommand("list")
 		cmd.Stdout, cmd.Stderr = s.Tty, s.Tty
 		testrig.RunForExitCode(t, cmd)
@@ -433,7 +435,7 @@ func TestTableCellsContainNoColours(t *testing.T) {
 }
 
 // On a terminal, `queuectl enqueue` prints how many attempts a job has, but not for a job that will not run.
-func TestEnqueueOmitsAttemptsOfUnrunnableJobs(t *testing.T) {
+func TestEnqueueShowsNoAttemptsForUnrunnableJobs(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "0")
 	q.MustRunCLI("enqueue", "--id", "parent", "true")
 	q.MustRunCLI("cancel", "parent")

@@ -19,12 +19,12 @@ import (
 
 // tmuxPane is a shell in tmux, a terminal emulator. Tests can type in it and resize it.
 type tmuxPane struct {
-	*testrig.Queue
+	*testrig.Harness
 	tmuxSocket string
 }
 
 // newTmuxPane opens a pane of the given size. Its shell runs in the directory of the queue.
-func newTmuxPane(q *testrig.Queue, columns, rows int) *tmuxPane {
+func newTmuxPane(q *testrig.Harness, columns, rows int) *tmuxPane {
 	q.Helper()
 	skip.UnlessProgram(q, "tmux", "needs tmux; .ci/run installs it, and the tests of top have its screens and keys")
 	p := &tmuxPane{q, filepath.Join(q.TempDir(), "tmux")}
@@ -373,12 +373,12 @@ func TestOverviewAndListsFitTerminal(t *testing.T) {
 		}
 	}
 	const golden = "testdata/screens.txt"
-	if *testrig.UpdateScripts {
+	if *testrig.UpdateExpectedOutput {
 		if err := os.WriteFile(golden, []byte(got.String()), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got.String() != wantScreens && !*testrig.UpdateScripts {
+	if got.String() != wantScreens && !*testrig.UpdateExpectedOutput {
 		t.Errorf("the screens are\n%s\nwant\n%s", &got, wantScreens)
 	}
 }

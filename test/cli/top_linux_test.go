@@ -15,7 +15,7 @@ import (
 
 // startQueueForTop returns a queue with waiting jobs, a dead job and two running jobs. One of the running
 // jobs prints output and reports progress.
-func startQueueForTop(t *testing.T) *testrig.Queue {
+func startQueueForTop(t *testing.T) *testrig.Harness {
 	q := testrig.StartQueue(t, "--workers", "3")
 	q.MustRunCLI("enqueue", "--id", "build",
 		`i=0; while :; do i=$((i+1)); echo "compiling $i"; echo "43 linking" >"$QUEUECTL_PROGRESS"; sleep 0.3; done`)

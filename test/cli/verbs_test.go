@@ -38,7 +38,7 @@ func TestHeldJobWaitsUntilReleased(t *testing.T) {
 
 // Commands such as hold, rm and edit also work on a reserved job, which was already sent to a busy
 // runner but has not started.
-func TestVerbsReachReservedJobs(t *testing.T) {
+func TestVerbsApplyToReservedJobs(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.DialService()
 	for range 8 { // after short jobs, the service sends jobs to the runner in advance
@@ -75,7 +75,8 @@ func TestRequeueRestartsRunningJob(t *testing.T) {
 	pid := w.WaitJobRunning(id).PID
 	q.MustRunCLI("requeue", id)
 	j := w.WaitJobEnded(id)
-	if j.State != "completed" || j.Attempts != 1 || len(j.AttemptHistory) != 2 || j.AttemptHistory[0].Reason != "stopped" {
+	if j.State != "completed" || j.AttemptCount != 1 || len(j.AttemptHistory) != 2 ||
+		j.AttemptHistory[0].Reason != "stopped" {
 		t.Errorf("the requeued job: %+v", j)
 	}
 	if testrig.IsProcessAlive(pid) {

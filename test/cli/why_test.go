@@ -56,7 +56,7 @@ func TestWhyNamesEachReason(t *testing.T) {
 	q.MustRunCLI("hold", "fails")
 	checkReason("fails", "held", "held", "release fails", false)
 	q.MustRunCLI("release", "fails")
-	q.WaitUntil("it runs again without delay", 20*time.Second, func() bool { return q.ShowJob("fails").Attempts == 2 })
+	q.WaitUntil("it runs again without delay", 20*time.Second, func() bool { return q.ShowJob("fails").AttemptCount == 2 })
 	for i := range 2 {
 		q.MustRunCLI("enqueue", "--id", fmt.Sprint("rated", i), "--rate-limit", "api=1/h", "true")
 	}
@@ -124,7 +124,7 @@ func TestWhyNamesEachReason(t *testing.T) {
 // This holds for every kind of reason, in text and in JSON.
 func TestListPrintsFirstReasonOfWhy(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.WriteFile("settings.toml", "workers = 12\n[resources.gpu]\ncount = 2\n")
 	q.StartService("--config", q.Path("settings.toml"))
 	q.MustRunCLI("queue", "set", "narrow", "--concurrency", "1")

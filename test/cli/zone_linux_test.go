@@ -10,7 +10,7 @@ import (
 )
 
 // runWithTZ runs the program with the given value of the variable TZ.
-func runWithTZ(q *testrig.Queue, zone string, args ...string) testrig.CommandResult {
+func runWithTZ(q *testrig.Harness, zone string, args ...string) testrig.CommandResult {
 	q.Helper()
 	cmd := q.CLICommand(args...)
 	cmd.Env = append(cmd.Env, "TZ="+zone)

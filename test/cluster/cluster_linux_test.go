@@ -18,8 +18,8 @@ import (
 )
 
 // newNode returns a node: one of several services that share a queue. Each node has a separate state directory.
-func newNode(t *testing.T, server *pgserver.Server, nodeName string, env ...string) *testrig.Queue {
-	q := testrig.NewQueue(t, "")
+func newNode(t *testing.T, server *pgserver.Server, nodeName string, env ...string) *testrig.Harness {
+	q := testrig.NewHarness(t, "")
 	q.StoreURL = server.DatabaseURL("postgres")
 	t.Cleanup(func() { // this cleanup runs before the node's directory is removed
 		if !t.Failed() {
@@ -42,10 +42,10 @@ func newNode(t *testing.T, server *pgserver.Server, nodeName string, env ...stri
 }
 
 // startNodes starts a dedicated PostgreSQL server and one node per name. It returns the server and the nodes.
-func startNodes(t *testing.T, nodeNames ...string) (*pgserver.Server, []*testrig.Queue) {
+func startNodes(t *testing.T, nodeNames ...string) (*pgserver.Server, []*testrig.Harness) {
 	p := pgserver.New(t)
 	t.Cleanup(p.StopAndRemove)
-	var nodes []*testrig.Queue
+	var nodes []*testrig.Harness
 	for _, name := range nodeNames {
 		q := newNode(t, p, name)
 		q.StartService("--workers", "2")
@@ -55,7 +55,7 @@ func startNodes(t *testing.T, nodeNames ...string) (*pgserver.Server, []*testrig
 }
 
 // lastAttemptNode returns the node on which the last attempt of a job ran.
-func lastAttemptNode(q *testrig.Queue, jobID string) string {
+func lastAttemptNode(q *testrig.Harness, jobID string) string {
 	q.Helper()
 	var j struct {
 		History []struct {
@@ -280,9 +280,9 @@ func TestNodeServicesShareAQueue(t *testing.T) {
 	}
 }
 
-// exclusiveJobCommand returns a shell command for a job. The command records each of its runs, and fails while an
+// overlapDetectingCommand returns a shell command for a job. The command records each of its runs, and fails while an
 // earlier run is still alive. It ends when the file "go" exists in the directory.
-func exclusiveJobCommand(ledgerDir, jobID string) string {
+func overlapDetectingCommand(ledgerDir, jobID string) string {
 	return fmt.Sprintf("exec 9>>%[1]s/lock-%[2]s; flock -n 9 || { echo %[2]s >>%[1]s/twice; exit 1; }; echo %[2]s "+
 		">>%[1]s/ran; while [ ! -e %[1]s/go ]; do sleep 0.05; done", ledgerDir, jobID)
 }
@@ -301,9 +301,9 @@ func TestOtherNodesRunLostNodesJobs(t *testing.T) {
 	}
 	for _, id := range []string{"one", "two"} {
 		a.MustRunCLI("enqueue", "--id", id, "--backoff-base", "0.1", "--backoff-max", "1s", "--max-retries", "50",
-			exclusiveJobCommand(ledger, id))
+			overlapDetectingCommand(ledger, id))
 	}
-	runs := func(viewer *testrig.Queue, nodeName string) func() bool {
+	runs := func(viewer *testrig.Harness, nodeName string) func() bool {
 		return func() bool { return viewer.ListNodes()[nodeName].Running == 2 }
 	}
 	a.WaitUntil("both run", 20*time.Second, runs(a, "a"))
@@ -332,8 +332,8 @@ func TestOtherNodesRunLostNodesJobs(t *testing.T) {
 		a.MustRunCLI("wait", "--timeout", "30s", id)
 		// An attempt may be lost more often than the two times that the test causes, because on a busy machine another node
 		// lease may expire.
-		if j := a.ShowJob(id); j.Attempts < 3 {
-			t.Errorf("job %s has %d attempts, want at least 3, because it was lost twice", id, j.Attempts)
+		if j := a.ShowJob(id); j.AttemptCount < 3 {
+			t.Errorf("job %s has %d attempts, want at least 3, because it was lost twice", id, j.AttemptCount)
 		}
 	}
 	if doubleRuns, err := os.ReadFile(ledger + "/twice"); err == nil {
@@ -429,7 +429,7 @@ func TestRestartedNodeAdoptsItsJobs(t *testing.T) {
 	}
 	a.WriteFile("go", "")
 	b.MustRunCLI("wait", "--timeout", "20s", "long")
-	if j := b.ShowJob("long"); j.Attempts != 1 || j.State != "completed" {
+	if j := b.ShowJob("long"); j.AttemptCount != 1 || j.State != "completed" {
 		t.Errorf("the adopted job: %+v, it ran with pid %d", j, pid)
 	}
 }
@@ -443,12 +443,12 @@ func TestNodesRecoverAfterDatabaseOutage(t *testing.T) {
 	a, b := newNode(t, p, "a"), newNode(t, p, "b", "QUEUECTL_ON_PARTITION=continue")
 	gate := a.Path("go")
 	wait := testrig.CommandWaitingForFile(gate)
-	for name, q := range map[string]*testrig.Queue{"a": a, "b": b} {
+	for name, q := range map[string]*testrig.Harness{"a": a, "b": b} {
 		q.StartService("--workers", "2")
 		q.MustRunCLI("enqueue", "--id", "on-"+name, "--on", name, "--backoff-base", "0.1", wait)
 		q.DialService().WaitJobRunning("on-" + name)
 	}
-	trees := map[*testrig.Queue]int{a: a.DialService().ShowJob("on-a").PID, b: b.DialService().ShowJob("on-b").PID}
+	trees := map[*testrig.Harness]int{a: a.DialService().ShowJob("on-a").PID, b: b.DialService().ShowJob("on-b").PID}
 	p.Kill()
 	a.WaitUntil("its job is ended", 40*time.Second, func() bool { return syscall.Kill(trees[a], 0) != nil })
 	if syscall.Kill(trees[b], 0) != nil {
@@ -460,7 +460,7 @@ func TestNodesRecoverAfterDatabaseOutage(t *testing.T) {
 		a.WaitUntil(id+" has ended", 60*time.Second, func() bool {
 			// The node that reconnects first may take over the jobs of the other node. The service of the other node then exits,
 			// so start that service again.
-			for _, q := range []*testrig.Queue{a, b} {
+			for _, q := range []*testrig.Harness{a, b} {
 				select {
 				case <-q.ServiceExit:
 					q.ServiceCmd = nil
@@ -504,7 +504,7 @@ func TestServiceReportsUnreachableDatabase(t *testing.T) {
 		t.Errorf("the service without its database ended with %d", code)
 	}
 	a.StoreURL = ""
-	if r := a.RunRefusedService("--dir", a.StateDir); r.ExitCode != 78 ||
+	if r := a.RunServiceExpectingRefusal("--dir", a.StateDir); r.ExitCode != 78 ||
 		!strings.Contains(r.Stderr, `the settings name no database; set the setting "store"`) {
 		t.Errorf("start without the setting store: %+v", r)
 	}
@@ -522,7 +522,7 @@ func TestNodesWorkThroughConnectionPooler(t *testing.T) {
 	a, b := newNode(t, p, "a"), newNode(t, p, "b")
 	a.StoreURL = p.StartPooler(t, "postgres")
 	b.StoreURL = a.StoreURL
-	for _, q := range []*testrig.Queue{a, b} {
+	for _, q := range []*testrig.Harness{a, b} {
 		q.StartService("--workers", "2")
 	}
 	var ids []string
@@ -538,7 +538,7 @@ func TestNodesWorkThroughConnectionPooler(t *testing.T) {
 	b.MustRunCLI("enqueue", "--id", "endless", "--on", "b", "sleep 1000")
 	a.WaitUntil("the job runs", 20*time.Second, func() bool { return a.ShowJob("endless").State == "processing" })
 	a.MustRunCLI("cancel", "endless")
-	for _, q := range []*testrig.Queue{a, b} {
+	for _, q := range []*testrig.Harness{a, b} {
 		if code := q.StopService(); code != 0 {
 			t.Errorf("stopped with %d:\n%s", code, q.ServiceLog)
 		}

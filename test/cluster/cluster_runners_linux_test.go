@@ -76,7 +76,7 @@ func TestDeadRunnersJobsEndWhileDatabaseHangs(t *testing.T) {
 func TestHungRunnersJobsEndWhileServiceSuspended(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
-	checkJobEndsWithoutService(t, 5*time.Second, func(a *testrig.Queue) {
+	checkJobEndsWithoutService(t, 5*time.Second, func(a *testrig.Harness) {
 		for _, pid := range a.RunnerPIDs() {
 			syscall.Kill(pid, syscall.SIGSTOP)
 		}
@@ -87,13 +87,13 @@ func TestHungRunnersJobsEndWhileServiceSuspended(t *testing.T) {
 func TestDeadRunnersJobsEndWhileServiceSuspended(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
-	checkJobEndsWithoutService(t, testrig.TimeoutFactor*2*time.Second, (*testrig.Queue).KillRunners)
+	checkJobEndsWithoutService(t, testrig.TimeoutFactor*2*time.Second, (*testrig.Harness).KillRunners)
 }
 
 // checkJobEndsWithoutService calls injectFault for the runner of a node whose service is stopped with SIGSTOP, and then
 // once more after the service was killed. Each time, the job must end within endTimeLimit, because other nodes may soon
 // run the job. Afterwards it must run again.
-func checkJobEndsWithoutService(t *testing.T, endTimeLimit time.Duration, injectFault func(*testrig.Queue)) {
+func checkJobEndsWithoutService(t *testing.T, endTimeLimit time.Duration, injectFault func(*testrig.Harness)) {
 	_, nodes := startNodes(t, "a")
 	a := nodes[0]
 	for i, end := range []func(){func() { a.ServiceCmd.Process.Signal(syscall.SIGSTOP) }, func() { a.KillService() }} {

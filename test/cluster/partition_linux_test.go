@@ -39,13 +39,13 @@ type partitionTest struct {
 
 // partitionNode is one of the three nodes, with its network namespace.
 type partitionNode struct {
-	*testrig.Queue
-	name            string
-	namespaceHolder *exec.Cmd // process that keeps the network namespace alive
-	nodeIP          string    // IP address of the node on its network link to the database server
-	hostIP          string
-	mu              sync.Mutex
-	isServiceFrozen bool // whether SIGSTOP has stopped the service; guarded by mu
+	*testrig.Harness
+	name               string
+	namespaceHolder    *exec.Cmd // process that keeps the network namespace alive
+	nodeIP             string    // IP address of the node on its network link to the database server
+	hostIP             string
+	mu                 sync.Mutex
+	isServiceSuspended bool // whether SIGSTOP has stopped the service; guarded by mu
 }
 
 // These constants are the kinds of faults.
@@ -53,7 +53,7 @@ const (
 	faultCutBothDirections = iota
 	faultCutToServer
 	faultCutFromServer
-	faultFreezeService
+	faultSuspendService
 	faultKillService
 	faultKillRunner
 	faultKillBackend
@@ -140,10 +140,10 @@ func (n *partitionNode) runInNamespace(args ...string) error {
 func (n *partitionNode) resumeService() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.ServiceCmd != nil && n.isServiceFrozen {
+	if n.ServiceCmd != nil && n.isServiceSuspended {
 		n.ServiceCmd.Process.Signal(syscall.SIGCONT)
 	}
-	n.isServiceFrozen = false
+	n.isServiceSuspended = false
 }
 
 func newPartitionTest(t *testing.T) *partitionTest {
@@ -166,7 +166,7 @@ func newPartitionTest(t *testing.T) *partitionTest {
 		a.standby.StopAndRemove()
 	})
 	for i, name := range []string{"a", "b", "c"} {
-		n := &partitionNode{Queue: testrig.NewQueue(t, ""), name: name, nodeIP: fmt.Sprintf("10.87.%d.2", i),
+		n := &partitionNode{Harness: testrig.NewHarness(t, ""), name: name, nodeIP: fmt.Sprintf("10.87.%d.2", i),
 			hostIP: fmt.Sprintf("10.87.%d.1", i)}
 		n.namespaceHolder = exec.Command("unshare", "-n", "--", "sleep", "infinity")
 		if err := n.namespaceHolder.Start(); err != nil {
@@ -305,10 +305,10 @@ func (a *partitionTest) injectFaults() {
 		case faultCutFromServer:
 			exec.Command("ip", "route", "add", "blackhole", n.nodeIP+"/32").Run()
 			undoAfter(n, duration, func() { n.setNetworkConnected(true) })
-		case faultFreezeService:
+		case faultSuspendService:
 			if n.mu.TryLock() {
 				if n.ServiceCmd != nil && n.ServiceCmd.Process.Signal(syscall.SIGSTOP) == nil {
-					n.isServiceFrozen = true
+					n.isServiceSuspended = true
 					undoAfter(n, duration, n.resumeService)
 				}
 				n.mu.Unlock()

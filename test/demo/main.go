@@ -94,7 +94,7 @@ func runDemo(queuectlPath string) error {
 			return fmt.Errorf("build: %w\n%s", err, out)
 		}
 	}
-	defer d.queuectl("service", "stop") // this also ends jobs that still run
+	defer d.runQueuectl("service", "stop") // this also ends jobs that still run
 	return d.runScenario()
 }
 
@@ -103,19 +103,19 @@ func (d *demo) runScenario() error {
 	if err := d.startService(); err != nil {
 		return err
 	}
-	fmt.Print(d.queuectl("status"))
+	fmt.Print(d.runQueuectl("status"))
 	files, ids, err := d.enqueueHashJobs()
 	if err != nil {
 		return err
 	}
 
 	printHeading("jobs that do not go well")
-	d.queuectl("enqueue", "--id", "flaky", "--backoff-base", "0.5", "--", d.selfPath, "flaky",
+	d.runQueuectl("enqueue", "--id", "flaky", "--backoff-base", "0.5", "--", d.selfPath, "flaky",
 		filepath.Join(filepath.Dir(d.queueDir), "count"))
-	d.queuectl("enqueue", "--id", "hopeless", "--max-retries", "1", "--backoff-base", "1",
+	d.runQueuectl("enqueue", "--id", "hopeless", "--max-retries", "1", "--backoff-base", "1",
 		"echo it cannot work >&2"+commandSeparator+"exit 3")
-	d.queuectl("enqueue", "--id", "slow", "--timeout", "1s", "--max-retries", "0", "--", d.selfPath, "sleep")
-	d.queuectl("enqueue", "--id", "later", "--delay", "3s", "echo it is time")
+	d.runQueuectl("enqueue", "--id", "slow", "--timeout", "1s", "--max-retries", "0", "--", d.selfPath, "sleep")
+	d.runQueuectl("enqueue", "--id", "later", "--delay", "3s", "echo it is time")
 
 	if err := d.killService(); err != nil {
 		return err
@@ -125,12 +125,12 @@ func (d *demo) runScenario() error {
 	if err != nil {
 		return err
 	}
-	d.checkOutcome("a result", d.queuectl("logs", ids[0]), fmt.Sprintf("%x  %s\n", sha256.Sum256(raw), files[0]))
+	d.checkOutcome("a result", d.runQueuectl("logs", ids[0]), fmt.Sprintf("%x  %s\n", sha256.Sum256(raw), files[0]))
 	d.checkNonHashJobs()
 	d.checkDeadLetterQueue()
 
 	printHeading("how the queue is now")
-	fmt.Print(d.queuectl("status"))
+	fmt.Print(d.runQueuectl("status"))
 	if d.hasWrongOutcome {
 		return fmt.Errorf("something was not as expected")
 	}
@@ -158,7 +158,7 @@ func (d *demo) enqueueHashJobs() (files, jobIDs []string, err error) {
 	if err := os.WriteFile(jobs, list.Bytes(), 0o600); err != nil {
 		return nil, nil, err
 	}
-	jobIDs = strings.Fields(d.queuectl("enqueue", "--file", jobs))
+	jobIDs = strings.Fields(d.runQueuectl("enqueue", "--file", jobs))
 	fmt.Printf("   %d jobs enqueued\n", len(jobIDs))
 	return files, jobIDs, nil
 }
@@ -166,7 +166,7 @@ func (d *demo) enqueueHashJobs() (files, jobIDs []string, err error) {
 // killService kills the service while a job runs. It checks that the job continues.
 func (d *demo) killService() error {
 	printHeading("the service is killed in the middle, with a job running")
-	d.queuectl("enqueue", "--id", "long", "--priority", "100", "--", d.selfPath, "long")
+	d.runQueuectl("enqueue", "--id", "long", "--priority", "100", "--", d.selfPath, "long")
 	for d.showJob("long").State != "processing" {
 		time.Sleep(50 * time.Millisecond)
 	}
@@ -202,28 +202,28 @@ func (d *demo) printHashProgress(jobCount int) {
 
 func (d *demo) checkNonHashJobs() {
 	printHeading("the other jobs")
-	d.queuectl("wait", "flaky", "--timeout", "30")
+	d.runQueuectl("wait", "flaky", "--timeout", "30")
 	d.checkOutcome("job that fails twice", fmt.Sprintf("%s after %d attempts", d.showJob("flaky").State,
 		d.showJob("flaky").Attempts),
 		"completed after 3 attempts")
 	d.checkOutcome("exit code of wait", fmt.Sprint(d.queuectlExitCode("wait", "slow", "--timeout", "30")), "124")
 	d.checkOutcome("job over its time", d.showJob("slow").State+", "+d.showJob("slow").Reason, "dead, timed_out")
-	d.queuectl("wait", "later", "--timeout", "30")
-	d.checkOutcome("delayed job", strings.TrimSpace(d.queuectl("logs", "later")), "it is time")
-	d.queuectl("wait", "long", "--timeout", "30")
-	d.checkOutcome("job that outlived the service", strings.Join(strings.Fields(d.queuectl("logs", "long")), " "),
+	d.runQueuectl("wait", "later", "--timeout", "30")
+	d.checkOutcome("delayed job", strings.TrimSpace(d.runQueuectl("logs", "later")), "it is time")
+	d.runQueuectl("wait", "long", "--timeout", "30")
+	d.checkOutcome("job that outlived the service", strings.Join(strings.Fields(d.runQueuectl("logs", "long")), " "),
 		"begun done")
 }
 
 func (d *demo) checkDeadLetterQueue() {
 	printHeading("the dead-letter queue")
 	d.checkOutcome("exit code of wait", fmt.Sprint(d.queuectlExitCode("wait", "hopeless", "--timeout", "30")), "3")
-	fmt.Print(d.queuectl("dlq", "list"))
-	fmt.Print(d.queuectl("show", "hopeless"))
-	dead := strings.Fields(d.queuectl("dlq", "list", "-q"))
+	fmt.Print(d.runQueuectl("dlq", "list"))
+	fmt.Print(d.runQueuectl("show", "hopeless"))
+	dead := strings.Fields(d.runQueuectl("dlq", "list", "-q"))
 	slices.Sort(dead)
 	d.checkOutcome("dead jobs", strings.Join(dead, " "), "hopeless slow")
-	d.queuectl("dlq", "retry", "hopeless")
+	d.runQueuectl("dlq", "retry", "hopeless")
 	d.checkOutcome("it fails again", fmt.Sprint(d.queuectlExitCode("wait", "hopeless", "--timeout", "30")), "3")
 	d.checkOutcome("its history stays", fmt.Sprint(len(d.showJob("hopeless").History)), "4")
 }
@@ -280,7 +280,7 @@ func (d *demo) startService() error {
 }
 
 // queuectl runs the program queuectl and returns its stdout. It prints the stderr of a failed command.
-func (d *demo) queuectl(args ...string) string {
+func (d *demo) runQueuectl(args ...string) string {
 	out, err := d.queuectlCommand(args).Output()
 	if exit, failed := err.(*exec.ExitError); failed && len(exit.Stderr) > 0 {
 		fmt.Printf("   %s", exit.Stderr)
@@ -301,7 +301,7 @@ func (d *demo) queuectlCommand(args []string) *exec.Cmd {
 
 // countHashJobs returns the number of hash jobs in a state.
 func (d *demo) countHashJobs(state string) int {
-	return len(strings.Fields(d.queuectl("list", "-s", state, "--label", "demo=hash", "-q")))
+	return len(strings.Fields(d.runQueuectl("list", "-s", state, "--label", "demo=hash", "-q")))
 }
 
 // job contains the fields that the demo reads of a job in the JSON output of `queuectl show`.
@@ -313,7 +313,7 @@ type job struct {
 }
 
 func (d *demo) showJob(jobID string) (j job) {
-	if err := json.Unmarshal([]byte(d.queuectl("show", jobID, "--json")), &j); err != nil {
+	if err := json.Unmarshal([]byte(d.runQueuectl("show", jobID, "--json")), &j); err != nil {
 		d.checkOutcome("show "+jobID, err.Error(), "a job")
 	}
 	return j

@@ -41,7 +41,7 @@ func TestBackupUnderLoadIsConsistent(t *testing.T) {
 		w := q.DialService()
 		clients.Go(func() {
 			for n := 0; !stopped.Load() && n < 400; n++ {
-				if id := fmt.Sprintf("c%d-%d", c, n); testrig.EnqueueJobWithID(w, id) {
+				if id := fmt.Sprintf("c%d-%d", c, n); testrig.TryEnqueueJobWithID(w, id) {
 					mu.Lock()
 					acked = append(acked, id)
 					mu.Unlock()
@@ -80,7 +80,7 @@ func TestBackupUnderLoadIsConsistent(t *testing.T) {
 		t.Errorf("restore onto a running service: %+v", r)
 	}
 
-	other := testrig.NewQueue(t, "")
+	other := testrig.NewHarness(t, "")
 	other.MustRunCLI("restore", file)
 	other.StartService("--workers", "2", "--config", os.DevNull)
 	other.MustRunCLI("worker", "scale", "2")

@@ -87,11 +87,11 @@ func (c *campaign) checkJobs(trackedByTag map[string]*trackedJob, listedJobs []l
 		switch {
 		case e.isInUncommittedBatch && (j != nil || len(notes[tag]) > 0):
 			c.recordViolation("uncommitted", "%s was never committed: %+v, %+v", tag, j, notes[tag])
-		case j == nil && e.id != "" && !e.remove:
+		case j == nil && e.id != "" && !e.removeSent:
 			c.recordViolation("lost", "%s (%s), %+v", tag, e.id, notes[tag])
 		case j != nil && e.id != "" && e.id != j.ID:
 			c.recordViolation("doubled", "%s was acknowledged as %s and is stored as %s", tag, e.id, j.ID)
-		case j != nil && e.isRemoved && !e.revive:
+		case j != nil && e.isRemoved && !e.retrySent:
 			c.recordViolation("not removed", "%s (%s) is %s", tag, e.id, j.State)
 		}
 		c.checkLedgerNotes(e, notes[tag])
@@ -105,7 +105,7 @@ func (c *campaign) checkJobs(trackedByTag map[string]*trackedJob, listedJobs []l
 			switch {
 			case byTag[tag] != nil || len(notes[tag]) > 0:
 				stored++
-			case !trackedByTag[tag].remove:
+			case !trackedByTag[tag].removeSent:
 				missing++
 			}
 		}
@@ -118,61 +118,66 @@ func (c *campaign) checkJobs(trackedByTag map[string]*trackedJob, listedJobs []l
 
 // checkLedgerNotes checks the notes that a job wrote to the ledger file. No attempt may start while another one
 // runs, no attempt may start twice, and none may start after the job was cancelled, removed or held.
-func (c *campaign) checkLedgerNotes(e *trackedJob, notes []ledgerNote) {
+func (c *campaign) checkLedgerNotes(tracked *trackedJob, notes []ledgerNote) {
 	startNotes := map[int]int{}
 	for _, d := range notes {
 		if d.kind == 'X' {
 			c.recordViolation("two trees",
-				"%s (%s, %s) began as %d while another attempt lived: %+v", e.tag, e.id, e.processTreeShape, d.pid, notes)
+				"%s (%s, %s) began as %d while another attempt lived: %+v", tracked.tag, tracked.id, tracked.processTreeShape,
+				d.pid, notes)
 		}
 		if d.kind != 'S' {
 			continue
 		}
 		if startNotes[d.attemptNumber] != 0 {
 			c.recordViolation("untraced second start",
-				"%s (%s) began attempt %d as %d and as %d: %+v", e.tag, e.id, d.attemptNumber, startNotes[d.attemptNumber], d.pid,
+				"%s (%s) began attempt %d as %d and as %d: %+v", tracked.tag, tracked.id, d.attemptNumber,
+				startNotes[d.attemptNumber], d.pid,
 				notes)
 		}
 		startNotes[d.attemptNumber] = d.pid
 		// This tolerance is in seconds. The times in the ledger are multiples of 0.01 s, so allow a small difference.
 		const clockTolerance = 0.05
-		if e.cancelledOrRemovedAtUptime > 0 && !e.revive && d.uptimeSeconds > e.cancelledOrRemovedAtUptime+clockTolerance {
+		if tracked.goneAtUptimeSeconds > 0 && !tracked.retrySent &&
+			d.uptimeSeconds > tracked.goneAtUptimeSeconds+clockTolerance {
 			c.recordViolation("started after its end",
-				"%s (%s) was cancelled or removed at %.2f: %+v", e.tag, e.id, e.cancelledOrRemovedAtUptime, notes)
+				"%s (%s) was cancelled or removed at %.2f: %+v", tracked.tag, tracked.id, tracked.goneAtUptimeSeconds, notes)
 		}
-		if e.heldAtUptime > 0 && !e.revive && !e.release && d.uptimeSeconds > e.heldAtUptime+clockTolerance {
-			c.recordViolation("started while held", "%s (%s) was held at %.2f: %+v", e.tag, e.id, e.heldAtUptime, notes)
+		if tracked.heldAtUptimeSeconds > 0 && !tracked.retrySent && !tracked.releaseSent &&
+			d.uptimeSeconds > tracked.heldAtUptimeSeconds+clockTolerance {
+			c.recordViolation("started while held", "%s (%s) was held at %.2f: %+v", tracked.tag, tracked.id,
+				tracked.heldAtUptimeSeconds, notes)
 		}
 	}
 }
 
 // checkJob compares a job in the queue with its events, with the notes that it wrote to the ledger file, and
 // with its expected output.
-func (c *campaign) checkJob(e *trackedJob, listed *listedJob, notes []ledgerNote) {
+func (c *campaign) checkJob(tracked *trackedJob, listed *listedJob, notes []ledgerNote) {
 	var j listedJob
 	if err := c.requestResult("show", testrig.JSONFields{"id": listed.ID}, &j); err != nil {
-		c.recordViolation("show", "%s (%s): %v", e.tag, listed.ID, err)
+		c.recordViolation("show", "%s (%s): %v", tracked.tag, listed.ID, err)
 		return
 	}
 	c.countOperation("jobs " + j.State)
 	if eventEnds := c.eventReceiver.countAttemptEnds(j.Seq); eventEnds != len(j.History) {
 		c.recordViolation("events",
-			"%s (%s) has %d attempts, events report the end of %d", e.tag, j.ID, len(j.History), eventEnds)
+			"%s (%s) has %d attempts, events report the end of %d", tracked.tag, j.ID, len(j.History), eventEnds)
 	}
-	if fault := c.describeHistoryMismatch(e, &j, notes); fault != "" {
+	if fault := c.describeHistoryMismatch(tracked, &j, notes); fault != "" {
 		raw, _ := json.Marshal(j.History)
 		c.recordViolation("history",
-			"%s (%s) %s: %s, attempts %d, %s; ledger %+v; history %s", e.tag, j.ID, fault, j.State,
-			j.Attempts, j.Error, notes, raw)
+			"%s (%s) %s: %s, attempts %d, %s; ledger %+v; history %s", tracked.tag, j.ID, fault, j.State,
+			j.AttemptCount, j.Error, notes, raw)
 	}
 	if j.State == "completed" {
-		c.checkOutput(e, &j)
+		c.checkOutput(tracked, &j)
 	}
 }
 
 // describeHistoryMismatch compares the stored attempts of a job with the notes that the job wrote to the ledger file.
 // It describes a difference, or returns "".
-func (c *campaign) describeHistoryMismatch(e *trackedJob, j *listedJob, notes []ledgerNote) string {
+func (c *campaign) describeHistoryMismatch(tracked *trackedJob, j *listedJob, notes []ledgerNote) string {
 	counted := 0
 	for i, a := range j.History {
 		c.countOperation("attempts " + j.attemptOutcome(i))
@@ -182,7 +187,7 @@ func (c *campaign) describeHistoryMismatch(e *trackedJob, j *listedJob, notes []
 		if a.Counted {
 			counted++
 		}
-		if fault := c.describeAttemptMismatch(e, j, i, notes); fault != "" {
+		if fault := c.describeAttemptMismatch(tracked, j, i, notes); fault != "" {
 			return fmt.Sprintf("attempt %d %s", a.Attempt, fault)
 		}
 	}
@@ -198,13 +203,13 @@ func (c *campaign) describeHistoryMismatch(e *trackedJob, j *listedJob, notes []
 			return fmt.Sprintf("began attempt %d as %d, and %d is stored", d.attemptNumber, d.pid, a.PID)
 		}
 	}
-	if n := len(j.History); n > 0 && j.State == "completed" != (j.attemptOutcome(n-1) == "exit-0") && !e.revive {
+	if n := len(j.History); n > 0 && j.State == "completed" != (j.attemptOutcome(n-1) == "exit-0") && !tracked.retrySent {
 		return "does not end as its last attempt"
 	}
-	if !e.revive && !e.release && j.Attempts != counted {
-		return fmt.Sprintf("has %d attempts that count, %d are counted", counted, j.Attempts)
+	if !tracked.retrySent && !tracked.releaseSent && j.AttemptCount != counted {
+		return fmt.Sprintf("has %d attempts that count, %d are counted", counted, j.AttemptCount)
 	}
-	if !e.revive && !e.release && !e.edit && j.Attempts > j.MaxRetries+1 {
+	if !tracked.retrySent && !tracked.releaseSent && !tracked.editSent && j.AttemptCount > j.MaxRetries+1 {
 		return "has more attempts than it may"
 	}
 	return ""
@@ -224,7 +229,8 @@ func (j *listedJob) attemptOutcome(attemptIndex int) string {
 
 // describeAttemptMismatch compares the stored attempt at attemptIndex with the notes that the job wrote to the ledger
 // file. It describes a difference, or returns "".
-func (c *campaign) describeAttemptMismatch(e *trackedJob, j *listedJob, attemptIndex int, notes []ledgerNote) string {
+func (c *campaign) describeAttemptMismatch(tracked *trackedJob, j *listedJob, attemptIndex int,
+	notes []ledgerNote) string {
 	a := &j.History[attemptIndex]
 	did := func(kind byte) *ledgerNote {
 		for k := range notes {
@@ -239,7 +245,7 @@ func (c *campaign) describeAttemptMismatch(e *trackedJob, j *listedJob, attemptI
 			return fmt.Sprintf("is stored with exit code %d, %q; the ledger has %+v", *a.ExitCode, a.Error, end)
 		}
 	}
-	k := e.sentRequests
+	k := tracked.sentRequests
 	switch a.Reason {
 	case "", "not_runnable", "deferred":
 	case "lost", "poison":
@@ -247,27 +253,28 @@ func (c *campaign) describeAttemptMismatch(e *trackedJob, j *listedJob, attemptI
 			return "ended with the reason " + a.Reason + ", and no runner was hurt"
 		}
 	case "signal":
-		if !k.kill {
+		if !k.killSent {
 			return "was ended by a signal that no client sent: " + a.Error
 		}
 	case "timed_out":
-		if !e.hasTimeout && !k.edit {
+		if !tracked.hasTimeout && !k.editSent {
 			return "timed out"
 		}
 	case "cancelled":
-		if !k.cancel {
+		if !k.cancelSent {
 			return "was cancelled, though no client asked for it"
 		}
 	case "stopped":
-		if !k.requeue && !c.runningJobsWereEnded.Load() {
+		if !k.requeueSent && !c.runningJobsWereEnded.Load() {
 			return "was stopped, though no client asked for it"
 		}
 	default:
 		return "ended with the reason " + a.Reason
 	}
-	if a.Reason == "lost" && e.onLost != "retry" && attemptIndex+1 < len(j.History) && !k.revive && !k.release &&
+	if a.Reason == "lost" && tracked.onLost != "retry" && attemptIndex+1 < len(j.History) && !k.retrySent &&
+		!k.releaseSent &&
 		j.History[attemptIndex+1].PID != 0 {
-		return "was lost, and the job ran again with on_lost=" + e.onLost
+		return "was lost, and the job ran again with on_lost=" + tracked.onLost
 	}
 	if a.DroppedBytes > 0 && !c.outputMayBeLost.Load() {
 		return fmt.Sprintf("has lost %d bytes of its output", a.DroppedBytes)
@@ -276,11 +283,11 @@ func (c *campaign) describeAttemptMismatch(e *trackedJob, j *listedJob, attemptI
 }
 
 // checkOutput compares the stored output of a completed job with the output that the job must have printed.
-func (c *campaign) checkOutput(e *trackedJob, j *listedJob) {
-	o := outputComparison{wantText: c.expectedOutput(&e.campaignJob),
+func (c *campaign) checkOutput(tracked *trackedJob, j *listedJob) {
+	o := outputComparison{wantText: c.expectedOutput(&tracked.campaignJob),
 		droppedBytes: j.History[len(j.History)-1].DroppedBytes, isFileTruncated: c.isOutputTruncated(j.Seq)}
 	var out []byte
-	a := &testrig.Requester{TargetQueue: c.Queue, ReplyTimeout: replyTimeLimit}
+	a := &testrig.Requester{TargetQueue: c.Harness, ReplyTimeout: replyTimeLimit}
 	got, err := a.Request("logs", testrig.JSONFields{"id": j.ID, "stdout": true}, func(raw json.RawMessage) {
 		var p struct {
 			Value struct {
@@ -303,12 +310,12 @@ func (c *campaign) checkOutput(e *trackedJob, j *listedJob) {
 	if o.gotText = string(out); err == nil && got.Error != nil {
 		o.serviceError = got.Error.Message
 	}
-	count, wrong := o.verdict()
+	count, wrong := o.classify()
 	switch {
 	case err != nil:
-		c.recordViolation("output", "%s (%s): %v", e.tag, j.ID, err)
+		c.recordViolation("output", "%s (%s): %v", tracked.tag, j.ID, err)
 	case wrong != "":
-		c.recordViolation("output", "%s (%s): %s", e.tag, j.ID, wrong)
+		c.recordViolation("output", "%s (%s): %s", tracked.tag, j.ID, wrong)
 	default:
 		c.countOperation(count)
 	}

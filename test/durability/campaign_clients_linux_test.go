@@ -67,7 +67,7 @@ func (a *campaignClient) runRandomOperations(ctx context.Context) {
 	for _, v := range clientOperations {
 		all += v.weight
 	}
-	for ctx.Err() == nil && !a.campaign.clientsStopped.Load() {
+	for ctx.Err() == nil && !a.campaign.clientsMustStop.Load() {
 		pick := a.rng.IntN(all)
 		for _, v := range clientOperations {
 			if pick -= v.weight; pick < 0 {
@@ -192,7 +192,7 @@ func (a *campaignClient) callUntilReply(method string, params testrig.JSONFields
 			a.campaign.countOperation("repeated " + method)
 		case answered && !lost && got.Error.Data.Code != "unavailable":
 			return got, false
-		case a.campaign.clientsStopped.Load() && !lost:
+		case a.campaign.clientsMustStop.Load() && !lost:
 			return got, false
 		}
 		// Wait before the next try, because the service may be restarting.
@@ -333,21 +333,21 @@ func (a *campaignClient) pickRecentJobs() (jobs []*trackedJob) {
 func (k *sentRequests) recordSentVerb(verb string) {
 	switch verb {
 	case "rm":
-		k.remove = true
+		k.removeSent = true
 	case "rm --force":
-		k.remove, k.cancel = true, true
+		k.removeSent, k.cancelSent = true, true
 	case "cancel":
-		k.cancel = true
+		k.cancelSent = true
 	case "requeue":
-		k.requeue = true
+		k.requeueSent = true
 	case "retry", "dlq.retry":
-		k.revive = true
+		k.retrySent = true
 	case "release":
-		k.release = true
+		k.releaseSent = true
 	case "kill":
-		k.kill = true
+		k.killSent = true
 	case "edit":
-		k.edit = true
+		k.editSent = true
 	}
 }
 
@@ -399,27 +399,27 @@ func (a *campaignClient) applyVerbToJobs(verb string) {
 
 // recordAcknowledgedVerb records that the service has acknowledged a verb (an action such as "cancel") for a job.
 // uptimeSeconds is the time of the request.
-func (c *campaign) recordAcknowledgedVerb(e *trackedJob, verb string, uptimeSeconds float64) {
+func (c *campaign) recordAcknowledgedVerb(tracked *trackedJob, verb string, uptimeSeconds float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch verb {
 	case "rm":
-		e.isRemoved, e.cancelledOrRemovedAtUptime = true, uptimeSeconds
+		tracked.isRemoved, tracked.goneAtUptimeSeconds = true, uptimeSeconds
 	case "cancel":
-		e.cancelledOrRemovedAtUptime = uptimeSeconds
+		tracked.goneAtUptimeSeconds = uptimeSeconds
 	case "hold":
-		e.heldAtUptime = uptimeSeconds
+		tracked.heldAtUptimeSeconds = uptimeSeconds
 	}
 }
 
 // recordJobNotFound handles a reply that says that a job does not exist. It records a violation if no client has asked
 // to remove the job.
-func (c *campaign) recordJobNotFound(e *trackedJob, errorMessage string) {
+func (c *campaign) recordJobNotFound(tracked *trackedJob, errorMessage string) {
 	c.mu.Lock()
-	removing := c.requestsForJobLocked(e).remove
+	removing := c.requestsForJobLocked(tracked).removeSent
 	c.mu.Unlock()
 	if !removing {
-		c.recordViolation("lost", "%s (%s): %s", e.id, e.tag, errorMessage)
+		c.recordViolation("lost", "%s (%s): %s", tracked.id, tracked.tag, errorMessage)
 	}
 }
 
@@ -441,12 +441,13 @@ func (a *campaignClient) addVerbParams(verb string, params testrig.JSONFields) (
 
 // requestsForJobLocked returns the kinds of all requests that clients have sent about a job, by the job's id or by its
 // group. The caller holds mu.
-func (c *campaign) requestsForJobLocked(e *trackedJob) sentRequests {
-	k := e.sentRequests
-	if g := c.sentRequestsByGroup[e.group]; g != nil {
-		k.remove, k.revive, k.release = k.remove || g.remove, k.revive || g.revive, k.release || g.release
-		k.kill, k.edit = k.kill || g.kill, k.edit || g.edit
-		k.cancel, k.requeue = k.cancel || g.cancel, k.requeue || g.requeue
+func (c *campaign) requestsForJobLocked(tracked *trackedJob) sentRequests {
+	k := tracked.sentRequests
+	if g := c.sentRequestsByGroup[tracked.group]; g != nil {
+		k.removeSent, k.retrySent, k.releaseSent = k.removeSent || g.removeSent, k.retrySent || g.retrySent, k.releaseSent ||
+			g.releaseSent
+		k.killSent, k.editSent = k.killSent || g.killSent, k.editSent || g.editSent
+		k.cancelSent, k.requeueSent = k.cancelSent || g.cancelSent, k.requeueSent || g.requeueSent
 	}
 	return k
 }

@@ -65,7 +65,7 @@ func (c *campaign) followEvents() *campaignEventReceiver {
 func (e *campaignEventReceiver) receiveEvents() {
 	// If no event arrives for a second, the request times out. The next request continues after
 	// the last received event.
-	a := &testrig.Requester{TargetQueue: e.campaign.Queue, ReplyTimeout: time.Second}
+	a := &testrig.Requester{TargetQueue: e.campaign.Harness, ReplyTimeout: time.Second}
 	for {
 		select {
 		case <-e.stopSignal:
@@ -203,7 +203,7 @@ func (e *campaignEventReceiver) checkReceivedEvents(lastEventSeq int64) {
 // storedEventSeqs lists the numbers of stored events in ascending order, starting with firstEventSeq. If auditOnly
 // is true, it lists only the events of the audit log.
 func (c *campaign) storedEventSeqs(firstEventSeq int64, auditOnly bool) (eventSeqs []int64) {
-	a := &testrig.Requester{TargetQueue: c.Queue, ReplyTimeout: replyTimeLimit}
+	a := &testrig.Requester{TargetQueue: c.Harness, ReplyTimeout: replyTimeLimit}
 	got, err := a.Request("events", testrig.JSONFields{"since": firstEventSeq - 1, "audit": auditOnly},
 		func(raw json.RawMessage) {
 			var p struct{ Value campaignEvent }

@@ -21,10 +21,10 @@ import (
 
 // campaignService is one process of the service that the campaign has started.
 type campaignService struct {
-	cmd          *exec.Cmd
-	logPath      string
-	endRequested atomic.Bool   // whether the campaign itself has stopped or killed the process
-	exitedSignal chan struct{} // closed when the process has ended
+	cmd             *exec.Cmd
+	logPath         string
+	endWasRequested atomic.Bool   // whether the campaign itself has stopped or killed the process
+	exitedSignal    chan struct{} // closed when the process has ended
 }
 
 // startService starts the service and waits until it is ready. It does nothing if the service runs.
@@ -45,7 +45,7 @@ func (c *campaign) startService(flags ...string) {
 	s := &campaignService{cmd: c.ServiceCommand(append([]string{"serve", "--dir", c.StateDir}, flags...)),
 		logPath: log.Name(), exitedSignal: make(chan struct{})}
 	s.cmd.Env, s.cmd.Stderr = append(testrig.UserEnvironment(c.recordDir), "GOTRACEBACK=all"), log
-	full, stalls := c.diskRecentlyFull.Load(), systemStallTime()
+	full, stalls := c.diskWasRecentlyFull.Load(), systemStallTime()
 	started := time.Now()
 	if err := s.cmd.Start(); err != nil {
 		c.Fatal(err)
@@ -54,7 +54,7 @@ func (c *campaign) startService(flags ...string) {
 	go func() { // this goroutine ends when the process of the service ends
 		s.cmd.Wait()
 		close(s.exitedSignal)
-		if !s.endRequested.Load() {
+		if !s.endWasRequested.Load() {
 			c.recordViolation("exit", "the service ended by itself: %v\n%s", s.cmd.ProcessState, s.logTail())
 		}
 	}()
@@ -63,14 +63,14 @@ func (c *campaign) startService(flags ...string) {
 		return strings.Contains(string(text), "queuectl: ready on")
 	}
 	for !ready() {
-		full = full || c.diskRecentlyFull.Load()
+		full = full || c.diskWasRecentlyFull.Load()
 		select {
 		case <-s.exitedSignal:
 			return
 		case <-time.After(2 * time.Millisecond):
 		}
 		if elapsed := time.Since(started); !full && elapsed > replyTimeLimit || elapsed > 2*replyTimeLimit {
-			s.endRequested.Store(true)
+			s.endWasRequested.Store(true)
 			s.cmd.Process.Signal(syscall.SIGABRT)
 			<-s.exitedSignal
 			c.recordViolation("start", "not ready after %v\n%s", elapsed, s.logTail())
@@ -78,7 +78,7 @@ func (c *campaign) startService(flags ...string) {
 		}
 	}
 	elapsed, stalls := time.Since(started), systemStallTime()-stalls
-	if full || c.diskRecentlyFull.Load() {
+	if full || c.diskWasRecentlyFull.Load() {
 		c.countOperation("starts on-a-full-disk")
 		return
 	}
@@ -112,7 +112,7 @@ func (s *campaignService) logTail() string {
 // killService kills the service with SIGKILL, to simulate a crash.
 func (c *campaign) killService() {
 	if s := c.service; s != nil {
-		s.endRequested.Store(true)
+		s.endWasRequested.Store(true)
 		s.cmd.Process.Kill()
 		<-s.exitedSignal
 	}
@@ -131,14 +131,14 @@ func (c *campaign) stopService(keepJobsRunning bool) {
 		return
 	default:
 	}
-	s.endRequested.Store(true)
+	s.endWasRequested.Store(true)
 	s.cmd.Process.Signal(syscall.SIGCONT) // an earlier fault may have stopped the service with SIGSTOP
 	started := time.Now()
 	bound := serviceStopTimeLimit
 	if keepJobsRunning {
 		bound = 5 * time.Second
 		out, err := c.queuectlCommand("service", "stop", "--keep-jobs").CombinedOutput()
-		if err != nil && !c.diskRecentlyFull.Load() {
+		if err != nil && !c.diskWasRecentlyFull.Load() {
 			c.recordViolation("stop", "service stop --keep-jobs: %v, %s", err, out)
 		}
 	}
@@ -146,7 +146,7 @@ func (c *campaign) stopService(keepJobsRunning bool) {
 		c.runningJobsWereEnded.Store(true)
 		s.cmd.Process.Signal(syscall.SIGTERM)
 	}
-	if c.diskRecentlyFull.Load() {
+	if c.diskWasRecentlyFull.Load() {
 		bound += serviceStopTimeLimit
 	}
 	select {
@@ -224,7 +224,7 @@ var campaignFaults = []campaignFault{
 // injectFaults injects faults until ctx ends. Then it ends the faults that still last, such as a full disk.
 func (c *campaign) injectFaults(ctx context.Context) {
 	c.outputMayBeLost.Store(false)
-	f := &faultInjector{campaign: c, ctx: ctx, rng: c.newRandomSource(clientCount)}
+	f := &faultInjector{campaign: c, ctx: ctx, rng: c.newRandomSource(campaignClientCount)}
 	all := 0
 	faults := slices.Clone(campaignFaults)
 	if only := os.Getenv("QUEUECTL_CAMPAIGN_FAULTS"); only != "" {
@@ -252,15 +252,15 @@ func (c *campaign) injectFaults(ctx context.Context) {
 			break
 		}
 	}
-	c.clientsStopped.Store(true)
+	c.clientsMustStop.Store(true)
 	f.lastingFaults.Wait()
 	c.startService()
 	c.requestUntilServed("config.unset", testrig.JSONFields{"key": "max_bytes_per_user"})
 }
 
-// waitRandomTime waits for a random time of at most maxMs milliseconds.
-func (f *faultInjector) waitRandomTime(maxMs int) {
-	f.wait(time.Duration(1+f.rng.IntN(maxMs)) * time.Millisecond)
+// waitRandomTime waits for a random time of at most maxMillis milliseconds.
+func (f *faultInjector) waitRandomTime(maxMillis int) {
+	f.wait(time.Duration(1+f.rng.IntN(maxMillis)) * time.Millisecond)
 }
 
 // wait waits for the given time, or until the injection of faults ends.
@@ -339,7 +339,7 @@ func (f *faultInjector) suspendRunner() {
 // fillDisk fills the disk completely and keeps it full for a while: when the service frees blocks, fillDisk fills these
 // blocks too.
 func (f *faultInjector) fillDisk() {
-	if f.diskMount == "" || !f.diskRecentlyFull.CompareAndSwap(false, true) {
+	if f.diskMount == "" || !f.diskWasRecentlyFull.CompareAndSwap(false, true) {
 		return
 	}
 	f.outputMayBeLost.Store(true)
@@ -352,7 +352,7 @@ func (f *faultInjector) fillDisk() {
 		}
 		os.Remove(name)
 		f.wait(3 * time.Second)
-		f.diskRecentlyFull.Store(false)
+		f.diskWasRecentlyFull.Store(false)
 	})
 }
 

@@ -55,7 +55,7 @@ const outputSourceTextBytes = 4 << 20
 type campaignJob struct {
 	tag                 string
 	outputBytes         int
-	outputOffset        int     // byte offset of the output in the text of numbers
+	outputOffsetBytes   int     // byte offset of the output in the text of numbers
 	runSeconds          float64 // run time
 	failingAttemptCount int     // number of attempts that fail with failExitCode
 	failExitCode        int
@@ -78,7 +78,7 @@ func randomJob(rng *rand.Rand, tag string) campaignJob {
 	case one(8):
 		j.outputBytes = 60<<10 + rng.IntN(140<<10)
 	}
-	j.outputOffset = 10 * rng.IntN((outputSourceTextBytes-j.outputBytes)/10)
+	j.outputOffsetBytes = 10 * rng.IntN((outputSourceTextBytes-j.outputBytes)/10)
 	switch p := rng.IntN(100); {
 	case p < 35:
 		j.runSeconds = 0.05 + float64(rng.IntN(95))/100
@@ -132,7 +132,8 @@ func randomJob(rng *rand.Rand, tag string) campaignJob {
 // enqueueParams returns the parameters of the request that enqueues the job.
 func (c *campaign) enqueueParams(j *campaignJob) testrig.JSONFields {
 	words := []string{"sh", filepath.Join(c.recordDir, "job.sh"), j.tag, strconv.Itoa(j.outputBytes),
-		strconv.Itoa(j.outputOffset), strconv.FormatFloat(j.runSeconds, 'f', -1, 64), strconv.Itoa(j.failingAttemptCount),
+		strconv.Itoa(j.outputOffsetBytes), strconv.FormatFloat(j.runSeconds, 'f', -1, 64),
+		strconv.Itoa(j.failingAttemptCount),
 		strconv.Itoa(j.failExitCode), j.processTreeShape}
 	p := testrig.JSONFields{"argv": words, "env": map[string]string{"RIG": c.recordDir}, "cwd": c.recordDir,
 		"on_lost":      j.onLost,
@@ -149,7 +150,7 @@ func (c *campaign) enqueueParams(j *campaignJob) testrig.JSONFields {
 
 // expectedOutput returns what an attempt of the job prints if it is not interrupted.
 func (c *campaign) expectedOutput(j *campaignJob) string {
-	return j.stdin + c.outputSourceText[j.outputOffset:j.outputOffset+j.outputBytes]
+	return j.stdin + c.outputSourceText[j.outputOffsetBytes:j.outputOffsetBytes+j.outputBytes]
 }
 
 // String returns the note in a readable form, without the tag of its job.

@@ -24,9 +24,9 @@ import (
 const (
 	// faultTimePerRound is how long faults are injected in one round. After that time, the campaign waits until all jobs
 	// have ended, and checks the jobs.
-	faultTimePerRound = 40 * time.Second
-	clientCount       = 5 // concurrent clients
-	diskSize          = "48M"
+	faultTimePerRound   = 40 * time.Second
+	campaignClientCount = 5 // concurrent clients
+	campaignDiskSize    = "48M"
 	// The service must send its first reply within this time after its start, even if runners hang.
 	serviceReadyTimeLimit = 3 * time.Second
 	// A reply must arrive within this time, in addition to the time for which the request asks the service to
@@ -66,7 +66,7 @@ func TestCampaign(t *testing.T) {
 // campaign contains a queue on a small disk, the faults and clients that disturb it, and the test's records about the
 // jobs.
 type campaign struct {
-	*testrig.Queue
+	*testrig.Harness
 	recordDir        string // directory on another disk for the ledger (notes of jobs), the locks and the logs
 	diskMount        string // mount point of the small disk; "" if there is no such disk
 	seed             uint64
@@ -74,9 +74,9 @@ type campaign struct {
 	service          *campaignService       // process of the service that was started last
 	eventReceiver    *campaignEventReceiver // receives the events of this round
 
-	diskRecentlyFull     atomic.Bool // set while the disk is full and for a moment afterwards
+	diskWasRecentlyFull  atomic.Bool // set while the disk is full and for a moment afterwards
 	outputMayBeLost      atomic.Bool // a fault of this round may have prevented the service from storing output
-	clientsStopped       atomic.Bool // clients must start no more operations
+	clientsMustStop      atomic.Bool // clients must start no more operations
 	runningJobsWereEnded atomic.Bool // a client or a fault of this round has ended running jobs
 	runnerHadFault       atomic.Bool // a fault of this round has affected a runner
 
@@ -100,24 +100,24 @@ type campaign struct {
 // sentRequests records which kinds of requests clients have sent about a job or a group of jobs. Clients record a
 // request before they send it. So if a request has had an effect, the kind of the request is recorded here.
 type sentRequests struct {
-	remove, revive, release, kill, edit, cancel, requeue bool
+	removeSent, retrySent, releaseSent, killSent, editSent, cancelSent, requeueSent bool
 }
 
 // trackedJob is a job that a client tried to enqueue.
 type trackedJob struct {
 	campaignJob
 	sentRequests
-	id                         string  // "" until the enqueue is acknowledged
-	isInUncommittedBatch       bool    // the batch of the job was not committed, so the job must not exist
-	isRemoved                  bool    // the service has acknowledged the removal of the job
-	cancelledOrRemovedAtUptime float64 // uptime in seconds when a cancellation or removal was acknowledged; 0 if none was
-	heldAtUptime               float64 // uptime in seconds when a hold was acknowledged; 0 if none was
+	id                   string  // "" until the enqueue is acknowledged
+	isInUncommittedBatch bool    // the batch of the job was not committed, so the job must not exist
+	isRemoved            bool    // the service has acknowledged the removal of the job
+	goneAtUptimeSeconds  float64 // uptime in seconds when a cancellation or removal was acknowledged; 0 if none was
+	heldAtUptimeSeconds  float64 // uptime in seconds when a hold was acknowledged; 0 if none was
 }
 
 func newCampaign(t *testing.T, duration time.Duration) *campaign {
 	t.Helper()
 	c := &campaign{
-		Queue: testrig.NewQueue(t, ""), seed: uint64(time.Now().UnixNano()),
+		Harness: testrig.NewHarness(t, ""), seed: uint64(time.Now().UnixNano()),
 		jobsByTag: map[string]*trackedJob{}, sentRequestsByGroup: map[string]*sentRequests{},
 		jobTagsByCommittedBatch: map[string][]string{},
 		truncatedOutputJobSeqs:  map[string]bool{},
@@ -147,7 +147,7 @@ func newCampaign(t *testing.T, duration time.Duration) *campaign {
 	}
 	if os.Getuid() == 0 {
 		if _, err := exec.LookPath("mkfs.ext4"); err == nil {
-			c.diskMount = c.MountQueueDisk(diskSize)
+			c.diskMount = c.MountQueueDisk(campaignDiskSize)
 			c.StateDir = filepath.Join(c.diskMount, "q")
 		}
 	}
@@ -182,16 +182,16 @@ func newCampaign(t *testing.T, duration time.Duration) *campaign {
 // the jobs.
 func (c *campaign) runRound(duration time.Duration) {
 	c.roundCount++
-	for _, flag := range []*atomic.Bool{&c.clientsStopped, &c.runningJobsWereEnded, &c.runnerHadFault} {
+	for _, flag := range []*atomic.Bool{&c.clientsMustStop, &c.runningJobsWereEnded, &c.runnerHadFault} {
 		flag.Store(false)
 	}
 	c.eventReceiver = c.followEvents()
 	ctx, cancel := context.WithTimeout(context.Background(), duration)
 	defer cancel()
 	var clients sync.WaitGroup
-	for i := range clientCount {
+	for i := range campaignClientCount {
 		client := &campaignClient{campaign: c, name: fmt.Sprintf("r%dc%d", c.roundCount, i), rng: c.newRandomSource(i),
-			requester: testrig.Requester{TargetQueue: c.Queue, ReplyTimeout: replyTimeLimit + 5*time.Second}}
+			requester: testrig.Requester{TargetQueue: c.Harness, ReplyTimeout: replyTimeLimit + 5*time.Second}}
 		clients.Go(func() { client.runRandomOperations(ctx) })
 	}
 	c.injectFaults(ctx)
@@ -204,8 +204,8 @@ func (c *campaign) runRound(duration time.Duration) {
 	c.removeRoundJobs()
 }
 
-// newRandomSource returns a random source for this round. sourceIndex is the index of a client, or clientCount for the
-// fault injector.
+// newRandomSource returns a random source for this round. sourceIndex is the index of a client, or campaignClientCount
+// for the fault injector.
 func (c *campaign) newRandomSource(sourceIndex int) *rand.Rand {
 	return rand.New(rand.NewPCG(c.seed, uint64(c.roundCount)<<16|uint64(sourceIndex)))
 }
@@ -259,7 +259,7 @@ func (c *campaign) describeUnfinishedJobs() string {
 			if i == 5 {
 				break
 			}
-			fmt.Fprintf(&text, "  %s %s %s, attempts %d, pid %d, %s\n", j.ID, j.Reason, j.Error, j.Attempts, j.PID,
+			fmt.Fprintf(&text, "  %s %s %s, attempts %d, pid %d, %s\n", j.ID, j.Reason, j.Error, j.AttemptCount, j.PID,
 				j.Labels["tag"])
 		}
 	}

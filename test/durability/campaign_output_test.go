@@ -19,7 +19,7 @@ type outputComparison struct {
 
 // verdict compares the output with the expected one. If the output is acceptable, verdict returns the name of the
 // counter for outputs of this kind. Otherwise, verdict returns a description of the violation.
-func (o *outputComparison) verdict() (counterName, violation string) {
+func (o *outputComparison) classify() (counterName, violation string) {
 	switch {
 	case o.invalidPartCount > 0:
 		return "", fmt.Sprintf("%d pieces of the answer cannot be read", o.invalidPartCount)
@@ -60,7 +60,7 @@ func TestCampaignRejectsOutputDamageItDidNotCause(t *testing.T) {
 		"cut, and other bytes without a report": {outputComparison{gotText: "b", wantText: "a", isFileTruncated: true}, ""},
 		"unreadable answer":                     {outputComparison{gotText: "a", wantText: "a", invalidPartCount: 1}, ""},
 	} {
-		if count, wrong := c.verdict(); count != c.count || (wrong == "") != (count != "") {
+		if count, wrong := c.classify(); count != c.count || (wrong == "") != (count != "") {
 			t.Errorf("%s: counted as %q, violation %q; want %q", name, count, wrong, c.count)
 		}
 	}

@@ -23,7 +23,7 @@ func isDialError(err error) bool {
 // reachable, or while the reply has the code unavailable or no_space.
 func (c *campaign) requestUntilServed(method string, params any) (reply testrig.ServiceMessage) {
 	c.Helper()
-	a := &testrig.Requester{TargetQueue: c.Queue, ReplyTimeout: replyTimeLimit}
+	a := &testrig.Requester{TargetQueue: c.Harness, ReplyTimeout: replyTimeLimit}
 	defer func() {
 		if a.Conn != nil {
 			a.Conn.Close()
@@ -43,7 +43,7 @@ func (c *campaign) requestUntilServed(method string, params any) (reply testrig.
 
 // requestResult sends a request once and decodes the result into target, like json.Unmarshal.
 func (c *campaign) requestResult(method string, params any, target any) error {
-	a := &testrig.Requester{TargetQueue: c.Queue, ReplyTimeout: replyTimeLimit}
+	a := &testrig.Requester{TargetQueue: c.Harness, ReplyTimeout: replyTimeLimit}
 	got, err := a.Request(method, params, func(json.RawMessage) {})
 	if a.Conn != nil {
 		a.Conn.Close()
@@ -215,7 +215,7 @@ func (a *campaignClient) changeWorkerCount() {
 		for range maxResends {
 			if got, _, answered := a.sendRequest("worker.scale", testrig.JSONFields{"count": 6}, 0); answered &&
 				got.Error == nil ||
-				a.campaign.clientsStopped.Load() {
+				a.campaign.clientsMustStop.Load() {
 				return
 			}
 			time.Sleep(100 * time.Millisecond) // try again, because no service may be running at the moment
@@ -229,7 +229,7 @@ func (a *campaignClient) drainForAWhile() {
 	time.Sleep(time.Duration(a.rng.IntN(1000)) * time.Millisecond) // let the drain last for a random time
 	for range maxResends {
 		if got, _, answered := a.sendRequest("drain", testrig.JSONFields{"off": true}, 0); answered && got.Error == nil ||
-			a.campaign.clientsStopped.Load() {
+			a.campaign.clientsMustStop.Load() {
 			return
 		}
 		time.Sleep(100 * time.Millisecond) // try again, because no service may be running at the moment

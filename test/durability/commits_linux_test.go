@@ -13,7 +13,7 @@ import (
 
 // runDespiteKills runs a command. If a failpoint (a place in the program at which the test injects a crash) kills the
 // service while the command runs, runDespiteKills starts the service and runs the command again.
-func runDespiteKills(q *testrig.Queue, args ...string) {
+func runDespiteKills(q *testrig.Harness, args ...string) {
 	q.Helper()
 	for n := range 3 {
 		got := q.RunCLI(args...)
@@ -32,7 +32,7 @@ func runDespiteKills(q *testrig.Queue, args ...string) {
 
 // outputDespiteKills runs a command and returns its output. If a failpoint (an injected crash) kills the service while
 // the command runs, outputDespiteKills starts the service and runs the command again.
-func outputDespiteKills(q *testrig.Queue, args ...string) string {
+func outputDespiteKills(q *testrig.Harness, args ...string) string {
 	q.Helper()
 	for {
 		if got := q.RunCLI(args...); got.ExitCode == 0 {
@@ -44,7 +44,7 @@ func outputDespiteKills(q *testrig.Queue, args ...string) string {
 }
 
 // restartServiceIfDead starts the service if it has ended. It reports whether the service had ended.
-func restartServiceIfDead(q *testrig.Queue) bool {
+func restartServiceIfDead(q *testrig.Harness) bool {
 	q.Helper()
 	select {
 	case <-q.ServiceExit:
@@ -69,7 +69,7 @@ func TestKilledAtEachCommit(t *testing.T) {
 		if !testrig.IsFullScale() {
 			n = short[i]
 		}
-		q := testrig.NewQueue(t, "failpoint")
+		q := testrig.NewHarness(t, "failpoint")
 		q.ServiceEnv = []string{fmt.Sprintf("QUEUECTL_FAILPOINTS=commit=kill:%d", n)}
 		if q.TryStartService("--workers", "4") != nil {
 			restartServiceIfDead(q)
@@ -96,7 +96,7 @@ func TestInterruptedQueueFreezeIsFinished(t *testing.T) {
 			step = 1
 		}
 		for n := 5; n <= 15; n += step {
-			q := testrig.NewQueue(t, "failpoint")
+			q := testrig.NewHarness(t, "failpoint")
 			q.StartService("--workers", fmt.Sprint(jobs))
 			q.MustRunCLI("enqueue", "-q", "-Q", "fz", "--lines", q.WriteFile("lines", strings.Repeat("sleep 600\n", jobs)))
 			w := q.DialService()
@@ -136,7 +136,7 @@ func TestInterruptedQueueFreezeIsFinished(t *testing.T) {
 
 // runKillAtCommitScenario enqueues the jobs of TestKilledAtEachCommit and waits until these jobs have ended. It checks
 // that each hook and each planned start has led to exactly one job, and that `queuectl doctor` finds no problem.
-func runKillAtCommitScenario(q *testrig.Queue) {
+func runKillAtCommitScenario(q *testrig.Harness) {
 	q.Helper()
 	runDespiteKills(q, "schedule", "add", "s", "@every 1s", "--overlap", "replace", "--max-retries", "0", "--on-ended",
 		"true", "--", "sleep", "0.7")
@@ -202,7 +202,7 @@ func runKillAtCommitScenario(q *testrig.Queue) {
 
 // checkStatsMatchEvents compares the attempt counts in the statistics with the attempts in the events. Call
 // checkStatsMatchEvents while no job is running.
-func checkStatsMatchEvents(q *testrig.Queue) {
+func checkStatsMatchEvents(q *testrig.Harness) {
 	q.Helper()
 	want, got, started := map[string]int64{}, map[string]int64{}, int64(0)
 	for line := range strings.Lines(q.MustRunCLI("events", "--event", "ended", "--jsonl")) {

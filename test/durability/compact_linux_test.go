@@ -14,12 +14,12 @@ import (
 
 // smallDiskQueue returns a queue on an ext4 disk of 32 MB, and a function that returns the disk's free bytes.
 // It turns off the quota that would prevent a single user from filling the disk.
-func smallDiskQueue(t *testing.T) (q *testrig.Queue, freeBytes func() int64) {
+func smallDiskQueue(t *testing.T) (q *testrig.Harness, freeBytes func() int64) {
 	t.Helper()
 	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root, and the tests of store/sqlite cover "+
 		"compaction")
 	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
-	q = testrig.NewQueue(t, "")
+	q = testrig.NewHarness(t, "")
 	disk := q.MountQueueDisk("32M")
 	q.StartService("--workers", "2")
 	q.MustRunCLI("config", "set", "max_bytes_per_user", "0")
@@ -34,7 +34,7 @@ func smallDiskQueue(t *testing.T) (q *testrig.Queue, freeBytes func() int64) {
 
 // checkQueueUsableAfterRemoval removes all jobs of the queue. It checks that new jobs then run and that the disk has
 // free space again, without a restart of the service.
-func checkQueueUsableAfterRemoval(q *testrig.Queue, freeBytes func() int64) {
+func checkQueueUsableAfterRemoval(q *testrig.Harness, freeBytes func() int64) {
 	q.Helper()
 	q.WaitUntil("ended jobs can be removed", 30*time.Second, func() bool {
 		return q.RunCLI("cleanup", "--yes", "--days", "0", "--state", "cancelled,completed,dead").ExitCode == 0

@@ -16,9 +16,9 @@ import (
 
 // copyQueueStateDir returns a queue whose state directory is a copy of that of q, as a snapshot or a clone of a machine
 // would have it.
-func copyQueueStateDir(q *testrig.Queue, t *testing.T) *testrig.Queue {
+func copyQueueStateDir(q *testrig.Harness, t *testing.T) *testrig.Harness {
 	t.Helper()
-	other := testrig.NewQueue(t, "")
+	other := testrig.NewHarness(t, "")
 	if err := testrig.CopyDir(q.StateDir, other.StateDir); err != nil {
 		t.Fatalf("copy: %v", err)
 	}
@@ -32,7 +32,7 @@ func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
 	for _, first := range []string{"original", "copy"} {
 		t.Run(first+" first", func(t *testing.T) {
 			t.Parallel()
-			q := testrig.NewQueue(t, "")
+			q := testrig.NewHarness(t, "")
 			q.StartService("--workers", "2")
 			gate := filepath.ToSlash(t.TempDir()) + "/go"
 			w := q.DialService()
@@ -44,9 +44,9 @@ func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
 			}
 			q.KillService()
 			c := copyQueueStateDir(q, t)
-			starts := []*testrig.Queue{q, c}
+			starts := []*testrig.Harness{q, c}
 			if first == "copy" {
-				starts = []*testrig.Queue{c, q}
+				starts = []*testrig.Harness{c, q}
 			}
 			for _, s := range starts {
 				s.StartService("--workers", "2")
@@ -88,14 +88,14 @@ func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
 			for _, id := range ids {
 				j := qw.WaitJobEnded(id)
 				want := fmt.Sprintf("up\npid %d\nend of %d\n", pids[id], pids[id])
-				if j.State != "completed" || j.Attempts != 1 || j.Output != want {
+				if j.State != "completed" || j.AttemptCount != 1 || j.Output != want {
 					t.Errorf("the original's job %s: %+v, want output %q", id, j, want)
 				}
 			}
 			j := cw.WaitJobEnded("a")
 			copyPID := j.AttemptHistory[1].PID
 			want := fmt.Sprintf("up\npid %d\nend of %d\n", copyPID, copyPID)
-			if j.State != "completed" || j.Attempts != 2 || j.Output != want || copyPID == pids["a"] {
+			if j.State != "completed" || j.AttemptCount != 2 || j.Output != want || copyPID == pids["a"] {
 				t.Errorf("the copy's job a: %+v, want output %q", j, want)
 			}
 			if r := c.RunCLI("logs", "a", "--attempt", "1"); strings.Contains(r.Stdout, "end of") {
@@ -108,7 +108,7 @@ func TestCopiedStateDirIsASeparateQueue(t *testing.T) {
 // Jobs can have the permission to leave background processes. These processes continue after their runner has died. A
 // copy of the queue does not end these processes.
 func TestCopiedQueueKeepsOriginalsBackgroundProcesses(t *testing.T) {
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.StartService("--workers", "1")
 	w := q.DialService()
 	gate := filepath.ToSlash(t.TempDir()) + "/go"

@@ -21,7 +21,7 @@ import (
 
 // startUnderStrace starts the service under strace, which writes its trace to a file, and waits until the service
 // answers.
-func startUnderStrace(q *testrig.Queue, tracePath string, straceOptions ...string) {
+func startUnderStrace(q *testrig.Harness, tracePath string, straceOptions ...string) {
 	q.Helper()
 	args := append([]string{"-f", "-y", "-o", tracePath}, straceOptions...)
 	cmd := exec.Command("strace", append(args, q.ClientPath, "serve", "--dir", q.StateDir, "--workers", "0")...)
@@ -55,7 +55,7 @@ func TestEnqueueReplyFollowsFsync(t *testing.T) {
 		{"synchronous=OFF is noticed", 8, []string{"QUEUECTL_FAILPOINTS=nosync"}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			q := testrig.NewQueue(t, "failpoint")
+			q := testrig.NewHarness(t, "failpoint")
 			q.ServiceEnv = c.env
 			trace := filepath.Join(q.StateDir, "trace")
 			startUnderStrace(q, trace, "-s", "5000", "-e", "trace=fsync,fdatasync,write,pwrite64")
@@ -66,7 +66,7 @@ func TestEnqueueReplyFollowsFsync(t *testing.T) {
 				w := q.DialService()
 				clients.Go(func() {
 					for k := range each {
-						if !testrig.EnqueueJobWithID(w, fmt.Sprintf("tok-%03d-%d", i, k)) {
+						if !testrig.TryEnqueueJobWithID(w, fmt.Sprintf("tok-%03d-%d", i, k)) {
 							t.Errorf("client %d: job %d was not acknowledged", i, k)
 							return
 						}
@@ -165,7 +165,7 @@ func TestDiskErrorsLoseNoAcknowledgedJob(t *testing.T) {
 	for _, call := range []string{"fsync", "pwrite64"} {
 		for _, fault := range []string{"EIO", "ENOSPC"} {
 			for n := 1; n <= 12; n++ {
-				q := testrig.NewQueue(t, "")
+				q := testrig.NewHarness(t, "")
 				acked, code := enqueueUnderSystemCallFault(q, call, fault, n)
 				if code == 74 {
 					stopped++
@@ -193,12 +193,12 @@ func TestDiskErrorsLoseNoAcknowledgedJob(t *testing.T) {
 // thread of the service, strace makes the calls of systemCall fail, beginning with the thread's call number
 // firstFailingCall. ackedByJobID contains for each job whether it was acknowledged. exitCode is the exit code of the
 // service, or 0 if the service did not exit.
-func enqueueUnderSystemCallFault(q *testrig.Queue, systemCall, fault string, firstFailingCall int) (
+func enqueueUnderSystemCallFault(q *testrig.Harness, systemCall, errnoName string, firstFailingCall int) (
 	ackedByJobID map[string]bool, exitCode int) {
 	q.StartService("--workers", "0")
 	pid := fmt.Sprint(q.ServiceCmd.Process.Pid)
 	trace := exec.Command("strace", "-f", "-p", pid, "-o", os.DevNull, "-e", "trace="+systemCall, "-e",
-		fmt.Sprintf("inject=%s:error=%s:when=%d+", systemCall, fault, firstFailingCall))
+		fmt.Sprintf("inject=%s:error=%s:when=%d+", systemCall, errnoName, firstFailingCall))
 	stderr, err := trace.StderrPipe()
 	if err != nil {
 		q.Fatal(err)
@@ -217,7 +217,7 @@ func enqueueUnderSystemCallFault(q *testrig.Queue, systemCall, fault string, fir
 	w := q.DialService()
 	for i := range 12 {
 		id := fmt.Sprintf("job-%d", i)
-		if ackedByJobID[id] = testrig.EnqueueJobWithID(w, id); !ackedByJobID[id] {
+		if ackedByJobID[id] = testrig.TryEnqueueJobWithID(w, id); !ackedByJobID[id] {
 			break
 		}
 	}
@@ -238,7 +238,7 @@ func enqueueUnderSystemCallFault(q *testrig.Queue, systemCall, fault string, fir
 
 // simulateSystemdWatchdog sets the environment as systemd does for a service with a watchdog time of 0.4 s. The
 // returned function waits for n keep-alive messages of the service.
-func simulateSystemdWatchdog(q *testrig.Queue) (awaitKeepAlives func(n int)) {
+func simulateSystemdWatchdog(q *testrig.Harness) (awaitKeepAlives func(n int)) {
 	q.Helper()
 	socket := filepath.Join(q.TempDir(), "notify")
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
@@ -267,7 +267,7 @@ func simulateSystemdWatchdog(q *testrig.Queue) (awaitKeepAlives func(n int)) {
 func TestRefusedConnectionsKeepSystemdWatchdogAlive(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	beats := simulateSystemdWatchdog(q)
 	q.StartService("--workers", "0")
 	beats(1)
@@ -289,7 +289,7 @@ func TestFullDiskKeepsSystemdWatchdogAlive(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root")
 	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	disk := q.MountQueueDisk("24M")
 	beats := simulateSystemdWatchdog(q)
 	q.StartService("--workers", "1")

@@ -20,7 +20,7 @@ func delayStartsUntilNextService(t *testing.T, jobCount int, extraFailpoints str
 	r := testrig.NewLedgerQueue(t, "failpoint")
 	r.ServiceEnv = []string{"QUEUECTL_FAILPOINTS=runner-start=wait:" + r.Path("go") + extraFailpoints}
 	r.StartService("--workers", "0")
-	a := &testrig.Requester{TargetQueue: r.Queue}
+	a := &testrig.Requester{TargetQueue: r.Harness}
 	for n := range jobCount {
 		if err := r.EnqueueUntilAcknowledged(a, fmt.Sprintf("f%05d", n),
 			testrig.LedgerJob{OutputBytes: 60 << 10, RunSeconds: 1}); err != nil {
@@ -57,7 +57,7 @@ func TestFenceRejectsStaleStarts(t *testing.T) {
 		r.CheckNoOverlappingAttempts()
 		starts := r.CountLedgerEntries("S")
 		for tag, want := range r.AcknowledgedJobs {
-			if j := r.ShowJob(want.ID); starts[tag] != 1 || j.State != "completed" || j.Attempts != 1 ||
+			if j := r.ShowJob(want.ID); starts[tag] != 1 || j.State != "completed" || j.AttemptCount != 1 ||
 				len(j.AttemptHistory) != 1 {
 				t.Errorf("%s started %d times: %+v", tag, starts[tag], j)
 			}
@@ -82,7 +82,7 @@ func TestFenceRejectsStaleStarts(t *testing.T) {
 // If a request handler panics, the client gets an error with the code "internal". The connection
 // and the service continue to work.
 func TestHandlerPanicReturnsInternalError(t *testing.T) {
-	q := testrig.NewQueue(t, "failpoint")
+	q := testrig.NewHarness(t, "failpoint")
 	q.ServiceEnv = []string{"QUEUECTL_FAILPOINTS=request=panic:1"}
 	q.StartService("--workers", "1")
 	w, other := q.DialService(), q.DialService()
@@ -116,11 +116,11 @@ func TestPanicInWriterStopsTheService(t *testing.T) {
 // repeats the request with the same idempotency key, it gets the stored job, and no second job is stored.
 func TestRepeatedIdempotencyKeyFindsStoredJob(t *testing.T) {
 	failServiceAtEachCommit(t, "kill", func(r *testrig.LedgerQueue) {
-		if !r.WaitKilledByFailpoint(5 * time.Second) {
+		if !r.WaitForFailpointKill(5 * time.Second) {
 			t.Error("the service was not killed")
 		}
 	})
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.StartService("--workers", "0")
 	const clients = 20
 	var closed []*testrig.ServiceConn
@@ -164,7 +164,7 @@ func failServiceAtEachCommit(t *testing.T, failpoint string, waitForServiceEnd f
 		ready := r.TryStartService("--workers", "0") == nil
 		params := r.EnqueueParams("k00000", testrig.LedgerJob{OutputBytes: 10})
 		params["key"] = fmt.Sprint("first ", n)
-		for a, running := (&testrig.Requester{TargetQueue: r.Queue}), ready; running; {
+		for a, running := (&testrig.Requester{TargetQueue: r.Harness}), ready; running; {
 			got, err := a.Request("enqueue", params, nil)
 			if got.Error != nil {
 				t.Fatalf("commit %d: answered with %+v", n, *got.Error)
@@ -181,7 +181,7 @@ func failServiceAtEachCommit(t *testing.T, failpoint string, waitForServiceEnd f
 		r.StartService("--workers", "0")
 		stored := r.QueryDatabaseInt(`SELECT count(*) FROM jobs`)
 		var got struct{ Duplicate bool }
-		if err := json.Unmarshal((&testrig.Requester{TargetQueue: r.Queue}).MustRequest("enqueue", params),
+		if err := json.Unmarshal((&testrig.Requester{TargetQueue: r.Harness}).MustRequest("enqueue", params),
 			&got); err != nil {
 			t.Fatal(err)
 		}

@@ -23,7 +23,7 @@ func TestServiceRefusesJobsBeforeDiskIsFull(t *testing.T) {
 		".ci/run runs it as root, and the tests of store/sqlite simulate a full disk")
 	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
 	t.Parallel() // this test mostly waits for the next time that the service checks the disk
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	disk := q.MountQueueDisk("24M")
 	q.StartService("--workers", "2")
 	filler, gate := filepath.Join(disk, "filler"), filepath.Join(filepath.Dir(disk), "go")
@@ -46,7 +46,7 @@ func TestServiceRefusesJobsBeforeDiskIsFull(t *testing.T) {
 // fillDiskWithJobs enqueues jobs that wait until the gate file exists and then print output. After each job, it makes
 // the file fillerPath longer, until the service refuses a job for lack of space. Then it fills the rest of the disk. It
 // returns the ids of the acknowledged jobs.
-func fillDiskWithJobs(q *testrig.Queue, fillerPath, startFilePath string) (ackedJobIDs []string) {
+func fillDiskWithJobs(q *testrig.Harness, fillerPath, startFilePath string) (ackedJobIDs []string) {
 	f, err := os.Create(fillerPath)
 	if err != nil {
 		q.Fatal(err)
@@ -106,7 +106,7 @@ func TestServiceStartWaitsOnFullDisk(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root")
 	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	disk := q.MountQueueDisk("24M")
 	q.StartService("--workers", "1")
 	q.KillService()
@@ -144,7 +144,7 @@ func TestWaitingServiceStartsWhenDiskHasSpace(t *testing.T) {
 	for name, lost := range map[string][]string{"after a crash": {"reserve"},
 		"without shared memory": {"reserve", "queuectl.db-shm"}} {
 		t.Run(name, func(t *testing.T) {
-			q := testrig.NewQueue(t, "")
+			q := testrig.NewHarness(t, "")
 			disk := q.MountQueueDisk("24M")
 			q.StartService("--workers", "1")
 			q.MustRunCLI("enqueue", "--id", "before", "true")
@@ -176,7 +176,7 @@ func TestWaitingServiceStartsWhenDiskHasSpace(t *testing.T) {
 
 // startServiceWithoutWaiting starts a service without waiting until it is ready. It stops the service at the end of the
 // test. The channel ended is closed when the service ends. stderr receives the service's standard error.
-func startServiceWithoutWaiting(q *testrig.Queue) (ended <-chan struct{}, stderr *testrig.LockedBuffer) {
+func startServiceWithoutWaiting(q *testrig.Harness) (ended <-chan struct{}, stderr *testrig.LockedBuffer) {
 	q.Helper()
 	cmd, stderr := q.CLICommand("serve", "--workers", "1"), &testrig.LockedBuffer{}
 	cmd.Stderr = stderr
@@ -204,7 +204,7 @@ func TestServiceStartsOnNearlyFullSmallBlockDisk(t *testing.T) {
 	t.Parallel()
 	for _, freeKiB := range []int64{16, 24, 32, 40} {
 		t.Run(fmt.Sprint(freeKiB, " KiB"), func(t *testing.T) {
-			q := testrig.NewQueue(t, "")
+			q := testrig.NewHarness(t, "")
 			disk := q.MountQueueDisk("24M", "-b", "1024")
 			q.StartService("--workers", "1")
 			q.StopService()

@@ -44,15 +44,15 @@ func freeUsedInodes(t testing.TB, diskDir string) {
 
 // readJobOutput returns a job's standard output as `queuectl logs` prints it, and the number of bytes that the
 // command reports as dropped.
-func readJobOutput(w *testrig.ServiceConn, id string) (text string, droppedBytes int64) {
-	w.Helper()
-	for line := range strings.Lines(w.MustRunCLI("logs", id, "--stdout", "--jsonl")) {
+func readJobOutput(conn *testrig.ServiceConn, id string) (text string, droppedBytes int64) {
+	conn.Helper()
+	for line := range strings.Lines(conn.MustRunCLI("logs", id, "--stdout", "--jsonl")) {
 		var p struct {
 			Text    string
 			Dropped int64
 		}
 		if err := json.Unmarshal([]byte(line), &p); err != nil {
-			w.Fatalf("logs %s: %v", id, err)
+			conn.Fatalf("logs %s: %v", id, err)
 		}
 		text += p.Text
 		droppedBytes += p.Dropped
@@ -66,7 +66,7 @@ func readJobOutput(w *testrig.ServiceConn, id string) (text string, droppedBytes
 func TestOutputIsDroppedWithoutInodes(t *testing.T) {
 	testrig.RequireDisks(t, "/dev/loop-control")
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	disk := q.MountQueueDisk("32M", "-N", "64")
 	gate := filepath.Join(filepath.Dir(disk), "gate")
 	q.StartService("--workers", "4")
@@ -96,7 +96,7 @@ func TestOutputIsDroppedWithoutInodes(t *testing.T) {
 	small := w.Enqueue(testrig.JSONFields{"command": "echo hi", "max_retries": 0})
 	for _, id := range large {
 		j := w.WaitJobEnded(id)
-		if j.State != "dead" || testrig.ValueOrMinusOne(j.ExitCode) != 7 || j.Attempts != 1 {
+		if j.State != "dead" || testrig.ValueOrMinusOne(j.ExitCode) != 7 || j.AttemptCount != 1 {
 			t.Errorf("without inodes: %+v, want its exit code", j)
 		}
 		cut(id)

@@ -40,12 +40,12 @@ func TestServiceKilled(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("QUEUECTL_KILLS")); err == nil {
 		kills = n
 	}
-	testKilledService(t, kills, "")
+	checkServiceKills(t, kills, "")
 }
 
-// testKilledService checks the promises of TestServiceKilled while it kills the service the given number of times.
+// checkServiceKills checks the promises of TestServiceKilled while it kills the service the given number of times.
 // storeURL is the URL of the PostgreSQL database that contains the queue, or "" for SQLite.
-func testKilledService(t *testing.T, killCount int, storeURL string) {
+func checkServiceKills(t *testing.T, killCount int, storeURL string) {
 	l := &killTest{LedgerQueue: testrig.NewLedgerQueue(t, "failpoint"), killsByFailpoint: map[string]int{},
 		failures: make(chan error, 8)}
 	l.StoreURL = storeURL
@@ -112,7 +112,7 @@ func (l *killTest) failpointWithFewerKills(wantKills int) string {
 // enqueueShortJobs enqueues short jobs until the load stops. It waits while about 100 acknowledged jobs have not
 // ended.
 func (l *killTest) enqueueShortJobs(clientName string) {
-	a := &testrig.Requester{TargetQueue: l.Queue}
+	a := &testrig.Requester{TargetQueue: l.Harness}
 	for n := 0; !l.stopRequested.Load(); n++ {
 		// No job uses the exit code 1, because on Windows a killed process has that code.
 		j := testrig.LedgerJob{OutputBytes: 10, OutputOffset: 10 * (n % 1000), ExitCode: 3 * (n % 3)}
@@ -134,7 +134,7 @@ func (l *killTest) enqueueShortJobs(clientName string) {
 
 // keepLongJobsRunning keeps about three long jobs running until the load stops.
 func (l *killTest) keepLongJobsRunning() {
-	a := &testrig.Requester{TargetQueue: l.Queue}
+	a := &testrig.Requester{TargetQueue: l.Harness}
 	for n := 0; !l.stopRequested.Load(); n++ {
 		if err := l.EnqueueUntilAcknowledged(a, fmt.Sprintf("L%05d", n),
 			testrig.LedgerJob{OutputBytes: 60 << 10, OutputOffset: 10 * n, RunSeconds: 1 +
@@ -172,7 +172,7 @@ func (l *killTest) killServiceAtFailpoint(failpoint string, killNumber int) {
 	}
 	started := time.Now()
 	if err := l.TryStartService("--workers", "6"); err != nil {
-		if failpoint == "" || !l.WaitKilledByFailpoint(time.Second) {
+		if failpoint == "" || !l.WaitForFailpointKill(time.Second) {
 			l.Fatalf("start: %v\n%s", err, l.ServiceLog)
 		}
 		l.killsByFailpoint[failpoint]++
@@ -183,7 +183,7 @@ func (l *killTest) killServiceAtFailpoint(failpoint string, killNumber int) {
 	if failpoint == "" {
 		time.Sleep(time.Duration(5+37*killNumber%140) * time.Millisecond) // the time of the kill differs between the services
 		l.KillService()
-	} else if !l.WaitKilledByFailpoint(3 * time.Second) {
+	} else if !l.WaitForFailpointKill(3 * time.Second) {
 		l.KillService()
 		failpoint = "" // the failpoint was not reached in time, so killServiceAtFailpoint has killed the service
 	}
@@ -219,7 +219,7 @@ func (l *killTest) runningLongJobPIDs() map[string]int {
 // killed. oldPIDsByTag contains the pids of these jobs, by tag.
 func (l *killTest) checkLongJobsAdopted(oldPIDsByTag map[string]int) {
 	l.Helper()
-	listed, err := (&testrig.Requester{TargetQueue: l.Queue}).ListAllJobs("processing")
+	listed, err := (&testrig.Requester{TargetQueue: l.Harness}).ListAllJobs("processing")
 	if err != nil {
 		return // the failpoint has already killed the service
 	}
@@ -270,7 +270,7 @@ func (l *killTest) checkJobResults() {
 	if len(starts) != len(l.AcknowledgedJobs) {
 		l.Errorf("%d jobs started, %d were acknowledged", len(starts), len(l.AcknowledgedJobs))
 	}
-	a := &testrig.Requester{TargetQueue: l.Queue}
+	a := &testrig.Requester{TargetQueue: l.Harness}
 	jobs, err := a.ListAllJobs("")
 	if err != nil {
 		l.Fatal(err)
@@ -286,7 +286,7 @@ func (l *killTest) checkJobResults() {
 			state = "dead"
 		}
 		got := byID[want.ID]
-		if starts[tag] != 1 || ends[tag] != 1 || got.State != state || got.Attempts != 1 || got.ExitCode == nil ||
+		if starts[tag] != 1 || ends[tag] != 1 || got.State != state || got.AttemptCount != 1 || got.ExitCode == nil ||
 			*got.ExitCode != want.ExitCode {
 			code := -1
 			if got.ExitCode != nil {
@@ -294,7 +294,7 @@ func (l *killTest) checkJobResults() {
 			}
 			l.Errorf("%s (%s): started %d times, ended %d times, %s, attempts %d, exit code %d, %q; want once, "+
 				"%s, 1, %d; it said %q",
-				tag, want.ID, starts[tag], ends[tag], got.State, got.Attempts, code, got.Error, state, want.ExitCode,
+				tag, want.ID, starts[tag], ends[tag], got.State, got.AttemptCount, code, got.Error, state, want.ExitCode,
 				l.ShowJob(want.ID).Stderr)
 		}
 		out, err := a.JobStdout(want.ID)
@@ -316,7 +316,7 @@ func (l *killTest) checkNoProcessLeft() {
 	if s := l.StrayProcesses(); len(s) > 0 {
 		l.Errorf("stray processes: %v", s)
 	}
-	if code := l.Queue.StopService(); code != 0 {
+	if code := l.Harness.StopService(); code != 0 {
 		l.Errorf("stopped with exit code %d", code)
 	}
 	l.WaitUntil("the runner ended", 5*time.Second, func() bool { return len(l.RunnerPIDs()) == 0 })

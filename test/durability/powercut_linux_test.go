@@ -27,8 +27,9 @@ const (
 	maxPowerCutsPerWorkload = 250 // maximum number of simulated power cuts for one workload
 )
 
-// acknowledgedFact is a fact that the service acknowledged. logPosition is the length of the disk's log at that time.
-type acknowledgedFact struct {
+// acknowledgedJobState is a fact that the service acknowledged. logPosition is the length of the disk's log at that
+// time.
+type acknowledgedJobState struct {
 	logPosition int64
 	jobID       string
 	jobState    string // state of the job; "" accepts any state
@@ -39,11 +40,12 @@ type acknowledgedFact struct {
 // the disk's log) at that time.
 type diskWorkload struct {
 	*testrig.Disk
-	mu                     sync.Mutex
-	sentLogPositionByJobID map[string]int64   // by job id, the log position before the job was requested; guarded by mu
-	acknowledgedFacts      []acknowledgedFact // guarded by mu
-	startLogPosition       int64              // log position when the service was started
-	killLogPosition        int64              // log position when the service was killed
+	mu sync.Mutex
+	// by job id, the log position before the job was requested; guarded by mu
+	sentLogPositionByJobID map[string]int64
+	acknowledgedJobStates  []acknowledgedJobState // guarded by mu
+	startLogPosition       int64                  // log position when the service was started
+	killLogPosition        int64                  // log position when the service was killed
 }
 
 // recordSentJobs records that jobs are about to be enqueued.
@@ -59,10 +61,10 @@ func (w *diskWorkload) recordSentJobs(ids ...string) {
 // recordAcknowledgedJob records that the service reported a job with this state and output, so that a power cut after
 // this time must not change them.
 func (w *diskWorkload) recordAcknowledgedJob(jobID, state, output string) {
-	p := acknowledgedFact{diskLogPosition(w.Disk), jobID, state, output}
+	p := acknowledgedJobState{diskLogPosition(w.Disk), jobID, state, output}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.acknowledgedFacts = append(w.acknowledgedFacts, p)
+	w.acknowledgedJobStates = append(w.acknowledgedJobStates, p)
 }
 
 // runDiskWorkload runs the service on a FUSE disk while clients send requests. Then it kills the
@@ -78,7 +80,7 @@ func runDiskWorkload(t testing.TB, binaryPath string, env ...string) *diskWorklo
 	if err := mountImage(w.Path("fuse/disk.img"), w.Path("disk")); err != nil {
 		t.Fatal(err)
 	}
-	q := &testrig.Queue{TB: t, ClientPath: binaryPath, StateDir: w.Path("disk"), ServiceEnv: env,
+	q := &testrig.Harness{TB: t, ClientPath: binaryPath, StateDir: w.Path("disk"), ServiceEnv: env,
 		ServiceLog: &testrig.LockedBuffer{}}
 	defer func() {
 		w.killLogPosition = diskLogPosition(w.Disk)
@@ -108,7 +110,7 @@ func runDiskWorkload(t testing.TB, binaryPath string, env ...string) *diskWorklo
 
 // sendJobRequests sends the requests for one job: usually one request that enqueues the job, and one that waits for the
 // job's end. jobKind selects the kind of job.
-func (w *diskWorkload) sendJobRequests(a *testrig.Requester, jobID string, jobKind int) error {
+func (w *diskWorkload) sendJobRequests(requester *testrig.Requester, jobID string, jobKind int) error {
 	spec := testrig.JSONFields{"id": jobID, "max_retries": 0}
 	// This shell command stores the length of the disk's log when the job starts.
 	recordStart := fmt.Sprintf("stat -c %%s %s >%s; ", w.Path("log"), w.Path("begun-"+jobID))
@@ -123,23 +125,23 @@ func (w *diskWorkload) sendJobRequests(a *testrig.Requester, jobID string, jobKi
 	case jobKind < 7:
 		spec["command"] = recordStart
 	case jobKind == 7:
-		return w.enqueueBatchOfThree(a, jobID)
+		return w.enqueueBatchOfThree(requester, jobID)
 	default: // these jobs never start
 		spec["command"], spec["delay"] = "true", "1h"
 	}
 	w.recordSentJobs(jobID)
-	if err := sendRequest(a, "enqueue", spec); err != nil {
+	if err := sendRequest(requester, "enqueue", spec); err != nil {
 		return err
 	}
 	w.recordAcknowledgedJob(jobID, "", "")
 	switch {
 	case jobKind < 7:
-		if err := sendRequest(a, "wait", testrig.JSONFields{"id": jobID}); err != nil {
+		if err := sendRequest(requester, "wait", testrig.JSONFields{"id": jobID}); err != nil {
 			return err
 		}
 		w.recordAcknowledgedJob(jobID, "completed", output)
 	case jobKind == 8:
-		if err := sendRequest(a, "cancel", testrig.JSONFields{"id": jobID}); err != nil {
+		if err := sendRequest(requester, "cancel", testrig.JSONFields{"id": jobID}); err != nil {
 			return err
 		}
 		w.recordAcknowledgedJob(jobID, "cancelled", "")
@@ -148,7 +150,7 @@ func (w *diskWorkload) sendJobRequests(a *testrig.Requester, jobID string, jobKi
 }
 
 // enqueueBatchOfThree enqueues three jobs in one request.
-func (w *diskWorkload) enqueueBatchOfThree(a *testrig.Requester, batchID string) error {
+func (w *diskWorkload) enqueueBatchOfThree(requester *testrig.Requester, batchID string) error {
 	var ids []string
 	var jobs []testrig.JSONFields
 	for k := range 3 {
@@ -156,7 +158,7 @@ func (w *diskWorkload) enqueueBatchOfThree(a *testrig.Requester, batchID string)
 		jobs = append(jobs, testrig.JSONFields{"id": ids[k], "argv": []string{"true"}, "delay": "1h"})
 	}
 	w.recordSentJobs(ids...)
-	if err := sendRequest(a, "enqueue.batch", testrig.JSONFields{"jobs": jobs, "commit": true}); err != nil {
+	if err := sendRequest(requester, "enqueue.batch", testrig.JSONFields{"jobs": jobs, "commit": true}); err != nil {
 		return err
 	}
 	for _, id := range ids {
@@ -166,8 +168,8 @@ func (w *diskWorkload) enqueueBatchOfThree(a *testrig.Requester, batchID string)
 }
 
 // sendRequest sends a request. It returns an error if the request fails or the service refuses it.
-func sendRequest(a *testrig.Requester, method string, params any) error {
-	got, err := a.Request(method, params, func(json.RawMessage) {})
+func sendRequest(requester *testrig.Requester, method string, params any) error {
+	got, err := requester.Request(method, params, func(json.RawMessage) {})
 	if err == nil && got.Error != nil {
 		err = fmt.Errorf("%+v", *got.Error)
 	}
@@ -196,7 +198,7 @@ type powerCut struct {
 // choosePowerCuts chooses n power cuts, ordered by position. One third are spread over all writes. The others are at
 // the moment of a reply or a few writes after it, because a power cut at these moments shows whether an fsync before
 // the reply was missing.
-func (w *diskWorkload) choosePowerCuts(n int, rng *rand.Rand) (cuts []powerCut) {
+func (w *diskWorkload) choosePowerCuts(cutCount int, rng *rand.Rand) (cuts []powerCut) {
 	records := readDiskLog(w.Disk)
 	spread := func(at int64) int64 { // returns the end of one of the next four records
 		i, _ := slices.BinarySearchFunc(records, at, func(r diskLogRecord,
@@ -205,9 +207,9 @@ func (w *diskWorkload) choosePowerCuts(n int, rng *rand.Rand) (cuts []powerCut) 
 		})
 		return records[min(i+rng.IntN(4), len(records)-1)].endLogPosition
 	}
-	for i := range n {
+	for i := range cutCount {
 		c := powerCut{kind: i % cutKindCount, seed: rng.Uint64()}
-		acknowledged := w.acknowledgedFacts[rng.IntN(len(w.acknowledgedFacts))].logPosition
+		acknowledged := w.acknowledgedJobStates[rng.IntN(len(w.acknowledgedJobStates))].logPosition
 		switch rng.IntN(3) {
 		case 0:
 			c.logPosition = spread(w.startLogPosition + rng.Int64N(w.killLogPosition-w.startLogPosition))
@@ -229,18 +231,18 @@ type powerCutFindings struct{ brokenPromises, otherFaults []string }
 
 // checkAfterPowerCut starts the service on the content of the disk after a power cut and compares its jobs with the
 // acknowledged facts. Before that, it changes the stored boot ids, so that the service assumes a reboot of the machine.
-func (w *diskWorkload) checkAfterPowerCut(binaryPath, imagePath string, c powerCut) (v powerCutFindings) {
+func (w *diskWorkload) checkAfterPowerCut(binaryPath, imagePath string, c powerCut) (findings powerCutFindings) {
 	dir := w.Path("disk") // the same path as before the power cut
 	if err := mountImage(imagePath, dir); err != nil {
-		v.otherFaults = append(v.otherFaults, err.Error())
-		return v
+		findings.otherFaults = append(findings.otherFaults, err.Error())
+		return findings
 	}
-	q := &testrig.Queue{TB: w, ClientPath: binaryPath, StateDir: dir, ServiceLog: &testrig.LockedBuffer{}}
+	q := &testrig.Harness{TB: w, ClientPath: binaryPath, StateDir: dir, ServiceLog: &testrig.LockedBuffer{}}
 	defer func() {
 		q.KillService()
 		q.KillRunners()
 		if err := testrig.Unmount(dir); err != nil {
-			v.otherFaults = append(v.otherFaults, err.Error())
+			findings.otherFaults = append(findings.otherFaults, err.Error())
 		}
 	}()
 	boots, _ := filepath.Glob(filepath.Join(dir, "runner", "*", "boot-id"))
@@ -253,8 +255,8 @@ func (w *diskWorkload) checkAfterPowerCut(binaryPath, imagePath string, c powerC
 		}
 	}
 	if err := q.TryStartService("--workers", "0"); err != nil {
-		v.otherFaults = append(v.otherFaults, fmt.Sprintf("the service does not start: %v", err))
-		return v
+		findings.otherFaults = append(findings.otherFaults, fmt.Sprintf("the service does not start: %v", err))
+		return findings
 	}
 	a := &testrig.Requester{TargetQueue: q}
 	q.WaitUntil("all leased jobs are settled", 20*time.Second, func() bool {
@@ -263,65 +265,69 @@ func (w *diskWorkload) checkAfterPowerCut(binaryPath, imagePath string, c powerC
 	})
 	jobs, err := a.ListAllJobs("")
 	if err != nil {
-		v.otherFaults = append(v.otherFaults, err.Error())
-		return v
+		findings.otherFaults = append(findings.otherFaults, err.Error())
+		return findings
 	}
-	w.compareStoredJobs(a, jobs, c, &v)
+	w.compareStoredJobs(a, jobs, c, &findings)
 	if verdict := sqliteIntegrityResult(q); verdict != "ok" {
-		v.otherFaults = append(v.otherFaults, "integrity_check: "+verdict)
+		findings.otherFaults = append(findings.otherFaults, "integrity_check: "+verdict)
 	}
 	if a.Conn != nil {
 		a.Conn.Close()
 	}
-	return v
+	return findings
 }
 
 // compareStoredJobs compares the stored jobs with the sent requests and the acknowledged facts.
-func (w *diskWorkload) compareStoredJobs(a *testrig.Requester, jobs []testrig.Job, c powerCut, v *powerCutFindings) {
+func (w *diskWorkload) compareStoredJobs(requester *testrig.Requester, jobs []testrig.Job, c powerCut,
+	findings *powerCutFindings) {
 	stored := map[string]testrig.Job{}
 	for _, j := range jobs {
 		if _, duplicate := stored[j.ID]; duplicate {
-			v.otherFaults = append(v.otherFaults, "job "+j.ID+" is there twice")
+			findings.otherFaults = append(findings.otherFaults, "job "+j.ID+" is there twice")
 		}
 		stored[j.ID] = j
 		if sent, ok := w.sentLogPositionByJobID[j.ID]; !ok || sent > c.logPosition {
-			v.otherFaults = append(v.otherFaults, "job "+j.ID+" had not been asked for")
+			findings.otherFaults = append(findings.otherFaults, "job "+j.ID+" had not been asked for")
 		}
-		if j.Attempts > 1 {
-			v.otherFaults = append(v.otherFaults, fmt.Sprintf("job %s is %s with %d attempts", j.ID, j.State, j.Attempts))
+		if j.AttemptCount > 1 {
+			findings.otherFaults = append(findings.otherFaults, fmt.Sprintf("job %s is %s with %d attempts", j.ID, j.State,
+				j.AttemptCount))
 		}
-		if w.hadJobStarted(j.ID, c) && j.State == "pending" && j.Reason == "" {
-			v.brokenPromises = append(v.brokenPromises, fmt.Sprintf("job %s had begun and waits without a trace of that", j.ID))
+		if w.hadJobStartedBefore(j.ID, c) && j.State == "pending" && j.Reason == "" {
+			findings.brokenPromises = append(findings.brokenPromises, fmt.Sprintf("job %s had begun and waits without a trace "+
+				"of that", j.ID))
 		}
 	}
-	for _, p := range w.acknowledgedFacts {
+	for _, p := range w.acknowledgedJobStates {
 		j, ok := stored[p.jobID]
 		switch {
 		case p.logPosition > c.logPosition:
 		case !ok:
-			v.brokenPromises = append(v.brokenPromises, "job "+p.jobID+" is gone")
+			findings.brokenPromises = append(findings.brokenPromises, "job "+p.jobID+" is gone")
 		case p.jobState != "" && j.State != p.jobState:
-			v.brokenPromises = append(v.brokenPromises, fmt.Sprintf("job %s was %s and is %s", p.jobID, p.jobState, j.State))
+			findings.brokenPromises = append(findings.brokenPromises, fmt.Sprintf("job %s was %s and is %s", p.jobID, p.jobState,
+				j.State))
 		// Outputs above 1,000 bytes are in files and are always checked. To save time, smaller outputs are checked only for a
 		// fact that was acknowledged at the moment of the power cut.
 		case p.jobOutput != "" && (len(p.jobOutput) > 1000 || p.logPosition == c.logPosition):
-			if out, err := a.JobStdout(p.jobID); err != nil || string(out) != p.jobOutput {
-				v.brokenPromises = append(v.brokenPromises, fmt.Sprintf("job %s: %d bytes of its output, want %d: %v",
+			if out, err := requester.JobStdout(p.jobID); err != nil || string(out) != p.jobOutput {
+				findings.brokenPromises = append(findings.brokenPromises, fmt.Sprintf("job %s: %d bytes of its output, want %d: %v",
 					p.jobID, len(out), len(p.jobOutput), err))
 			}
 		}
 	}
 }
 
-// hadJobStarted reports whether the job noted its start in a file before the power cut.
-func (w *diskWorkload) hadJobStarted(id string, c powerCut) bool {
+// hadJobStartedBefore reports whether the job noted its start in a file before the power cut.
+func (w *diskWorkload) hadJobStartedBefore(id string, cut powerCut) bool {
 	raw, err := os.ReadFile(w.Path("begun-" + id))
 	position, bad := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64)
-	return err == nil && bad == nil && position <= c.logPosition
+	return err == nil && bad == nil && position <= cut.logPosition
 }
 
 // sqliteIntegrityResult returns the result of SQLite's integrity_check.
-func sqliteIntegrityResult(q *testrig.Queue) (result string) {
+func sqliteIntegrityResult(q *testrig.Harness) (result string) {
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(q.StateDir, "queuectl.db")+"?mode=ro&_pragma=busy_timeout(5000)")
 	if err != nil {
 		return err.Error()
@@ -335,10 +341,10 @@ func sqliteIntegrityResult(q *testrig.Queue) (result string) {
 	return result
 }
 
-// simulatePowerCuts simulates cutCount power cuts of a workload. After each cut it calls isEnough, and stops if
-// isEnough returns true.
-func (w *diskWorkload) simulatePowerCuts(bin string, cutCount int, rng *rand.Rand,
-	isEnough func(powerCut, powerCutFindings) bool) {
+// simulatePowerCuts simulates cutCount power cuts of a workload. After each cut it calls shouldStop, and stops if
+// shouldStop returns true.
+func (w *diskWorkload) simulatePowerCuts(binaryPath string, cutCount int, rng *rand.Rand,
+	shouldStop func(powerCut, powerCutFindings) bool) {
 	w.Helper()
 	cutter := &powerCutSimulator{records: readDiskLog(w.Disk), durableContent: slices.Clone(w.InitialContent)}
 	for i, c := range w.choosePowerCuts(cutCount, rng) {
@@ -348,7 +354,7 @@ func (w *diskWorkload) simulatePowerCuts(bin string, cutCount int, rng *rand.Ran
 			0o600); err != nil {
 			w.Fatal(err)
 		}
-		stop := isEnough(c, w.checkAfterPowerCut(bin, image, c))
+		stop := shouldStop(c, w.checkAfterPowerCut(binaryPath, image, c))
 		if err := os.Remove(image); err != nil {
 			w.Fatal(err)
 		}
@@ -390,11 +396,11 @@ func TestPowerCut(t *testing.T) {
 		w.simulatePowerCuts(bin, min(remaining, maxPowerCutsPerWorkload), rng, func(c powerCut, v powerCutFindings) bool {
 			if len(v.brokenPromises)+len(v.otherFaults) > 0 {
 				t.Errorf("cut at %d of %d to %d, kind %d, seed %d: lost %v, wrong %v", c.logPosition, w.startLogPosition,
-					w.killLogPosition, c.kind, c.seed, summarizeItems(v.brokenPromises), summarizeItems(v.otherFaults))
+					w.killLogPosition, c.kind, c.seed, summarizeFindings(v.brokenPromises), summarizeFindings(v.otherFaults))
 			}
 			return false
 		})
-		t.Logf("%d promises of %d jobs, %d writes and flushes", len(w.acknowledgedFacts), len(w.sentLogPositionByJobID),
+		t.Logf("%d promises of %d jobs, %d writes and flushes", len(w.acknowledgedJobStates), len(w.sentLogPositionByJobID),
 			len(readDiskLog(w.Disk)))
 		w.Close()
 	}
@@ -412,7 +418,7 @@ func TestPowerCutTestDetectsLostJobs(t *testing.T) {
 		tried++
 		lost = len(v.brokenPromises)
 		if len(v.otherFaults) > 0 {
-			t.Errorf("faults that lost writes cannot explain: %v", summarizeItems(v.otherFaults))
+			t.Errorf("faults that lost writes cannot explain: %v", summarizeFindings(v.otherFaults))
 		}
 		return lost > 0
 	})
@@ -422,8 +428,8 @@ func TestPowerCutTestDetectsLostJobs(t *testing.T) {
 	}
 }
 
-// summarizeItems returns the first five items of a list as text, and the number of further items.
-func summarizeItems(items []string) string {
+// summarizeFindings returns the first five items of a list as text, and the number of further items.
+func summarizeFindings(items []string) string {
 	text := strings.Join(items[:min(len(items), 5)], "; ")
 	if len(items) > 5 {
 		text += fmt.Sprintf("; and %d more", len(items)-5)

@@ -58,7 +58,7 @@ type reservedJobBlock struct {
 
 func newReservedJobBlock(t *testing.T) *reservedJobBlock {
 	b := &reservedJobBlock{LedgerQueue: testrig.NewLedgerQueue(t, "failpoint"), tagsByJobID: map[string]string{}}
-	b.Requester = &testrig.Requester{TargetQueue: b.Queue}
+	b.Requester = &testrig.Requester{TargetQueue: b.Harness}
 	b.ServiceEnv = []string{"QUEUECTL_FAILPOINTS=runner-start=wait:" + b.Path("go") + "," + testrig.PrefetchFailpoints}
 	b.releaseStartFrames()
 	b.StartService("--workers", "4")
@@ -113,7 +113,7 @@ func (b *reservedJobBlock) checkJobsRanOnce() int {
 	})
 	starts := b.CountLedgerEntries("S")
 	for _, id := range b.jobIDs {
-		if j := b.ShowJob(id); starts[b.tagsByJobID[id]] != 1 || j.State != "completed" || j.Attempts != 1 ||
+		if j := b.ShowJob(id); starts[b.tagsByJobID[id]] != 1 || j.State != "completed" || j.AttemptCount != 1 ||
 			len(j.AttemptHistory) != 1 {
 			b.Errorf("%s started %d times: %+v", id, starts[b.tagsByJobID[id]], j)
 		}
@@ -145,7 +145,7 @@ func (b *reservedJobBlock) cancelReservedJobs() int {
 		j, startCount := b.ShowJob(id), starts[b.tagsByJobID[id]]
 		done := strings.Contains(verdicts[n], `"done":["`)
 		switch {
-		case done && j.State == "cancelled" && startCount == 0 && j.Attempts == 0 && len(j.AttemptHistory) == 0:
+		case done && j.State == "cancelled" && startCount == 0 && j.AttemptCount == 0 && len(j.AttemptHistory) == 0:
 			neverStarted++
 		case done && j.State == "cancelled" && startCount <= 1 && len(j.AttemptHistory) == 1: // the job had already started
 		case !done && strings.Contains(verdicts[n], "wrong_state") && j.State == "completed" && startCount == 1:
@@ -182,7 +182,7 @@ func (b *reservedJobBlock) stopWorkers() int {
 	starts, neverStarted := b.CountLedgerEntries("S"), 0
 	for _, id := range b.jobIDs {
 		switch j := b.ShowJob(id); {
-		case starts[b.tagsByJobID[id]] == 0 && j.State == "pending" && j.Attempts == 0 && len(j.AttemptHistory) == 0:
+		case starts[b.tagsByJobID[id]] == 0 && j.State == "pending" && j.AttemptCount == 0 && len(j.AttemptHistory) == 0:
 			neverStarted++
 		case j.State != "completed":
 			b.Errorf("%s started %d times: %+v", id, starts[b.tagsByJobID[id]], j)
@@ -212,7 +212,7 @@ func (b *reservedJobBlock) expireReservedJobs() int {
 	})
 	starts := b.CountLedgerEntries("S")
 	for _, id := range b.jobIDs {
-		if j := b.ShowJob(id); j.State != "cancelled" || j.Reason != "expired" || j.Attempts != 0 ||
+		if j := b.ShowJob(id); j.State != "cancelled" || j.Reason != "expired" || j.AttemptCount != 0 ||
 			starts[b.tagsByJobID[id]] != 0 {
 			b.Errorf("%s started %d times: %+v", id, starts[b.tagsByJobID[id]], j)
 		}

@@ -17,10 +17,10 @@ import (
 )
 
 // newPostgresQueue returns a queue whose database is on a new PostgreSQL server.
-func newPostgresQueue(t *testing.T) (*testrig.Queue, *pgserver.Server) {
+func newPostgresQueue(t *testing.T) (*testrig.Harness, *pgserver.Server) {
 	p := pgserver.New(t)
 	t.Cleanup(p.StopAndRemove)
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.StoreURL = p.DatabaseURL("postgres")
 	return q, p
 }
@@ -31,7 +31,7 @@ func TestServiceKilledOnPostgresLosesNoJob(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
 	t.Cleanup(p.StopAndRemove)
-	testKilledService(t, 10, p.DatabaseURL("postgres"))
+	checkServiceKills(t, 10, p.DatabaseURL("postgres"))
 }
 
 // If the PostgreSQL server is killed repeatedly under load, no acknowledged job is lost and no job
@@ -62,7 +62,7 @@ func TestKilledDatabaseServerLosesNoAcknowledgedJob(t *testing.T) {
 	}
 	l.waitUntilJobsEnd()
 	l.checkJobResults()
-	if l.ServiceCmd.Process.Pid != pid || l.WaitKilledByFailpoint(0) {
+	if l.ServiceCmd.Process.Pid != pid || l.WaitForFailpointKill(0) {
 		t.Errorf("the service ended:\n%s", l.ServiceLog)
 	}
 	l.checkNoProcessLeft()
@@ -81,7 +81,7 @@ func TestJobsContinueDuringDatabaseOutage(t *testing.T) {
 	q.WaitUntil("the job runs", 20*time.Second, func() bool {
 		return strings.Contains(q.MustRunCLI("list", "-s", "processing"), "long")
 	})
-	other := testrig.NewQueue(t, "")
+	other := testrig.NewHarness(t, "")
 	other.StoreURL = q.StoreURL
 	if err := other.TryStartService(); err == nil || !strings.Contains(fmt.Sprint(err),
 		"another service already runs as node") {
@@ -140,7 +140,7 @@ func TestRequestsToFrozenDatabaseFailInTime(t *testing.T) {
 	p.SetFrozen(false)
 	q.MustRunCLI("enqueue", "--id", "late", "--key", "once", "true")
 	q.MustRunCLI("wait", "--timeout", "20s", "late")
-	if q.WaitKilledByFailpoint(0) {
+	if q.WaitForFailpointKill(0) {
 		t.Errorf("the service ended:\n%s", q.ServiceLog)
 	}
 }
@@ -149,7 +149,7 @@ func TestRequestsToFrozenDatabaseFailInTime(t *testing.T) {
 // request is stored. Running jobs continue. When the disk has space again, the queue works.
 func TestFullDatabaseDiskStoresNoFailedRequest(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to mount a disk; .ci/run runs it as root")
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	disk, err := os.MkdirTemp("", "queuectl-pg")
 	if err == nil {
 		err = errors.Join(os.Chmod(disk, 0o755), syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=160m,mode=755"))
@@ -207,7 +207,7 @@ func TestFullDatabaseDiskStoresNoFailedRequest(t *testing.T) {
 	}
 	q.WriteFile("go", "")
 	q.MustRunCLI("wait", "--timeout", "20s", "long")
-	if q.WaitKilledByFailpoint(0) {
+	if q.WaitForFailpointKill(0) {
 		t.Errorf("the service ended:\n%s", q.ServiceLog)
 	}
 }
@@ -250,11 +250,11 @@ func TestReadOnlyDatabaseIsReportedAsLeaseFailure(t *testing.T) {
 
 // A queue can be moved to a server and back while one of its jobs runs. The queue keeps the job, its history
 // and its outputs. After a move, a service refuses to start on the old store.
-func TestMoveBetweenStoresKeepsRunningJob(t *testing.T) {
+func TestMovingQueueBetweenStoresKeepsRunningJob(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
 	t.Cleanup(p.StopAndRemove)
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.StartService("--workers", "2", "--keep-jobs")
 	q.MustRunCLI("run", "--id", "before", "--", "echo", "first")
 	q.MustRunCLI("enqueue", "--id", "long", testrig.CommandWaitingForFile(q.Path("go"))+"; echo last")
@@ -318,7 +318,7 @@ func TestServiceSwitchesStoresWithoutMixingJobs(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
 	t.Cleanup(p.StopAndRemove)
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	url := p.DatabaseURL("postgres")
 	for range 3 { // each start raises the epoch (number of the service start) above that of an empty store
 		q.StartService("--workers", "2", "--keep-jobs")
@@ -384,7 +384,7 @@ func TestOutputsStayWhileAnotherStoreIsUsed(t *testing.T) {
 	t.Parallel()
 	p := pgserver.New(t)
 	t.Cleanup(p.StopAndRemove)
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	logs := map[string]string{}
 	use := func(store, id string) {
 		t.Helper()

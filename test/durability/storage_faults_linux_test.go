@@ -18,14 +18,14 @@ func TestExceededQuotaIsTreatedAsFullDisk(t *testing.T) {
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	t.Parallel()
 	for _, fault := range []string{"EDQUOT", "EFBIG"} {
-		q := testrig.NewQueue(t, "")
+		q := testrig.NewHarness(t, "")
 		q.StartService("--workers", "2")
 		gate := q.Path("go")
 		q.MustRunCLI("enqueue", "--id", "runs", testrig.CommandWaitingForFile(gate))
 		q.DialService().WaitJobRunning("runs")
 		lift := q.InjectSyscallFault("-P", q.Path("queuectl.db-wal"), "-e", "trace=pwrite64", "-e", "inject=pwrite64:error="+
 			fault)
-		if r := q.RunCLI("enqueue", "--id", "refused", "true"); r.ExitCode == 0 || q.WaitKilledByFailpoint(0) {
+		if r := q.RunCLI("enqueue", "--id", "refused", "true"); r.ExitCode == 0 || q.WaitForFailpointKill(0) {
 			t.Errorf("%s: %+v", fault, r)
 		}
 		q.WriteFile("go", "")
@@ -34,7 +34,7 @@ func TestExceededQuotaIsTreatedAsFullDisk(t *testing.T) {
 		q.WaitUntil("a new job is taken", 20*time.Second, func() bool {
 			return q.RunCLI("enqueue", "--id", "taken", "true").ExitCode == 0
 		})
-		if q.WaitKilledByFailpoint(0) {
+		if q.WaitForFailpointKill(0) {
 			t.Errorf("%s ended the service:\n%s", fault, q.ServiceLog)
 		}
 		q.StopService()
@@ -45,7 +45,7 @@ func TestExceededQuotaIsTreatedAsFullDisk(t *testing.T) {
 // directory again.
 func TestRemovedWorkspaceParentDirIsRecreated(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.StartService("--workers", "2")
 	q.MustRunCLI("run", "--", "true")
 	if err := os.RemoveAll(q.Path("runner/jobs")); err != nil {
@@ -60,7 +60,7 @@ func TestRemovedWorkspaceParentDirIsRecreated(t *testing.T) {
 // refuses new jobs and reports the reason.
 func TestMissingReserveFileRefusesNewJobs(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.StartService("--workers", "0")
 	q.StopService()
 	if err := os.Remove(q.Path("reserve")); err != nil {
@@ -86,7 +86,7 @@ func TestMissingReserveFileRefusesNewJobs(t *testing.T) {
 func TestJobsDirWritableByOthersIsRefused(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	jobsDir := q.Path("runner/jobs")
 	if err := os.MkdirAll(jobsDir, 0o700); err != nil {
 		t.Fatal(err)
@@ -116,7 +116,7 @@ func TestJobsDirWritableByOthersIsRefused(t *testing.T) {
 // at the parent directory.
 func TestJobsDirCanBeAMount(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to mount a file system; .ci/run runs it as root")
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	jobsDir := q.Path("runner/jobs")
 	if err := os.MkdirAll(jobsDir, 0o700); err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 
 // holdReadTransaction starts a read transaction on the database from the test process. The transaction stays
 // open until the test calls the returned function.
-func holdReadTransaction(q *testrig.Queue) (endTransaction func()) {
+func holdReadTransaction(q *testrig.Harness) (endTransaction func()) {
 	q.Helper()
 	db, err := sql.Open("sqlite", "file:"+q.Path("queuectl.db")+"?mode=ro")
 	if err != nil {
@@ -34,7 +34,7 @@ func holdReadTransaction(q *testrig.Queue) (endTransaction func()) {
 func TestStatusReportsAnotherProgramsReadTransaction(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
-	q := testrig.NewQueue(t, "failpoint")
+	q := testrig.NewHarness(t, "failpoint")
 	q.ServiceEnv = []string{"QUEUECTL_FAILPOINTS=smallwal"}
 	q.StartService("--workers", "1")
 	w := q.DialService()

@@ -19,7 +19,7 @@ import (
 func TestResourceUnitsAreExclusive(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	file := q.WriteFile("q.toml", "workers = 8\nmax_retries = 20\n[resources.gpu]\nids = [\"a\", \"b\", \"c\", "+
 		"\"d\"]\nenv = \"CARDS\"\n[resources.disk]\ncount = 2\n")
 	q.StartService("--config", file)
@@ -225,7 +225,7 @@ func TestWeightsShareTheStarts(t *testing.T) {
 }
 
 // countJobsInState returns the number of jobs in a state.
-func countJobsInState(q *testrig.Queue, state string) (n int) {
+func countJobsInState(q *testrig.Harness, state string) (n int) {
 	for line := range strings.Lines(q.MustRunCLI("status")) {
 		if ids := strings.Fields(line); len(ids) == 2 && ids[0] == state {
 			n, _ = strconv.Atoi(ids[1])

@@ -65,7 +65,7 @@ func (p *webhookServer) recordedRequests() (requestIDs, bodies []string, request
 
 // waitForHookOutputs waits until hookCount hooks of a job have completed. It returns the output of each hook by the
 // name of the job's field that requested the hook, such as on_dead.
-func waitForHookOutputs(q *testrig.Queue, jobID string, hookCount int) map[string]string {
+func waitForHookOutputs(q *testrig.Harness, jobID string, hookCount int) map[string]string {
 	q.Helper()
 	printed := map[string]string{}
 	q.WaitUntil(fmt.Sprint(hookCount, " hooks of ", jobID), 20*time.Second, func() bool {

@@ -31,7 +31,7 @@ func TestExponentialBackoffDelaysRetries(t *testing.T) {
 		`{"command":"echo try $QUEUECTL_ATTEMPT; echo bad >&2; exit 3","max_retries":3,"backoff_base":2}`)
 	w := q.DialService()
 	j := w.WaitJobEnded(id)
-	if j.State != "dead" || j.Attempts != 4 || len(j.AttemptHistory) != 4 || j.Error == "" ||
+	if j.State != "dead" || j.AttemptCount != 4 || len(j.AttemptHistory) != 4 || j.Error == "" ||
 		testrig.ValueOrMinusOne(j.ExitCode) != 3 {
 		t.Fatalf("a job that always fails: %+v", j)
 	}
@@ -162,10 +162,10 @@ func TestExitCodeDecidesWhetherJobIsRetried(t *testing.T) {
 	for i, c := range cases {
 		j := w.WaitJobEnded(ids[i])
 		if j.State != c.state || j.Reason != c.reason || testrig.ValueOrMinusOne(j.ExitCode) != c.code ||
-			j.Attempts != c.attempts ||
+			j.AttemptCount != c.attempts ||
 			len(j.AttemptHistory) != c.attempts {
 			t.Errorf("%s: state %s, reason %q, code %d, attempts %d, history %d; want %+v", c.name, j.State, j.Reason,
-				testrig.ValueOrMinusOne(j.ExitCode), j.Attempts, len(j.AttemptHistory), c)
+				testrig.ValueOrMinusOne(j.ExitCode), j.AttemptCount, len(j.AttemptHistory), c)
 		}
 		if (j.Error == "") != (c.state == "completed") {
 			t.Errorf("%s: error %q", c.name, j.Error)
@@ -227,7 +227,7 @@ func TestCancelAndRetryDependOnJobState(t *testing.T) {
 			t.Errorf("%v: code %d, stderr %q; want %d, %q", s.args, r.ExitCode, r.Stderr, s.code, s.err)
 		}
 	}
-	if j := w.ShowJob(running); j.State != "cancelled" || j.Reason != "cancelled" || j.Attempts != 1 ||
+	if j := w.ShowJob(running); j.State != "cancelled" || j.Reason != "cancelled" || j.AttemptCount != 1 ||
 		testrig.IsProcessAlive(j.AttemptHistory[0].PID) {
 		t.Errorf("cancelled while it ran: %+v", j)
 	}
@@ -238,7 +238,7 @@ func TestCancelAndRetryDependOnJobState(t *testing.T) {
 		t.Errorf("cancel of a completed job: code %d, stderr %q", r.ExitCode, r.Stderr)
 	}
 	q.MustRunCLI("retry", waiting)
-	if j := w.WaitJobEnded(waiting); j.State != "completed" || j.Attempts != 1 || len(j.AttemptHistory) != 2 {
+	if j := w.WaitJobEnded(waiting); j.State != "completed" || j.AttemptCount != 1 || len(j.AttemptHistory) != 2 {
 		t.Errorf("completed, then retried: %+v", j)
 	}
 }
@@ -266,7 +266,8 @@ func TestDeadLetterCanBeRetriedOrRemoved(t *testing.T) {
 	}
 	q.WriteFile("fixed", "")
 	q.MustRunCLI("dlq", "retry", "a", "--timeout", "7s")
-	if j := w.WaitJobEnded("a"); j.State != "completed" || j.Attempts != 1 || len(j.AttemptHistory) != 3 || j.Error != "" {
+	if j := w.WaitJobEnded("a"); j.State != "completed" || j.AttemptCount != 1 || len(j.AttemptHistory) != 3 ||
+		j.Error != "" {
 		t.Errorf("dlq retry a: %+v", j)
 	}
 	if got := q.MustRunCLI("show", "a", "--json"); !strings.Contains(got, `"timeout_ms":7000`) {
@@ -355,7 +356,7 @@ func TestEnqueuedJobsSurviveServiceStop(t *testing.T) {
 	}
 	q.MustRunCLI("worker", "start", "-c", "2")
 	for _, id := range append(ids, named) {
-		if j := w.WaitJobEnded(id); j.State != "completed" || j.Output != id+"\n" || j.Attempts != 1 {
+		if j := w.WaitJobEnded(id); j.State != "completed" || j.Output != id+"\n" || j.AttemptCount != 1 {
 			t.Errorf("job after the restart: %+v", j)
 		}
 	}
@@ -389,7 +390,7 @@ func TestStoppedWorkerFinishesItsJob(t *testing.T) {
 		if got := time.Since(started); got > 5*testrig.TimeoutFactor*time.Second || i == 1 && got < 290*time.Millisecond {
 			t.Errorf("%v took %v", args, got)
 		}
-		if j := w.ShowJob(next); j.State != "pending" || j.Reason != "stopped" || j.Attempts != 0 ||
+		if j := w.ShowJob(next); j.State != "pending" || j.Reason != "stopped" || j.AttemptCount != 0 ||
 			len(j.AttemptHistory) != i+1 ||
 			testrig.IsProcessAlive(pid) {
 			t.Errorf("after %v: %+v", args, j)
@@ -455,14 +456,14 @@ func TestWorkersCanBeScaledAndListed(t *testing.T) {
 }
 
 // Some exit codes defer the job: the attempt does not count, and the job runs again after job_retry_delay.
-func TestDeferExitCodesDelayJobWithoutAttempt(t *testing.T) {
+func TestDeferExitCodesDelayJobWithoutUsingAttempt(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	q.MustRunCLI("config", "set", "job_retry_delay", "0.3s")
 	w := q.DialService()
 	id := w.Enqueue(testrig.JSONFields{"command": "[ $QUEUECTL_ATTEMPT = 3 ] || exit 75", "defer_codes": []int{75},
 		"max_retries": 0})
 	j := w.WaitJobEnded(id)
-	if j.State != "completed" || j.Attempts != 1 || len(j.AttemptHistory) != 3 ||
+	if j.State != "completed" || j.AttemptCount != 1 || len(j.AttemptHistory) != 3 ||
 		j.AttemptHistory[1].Reason != "deferred" {
 		t.Fatalf("a job that defers itself twice: %+v", j)
 	}

@@ -17,25 +17,25 @@ import (
 const maxRequestTime = testrig.TimeoutFactor * 500 * time.Millisecond
 
 // enqueueJobs enqueues jobCount jobs, 1,000 per request.
-func enqueueJobs(w *testrig.ServiceConn, jobCount int, spec testrig.JSONFields) {
-	w.Helper()
+func enqueueJobs(conn *testrig.ServiceConn, jobCount int, spec testrig.JSONFields) {
+	conn.Helper()
 	for range jobCount / 1000 {
-		w.EnqueueBatch(slices.Repeat([]testrig.JSONFields{spec}, 1000))
+		conn.EnqueueBatch(slices.Repeat([]testrig.JSONFields{spec}, 1000))
 	}
 }
 
 // enqueueUntil enqueues jobs one after another until isDone returns true, at most for timeLimit. It returns
 // the number of enqueued jobs and the time that the slowest request took.
-func enqueueUntil(w *testrig.ServiceConn, timeLimit time.Duration, isDone func() bool) (
+func enqueueUntil(conn *testrig.ServiceConn, timeLimit time.Duration, isDone func() bool) (
 	requestCount int, longestRequestTime time.Duration,
 ) {
-	w.Helper()
+	conn.Helper()
 	for deadline := time.Now().Add(timeLimit); !isDone(); requestCount++ {
 		started := time.Now()
-		w.Enqueue(testrig.JSONFields{"command": "true", "priority": 10})
+		conn.Enqueue(testrig.JSONFields{"command": "true", "priority": 10})
 		longestRequestTime = max(longestRequestTime, time.Since(started))
 		if time.Now().After(deadline) {
-			w.Fatalf("not done within %v", timeLimit)
+			conn.Fatalf("not done within %v", timeLimit)
 		}
 	}
 	return requestCount, longestRequestTime

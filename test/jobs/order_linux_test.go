@@ -27,7 +27,7 @@ func TestOneWorkerStartsJobsInRankOrder(t *testing.T) {
 		list.WriteByte('\n')
 	}
 	for range runs {
-		p := testrig.NewPrivateRun(t)
+		p := testrig.NewPrivateQueue(t)
 		if err := os.WriteFile(filepath.Join(p.WorkDir, "l"), []byte(list.String()), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +45,7 @@ func TestOneWorkerFollowsSchedulingSetting(t *testing.T) {
 	for _, scheduling := range []string{"fifo", "aging"} {
 		t.Run(scheduling, func(t *testing.T) {
 			t.Parallel()
-			q := testrig.NewQueue(t, "")
+			q := testrig.NewHarness(t, "")
 			q.StartService("--workers", "1")
 			q.MustRunCLI("config", "set", "scheduling", scheduling)
 			for n := range lists {

@@ -96,7 +96,7 @@ func TestPastExpiryTimeCausesWarning(t *testing.T) {
 	}
 	const past, later = `{"command":"true","expires_at":"2020-01-01T00:00:00Z"}`,
 		`{"command":"true","expires_at":"2999-01-01T00:00:00Z"}`
-	private := testrig.NewPrivateRun(t)
+	private := testrig.NewPrivateQueue(t)
 	for _, c := range []struct {
 		words []string
 		in    string

@@ -32,7 +32,7 @@ type shownOccurrence struct {
 	Note      string    `json:"note"`
 }
 
-func showSchedule(q *testrig.Queue, scheduleName string) (schedule shownSchedule) {
+func showSchedule(q *testrig.Harness, scheduleName string) (schedule shownSchedule) {
 	q.Helper()
 	if err := json.Unmarshal([]byte(q.MustRunCLI("schedule", "show", scheduleName, "--json")), &schedule); err != nil {
 		q.Fatalf("schedule show %s: %v", scheduleName, err)
@@ -54,7 +54,7 @@ func (s shownSchedule) occurrenceOutcomes() (outcomes []string) {
 func TestScheduleCreatesJobPerOccurrence(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.StartService("--workers", "2")
 	add := []string{"schedule", "add", "tick", "@every 1s", "--tz", "Europe/Berlin", "--env", "GREETING=hello", "--label",
 		"of=tick", "--max-retries", "0", "--json", "echo $GREETING"}
@@ -126,7 +126,7 @@ func TestScheduleCreatesJobPerOccurrence(t *testing.T) {
 func TestOverlapSettingDecidesConcurrentOccurrences(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.StartService("--workers", "4")
 	for _, overlap := range []string{"skip", "queue", "replace"} {
 		q.MustRunCLI("schedule", "add", overlap, "@every 1s", "--overlap", overlap, "--kill-after", "1s", "sleep 60")
@@ -157,7 +157,7 @@ func TestOverlapSettingDecidesConcurrentOccurrences(t *testing.T) {
 // taken, the job gets an id with a suffix.
 func TestScheduleRunStartsJobImmediately(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.StartService("--workers", "0")
 	q.MustRunCLI("schedule", "add", "nightly", "0 3 * * *", "--overlap", "queue", "--", "true")
 	var ids []string
@@ -177,7 +177,7 @@ func TestScheduleRunStartsJobImmediately(t *testing.T) {
 func TestScheduleWhileKilled(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.StartService("--workers", "2")
 	q.MustRunCLI("schedule", "add", "tick", "* * * * * *", "--catch-up", "all", "--overlap", "queue", "--max-retries", "0",
 		"echo run")
@@ -240,7 +240,7 @@ func TestScheduleWhileKilled(t *testing.T) {
 // An invalid schedule gets an error that names the field, and is not stored.
 func TestInvalidSchedulesAreRefused(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.StartService("--workers", "0")
 	for text, args := range map[string][]string{
 		`cron: the minute "61" is not valid; use 0 to 59`:             {"n", "61 * * * *", "--", "x"},
@@ -292,7 +292,7 @@ func TestInvalidSchedulesAreRefused(t *testing.T) {
 // schedule, and backoff_jitter to its jobs. The response repeats the fields of the request.
 func TestScheduleRequestFieldsAreFlat(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.StartService("--workers", "0")
 	w := q.DialService()
 	defer w.Close()

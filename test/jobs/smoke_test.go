@@ -10,7 +10,7 @@ import (
 
 // An enqueued command runs, and its exit code and output are stored.
 func TestEnqueuedCommandCompletes(t *testing.T) {
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.StartService("--workers", "2")
 	id := q.MustRunCLI("enqueue", "echo hello; echo warn >&2")
 	if r := q.RunCLI("wait", id); r.ExitCode != 0 {

@@ -23,14 +23,14 @@ import (
 
 // browserWindow is a window of Chromium that shows the page.
 type browserWindow struct {
-	*testrig.Queue
+	*testrig.Harness
 	ctx         context.Context
 	pageAddress string
 }
 
 // openBrowserWindow opens a browser window and signs in with a link from `queuectl web open`. The test fails if a
 // script of the web page reports an error.
-func openBrowserWindow(q *testrig.Queue) *browserWindow {
+func openBrowserWindow(q *testrig.Harness) *browserWindow {
 	q.Helper()
 	testrig.SkipIfShort(q)
 	path := skip.UnlessProgram(q, "chromium", "needs chromium; .ci/run installs it, "+
@@ -46,7 +46,7 @@ func openBrowserWindow(q *testrig.Queue) *browserWindow {
 	q.Cleanup(end)
 	ctx, closeIt := chromedp.NewContext(allocated)
 	q.Cleanup(func() { chromedp.Cancel(ctx); closeIt() })
-	w := &browserWindow{Queue: q, ctx: ctx}
+	w := &browserWindow{Harness: q, ctx: ctx}
 	if err := chromedp.Run(ctx); err != nil { // this starts the browser, which runs until ctx ends
 		q.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 
 // enqueueExampleJobs adds example jobs and schedules to a queue. The jobs are running, waiting, completed and
 // dead.
-func enqueueExampleJobs(q *testrig.Queue) {
+func enqueueExampleJobs(q *testrig.Harness) {
 	q.MustRunCLI("queue", "set", "build", "--concurrency", "4", "--weight", "3")
 	q.MustRunCLI("queue", "set", "render", "--concurrency", "2")
 	q.MustRunCLI("queue", "pause", "render", "--reason", "GPU driver update")
@@ -64,7 +64,7 @@ func TestPagesAreCapturedAsPictures(t *testing.T) {
 				if image, err := png.Decode(bytes.NewReader(picture)); err != nil || image.Bounds().Dx() != int(width) {
 					t.Fatalf("%s at %d: %v", name, width, err)
 				}
-				if *testrig.UpdateScripts && name == "overview" && width == 1280 && scheme == "light" {
+				if *testrig.UpdateExpectedOutput && name == "overview" && width == 1280 && scheme == "light" {
 					if err := os.WriteFile("../../docs/images/overview.png", picture, 0o644); err != nil {
 						t.Fatal(err)
 					}

@@ -31,7 +31,7 @@ const pageHostName = "queue.test"
 
 // createCertificate creates a certificate for pageHostName, and an HTTP client that trusts only this certificate and
 // resolves pageHostName to address.
-func createCertificate(q *testrig.Queue, address string) (certPath, keyPath string, client *http.Client) {
+func createCertificate(q *testrig.Harness, address string) (certPath, keyPath string, client *http.Client) {
 	q.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -68,7 +68,7 @@ func createCertificate(q *testrig.Queue, address string) (certPath, keyPath stri
 
 // openSignInLink opens a sign-in link with a client. It checks that the session's cookie is restricted to this host
 // and to TLS, and returns the cookie.
-func openSignInLink(q *testrig.Queue, client *http.Client, signInLink string) *http.Cookie {
+func openSignInLink(q *testrig.Harness, client *http.Client, signInLink string) *http.Cookie {
 	q.Helper()
 	u, err := url.Parse(signInLink)
 	if err != nil || u.Scheme != "https" || u.Hostname() != pageHostName {
@@ -186,7 +186,7 @@ func TestPageListensOnUnixSocket(t *testing.T) {
 // If systemd passes sockets to the service, the page listens on all of them from the start of the service. No
 // setting or command can make the page stop listening on them.
 func TestPageListensOnSystemdSockets(t *testing.T) {
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	var addresses []string
 	for range 2 {
 		l, err := net.Listen("tcp", "127.0.0.1:0")

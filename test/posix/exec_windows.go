@@ -85,12 +85,12 @@ func executeShellCommand(ctx context.Context, args []string) error {
 		}
 		return true
 	})
-	return exitCodeError(c.executeProgram(args[0]))
+	return exitCodeError(c.runCommand(args[0]))
 }
 
-// lastLongExitCode is the last exit code that does not fit into 8 bits. The shell interpreter reports only 8 bits, so
-// exitCodeError stores the code here.
-var lastLongExitCode int
+// lastExitCodeAbove255 is the last exit code that does not fit into 8 bits. The shell interpreter reports only 8 bits,
+// so exitCodeError stores the code here.
+var lastExitCodeAbove255 int
 
 // exitCodeError returns the error that reports an exit code to the interpreter.
 func exitCodeError(code int) error {
@@ -98,13 +98,13 @@ func exitCodeError(code int) error {
 	case code == 0:
 		return nil
 	case code > 255:
-		lastLongExitCode, code = code, 255
+		lastExitCodeAbove255, code = code, 255
 	}
 	return interp.ExitStatus(code)
 }
 
-// executeProgram runs an internal command (see rewriteForksToProcesses) or a program, and returns its exit code.
-func (c *programCall) executeProgram(programName string) int {
+// runCommand runs an internal command (see rewriteForksToProcesses) or a program, and returns its exit code.
+func (c *programCall) runCommand(programName string) int {
 	switch programName {
 	case backgroundCommand:
 		cmd, code := c.startProgram(c.args[0], c.args[1:])
@@ -231,17 +231,17 @@ func openFile(path string, access, shareMode uint32) (windows.Handle, error) {
 	return windows.CreateFile(name, access, shareMode, inherited, windows.OPEN_ALWAYS, windows.FILE_ATTRIBUTE_NORMAL, 0)
 }
 
-// appendFile is a file whose writes are appended atomically. A write takes a lock, because Wine finds the end of the
-// file and writes there in two steps. If a write fails, the program exits with an error, because a missing line in the
-// file would look as if the job had not done its work. The field file is not embedded, because the other write methods
-// of os.File take no lock.
-type appendFile struct{ file *os.File }
+// lockedAppendFile is a file whose writes are appended atomically. A write takes a lock, because Wine finds the end of
+// the file and writes there in two steps. If a write fails, the program exits with an error, because a missing line in
+// the file would look as if the job had not done its work. The field file is not embedded, because the other write
+// methods of os.File take no lock.
+type lockedAppendFile struct{ file *os.File }
 
-func (a appendFile) Read(p []byte) (int, error) { return a.file.Read(p) }
+func (a lockedAppendFile) Read(p []byte) (int, error) { return a.file.Read(p) }
 
-func (a appendFile) Close() error { return a.file.Close() }
+func (a lockedAppendFile) Close() error { return a.file.Close() }
 
-func (a appendFile) Write(p []byte) (int, error) {
+func (a lockedAppendFile) Write(p []byte) (int, error) {
 	// Lock a byte far beyond the end of the data, so that the lock does not block reads and writes.
 	at := &windows.Overlapped{OffsetHigh: 1 << 30}
 	h := windows.Handle(a.file.Fd())
@@ -259,10 +259,10 @@ func (a appendFile) Write(p []byte) (int, error) {
 
 const exitCodeWriteFailed = 97 // the exit code of a program whose write to a file has failed
 
-// underlyingFile returns the os.File of an appendFile, because a process cannot inherit an appendFile. It returns
-// any other writer unchanged.
+// underlyingFile returns the os.File of an lockedAppendFile, because a process cannot inherit an lockedAppendFile. It
+// returns any other writer unchanged.
 func underlyingFile(w io.Writer) io.Writer {
-	if a, ok := w.(appendFile); ok {
+	if a, ok := w.(lockedAppendFile); ok {
 		return a.file
 	}
 	return w
@@ -275,7 +275,7 @@ func openRedirection(ctx context.Context, path string, flag int, mode os.FileMod
 	}
 	f, err := interp.DefaultOpenHandler()(ctx, path, flag, mode)
 	if file, ok := f.(*os.File); ok && err == nil && flag&os.O_APPEND != 0 {
-		return appendFile{file}, nil
+		return lockedAppendFile{file}, nil
 	}
 	return f, err
 }

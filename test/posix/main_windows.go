@@ -113,8 +113,8 @@ func (c *programCall) interpretScript(script string, exitOnError bool, args []st
 	err = r.Run(context.Background(), file)
 	var status interp.ExitStatus
 	if errors.As(err, &status) {
-		if status == 255 && lastLongExitCode != 0 {
-			return lastLongExitCode
+		if status == 255 && lastExitCodeAbove255 != 0 {
+			return lastExitCodeAbove255
 		}
 		return int(status)
 	}
@@ -144,7 +144,7 @@ func rewriteForksToProcesses(file *syntax.File) {
 			switch {
 			case n.Background:
 				n.Background = false
-				n.Cmd = startInBackground(n.Cmd)
+				n.Cmd = makeBackgroundCommand(n.Cmd)
 				return false
 			case isSub:
 				n.Cmd = quotedCommand(subshellCommand, shellSource(sub.Stmts...))
@@ -159,9 +159,9 @@ func rewriteForksToProcesses(file *syntax.File) {
 	})
 }
 
-// startInBackground returns a command that starts cmd in the background. A single program, and each program
+// makeBackgroundCommand returns a command that starts cmd in the background. A single program, and each program
 // of a pipe, runs without a shell. Any other command runs in a shell.
-func startInBackground(cmd syntax.Command) syntax.Command {
+func makeBackgroundCommand(cmd syntax.Command) syntax.Command {
 	switch c := cmd.(type) {
 	case *syntax.CallExpr:
 		if len(c.Assigns) == 0 && len(c.Args) > 0 && !interp.IsBuiltin(c.Args[0].Lit()) {
@@ -170,7 +170,7 @@ func startInBackground(cmd syntax.Command) syntax.Command {
 		}
 	case *syntax.BinaryCmd:
 		if c.Op == syntax.Pipe {
-			c.X.Cmd, c.Y.Cmd = startInBackground(c.X.Cmd), startInBackground(c.Y.Cmd)
+			c.X.Cmd, c.Y.Cmd = makeBackgroundCommand(c.X.Cmd), makeBackgroundCommand(c.Y.Cmd)
 			return c
 		}
 	case *syntax.Subshell:

@@ -310,7 +310,7 @@ func tee(c *programCall) int {
 		return c.printError(err)
 	}
 	defer f.Close()
-	_, err = io.Copy(io.MultiWriter(c.stdout, appendFile{f}), c.stdin)
+	_, err = io.Copy(io.MultiWriter(c.stdout, lockedAppendFile{f}), c.stdin)
 	return c.exitStatus(err)
 }
 

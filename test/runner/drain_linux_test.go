@@ -15,7 +15,7 @@ func TestDrainReturnsOnceNoJobCanStart(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.DialService()
-	longJob := w.Enqueue(testrig.JSONFields{"command": "echo up; " + q.WaitForFileCommand("go")})
+	longJob := w.Enqueue(testrig.JSONFields{"command": "echo up; " + q.CommandAwaitingQueueFile("go")})
 	w.WaitJobRunning(longJob)
 	_, thaw := suspendRunner(q)
 	sent := w.Enqueue(testrig.JSONFields{"command": "touch " + q.Path("started")})
@@ -44,7 +44,7 @@ func TestDrainReturnsOnceNoJobCanStart(t *testing.T) {
 // service, and is complete once the job has started.
 func TestDrainNamesJobThatSuspendedRunnerMayStart(t *testing.T) {
 	testrig.SkipIfShort(t)
-	q := testrig.NewQueue(t, "failpoint")
+	q := testrig.NewHarness(t, "failpoint")
 	q.ServiceEnv = []string{"QUEUECTL_FAILPOINTS=attempt-noted=wait:" + q.Path("go")}
 	q.StartService("--workers", "1")
 	w := q.DialService()

@@ -18,7 +18,7 @@ import (
 
 // suspendRunner stops the runner with SIGSTOP. resumeRunner lets the runner continue. In practice, a debugger or a
 // mistaken signal stops a runner in the same way.
-func suspendRunner(q *testrig.Queue) (runnerPID int, resumeRunner func()) {
+func suspendRunner(q *testrig.Harness) (runnerPID int, resumeRunner func()) {
 	q.Helper()
 	runnerPID = q.OnlyRunnerPID()
 	if err := syscall.Kill(runnerPID, syscall.SIGSTOP); err != nil {
@@ -48,7 +48,7 @@ func TestHungRunnerDelaysOnlyItsJobs(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.DialService()
-	id := w.Enqueue(testrig.JSONFields{"command": "echo up; " + q.WaitForFileCommand("go") + "; echo end",
+	id := w.Enqueue(testrig.JSONFields{"command": "echo up; " + q.CommandAwaitingQueueFile("go") + "; echo end",
 		"max_retries": 0})
 	w.WaitJobRunning(id)
 	pid, thaw := suspendRunner(q)
@@ -105,7 +105,7 @@ func TestFollowersGetOutputDespiteHungRunner(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "5")
 	w := q.DialService()
-	jobID := w.Enqueue(testrig.JSONFields{"command": "echo up; " + q.WaitForFileCommand("go") + "; echo end",
+	jobID := w.Enqueue(testrig.JSONFields{"command": "echo up; " + q.CommandAwaitingQueueFile("go") + "; echo end",
 		"max_retries": 0})
 	w.WaitJobRunning(jobID)
 	_, thaw := suspendRunner(q)
@@ -146,7 +146,7 @@ func TestFollowersGetOutputDespiteHungRunner(t *testing.T) {
 func TestHungRunnersJobContinuesAfterServiceRestart(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.DialService()
-	id := w.Enqueue(testrig.JSONFields{"command": "echo up; " + q.WaitForFileCommand("go") + "; echo end",
+	id := w.Enqueue(testrig.JSONFields{"command": "echo up; " + q.CommandAwaitingQueueFile("go") + "; echo end",
 		"max_retries": 0})
 	w.WaitJobRunning(id)
 	_, thaw := suspendRunner(q)
@@ -192,7 +192,7 @@ func TestServiceStopEndsHungRunner(t *testing.T) {
 	}
 	q.StartService("--workers", "0")
 	w = q.DialService()
-	if j := w.ShowJob(id); j.State != "pending" || j.Attempts != 0 || len(j.AttemptHistory) != 1 ||
+	if j := w.ShowJob(id); j.State != "pending" || j.AttemptCount != 0 || len(j.AttemptHistory) != 1 ||
 		j.AttemptHistory[0].Reason != "stopped" {
 		t.Errorf("the job that returned to the queue: %+v, want one attempt that does not count", j)
 	}
@@ -222,7 +222,7 @@ func TestHungRunnersUnstartedJobRunsInAnotherRunner(t *testing.T) {
 	testrig.SkipIfShort(t)
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.DialService()
-	jobID := w.Enqueue(testrig.JSONFields{"command": "echo up; " + q.WaitForFileCommand("go"), "max_retries": 0})
+	jobID := w.Enqueue(testrig.JSONFields{"command": "echo up; " + q.CommandAwaitingQueueFile("go"), "max_retries": 0})
 	w.WaitJobRunning(jobID)
 	_, thaw := suspendRunner(q)
 	sent := w.Enqueue(testrig.JSONFields{"command": "echo other"})
@@ -276,7 +276,7 @@ func TestServiceSurvivesRunnersThatDieAtStart(t *testing.T) {
 	t.Parallel()
 	for n, wait := range []time.Duration{0, 5 * time.Millisecond, 15 * time.Millisecond, 30 * time.Millisecond,
 		50 * time.Millisecond} {
-		q := testrig.NewQueue(t, "")
+		q := testrig.NewHarness(t, "")
 		killed := make(chan int)
 		go func() { // this goroutine ends after four kills
 			seen := map[string]bool{}
@@ -322,7 +322,7 @@ func TestDamagedRunnerDirLeavesNoJobProcesses(t *testing.T) {
 				q := testrig.StartQueue(t, "--workers", "1")
 				w := q.DialService()
 				id := w.Enqueue(testrig.JSONFields{"command": `echo up; [ "$QUEUECTL_ATTEMPT" = 1 ] && { setsid sleep 600 & ` +
-					q.WaitForFileCommand("go") + `; }; true`, "max_retries": 1})
+					q.CommandAwaitingQueueFile("go") + `; }; true`, "max_retries": 1})
 				tree := w.WaitJobRunning(id).PID
 				dirs, err := filepath.Glob(q.Path("runner/*.*"))
 				if err != nil || len(dirs) != 1 {
@@ -361,14 +361,14 @@ func TestDamagedRunnerDirLeavesNoJobProcesses(t *testing.T) {
 // that the attempt started. It records the attempt as lost, and on_lost decides whether the job runs again. The
 // service deletes the output files of such an attempt.
 func TestAttemptWithoutJournalEntryIsLost(t *testing.T) {
-	q := testrig.NewQueue(t, "failpoint")
+	q := testrig.NewHarness(t, "failpoint")
 	t.Parallel()
 	q.ServiceEnv = []string{"QUEUECTL_FAILPOINTS=nojournal"}
 	q.StartService("--workers", "4")
 	w := q.DialService()
 	specs := repeatSpec(40, testrig.JSONFields{"command": "head -c 200000 /dev/zero; echo $QUEUECTL_JOB_ID >>" +
-		q.Path("ran") + "; " + q.WaitForFileCommand("go"), "on_lost": "dead"})
-	hold := w.Enqueue(testrig.JSONFields{"command": "echo up; " + q.WaitForFileCommand("never")})
+		q.Path("ran") + "; " + q.CommandAwaitingQueueFile("go"), "on_lost": "dead"})
+	hold := w.Enqueue(testrig.JSONFields{"command": "echo up; " + q.CommandAwaitingQueueFile("never")})
 	w.WaitJobRunning(hold)
 	ids := w.EnqueueBatch(specs)
 	q.WaitUntil("three run", 20*time.Second, func() bool { return strings.Count(q.ReadFile("ran"), "\n") == 3 })

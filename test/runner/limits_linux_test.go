@@ -54,7 +54,7 @@ func TestServiceRecoversFromDescriptorShortage(t *testing.T) {
 }
 
 // startServiceWithLimits starts the service under resource limits that a shell sets.
-func startServiceWithLimits(q *testrig.Queue, ulimitCommands string) error {
+func startServiceWithLimits(q *testrig.Harness, ulimitCommands string) error {
 	q.Helper()
 	plain := q.ClientPath
 	defer func() { q.ClientPath = plain }()
@@ -73,14 +73,14 @@ func TestLowServiceLimitsAreReported(t *testing.T) {
 		"ulimit -v 1000000": "the address space limit",
 		"ulimit -f 1024":    "the file size limit is 1MiB",
 	} {
-		q := testrig.NewQueue(t, "")
+		q := testrig.NewHarness(t, "")
 		err := startServiceWithLimits(q, limits)
 		if err == nil || q.ServiceCmd.ProcessState.ExitCode() != 78 || !strings.Contains(err.Error(), wantText) {
 			t.Errorf("%s: %v, want exit 78 and %q", limits, err, wantText)
 		}
 		q.ServiceCmd = nil
 	}
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	if err := startServiceWithLimits(q, "ulimit -n 200"); err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestLowServiceLimitsAreReported(t *testing.T) {
 func TestServiceFileSizeLimitRefusesNewJobs(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.DialService()
-	before := w.Enqueue(testrig.JSONFields{"command": "echo up; " + q.WaitForFileCommand("go") +
+	before := w.Enqueue(testrig.JSONFields{"command": "echo up; " + q.CommandAwaitingQueueFile("go") +
 		"; head -c 3000000 /dev/zero",
 		"output_limit": 4 << 20})
 	w.WaitJobRunning(before)
@@ -172,7 +172,7 @@ func TestServiceFileSizeLimitRefusesNewJobs(t *testing.T) {
 func TestSlowFsyncDelaysNoCancel(t *testing.T) {
 	testrig.SkipIfShort(t)
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.StartService("--workers", "2")
 	running := q.MustRunCLI("enqueue", "sleep 100")
 	q.WaitUntil("the job runs", 10*time.Second, func() bool { return q.ShowJob(running).State == "processing" })
@@ -199,7 +199,7 @@ func TestReadOnlyDiskStopsServiceButNotJobs(t *testing.T) {
 	skip.UnlessRoot(t, "needs root to mount a disk; "+
 		".ci/run runs it as root, and TestDiskErrorsLoseNoAcknowledgedJob has the same stop")
 	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	disk := q.MountQueueDisk("64M")
 	q.StartService("--workers", "1")
 	jobID := q.MustRunCLI("enqueue", "true")
@@ -243,7 +243,7 @@ func TestStatusReportsFrozenDisk(t *testing.T) {
 	t.Parallel()
 	skip.UnlessProgram(t, "mkfs.ext4", "needs mkfs.ext4; .ci/run installs it")
 	skip.UnlessProgram(t, "fsfreeze", "needs fsfreeze; .ci/run installs it")
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	disk := q.MountQueueDisk("64M")
 	q.StartService("--workers", "1")
 	q.MustRunCLI("run", "--", "true")
@@ -301,7 +301,7 @@ func TestMemoryLimitAppliesPerProcessWithoutCgroups(t *testing.T) {
 // limits are enforced.
 func TestUnenforcedJobLimitsAreReported(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.StartService("--workers", "0")
 	file := filepath.Join(t.TempDir(), "jobs")
 	if err := os.WriteFile(file, []byte(`{"command":"true","memory":"64M"}`+"\n"+`{"command":"true","cpus":1,"nice":3}`+

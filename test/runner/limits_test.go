@@ -13,7 +13,7 @@ import (
 // If a client disconnects right after its request, the service continues to store the jobs of other clients. The job of
 // the interrupted request is stored completely or not at all.
 func TestDisconnectedEnqueueLeavesNoPartialJob(t *testing.T) {
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.StartService("--workers", "0")
 	for i := range 50 {
 		c, err := testrig.DialService(q.StateDir)

@@ -32,7 +32,7 @@ type outputPiece struct {
 }
 
 // readOutputPieces returns the output that `queuectl logs --jsonl` prints.
-func readOutputPieces(q *testrig.Queue, logsArgs ...string) (output []outputPiece) {
+func readOutputPieces(q *testrig.Harness, logsArgs ...string) (output []outputPiece) {
 	q.Helper()
 	out := q.MustRunCLI(append([]string{"logs", "--jsonl"}, logsArgs...)...)
 	for d := json.NewDecoder(strings.NewReader(out)); ; {

@@ -49,14 +49,14 @@ func pauseRoundCount(t *testing.T) int {
 // After a cancel or the death of the runner, no process of the tree exists.
 func TestPausedForkingTreesStop(t *testing.T) {
 	t.Parallel()
-	t.Run("by signals", func(t *testing.T) { checkPauseStopsTrees(t, testrig.NewQueue(t, ""), true) })
+	t.Run("by signals", func(t *testing.T) { checkPauseStopsTrees(t, testrig.NewHarness(t, ""), true) })
 	t.Run("by control group", func(t *testing.T) { checkPauseStopsTrees(t, newQueueWithCgroups(t), false) })
 }
 
 // checkPauseStopsTrees pauses and resumes trees of jobs that fork all the time, and checks what
-// TestPausedForkingTreesStop promises. If stoppedBySignal is true, a signal must have stopped each process of
+// TestPausedForkingTreesStop promises. If wantStoppedBySignal is true, a signal must have stopped each process of
 // a paused tree. Otherwise, a control group stops the tree, and no process may be stopped by a signal.
-func checkPauseStopsTrees(t *testing.T, q *testrig.Queue, stoppedBySignal bool) {
+func checkPauseStopsTrees(t *testing.T, q *testrig.Harness, wantStoppedBySignal bool) {
 	t.Parallel()
 	q.StartService("--workers", "2")
 	w := q.DialService()
@@ -81,7 +81,7 @@ func checkPauseStopsTrees(t *testing.T, q *testrig.Queue, stoppedBySignal bool) 
 		for _, p := range processes {
 			// A stopped process may also be in state D (uninterruptible sleep): it has called vfork and waits for its child,
 			// which is stopped.
-			if p.state == "T" != stoppedBySignal && !(stoppedBySignal && p.state == "D") {
+			if p.state == "T" != wantStoppedBySignal && !(wantStoppedBySignal && p.state == "D") {
 				t.Errorf("round %d: process %d is in state %s", n, p.pid, p.state)
 			}
 		}
@@ -109,14 +109,14 @@ func checkPauseStopsTrees(t *testing.T, q *testrig.Queue, stoppedBySignal bool) 
 
 // treeProcess is the state of a process in a job's tree.
 type treeProcess struct {
-	pid      int
-	state    string
-	cpuTicks string // CPU time of the process, in clock ticks
+	pid          int
+	state        string
+	cpuTicksText string // CPU time of the process, in clock ticks
 }
 
 // jobTreeProcesses returns the processes of a job that have not ended. It recognises these processes by the job's id in
 // their environment.
-func jobTreeProcesses(q *testrig.Queue, id string) (processes []treeProcess) {
+func jobTreeProcesses(q *testrig.Harness, id string) (processes []treeProcess) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		q.Fatal(err)
@@ -148,10 +148,10 @@ func jobTreeProcesses(q *testrig.Queue, id string) (processes []treeProcess) {
 
 // newQueueWithCgroups creates a queue whose runners may create control groups for jobs below their own group, as
 // under systemd.
-func newQueueWithCgroups(t *testing.T) *testrig.Queue {
+func newQueueWithCgroups(t *testing.T) *testrig.Harness {
 	t.Helper()
 	skip.UnlessRoot(t, "needs root to make control groups; .ci/run runs it as root, and other cases have signals")
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
 		var fsInfo unix.Statfs_t
 		if unix.Statfs(root, &fsInfo) != nil || fsInfo.Type != unix.CGROUP2_SUPER_MAGIC {
@@ -209,8 +209,8 @@ func removeControlGroups(t *testing.T, rootGroup string) {
 // When a paused job is ended, the runner resumes it first, so that the job can handle SIGTERM. A signal that
 // a user sends also resumes the job, unless the signal is SIGCONT.
 func TestEndedPausedJobIsResumedFirst(t *testing.T) {
-	for name, queue := range map[string]func(*testing.T) *testrig.Queue{
-		"by signals":       func(t *testing.T) *testrig.Queue { return testrig.NewQueue(t, "") },
+	for name, queue := range map[string]func(*testing.T) *testrig.Harness{
+		"by signals":       func(t *testing.T) *testrig.Harness { return testrig.NewHarness(t, "") },
 		"by control group": newQueueWithCgroups,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -14,13 +14,13 @@ import (
 
 // tickingCommand returns a shell command that starts a child process. Both processes keep appending bytes to a
 // file.
-func tickingCommand(q *testrig.Queue, id string) string {
+func tickingCommand(q *testrig.Harness, id string) string {
 	tick := "while :; do echo x >>%s; sleep 0.01; done"
 	return fmt.Sprintf("("+tick+") & "+tick, q.Path(id+"-child"), q.Path(id+"-main"))
 }
 
 // bytesWrittenByProcesses returns how many bytes the child and the main process have written.
-func bytesWrittenByProcesses(q *testrig.Queue, id string) (childAndMainBytes [2]int64) {
+func bytesWrittenByProcesses(q *testrig.Harness, id string) (childAndMainBytes [2]int64) {
 	for i, name := range []string{id + "-child", id + "-main"} {
 		if info, err := os.Stat(q.Path(name)); err == nil {
 			childAndMainBytes[i] = info.Size()
@@ -30,7 +30,7 @@ func bytesWrittenByProcesses(q *testrig.Queue, id string) (childAndMainBytes [2]
 }
 
 // waitUntilTicking waits until both processes of the job have written at least one more byte.
-func waitUntilTicking(q *testrig.Queue, id string) {
+func waitUntilTicking(q *testrig.Harness, id string) {
 	q.Helper()
 	before := bytesWrittenByProcesses(q, id)
 	q.WaitUntil(id+" and its child run", 20*time.Second, func() bool {
@@ -40,7 +40,7 @@ func waitUntilTicking(q *testrig.Queue, id string) {
 }
 
 // checkNotTicking checks for 200 ms that neither process of the job writes.
-func checkNotTicking(q *testrig.Queue, id string) {
+func checkNotTicking(q *testrig.Harness, id string) {
 	q.Helper()
 	before := bytesWrittenByProcesses(q, id)
 	for end := time.Now().Add(200 * time.Millisecond); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
@@ -51,7 +51,7 @@ func checkNotTicking(q *testrig.Queue, id string) {
 }
 
 // waitUntilElapsed waits until the given duration has passed since a time.
-func waitUntilElapsed(q *testrig.Queue, since time.Time, duration time.Duration) {
+func waitUntilElapsed(q *testrig.Harness, since time.Time, duration time.Duration) {
 	q.WaitUntil("time passes", duration+time.Second, func() bool { return time.Since(since) > duration })
 }
 

@@ -27,12 +27,12 @@ func TestJobThatKillsRunnersIsDead(t *testing.T) {
 	if r := q.RunCLI("wait", "poison", "--timeout", "30"); r.ExitCode != 125 {
 		t.Errorf("wait: %+v", r)
 	}
-	if j := q.ShowJob("poison"); j.State != "dead" || j.Reason != "poison" || j.Attempts != 4 {
+	if j := q.ShowJob("poison"); j.State != "dead" || j.Reason != "poison" || j.AttemptCount != 4 {
 		t.Errorf("the job that kills its runner: %+v", j)
 	}
 	for _, id := range neighbours {
 		q.MustRunCLI("wait", id, "--timeout", "30")
-		if j := q.ShowJob(id); j.State != "completed" || j.Attempts != 2 || j.AttemptHistory[0].Reason != "lost" {
+		if j := q.ShowJob(id); j.State != "completed" || j.AttemptCount != 2 || j.AttemptHistory[0].Reason != "lost" {
 			t.Errorf("a job that ran together with the poison job: %+v", j)
 		}
 	}
@@ -46,7 +46,7 @@ func TestJobThatKillsRunnersIsDead(t *testing.T) {
 	if j := q.ShowJob("poison"); j.State != "dead" || j.Reason != "poison" || len(j.AttemptHistory) != 7 {
 		t.Errorf("the retried poison job: %+v", j)
 	}
-	if j := q.ShowJob("bystander"); j.State != "completed" || j.Attempts != 1 {
+	if j := q.ShowJob("bystander"); j.State != "completed" || j.AttemptCount != 1 {
 		t.Errorf("the bystander: %+v", j)
 	}
 }
@@ -62,7 +62,7 @@ func TestSuspectJobOutlivesService(t *testing.T) {
 	q.KillRunners()
 	q.WaitUntil("the job runs alone", 20*time.Second, func() bool {
 		j := q.ShowJob("a")
-		return j.State == "processing" && j.Attempts == 1
+		return j.State == "processing" && j.AttemptCount == 1
 	})
 	pid := q.ShowJob("a").PID
 	q.KillService()

@@ -24,7 +24,7 @@ func TestRunnerEndsWhenItsDirIsRemoved(t *testing.T) {
 			w := q.DialService()
 			id := w.Enqueue(testrig.JSONFields{"command": testrig.LockingCommand(q.Path("tree")) +
 				` || echo two >&2; echo up; if [ "$QUEUECTL_ATTEMPT" = 1 ]; then (sleep 600 >/dev/null 2>&1 &); ` +
-				q.WaitForFileCommand("never") + "; fi", "max_retries": 1})
+				q.CommandAwaitingQueueFile("never") + "; fi", "max_retries": 1})
 			w.WaitJobRunning(id)
 			runners := q.RunnerPIDs()
 			dirs, err := filepath.Glob(q.Path("runner/[0-9]*"))
@@ -43,7 +43,7 @@ func TestRunnerEndsWhenItsDirIsRemoved(t *testing.T) {
 				w = q.DialService()
 			}
 			j := w.WaitJobEnded(id)
-			if j.State != "completed" || j.Stderr != "" || j.Attempts > 2 || j.AttemptHistory[0].Reason != c.reason {
+			if j.State != "completed" || j.Stderr != "" || j.AttemptCount > 2 || j.AttemptHistory[0].Reason != c.reason {
 				t.Errorf("job %+v, want a first attempt with the reason %s, and another attempt", j, c.reason)
 			}
 			// In the attempts between the first and the last one, the service had sent the job to a runner, but no process was
@@ -62,7 +62,7 @@ func TestRunnerEndsWhenItsDirIsRemoved(t *testing.T) {
 func TestRunnerRecreatesItsSocket(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	w := q.DialService()
-	id := w.Enqueue(testrig.JSONFields{"command": "echo up; " + q.WaitForFileCommand("go") + "; echo end",
+	id := w.Enqueue(testrig.JSONFields{"command": "echo up; " + q.CommandAwaitingQueueFile("go") + "; echo end",
 		"max_retries": 0})
 	w.WaitJobRunning(id)
 	q.KillService()

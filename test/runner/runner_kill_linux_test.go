@@ -56,10 +56,10 @@ func isPIDFree(pid int) bool {
 	return err != nil
 }
 
-func pathBelowQueueDir(r *testrig.LedgerQueue, path string) string {
-	name, err := filepath.Rel(r.StateDir, path)
+func pathBelowQueueDir(q *testrig.LedgerQueue, path string) string {
+	name, err := filepath.Rel(q.StateDir, path)
 	if err != nil {
-		r.Fatal(err)
+		q.Fatal(err)
 	}
 	return name
 }
@@ -75,7 +75,7 @@ func checkUnrelatedProcessesSurvive(t *testing.T,
 	r.StartService("--workers", "1")
 	params := r.EnqueueParams("p00000", testrig.LedgerJob{OutputBytes: 10, RunSeconds: 600})
 	params["on_lost"] = "dead"
-	id := (&testrig.Requester{TargetQueue: r.Queue}).EnqueueBatch(params)[0]
+	id := (&testrig.Requester{TargetQueue: r.Harness}).EnqueueBatch(params)[0]
 	r.WaitUntil("the job runs", 5*time.Second, func() bool { return r.ShowJob(id).PID != 0 })
 	job, runner := r.ShowJob(id).PID, r.OnlyRunnerPID()
 	r.WaitUntil("another process is recorded with its start time", 5*time.Second, func() bool {
@@ -99,21 +99,21 @@ func checkUnrelatedProcessesSurvive(t *testing.T,
 
 // startUnrelatedProcess starts a process in a new session. If the test runs as root and the given pid is free,
 // the process gets that pid.
-func startUnrelatedProcess(r *testrig.LedgerQueue, pid int) *exec.Cmd {
-	r.Helper()
+func startUnrelatedProcess(q *testrig.LedgerQueue, pid int) *exec.Cmd {
+	q.Helper()
 	for range 20 {
 		pidRequested := pid != 0 && os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(pid-1)), 0) == nil
 		cmd := exec.Command("sleep", "600")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		if err := cmd.Start(); err != nil {
-			r.Fatal(err)
+			q.Fatal(err)
 		}
 		if !pidRequested || cmd.Process.Pid == pid {
-			r.Logf("stranger %d, wanted %d", cmd.Process.Pid, pid)
+			q.Logf("stranger %d, wanted %d", cmd.Process.Pid, pid)
 			return cmd
 		}
 		cmd.Process.Kill()
 		cmd.Wait() // returns an error, because the process was killed
 	}
-	return startUnrelatedProcess(r, 0)
+	return startUnrelatedProcess(q, 0)
 }

@@ -42,9 +42,9 @@ note S
 eval "$1"
 `
 
-// treeQueue contains a queue whose workers all run process trees. The runner has received more jobs, which wait for
-// a worker.
-type treeQueue struct {
+// processTreeQueue contains a queue whose workers all run process trees. The runner has received more jobs, which wait
+// for a worker.
+type processTreeQueue struct {
 	*testrig.LedgerQueue
 	requester              *testrig.Requester
 	firstAttemptPIDByJobID map[string]int // pids of the first attempts, by job id
@@ -54,7 +54,7 @@ type treeQueue struct {
 // startTreesWithReservedJobs starts the process trees and waits until the runner has also received jobs that it cannot
 // start yet. On a slow machine, the service may send no such jobs. startTreesWithReservedJobs then discards the queue
 // and tries again with a new one.
-func startTreesWithReservedJobs(t *testing.T) *treeQueue {
+func startTreesWithReservedJobs(t *testing.T) *processTreeQueue {
 	t.Helper()
 	for range 4 {
 		r := startProcessTrees(t)
@@ -73,12 +73,12 @@ func startTreesWithReservedJobs(t *testing.T) *treeQueue {
 }
 
 // startProcessTrees starts a process tree of each shape on its own worker, and enqueues more jobs.
-func startProcessTrees(t *testing.T) *treeQueue {
+func startProcessTrees(t *testing.T) *processTreeQueue {
 	t.Helper()
-	r := &treeQueue{LedgerQueue: testrig.NewLedgerQueue(t, testrig.PrefetchBuildTag),
+	r := &processTreeQueue{LedgerQueue: testrig.NewLedgerQueue(t, testrig.PrefetchBuildTag),
 		firstAttemptPIDByJobID: map[string]int{}}
 	r.ServiceEnv = []string{"QUEUECTL_FAILPOINTS=" + testrig.PrefetchFailpoints}
-	r.requester = &testrig.Requester{TargetQueue: r.Queue}
+	r.requester = &testrig.Requester{TargetQueue: r.Harness}
 	r.WriteFile("tree.sh", treeJobScript)
 	r.StartService("--workers", "1")
 	r.requester.WarmUpPrefetch(len(treeCommandsByShape) + 2)
@@ -105,14 +105,14 @@ func startProcessTrees(t *testing.T) *treeQueue {
 }
 
 // treeJobParams returns the parameters of a job with the given shape.
-func (r *treeQueue) treeJobParams(id, shape string) map[string]any {
+func (r *processTreeQueue) treeJobParams(id, shape string) map[string]any {
 	return map[string]any{"id": id, "argv": []string{testrig.ToolPath("sh"), r.Path("tree.sh"), shape},
 		"env": map[string]string{"RIG": r.StateDir}, "cwd": r.StateDir}
 }
 
 // jobIDsWithLiveTrees returns the ids of the jobs whose process trees still exist. Such a tree holds the lock of its
 // job.
-func (r *treeQueue) jobIDsWithLiveTrees() (jobIDs []string) {
+func (r *processTreeQueue) jobIDsWithLiveTrees() (jobIDs []string) {
 	r.Helper()
 	locks, _ := filepath.Glob(filepath.Join(r.StateDir, "locks", "*"))
 	for _, lock := range locks {
@@ -124,7 +124,7 @@ func (r *treeQueue) jobIDsWithLiveTrees() (jobIDs []string) {
 }
 
 // checkJobOutcomes waits until all jobs have ended, and checks how each of them ended.
-func (r *treeQueue) checkJobOutcomes() {
+func (r *processTreeQueue) checkJobOutcomes() {
 	r.Helper()
 	r.WaitUntil("all jobs ended", 20*time.Second, func() bool {
 		return r.QueryDatabaseInt(`SELECT count(*) FROM jobs WHERE state IN (1, 3, 4, 5)`) == 0
@@ -132,20 +132,21 @@ func (r *treeQueue) checkJobOutcomes() {
 	r.CheckNoOverlappingAttempts()
 	for id := range treeCommandsByShape {
 		j := r.requester.ShowJob(id)
-		if j.State != "completed" || j.Attempts != 2 || len(j.AttemptHistory) != 2 || j.AttemptHistory[0].Reason != "lost" ||
+		if j.State != "completed" || j.AttemptCount != 2 || len(j.AttemptHistory) != 2 ||
+			j.AttemptHistory[0].Reason != "lost" ||
 			j.AttemptHistory[0].PID != r.firstAttemptPIDByJobID[id] {
 			r.Errorf("%s: %+v", id, j)
 		}
 	}
 	for id, state := range map[string]string{"on-dead": "dead", "on-hold": "held"} {
-		if j := r.requester.ShowJob(id); j.State != state || j.Reason != "lost" || j.Attempts != 1 ||
+		if j := r.requester.ShowJob(id); j.State != state || j.Reason != "lost" || j.AttemptCount != 1 ||
 			len(j.AttemptHistory) != 1 {
 			r.Errorf("%s: %+v", id, j)
 		}
 	}
 	starts := r.CountLedgerEntries("S")
 	for _, id := range r.reservedJobIDs {
-		if j := r.requester.ShowJob(id); j.State != "completed" || starts[id] != 1 || j.Attempts != 1 ||
+		if j := r.requester.ShowJob(id); j.State != "completed" || starts[id] != 1 || j.AttemptCount != 1 ||
 			len(j.AttemptHistory) != 1 {
 			r.Errorf("job %s had not started when the runner died; started %d times, want once: %+v", id, starts[id], j)
 		}
@@ -156,7 +157,7 @@ func (r *treeQueue) checkJobOutcomes() {
 }
 
 // timeUntilNewJobEnds runs a new job. It returns the time that has passed from the given moment to the end of the job.
-func (r *treeQueue) timeUntilNewJobEnds(since time.Time) time.Duration {
+func (r *processTreeQueue) timeUntilNewJobEnds(since time.Time) time.Duration {
 	r.Helper()
 	job := r.treeJobParams("fresh", "")
 	job["priority"] = 10
@@ -216,7 +217,7 @@ func TestJobProcessesEndAfterServiceAndRunnerKill(t *testing.T) {
 			if held := r.jobIDsWithLiveTrees(); len(held) > 0 {
 				t.Errorf("jobs whose trees still exist when the service is ready: %v", held)
 			}
-			r.requester = &testrig.Requester{TargetQueue: r.Queue}
+			r.requester = &testrig.Requester{TargetQueue: r.Harness}
 			r.checkJobsLostOrReturned()
 			r.requester.MustRequest("worker.scale", map[string]any{"count": 8})
 			elapsed := r.timeUntilNewJobEnds(started)
@@ -228,18 +229,18 @@ func TestJobProcessesEndAfterServiceAndRunnerKill(t *testing.T) {
 
 // checkJobsLostOrReturned checks that the running jobs were lost, and that jobs that had not started were returned
 // to the queue. Call it before other jobs run.
-func (r *treeQueue) checkJobsLostOrReturned() {
+func (r *processTreeQueue) checkJobsLostOrReturned() {
 	r.Helper()
 	if n := r.QueryDatabaseInt(`SELECT count(*) FROM jobs, meta WHERE state = 5 OR place > 2 OR reserved <> ""`); n > 0 {
 		r.Errorf("%d jobs are still leased", n)
 	}
 	for id := range treeCommandsByShape {
-		if j := r.requester.ShowJob(id); j.State != "failed" || j.Reason != "lost" || j.Attempts != 1 {
+		if j := r.requester.ShowJob(id); j.State != "failed" || j.Reason != "lost" || j.AttemptCount != 1 {
 			r.Errorf("%s: %+v", id, j)
 		}
 	}
 	for _, id := range r.reservedJobIDs {
-		if j := r.requester.ShowJob(id); j.State != "pending" || j.Attempts != 0 || len(j.AttemptHistory) != 0 ||
+		if j := r.requester.ShowJob(id); j.State != "pending" || j.AttemptCount != 0 || len(j.AttemptHistory) != 0 ||
 			j.Reason != "" {
 			r.Errorf("%s had not started: %+v", id, j)
 		}

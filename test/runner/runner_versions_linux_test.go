@@ -81,7 +81,7 @@ func TestServiceAdoptsRunnersOfOtherVersions(t *testing.T) {
 		for direction, bins := range map[string][]string{"upgrade": {other, now}, "downgrade": {now, other}} {
 			t.Run(direction+" "+name, func(t *testing.T) {
 				t.Parallel()
-				q := testrig.NewQueue(t, "")
+				q := testrig.NewHarness(t, "")
 				if name == "schema" && direction == "downgrade" {
 					// Create the database with the older program, because that program cannot open a database
 					// that a newer one has changed.
@@ -154,7 +154,7 @@ func TestNewJobsRunInReplacedProgramsRunner(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
 	other := buildVersion(t, nil, "9.9.9")
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.ClientPath = testrig.InstallPrograms(q, testrig.BuiltProgram(t, ""), q.StateDir)
 	q.StartService("--workers", "1")
 	if err := os.Remove(q.ClientPath); err != nil { // a package upgrade does the same: running processes keep the old file
@@ -173,7 +173,7 @@ func TestNewJobsRunInReplacedProgramsRunner(t *testing.T) {
 // jobs, and starts another runner for new jobs.
 func TestServiceStartsWhileOldRunnerEnds(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.StartService("--workers", "2")
 	gate := filepath.Join(t.TempDir(), "go")
 	id := q.MustRunCLI("enqueue", "--kill-after", "1m", "trap '' TERM; "+testrig.CommandWaitingForFile(gate))
@@ -201,7 +201,7 @@ func TestServiceStartsWhileOldRunnerEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.MustRunCLI("wait", id)
-	if j := q.ShowJob(id); len(j.AttemptHistory) != 2 || j.AttemptHistory[0].Reason != "stopped" || j.Attempts != 1 ||
+	if j := q.ShowJob(id); len(j.AttemptHistory) != 2 || j.AttemptHistory[0].Reason != "stopped" || j.AttemptCount != 1 ||
 		!strings.Contains(j.Output, "end of") {
 		t.Errorf("the job of the runner that ends: %+v, want one return to the queue", j)
 	}

@@ -20,7 +20,7 @@ import (
 
 // injectSystemCallFailures makes the given system calls of the runner and its children fail until the returned function
 // is called. It uses strace, which writes a line with a timestamp to the given file for each failure.
-func injectSystemCallFailures(q *testrig.Queue, systemCalls, fault, traceFile string) (stopFailures func()) {
+func injectSystemCallFailures(q *testrig.Harness, systemCalls, fault, traceFile string) (stopFailures func()) {
 	q.Helper()
 	stderrFile := q.Path(traceFile + ".said")
 	stderr, err := os.Create(stderrFile)
@@ -52,7 +52,7 @@ var injectedFailurePattern = regexp.MustCompile(`(?m)^\d+ +(\d+\.\d+) .*\(INJECT
 
 // injectedFailureTimes returns the times of the failures that injectSystemCallFailures has caused, as recorded in
 // traceFile.
-func injectedFailureTimes(q *testrig.Queue, traceFile string) (times []time.Time) {
+func injectedFailureTimes(q *testrig.Harness, traceFile string) (times []time.Time) {
 	q.Helper()
 	for _, m := range injectedFailurePattern.FindAllStringSubmatch(q.ReadFile(traceFile), -1) {
 		seconds, err := strconv.ParseFloat(m[1], 64)
@@ -90,12 +90,13 @@ func TestResourceShortageUsesNoAttempt(t *testing.T) {
 				j = w.ShowJob(id)
 				return j.Reason != "" || j.State == "completed"
 			})
-			if j.State != "pending" || j.Reason != "shortage" || j.Attempts != 0 || len(j.AttemptHistory) != 0 || j.Error == "" {
+			if j.State != "pending" || j.Reason != "shortage" || j.AttemptCount != 0 || len(j.AttemptHistory) != 0 ||
+				j.Error == "" {
 				t.Errorf("the job during the shortage: %+v", j)
 			}
 			stop()
 			j = w.WaitJobEnded(id)
-			if j.State != "completed" || j.Reason != "" || j.Attempts != 1 || len(j.AttemptHistory) != 1 ||
+			if j.State != "completed" || j.Reason != "" || j.AttemptCount != 1 || len(j.AttemptHistory) != 1 ||
 				j.Output != "try 1\n"+c.stdin {
 				t.Fatalf("the job after the shortage: %+v", j)
 			}
@@ -160,7 +161,7 @@ func TestResourceShortageSlowsJobStarts(t *testing.T) {
 	firstStart := time.Now().Add(time.Hour)
 	for _, id := range ids {
 		j := w.WaitJobEnded(id)
-		if j.State != "completed" || j.Attempts != 1 || len(j.AttemptHistory) != 1 {
+		if j.State != "completed" || j.AttemptCount != 1 || len(j.AttemptHistory) != 1 {
 			t.Fatalf("a job that waited during the shortage: %+v", j)
 		}
 		if started := j.AttemptHistory[0].StartedAt; started.Before(firstStart) {
@@ -180,14 +181,14 @@ func TestResourceShortageSlowsJobStarts(t *testing.T) {
 func TestRunnerWithoutDescriptorsStartsNoJobs(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.DialService()
-	running := w.Enqueue(testrig.JSONFields{"command": "echo up; " + q.WaitForFileCommand("go") + "; echo end",
+	running := w.Enqueue(testrig.JSONFields{"command": "echo up; " + q.CommandAwaitingQueueFile("go") + "; echo end",
 		"max_retries": 0})
 	w.WaitJobRunning(running)
 	pid := q.OnlyRunnerPID()
 	lift := setProcessLimit(t, pid, unix.RLIMIT_NOFILE, lowestFreeDescriptor(pid))
 	id := w.Enqueue(testrig.JSONFields{"command": "echo hi", "max_retries": 0})
 	q.WaitUntil("the job has met the shortage", 10*time.Second, func() bool { return w.ShowJob(id).Reason != "" })
-	if j := w.ShowJob(id); j.State != "pending" || j.Reason != "shortage" || j.Attempts != 0 {
+	if j := w.ShowJob(id); j.State != "pending" || j.Reason != "shortage" || j.AttemptCount != 0 {
 		t.Errorf("without descriptors: %+v", j)
 	}
 	q.WriteFile("go", "")
@@ -195,7 +196,7 @@ func TestRunnerWithoutDescriptorsStartsNoJobs(t *testing.T) {
 		t.Errorf("the running job: %+v", j)
 	}
 	lift()
-	if j := w.WaitJobEnded(id); j.State != "completed" || j.Attempts != 1 || len(j.AttemptHistory) != 1 ||
+	if j := w.WaitJobEnded(id); j.State != "completed" || j.AttemptCount != 1 || len(j.AttemptHistory) != 1 ||
 		j.Output != "hi\n" {
 		t.Errorf("with descriptors: %+v", j)
 	}
@@ -283,7 +284,7 @@ func TestUnstartableJobUsesAttempts(t *testing.T) {
 		if c.name == beingWritten {
 			attempts = 2
 		}
-		checkFailedStartsCountAsAttempts(t, w.WaitJobEnded(ids[i]), c.name, wantStartFailure{c.code, attempts, c.wantText})
+		checkFailedStartsCountAsAttempts(t, w.WaitJobEnded(ids[i]), c.name, startFailure{c.code, attempts, c.wantText})
 	}
 }
 
@@ -301,23 +302,23 @@ func TestStartErrorsAfterForkUseAttempts(t *testing.T) {
 		stop := injectSystemCallFailures(q, c.calls, c.fault, c.fault)
 		j := w.WaitJobEnded(w.Enqueue(testrig.JSONFields{"command": "echo hi", "max_attempts": 2, "backoff_base": 0.02}))
 		stop()
-		checkFailedStartsCountAsAttempts(t, j, c.calls+" "+c.fault, wantStartFailure{126, 2, c.wantText})
+		checkFailedStartsCountAsAttempts(t, j, c.calls+" "+c.fault, startFailure{126, 2, c.wantText})
 	}
 }
 
-// wantStartFailure is the expected result of a job that cannot start because of a mistake in the job.
-type wantStartFailure struct {
+// startFailure is the expected result of a job that cannot start because of a mistake in the job.
+type startFailure struct {
 	exitCode, attempts int
 	stderr             string
 }
 
 // checkFailedStartsCountAsAttempts checks that a job is dead with the expected result, and that its failed starts
 // counted as attempts.
-func checkFailedStartsCountAsAttempts(t *testing.T, j testrig.Job, caseName string, want wantStartFailure) {
+func checkFailedStartsCountAsAttempts(t *testing.T, j testrig.Job, caseName string, want startFailure) {
 	t.Helper()
 	reason := map[int]string{126: "not_runnable", 127: "not_found"}[want.exitCode]
 	if j.State != "dead" || j.Reason != reason || testrig.ValueOrMinusOne(j.ExitCode) != want.exitCode ||
-		j.Attempts != want.attempts ||
+		j.AttemptCount != want.attempts ||
 		len(j.AttemptHistory) != want.attempts || !strings.Contains(j.Error, want.stderr) {
 		t.Errorf("%s: %+v; want dead, %+v", caseName, j, want)
 	}
@@ -336,7 +337,7 @@ func TestTooLongArgumentsUseAttempts(t *testing.T) {
 	spec := testrig.JSONFields{"argv": argv, "max_attempts": 2, "backoff_base": 0.02}
 	lift := setProcessLimit(t, q.OnlyRunnerPID(), unix.RLIMIT_STACK, 1<<20)
 	checkFailedStartsCountAsAttempts(t, w.WaitJobEnded(w.Enqueue(spec)), "1 MiB of stack",
-		wantStartFailure{126, 2, "argument list too long"})
+		startFailure{126, 2, "argument list too long"})
 	if j := w.WaitJobEnded(w.Enqueue(testrig.JSONFields{"command": "echo hi"})); j.Output != "hi\n" {
 		t.Errorf("few arguments: %+v", j)
 	}
@@ -358,7 +359,7 @@ func TestWorkersAreAddedAfterDescriptorShortage(t *testing.T) {
 	q.WaitUntil("the shortage has prevented a start of the job",
 		10*time.Second, func() bool { return w.ShowJob(id).Reason == "shortage" })
 	lift()
-	if j := w.WaitJobEnded(id); j.State != "completed" || j.Attempts != 1 {
+	if j := w.WaitJobEnded(id); j.State != "completed" || j.AttemptCount != 1 {
 		t.Errorf("the job after the shortage: %+v", j)
 	}
 }
@@ -368,7 +369,7 @@ func TestWorkersAreAddedAfterDescriptorShortage(t *testing.T) {
 func TestRunnerIsAdoptedAfterDescriptorShortage(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "2")
 	w := q.DialService()
-	id := w.Enqueue(testrig.JSONFields{"command": "echo up; " + q.WaitForFileCommand("go") + "; echo end",
+	id := w.Enqueue(testrig.JSONFields{"command": "echo up; " + q.CommandAwaitingQueueFile("go") + "; echo end",
 		"max_retries": 0})
 	w.WaitJobRunning(id)
 	pid := q.OnlyRunnerPID()
@@ -407,7 +408,7 @@ func TestProcessShortageWithUmaskKeepsRunner(t *testing.T) {
 	skip.UnlessProgram(t, "strace", "needs strace; .ci/run installs it")
 	q := testrig.StartQueue(t, "--workers", "4")
 	w := q.DialService()
-	running := w.Enqueue(testrig.JSONFields{"command": "echo up; " + q.WaitForFileCommand("go") + "; echo end",
+	running := w.Enqueue(testrig.JSONFields{"command": "echo up; " + q.CommandAwaitingQueueFile("go") + "; echo end",
 		"max_retries": 0})
 	w.WaitJobRunning(running)
 	runner := q.OnlyRunnerPID()

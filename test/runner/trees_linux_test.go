@@ -40,7 +40,7 @@ func timerSlack() string {
 // sets the job's umask, descriptor limit and environment. The job has the timer slack that the service inherited.
 func TestJobGetsDefaultProcessAttributes(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.ServiceEnv = []string{"NOTIFY_SOCKET=/x", "LISTEN_FDS=1", "CREDENTIALS_DIRECTORY=/x", "SECRET=s", "INVOCATION_ID=1"}
 	q.StartService("--workers", "1")
 	w := q.DialService()
@@ -133,7 +133,7 @@ func TestRunnerLeavesNoZombies(t *testing.T) {
 func TestKillGraceAppliesToWholeTree(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.ServiceEnv = []string{"QUEUECTL_OUTPUT_GRACE=1ms", "QUEUECTL_STOP_TIMEOUT=100ms"}
 	q.StartService("--workers", "1")
 	w := q.DialService()

@@ -26,7 +26,7 @@ var stubbornTreeCommands = map[string]string{
 // newTreeJob returns a job that takes a lock and then runs commandTemplate. In commandTemplate, a unique marker
 // replaces WORD. newTreeJob also returns the path of the lock, and the marker, which occurs in the command line of each
 // process of the job.
-func newTreeJob(q *testrig.Queue, jobNumber int, commandTemplate string) (spec testrig.JSONFields, lockPath,
+func newTreeJob(q *testrig.Harness, jobNumber int, commandTemplate string) (spec testrig.JSONFields, lockPath,
 	commandMarker string) {
 	commandMarker = fmt.Sprintf("6%d.%d", jobNumber, time.Now().UnixNano())
 	lockPath = q.Path(fmt.Sprintf("lock%d", jobNumber))
@@ -59,7 +59,7 @@ func TestCancelEndsProcessTrees(t *testing.T) {
 		w.WaitJobRunning(id)
 		q.MustRunCLI("cancel", id)
 		checkTreeEnded(t, name, lock, marker)
-		if j := w.ShowJob(id); j.State != "cancelled" || j.Attempts != 1 {
+		if j := w.ShowJob(id); j.State != "cancelled" || j.AttemptCount != 1 {
 			t.Errorf("%s: %+v", name, j)
 		}
 	}
@@ -92,7 +92,7 @@ func TestTimeoutEndsProcessTrees(t *testing.T) {
 // Stopping the workers or the service ends every process tree and returns the jobs to the queue.
 func TestWorkerAndServiceStopEndProcessTrees(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.ServiceEnv = []string{"QUEUECTL_STOP_TIMEOUT=100ms"}
 	q.StartService("--workers", "6")
 	w := q.DialService()
@@ -123,7 +123,7 @@ func TestWorkerAndServiceStopEndProcessTrees(t *testing.T) {
 	q.StartService("--workers", "0")
 	w = q.DialService()
 	for i, id := range ids {
-		if j := w.ShowJob(id); j.State != "pending" || j.Reason != "stopped" || j.Attempts != 0 ||
+		if j := w.ShowJob(id); j.State != "pending" || j.Reason != "stopped" || j.AttemptCount != 0 ||
 			len(j.AttemptHistory) != 2 {
 			t.Errorf("%s: %+v", names[i], j)
 		}
@@ -134,7 +134,7 @@ func TestWorkerAndServiceStopEndProcessTrees(t *testing.T) {
 // the job's output open. The runner ends and counts these other processes, unless the job allows background processes.
 func TestLeftoverProcessesAreEndedAndCounted(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.ServiceEnv = []string{fmt.Sprint("QUEUECTL_OUTPUT_GRACE=", (1+testrig.TimeoutFactor)*250*time.Millisecond)}
 	q.StartService("--workers", "4")
 	w := q.DialService()
@@ -160,9 +160,10 @@ func TestLeftoverProcessesAreEndedAndCounted(t *testing.T) {
 		j := w.WaitJobEnded(id)
 		h := j.AttemptHistory[0]
 		elapsed := time.Since(started)
-		if j.State != "completed" || h.Leftovers != c.leftovers || elapsed > 3*testrig.TimeoutFactor*time.Second || c.slow &&
-			elapsed < 400*time.Millisecond {
-			t.Errorf("%s: %s, %d leftovers, took %v; want %d", c.name, j.State, h.Leftovers, elapsed, c.leftovers)
+		if j.State != "completed" || h.LeftoverProcessCount != c.leftovers || elapsed > 3*testrig.TimeoutFactor*time.Second ||
+			c.slow &&
+				elapsed < 400*time.Millisecond {
+			t.Errorf("%s: %s, %d leftovers, took %v; want %d", c.name, j.State, h.LeftoverProcessCount, elapsed, c.leftovers)
 		}
 		if c.name == "ends within the grace" && j.Output != "late\n" {
 			t.Errorf("%s: output %q", c.name, j.Output)
@@ -192,7 +193,7 @@ func TestJobEndRacesHaveOneOutcome(t *testing.T) {
 		j := w.WaitJobEnded(id)
 		kind := j.State + "/" + j.Reason
 		seen[kind]++
-		if len(j.AttemptHistory) != 1 || j.Attempts != 1 || kind == "completed/" &&
+		if len(j.AttemptHistory) != 1 || j.AttemptCount != 1 || kind == "completed/" &&
 			testrig.ValueOrMinusOne(j.ExitCode) != 0 ||
 			kind != "completed/" &&
 				kind != "dead/timed_out" {
@@ -219,7 +220,7 @@ func TestJobEndRacesHaveOneOutcome(t *testing.T) {
 // the job has set a longer time, and even for a job that is already being cancelled.
 func TestServiceStopDurationIsBounded(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "failpoint")
+	q := testrig.NewHarness(t, "failpoint")
 	q.ServiceEnv = []string{"QUEUECTL_FAILPOINTS=impatient"}
 	q.WriteFile("queuectl.toml", "stop_timeout = \"100ms\"\n")
 	q.StartService("--workers", "2")

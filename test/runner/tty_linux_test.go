@@ -28,24 +28,24 @@ func waitTerminalAttached(s *testrig.TerminalSession) {
 
 // callAttach calls the API method "attach", which types into a job's terminal. errorCode contains the code and the
 // field of the error, or is "" if the call succeeded.
-func callAttach(w *testrig.ServiceConn, params testrig.JSONFields) (reply struct{ Attempt, Taken int },
+func callAttach(conn *testrig.ServiceConn, params testrig.JSONFields) (reply struct{ Attempt, Taken int },
 	errorCode string) {
-	w.Helper()
-	a := w.Call("attach", params)
+	conn.Helper()
+	a := conn.Call("attach", params)
 	if a.Error != nil {
 		return reply, a.Error.Data.Code + " " + a.Error.Data.Field
 	}
 	if err := json.Unmarshal(a.Result, &reply); err != nil {
-		w.Fatal(err)
+		conn.Fatal(err)
 	}
 	return reply, ""
 }
 
 // waitForJobOutput waits until the output of a job contains text.
-func waitForJobOutput(w *testrig.ServiceConn, id, text string) {
-	w.Helper()
-	w.WaitUntil(fmt.Sprintf("job %s shows %q", id, text), 20*time.Second, func() bool {
-		return strings.Contains(w.ShowJob(id).Output, text)
+func waitForJobOutput(conn *testrig.ServiceConn, id, text string) {
+	conn.Helper()
+	conn.WaitUntil(fmt.Sprintf("job %s shows %q", id, text), 20*time.Second, func() bool {
+		return strings.Contains(conn.ShowJob(id).Output, text)
 	})
 }
 
@@ -371,11 +371,11 @@ func TestTerminalJobsProcessTreesEnd(t *testing.T) {
 	// process in another session, which SIGHUP does not reach.
 	leaveBehind := `setsid sleep 600 & until [ $(ps -o sid= -p $!) = $! ]; do sleep 0.01; done; echo pid=$!`
 	id = w.Enqueue(testrig.JSONFields{"command": leaveBehind, "tty": true})
-	if j := w.WaitJobEnded(id); j.AttemptHistory[0].Leftovers != 1 {
+	if j := w.WaitJobEnded(id); j.AttemptHistory[0].LeftoverProcessCount != 1 {
 		t.Errorf("a job that leaves a background process: %+v", j)
 	}
 	id = w.Enqueue(testrig.JSONFields{"command": leaveBehind, "tty": true, "allow_background": true})
-	if j := w.WaitJobEnded(id); j.AttemptHistory[0].Leftovers != 0 || !testrig.IsProcessAlive(pidsOf(id)[0]) {
+	if j := w.WaitJobEnded(id); j.AttemptHistory[0].LeftoverProcessCount != 0 || !testrig.IsProcessAlive(pidsOf(id)[0]) {
 		t.Errorf("a job with allow_background that leaves a background process: %+v", j)
 	}
 	testrig.KillProcess(pidsOf(id)[0])
@@ -415,7 +415,7 @@ func TestOnlyOwnersAndAdminsTypeIntoTerminals(t *testing.T) {
 		fmt.Sprintf("%d %s the terminal of attempt 1", testrig.Admin.Uid, id)}; !slices.Equal(audited, want) {
 		t.Errorf("audited %q, want %q", audited, want)
 	}
-	s := testrig.NewScreen(t, 80)
+	s := testrig.NewPseudoTerminal(t, 80)
 	viewer := s.StartCommand(q, testrig.CommandAs(q.CLICommand("attach", id), testrig.Operator))
 	viewer.WaitForText("view only")
 	viewer.WaitForText("got secretalice")

@@ -101,7 +101,7 @@ func TestLogsPrintTerminalOutputAsPlainText(t *testing.T) {
 	if r := q.RunCLI("status"); !strings.Contains(r.Stdout, ": typo") {
 		t.Errorf("the last line of a dead job: %q", r.Stdout)
 	}
-	w.Enqueue(testrig.JSONFields{"command": `printf 'a\033[2K\rb\033[?25l\bc'; ` + q.WaitForFileCommand("goes"),
+	w.Enqueue(testrig.JSONFields{"command": `printf 'a\033[2K\rb\033[?25l\bc'; ` + q.CommandAwaitingQueueFile("goes"),
 		"tty": true})
 	defer q.WriteFile("goes", "")
 	q.WaitUntil("the last line of a job that runs is shown", 10*time.Second, func() bool {
@@ -114,9 +114,9 @@ func TestLogsPrintTerminalOutputAsPlainText(t *testing.T) {
 func TestLogsFollowShowsUnfinishedTerminalLine(t *testing.T) {
 	q := testrig.StartQueue(t, "--workers", "1")
 	id := q.DialService().Enqueue(testrig.JSONFields{"command": `printf '\033[?2004h10%%'; ` +
-		q.WaitForFileCommand("one") +
-		`; printf '\r20%%\r\nReally? '; ` + q.WaitForFileCommand("two") + `; echo yes`, "tty": true})
-	s := testrig.NewScreen(t, 80)
+		q.CommandAwaitingQueueFile("one") +
+		`; printf '\r20%%\r\nReally? '; ` + q.CommandAwaitingQueueFile("two") + `; echo yes`, "tty": true})
+	s := testrig.NewPseudoTerminal(t, 80)
 	cmd := q.CLICommand("logs", "-f", id)
 	cmd.Stdout, cmd.Stderr = s.Tty, s.Tty
 	if err := cmd.Start(); err != nil {

@@ -13,25 +13,25 @@ import (
 // startQueueForUnkillableJobs starts a queue with one worker. The returned spec describes a job that outlives SIGKILL:
 // it reads a file of a FUSE server that accepts the request and never replies. To save time, the runner waits only
 // briefly, instead of half a minute, for processes that outlive SIGKILL.
-func startQueueForUnkillableJobs(t *testing.T) (q *testrig.Queue, d *testrig.Disk, spec testrig.JSONFields) {
+func startQueueForUnkillableJobs(t *testing.T) (q *testrig.Harness, d *testrig.Disk, spec testrig.JSONFields) {
 	t.Helper()
 	testrig.RequireDisks(t, "/dev/fuse")
 	t.Parallel()
-	q, d = testrig.NewQueue(t, "failpoint"), testrig.NewDisk(t, 0)
+	q, d = testrig.NewHarness(t, "failpoint"), testrig.NewDisk(t, 0)
 	q.ServiceEnv = []string{"QUEUECTL_FAILPOINTS=impatient"}
 	q.StartService("--workers", "1")
 	return q, d, testrig.JSONFields{"argv": []string{"cat", d.Path("fuse/stuck")}, "timeout": 0.2, "kill_after": 0.1}
 }
 
-// serviceHealth returns the number of busy workers, the number of idle workers, and the health of the service, as the
-// API method "status" reports them.
-func serviceHealth(w *testrig.ServiceConn) (busyWorkers, idleWorkers int, health string) {
-	w.Helper()
+// workersAndHealth returns the number of busy workers, the number of idle workers, and the health of the service, as
+// the API method "status" reports them.
+func workersAndHealth(conn *testrig.ServiceConn) (busyWorkers, idleWorkers int, health string) {
+	conn.Helper()
 	var st struct {
 		Workers struct{ Busy, Idle int }
 		Health  string
 	}
-	w.MustCall("status", nil, &st)
+	conn.MustCall("status", nil, &st)
 	return st.Workers.Busy, st.Workers.Idle, st.Health
 }
 
@@ -51,18 +51,19 @@ func TestUnkillableJobIsDeadAndOccupiesWorker(t *testing.T) {
 }
 
 // checkUnkillableJob checks the promises of TestUnkillableJobIsDeadAndOccupiesWorker for a job.
-func checkUnkillableJob(q *testrig.Queue, d *testrig.Disk, spec testrig.JSONFields) {
+func checkUnkillableJob(q *testrig.Harness, d *testrig.Disk, spec testrig.JSONFields) {
 	w := q.DialService()
 	id := w.Enqueue(spec)
 	next := w.Enqueue(testrig.JSONFields{"argv": []string{"true"}})
 	j := w.WaitJobEnded(id)
-	if j.State != "dead" || j.Reason != "unkillable" || j.Attempts != 1 || len(j.AttemptHistory) != 1 || j.Error == "" {
+	if j.State != "dead" || j.Reason != "unkillable" || j.AttemptCount != 1 || len(j.AttemptHistory) != 1 ||
+		j.Error == "" {
 		q.Fatalf("the job: %+v, want it dead as unkillable after one attempt", j)
 	}
 	pid := d.StuckReaderPID()
 	checkWorkerTaken := func(context string) {
 		q.Helper()
-		if busy, idle, health := serviceHealth(w); busy != 1 || idle != 0 ||
+		if busy, idle, health := workersAndHealth(w); busy != 1 || idle != 0 ||
 			!strings.Contains(health, fmt.Sprint("process ", pid)) {
 			q.Errorf("%s: %d busy, %d idle, health %s; want the worker busy with process %d, and its pid in health",
 				context, busy, idle, health, pid)
@@ -96,7 +97,7 @@ func checkUnkillableJob(q *testrig.Queue, d *testrig.Disk, spec testrig.JSONFiel
 		q.Errorf("the next job, after the process has ended: %+v", j)
 	}
 	q.WaitUntil("the worker is free", 10*time.Second, func() bool {
-		busy, idle, health := serviceHealth(w)
+		busy, idle, health := workersAndHealth(w)
 		return busy == 0 && idle == 1 && health == "ok"
 	})
 }

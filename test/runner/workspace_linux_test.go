@@ -13,7 +13,7 @@ import (
 )
 
 // waitUntilWorkspacesRemoved waits until the private directories of all jobs are removed.
-func waitUntilWorkspacesRemoved(q *testrig.Queue, condition string, timeout time.Duration) {
+func waitUntilWorkspacesRemoved(q *testrig.Harness, condition string, timeout time.Duration) {
 	q.Helper()
 	remaining := ""
 	q.WaitUntil(condition, timeout, func() bool {
@@ -46,7 +46,7 @@ b" '*'; mkdir -- -r; touch -- -r/..x`,
 
 // checkWorkspaceAttacksFail runs one job for each of workspaceAttackCommands. It checks that the files in $V are
 // unchanged and that no private directory remains.
-func checkWorkspaceAttacksFail(t *testing.T, q *testrig.Queue, enqueue func(line string) (id string)) {
+func checkWorkspaceAttacksFail(t *testing.T, q *testrig.Harness, enqueue func(line string) (id string)) {
 	victim := filepath.Join(t.TempDir(), "victim")
 	if err := os.MkdirAll(filepath.Join(victim, "sub"), 0o755); err != nil {
 		t.Fatal(err)
@@ -80,7 +80,8 @@ func checkWorkspaceAttacksFail(t *testing.T, q *testrig.Queue, enqueue func(line
 			t.Errorf("%s has %q now: %v", path, raw, err)
 		}
 	}
-	after := enqueue(`ls "$QUEUECTL_TMPDIR" | wc -l; stat -c '%a %u' "$QUEUECTL_TMPDIR"; stat -c '%A %u' "$QUEUECTL_PROGRESS"; id -u`)
+	after := enqueue(
+		`ls "$QUEUECTL_TMPDIR" | wc -l; stat -c '%a %u' "$QUEUECTL_TMPDIR"; stat -c '%A %u' "$QUEUECTL_PROGRESS"; id -u`)
 	q.RunCLI("wait", after)
 	words := strings.Fields(showJob(q, after).Output)
 	if len(words) != 6 || words[0] != "0" || words[1] != "700" || words[3] != "prw-------" || words[2] != words[5] ||
@@ -94,7 +95,7 @@ func checkWorkspaceAttacksFail(t *testing.T, q *testrig.Queue, enqueue func(line
 func TestHostileWorkspaceIsRemovedSafely(t *testing.T) {
 	testrig.SkipIfShort(t)
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.StartService("--workers", "2")
 	checkWorkspaceAttacksFail(t, q, func(line string) string {
 		return q.MustRunCLI("enqueue", "--max-retries", "0", line)
@@ -165,7 +166,7 @@ func TestWorkspaceInUseIsRemoved(t *testing.T) {
 // If a runner is killed, the next runner removes the private directories of its jobs. To remove a job's directory, the
 // runner uses only the rights of the job's user.
 func TestDeadRunnersWorkspacesAreRemoved(t *testing.T) {
-	for name, q := range map[string]*testrig.Queue{"runner of the service's user": testrig.NewQueue(t, ""),
+	for name, q := range map[string]*testrig.Harness{"runner of the service's user": testrig.NewHarness(t, ""),
 		"runner of root": nil} {
 		t.Run(name, func(t *testing.T) {
 			args := []string{"enqueue", "--on-lost", "dead", "--cwd", "/",

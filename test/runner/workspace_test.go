@@ -33,7 +33,7 @@ type shownJob struct {
 	} `json:"history"`
 }
 
-func showJob(q *testrig.Queue, id string) (j shownJob) {
+func showJob(q *testrig.Harness, id string) (j shownJob) {
 	q.Helper()
 	if err := json.Unmarshal([]byte(q.MustRunCLI("show", id, "--json")), &j); err != nil {
 		q.Fatalf("show %s: %v", id, err)
@@ -42,7 +42,7 @@ func showJob(q *testrig.Queue, id string) (j shownJob) {
 }
 
 // runJobToEnd enqueues a job, waits for its end and returns it as `queuectl show` prints it.
-func runJobToEnd(q *testrig.Queue, enqueueArgs ...string) shownJob {
+func runJobToEnd(q *testrig.Harness, enqueueArgs ...string) shownJob {
 	q.Helper()
 	id := q.MustRunCLI(append([]string{"enqueue", "--max-retries", "0"}, enqueueArgs...)...)
 	q.RunCLI("wait", id)
@@ -52,7 +52,7 @@ func runJobToEnd(q *testrig.Queue, enqueueArgs ...string) shownJob {
 // A job can read the outcomes and the results of its dependencies.
 func TestJobGetsResultsOfDependencies(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.StartService("--workers", "1")
 	q.MustRunCLI("enqueue", "--id", "a", `printf '{"rows": 7}' >"$QUEUECTL_RESULT"`)
 	q.MustRunCLI("enqueue", "--id", "b", "--max-retries", "0", "exit 3")
@@ -72,7 +72,7 @@ func TestJobGetsResultsOfDependencies(t *testing.T) {
 // is removed with its contents when the attempt ends.
 func TestEachAttemptHasAnEmptyWorkspace(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.StartService("--workers", "1")
 	const line = `echo "$QUEUECTL_TMPDIR"; ls "$QUEUECTL_TMPDIR" | wc -l; `
 	seen := map[string]bool{}
@@ -121,7 +121,7 @@ func TestEachAttemptHasAnEmptyWorkspace(t *testing.T) {
 // The job's exit code alone decides its outcome.
 func TestJobsResultIsStored(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.StartService("--workers", "1")
 	write := func(what string) string { return `printf '%s' '` + what + `' >"$QUEUECTL_RESULT"` }
 	nested := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
@@ -164,7 +164,7 @@ func TestJobsResultIsStored(t *testing.T) {
 // progress, also after a restart of the service and after the end of the job.
 func TestJobsProgressIsShown(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.StartService("--workers", "1")
 	gates := []string{q.Path("a"), q.Path("b"), q.Path("c")}
 	wait := func(n int) string { return `until test -e '` + gates[n] + `'; do sleep 0.02; done; ` }
@@ -220,7 +220,7 @@ func TestJobsProgressIsShown(t *testing.T) {
 // The progress of a very short job is stored too.
 func TestShortJobsProgressIsStored(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.StartService("--workers", "1")
 	if j := runJobToEnd(q, `echo 7 >>"$QUEUECTL_PROGRESS"`); j.Progress == nil || j.Progress.Percent != 7 {
 		t.Errorf("progress of a very short job: %+v", j.Progress)
@@ -231,7 +231,7 @@ func TestShortJobsProgressIsStored(t *testing.T) {
 // the last value. Outside a job, `queuectl progress` explains how to use the command.
 func TestProgressPublishingRateIsBounded(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.StartService("--workers", "1")
 	started := time.Now()
 	j := runJobToEnd(
@@ -263,7 +263,7 @@ func TestProgressPublishingRateIsBounded(t *testing.T) {
 // show, send or log the secret. If the job prints it, the service can mask it in the output.
 func TestSecretsExistOnlyInJobEnvironment(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.StartService("--workers", "1")
 	const token, multi = "s3cr3t-7f1c90", "line-one-41d\nline-two-77a"
 	keep := t.TempDir()
@@ -340,7 +340,7 @@ func TestSecretsExistOnlyInJobEnvironment(t *testing.T) {
 // After a job has deferred itself, `queuectl list` and the field run_at show the time of its next attempt.
 func TestDeferredJobShowsNextAttempt(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	q.ServiceEnv = []string{"QUEUECTL_JOB_RETRY_DELAY=90s"}
 	q.StartService("--workers", "1")
 	id := q.MustRunCLI("enqueue", "--defer-code", "75", "exit 75")

@@ -31,7 +31,7 @@ func runAsExplorer() (code int) {
 // at logon, the program starts the user's service.
 func TestStartedByExplorer(t *testing.T) {
 	t.Parallel()
-	q := testrig.NewQueue(t, "")
+	q := testrig.NewHarness(t, "")
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

@@ -29,9 +29,9 @@ var bashCompletionFallback string
 
 // printBashCompletion prints cobra's script, changed so that it calls the functions in bashCompletionFallback and needs
 // no package bash-completion.
-func printBashCompletion(r *cobra.Command, a adminCommands) error {
+func printBashCompletion(root *cobra.Command, a adminCommands) error {
 	var script strings.Builder
-	if err := r.GenBashCompletionV2(&script, true); err != nil {
+	if err := root.GenBashCompletionV2(&script, true); err != nil {
 		return err
 	}
 	text := strings.NewReplacer("    _get_comp_words_by_ref ", "    __queuectl_words ", " _filedir", " __queuectl_filedir",
@@ -58,9 +58,9 @@ func CompletionVerb(app *cli.App) *cobra.Command {
 	return cmd
 }
 
-// completeSettingKeys completes the first argument, the name of a setting, and offers its description. If the
-// setting has few values, completeSettingKeys also completes the second argument.
-func completeSettingKeys(cmd *cobra.Command, typedArgs []string, prefix string) ([]cobra.Completion,
+// completeSettingNames completes the first argument, the name of a setting, and offers its description. If the
+// setting has few values, completeSettingNames also completes the second argument.
+func completeSettingNames(cmd *cobra.Command, typedArgs []string, prefix string) ([]cobra.Completion,
 	cobra.ShellCompDirective) {
 	if len(typedArgs) == 1 && cmd.Name() == "set" {
 		if k, _, err := config.FindSetting(typedArgs[0], ""); err == nil {

@@ -28,7 +28,7 @@ func ConfigVerb(app *cli.App) *cobra.Command {
 			if err := checkSettingName(args[0]); err != nil {
 				return err
 			}
-			return cli.CallAndPrint(ctx, a.App, (*control.Client).ConfigGet,
+			return cli.CallAndPrint(ctx, a.App, (*control.Client).ReadSetting,
 				control.SettingNameParams{SettingName: args[0]},
 				func(v control.ConfigValue) error {
 					a.printSettingNote(v)
@@ -39,16 +39,16 @@ func ConfigVerb(app *cli.App) *cobra.Command {
 		})
 	set := cli.NewCommand("set KEY VALUE", "Change a setting permanently",
 		cli.ExactArgs(2, "the name of a setting and a value"), func(ctx context.Context, args []string) error {
-			return cli.CallAndPrint(ctx, a.App, (*control.Client).ConfigSet,
+			return cli.CallAndPrint(ctx, a.App, (*control.Client).ChangeSetting,
 				control.ConfigSetParams{SettingName: args[0], Value: control.SettingValue(normalizeSettingValue(args[0], args[1]))},
 				a.printChangedSetting)
 		})
 	var p control.SettingNameParams
 	unset := cli.NamedRequestVerb(app, "unset KEY", "Undo a change made with config set", "the name of a setting",
 		&p.SettingName,
-		(*control.Client).ConfigUnset, &p, a.printChangedSetting)
-	get.ValidArgsFunction, set.ValidArgsFunction = completeSettingKeys, completeSettingKeys
-	unset.ValidArgsFunction = completeSettingKeys
+		(*control.Client).UnsetSetting, &p, a.printChangedSetting)
+	get.ValidArgsFunction, set.ValidArgsFunction = completeSettingNames, completeSettingNames
+	unset.ValidArgsFunction = completeSettingNames
 	set.PreRunE = func(_ *cobra.Command, args []string) error { return checkSettingName(args[0]) }
 	unset.PreRunE = set.PreRunE
 	list := cli.NewCommand("list", "List all settings and where their values come from",
@@ -92,12 +92,12 @@ func (a adminCommands) printChangedSetting(v control.ConfigValue) error {
 	if config.Origin(origin) == config.FromQueueStore {
 		origin += " in the database"
 	}
-	return a.PrintInfo(`setting "%s" is %s (origin: %s)`, v.SettingName, v.Value, origin)
+	return a.PrintTerminalMessage(`setting "%s" is %s (origin: %s)`, v.SettingName, v.Value, origin)
 }
 
 func (a adminCommands) printSettings(ctx context.Context) error {
 	return a.WithClient(func(c *control.Client) error {
-		got, err := c.ConfigList(ctx, control.NoParams{})
+		got, err := c.ListSettings(ctx, control.NoParams{})
 		if err != nil {
 			return err
 		}
@@ -141,7 +141,7 @@ func (a adminCommands) validateSettings(ctx context.Context, args []string) erro
 	}
 	if c, err := a.Client(); err == nil {
 		defer c.Close()
-		got, err := c.ConfigList(ctx, control.NoParams{})
+		got, err := c.ListSettings(ctx, control.NoParams{})
 		if err != nil {
 			return err
 		}
@@ -179,7 +179,7 @@ func (a adminCommands) settingsFilePath(args []string) (string, error) {
 	if len(args) == 1 {
 		return args[0], nil
 	}
-	if a.Dir != "" || a.Socket != "" {
+	if a.ServiceDir != "" || a.SocketPath != "" {
 		p, err := a.ServicePaths()
 		return p.SettingsFile, err
 	}

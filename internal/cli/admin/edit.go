@@ -96,8 +96,8 @@ func EditVerb(app *cli.App) *cobra.Command {
 			enqueue.WarnIfJobExpired(&a.Output, &changedSpec, !a.ShowsInfo())
 			input.CheckedFiles{}.WarnUnusableFiles(&a.Output, a.Cmd, &changedSpec)
 			return a.ActOnSelection(ctx, &s, ids, "is changed"+present.DueAndExpirySuffix(&changedSpec, time.Now()),
-				func(c *control.Client, ctx context.Context, p control.Selection) (control.BulkResult, error) {
-					return c.EditJobs(ctx, control.EditParams{Selection: p, FieldsToSet: changes})
+				func(c *control.Client, ctx context.Context, p control.JobSelection) (control.BulkResult, error) {
+					return c.EditJobs(ctx, control.JobEditParams{JobSelection: p, FieldsToSet: changes})
 				})
 		})
 	// Here, --user selects the jobs of a user. So no flag can change the user of a job; only changes in JSON can.
@@ -117,12 +117,12 @@ func EditVerb(app *cli.App) *cobra.Command {
 
 // EditJob edits one job in $VISUAL or $EDITOR.
 func EditJob(ctx context.Context, app *cli.App, jobID string) error {
-	return adminCommands{app}.editJobInEditor(ctx, control.Selection{IDs: control.JobIDs{jobID}}, jobID)
+	return adminCommands{app}.editJobInEditor(ctx, control.JobSelection{IDs: control.JobIDs{jobID}}, jobID)
 }
 
 // editJobInEditor lets the user edit a job's fields in $VISUAL or $EDITOR. If the editor fails, or the changes are
 // invalid or rejected, it keeps the edited file. It then prints the file's name and offers to open the file again.
-func (a adminCommands) editJobInEditor(ctx context.Context, p control.Selection, id string) error {
+func (a adminCommands) editJobInEditor(ctx context.Context, p control.JobSelection, id string) error {
 	return a.WithClient(func(c *control.Client) error {
 		job, err := cli.ShowJob(ctx, c, id)
 		if err != nil {
@@ -141,12 +141,12 @@ func (a adminCommands) editJobInEditor(ctx context.Context, p control.Selection,
 		for {
 			patch, err := e.runEditor(ctx)
 			if err == nil && patch != nil {
-				err = a.sendJobChanges(ctx, c, control.EditParams{Selection: p, FieldsToSet: patch}, id)
+				err = a.sendJobChanges(ctx, c, control.JobEditParams{JobSelection: p, FieldsToSet: patch}, id)
 			}
 			if err == nil {
 				os.Remove(e.path)
 				if patch == nil {
-					a.PrintInfo("job %s was not changed", id)
+					a.PrintTerminalMessage("job %s was not changed", id)
 				}
 				return nil
 			}
@@ -168,7 +168,8 @@ func (a adminCommands) editJobInEditor(ctx context.Context, p control.Selection,
 
 // sendJobChanges sends the changes to the service and prints the result. It returns an error if the job
 // was not changed.
-func (a adminCommands) sendJobChanges(ctx context.Context, c *control.Client, p control.EditParams, id string) error {
+func (a adminCommands) sendJobChanges(ctx context.Context, c *control.Client, p control.JobEditParams,
+	id string) error {
 	v, err := c.EditJobs(ctx, p)
 	if err != nil {
 		return err

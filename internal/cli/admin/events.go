@@ -45,7 +45,7 @@ func EventsVerb(app *cli.App) *cobra.Command {
 		"print the audit log: which user ran which command on which job or setting (for admins)")
 	f.BoolVarP(&p.Follow, "follow", "f", false,
 		"print new events as they happen (with --since: past events first)")
-	f.StringSliceVar((*[]string)(&p.Kinds), "event", nil, "only events of this `KIND`, such as ended")
+	f.StringSliceVar((*[]string)(&p.EventKinds), "event", nil, "only events of this `KIND`, such as ended")
 	f.Var(input.OnceOnlyValue(&s.Batch), "batch",
 		"only events of the jobs that your batch `NAME` contains now")
 	f.Var(input.NonEmptyValue(&since), "since",

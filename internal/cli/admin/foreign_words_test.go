@@ -21,7 +21,7 @@ import (
 func commandLineError(t *testing.T, args ...string) string {
 	t.Helper()
 	a := cli.NewApp(cli.Program{}, nil, nil, nil)
-	root := a.Root(args)
+	root := a.RootCommand(args)
 	root.SetArgs(args)
 	if err := root.Execute(); err != nil {
 		return err.Error()
@@ -87,7 +87,7 @@ func TestArgumentsOfOtherProgramsGetHints(t *testing.T) {
 		"workers 4": "; use queuectl config set workers 4", "timeout=2h": "; use queuectl config set timeout 2h",
 		"scheduling": "; use queuectl config get scheduling", "gett workers": "", "show workers": "",
 	} {
-		if got := hints.ArgumentsHint("config", strings.Fields(line)); got != want {
+		if got := hints.UnexpectedArgumentsHint("config", strings.Fields(line)); got != want {
 			t.Errorf("config %s: got %q, want %q", line, got, want)
 		}
 	}
@@ -97,7 +97,7 @@ func TestArgumentsOfOtherProgramsGetHints(t *testing.T) {
 		"delete": "; remove a limit with: queuectl gate set @KEY --unset lock (or rate); list the keys " +
 			"with: queuectl gate list", "create @db": "",
 	} {
-		if got := hints.ArgumentsHint("gate", strings.Fields(line)); got != want {
+		if got := hints.UnexpectedArgumentsHint("gate", strings.Fields(line)); got != want {
 			t.Errorf("gate %s: got %q, want %q", line, got, want)
 		}
 	}
@@ -144,7 +144,7 @@ func TestArgumentsOfOtherProgramsGetHints(t *testing.T) {
 // queuectl has one.
 func TestSubcommandsOfOtherProgramsGetHints(t *testing.T) {
 	a := cli.NewApp(cli.Program{}, nil, nil, nil)
-	dlq, _, err := a.Root([]string{"dlq"}).Find([]string{"dlq"})
+	dlq, _, err := a.RootCommand([]string{"dlq"}).Find([]string{"dlq"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,11 +204,12 @@ func TestTypingErrorsGetHints(t *testing.T) {
 // No word in the tables of hints is a command of queuectl, and no word occurs twice. The hints name only flags and
 // commands that exist.
 func TestHintsNameOnlyExistingCommands(t *testing.T) {
-	root := cli.NewApp(cli.Program{Verbs: []cli.Verb{{Name: "drain", BuildCommand: DrainVerb}}}, nil, nil, nil).Root(nil)
+	root := cli.NewApp(cli.Program{Verbs: []cli.Verb{{Name: "drain", BuildCommand: DrainVerb}}}, nil, nil,
+		nil).RootCommand(nil)
 	flags := map[string]bool{}
-	tables := map[string]string{"": hints.ForeignCommandHints}
+	tables := map[string]string{"": hints.OtherProgramCommandHints}
 	for _, cmd := range root.Commands() {
-		if text := hints.FirstHintForWord(cmd.Name(), hints.ForeignCommandHints); text != "" {
+		if text := hints.FirstHintForWord(cmd.Name(), hints.OtherProgramCommandHints); text != "" {
 			t.Errorf("%s is a command, but the hint is %q", cmd.Name(), text)
 		}
 		for _, below := range append(cmd.Commands(), cmd) {
@@ -231,7 +232,7 @@ func TestHintsNameOnlyExistingCommands(t *testing.T) {
 		}
 	}
 	verbs := map[string]bool{}
-	for line := range strings.Lines(hints.ForeignCommandHints) {
+	for line := range strings.Lines(hints.OtherProgramCommandHints) {
 		words, _, _ := strings.Cut(line, ": ")
 		for _, word := range strings.Fields(words) {
 			if verbs[word] {
@@ -250,7 +251,7 @@ func TestHelpExamplesUseExistingCommands(t *testing.T) {
 			typed, _, _ := strings.Cut(strings.TrimSpace(line), "   ")
 			typed, _, _ = strings.Cut(typed[strings.LastIndex(typed, "queuectl "+verb):], ">")
 			words := strings.Fields(strings.ReplaceAll(typed, "'", ""))[1:]
-			root := cli.NewApp(cli.Program{}, nil, nil, nil).Root(words)
+			root := cli.NewApp(cli.Program{}, nil, nil, nil).RootCommand(words)
 			cmd, rest, err := root.Find(words)
 			if err != nil || !strings.HasPrefix(cmd.CommandPath(), "queuectl "+strings.Fields(verb)[0]) {
 				t.Errorf("%s: %q is not a command (%v)", verb, line, err)

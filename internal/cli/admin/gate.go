@@ -16,7 +16,7 @@ import (
 // GateVerb returns the command "queuectl gate".
 func GateVerb(a *cli.App) *cobra.Command {
 	gates := func(ctx context.Context, c *control.Client, cursor string) ([]control.GateView, string, error) {
-		page, err := c.GateList(ctx, control.GateListParams{Cursor: cursor})
+		page, err := c.ListGates(ctx, control.GateListParams{Cursor: cursor})
 		return page.Gates, page.NextCursor, err
 	}
 	list := cli.ListVerb(a, "List locks, rate limits and resources (shared and your own)",
@@ -26,7 +26,7 @@ func GateVerb(a *cli.App) *cobra.Command {
 }
 
 func gateSetVerb(a *cli.App) *cobra.Command {
-	var p control.GateSetParams
+	var p control.SetGateRuleParams
 	cmd := cli.NewCommand("set @KEY --lock N | --rate N/PERIOD | --unset lock|rate",
 		"Set a lock or rate limit that all users share", cli.ExactArgs(1, "a key that begins with @"),
 		func(ctx context.Context, args []string) error {
@@ -34,7 +34,7 @@ func gateSetVerb(a *cli.App) *cobra.Command {
 			if err := control.CheckParamText("sharedKey", "key", p.Key); err != nil {
 				return err
 			}
-			if hasNoOwnFlagsSet(a.Cmd) {
+			if hasNoLocalFlagsSet(a.Cmd) {
 				return fault.Usagef("%s: no limit given; use --lock N, --rate N/PERIOD or --unset lock|rate; example: queuectl "+
 					"gate set %s --lock 3", a.Cmd.CommandPath(), queue.QuoteShellWord(queue.ClipForMessage(p.Key)))
 			}
@@ -48,7 +48,8 @@ func gateSetVerb(a *cli.App) *cobra.Command {
 							present.JobCountText(int(*g.UnfinishedJobs)))
 						return nil
 					}
-					return a.PrintInfo("the %s limit of %s was removed for all users; list the other limits with: queuectl gate "+
+					return a.PrintTerminalMessage("the %s limit of %s was removed for all users; list the other limits with: "+
+						"queuectl gate "+
 						"list", g.Kind, g.Key)
 				}
 				return a.PrintTable(present.GateHeadings[:4], [][]string{present.GateRow(&g)[:4]})

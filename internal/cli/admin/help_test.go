@@ -40,7 +40,7 @@ func allAdminVerbs() []cli.Verb {
 func helpOutput(t *testing.T, args ...string) string {
 	t.Helper()
 	a := cli.NewApp(cli.Program{Verbs: allAdminVerbs(), HelpFunc: help.HelpFunc}, nil, nil, nil)
-	root := a.Root(args)
+	root := a.RootCommand(args)
 	var output bytes.Buffer
 	root.SetOut(&output)
 	if err := root.Execute(); err != nil {
@@ -89,7 +89,7 @@ func TestEnqueueHelpFitsAScreen(t *testing.T) {
 // COMMAND --all print the same.
 func TestHelpAllListsEveryFlag(t *testing.T) {
 	a := cli.NewApp(cli.Program{Verbs: allAdminVerbs()}, nil, nil, nil)
-	root := a.Root(nil)
+	root := a.RootCommand(nil)
 	for name := range help.CommonFlagsByCommand() {
 		cmd, _, err := root.Find(strings.Fields(name))
 		if err != nil {
@@ -120,7 +120,7 @@ var allowedFlagValueNames = strings.Fields("ACTION ADDRESS:PORT CODES COLUMN COL
 // Summaries of commands are short, descriptions of flags begin in lower case, and every placeholder for a
 // value is in allowedFlagValueNames.
 func TestHelpTextsFollowFormatRules(t *testing.T) {
-	root := cli.NewApp(cli.Program{Verbs: allAdminVerbs()}, nil, nil, nil).Root(nil)
+	root := cli.NewApp(cli.Program{Verbs: allAdminVerbs()}, nil, nil, nil).RootCommand(nil)
 	var check func(cmd *cobra.Command)
 	check = func(cmd *cobra.Command) {
 		const maxSummary = 60
@@ -159,14 +159,14 @@ func startsWithFlagValueName(usage string) bool {
 func TestStateCompletionOffersOnlyActionableStates(t *testing.T) {
 	running := []queue.State{queue.Processing}
 	for name, acts := range map[string][]queue.State{
-		"retry": queue.VerbRetry.AffectedStates(), "cancel": append(running, queue.VerbCancel.AffectedStates()...),
-		"hold":    queue.VerbHold.AffectedStates(),
-		"release": queue.VerbRelease.AffectedStates(), "requeue": running, "kill": running, "pause": running,
+		"retry": queue.VerbRetry.StatesWithEffect(), "cancel": append(running, queue.VerbCancel.StatesWithEffect()...),
+		"hold":    queue.VerbHold.StatesWithEffect(),
+		"release": queue.VerbRelease.StatesWithEffect(), "requeue": running, "kill": running, "pause": running,
 		"resume": running,
-		"edit":   queue.VerbEdit.AffectedStates(),
+		"edit":   queue.VerbEdit.StatesWithEffect(),
 	} {
 		cmd, _, err := cli.NewApp(cli.Program{Verbs: allAdminVerbs()}, nil, nil,
-			nil).Root([]string{name}).Find([]string{name})
+			nil).RootCommand([]string{name}).Find([]string{name})
 		if err != nil {
 			t.Fatal(err)
 		}

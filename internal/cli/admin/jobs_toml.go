@@ -42,7 +42,7 @@ func EachTOMLJob(fileName string, in io.Reader, handleJob func(raw []byte, line 
 	delete(file, jobsTableName)
 	for field := range file {
 		if field == "id" || field == "depends_on" {
-			return queue.InvalidField(field,
+			return queue.InvalidFieldError(field,
 				"this field cannot be set for all jobs; move it into the table of one job, [jobs.ID]")
 		}
 	}
@@ -58,7 +58,8 @@ func EachTOMLJob(fileName string, in io.Reader, handleJob func(raw []byte, line 
 		fields := maps.Clone(file)
 		maps.Copy(fields, jobFields)
 		if _, given := fields["id"]; given {
-			return fault.WithLineNumber(queue.InvalidField("id", "the job's id is the name of its table; remove this field"),
+			return fault.WithLineNumber(queue.InvalidFieldError("id",
+				"the job's id is the name of its table; remove this field"),
 				lines[id])
 		}
 		fields["id"] = id

@@ -24,7 +24,7 @@ import (
 func QueueVerb(app *cli.App) *cobra.Command {
 	a := adminCommands{app}
 	queues := func(ctx context.Context, c *control.Client, after string) ([]control.QueueView, string, error) {
-		page, err := c.QueueList(ctx, control.QueueListParams{AfterName: after})
+		page, err := c.ListQueues(ctx, control.QueueListParams{AfterName: after})
 		return page.Queues, page.Next, err
 	}
 	list := cli.ListVerb(app, "List queues that have settings or jobs", present.NoQueuesText, present.QueueHeadings(),
@@ -36,7 +36,7 @@ func QueueVerb(app *cli.App) *cobra.Command {
 func queueRow(q *control.QueueView) []string { return present.QueueRow(q, time.Now()) }
 
 func queueSetVerb(a adminCommands) *cobra.Command {
-	var p control.QueueSetParams
+	var p control.ConfigureQueueParams
 	var spec queue.Spec
 	var removedDefaults []string
 	cmd := cli.NewCommand("set NAME", "Configure a queue, even before its first job",
@@ -45,7 +45,7 @@ func queueSetVerb(a adminCommands) *cobra.Command {
 			if err := control.CheckParamText("queue", "name", p.Name); err != nil {
 				return err
 			}
-			if hasNoOwnFlagsSet(a.Cmd) {
+			if hasNoLocalFlagsSet(a.Cmd) {
 				return fault.Usagef("%s: no changes given; use flags such as --concurrency N, --weight N or --default "+
 					"FIELD=VALUE; example: queuectl queue set %s --concurrency 1", a.Cmd.CommandPath(),
 					queue.QuoteShellWord(queue.ClipForMessage(p.Name)))
@@ -110,7 +110,7 @@ func queuePauseVerb(a adminCommands) *cobra.Command {
 		nil, func(ctx context.Context, args []string) error {
 			return a.applyToQueues(args, p.AllQueues, func(c *control.Client, name string) (control.QueueList, error) {
 				p.Name = name
-				return c.QueuePause(ctx, p)
+				return c.PauseQueues(ctx, p)
 			})
 		})
 	a.AcceptNames(cmd, "queue", a.CompleteQueues())
@@ -128,7 +128,7 @@ func queueResumeVerb(a adminCommands) *cobra.Command {
 	cmd := cli.NewCommand("resume NAME… | --all", "Resume paused queues",
 		nil, func(ctx context.Context, args []string) error {
 			return a.applyToQueues(args, all, func(c *control.Client, name string) (control.QueueList, error) {
-				return c.QueueResume(ctx, control.QueueResumeParams{Name: name, AllQueues: all})
+				return c.ResumeQueues(ctx, control.QueueResumeParams{Name: name, AllQueues: all})
 			})
 		})
 	a.AcceptNames(cmd, "queue", a.CompleteQueues())
@@ -140,7 +140,7 @@ func queueRmVerb(a adminCommands) *cobra.Command {
 	cmd := cli.NewCommand("rm NAME…", "Remove the configuration of an empty queue",
 		nil, func(ctx context.Context, args []string) error {
 			return a.applyToQueues(args, false, func(c *control.Client, name string) (control.QueueList, error) {
-				return c.QueueRemove(ctx, control.QueueRemoveParams{Name: name})
+				return c.RemoveQueue(ctx, control.QueueRemoveParams{Name: name})
 			})
 		})
 	a.AcceptNames(cmd, "queue", a.CompleteQueues())
@@ -185,16 +185,16 @@ func (a adminCommands) applyToQueues(names []string, allQueues bool,
 			if a.Quiet {
 				err = a.Println(q.Queue)
 			} else {
-				err = a.PrintInfo("queue %s %s", q.Queue, state)
+				err = a.PrintTerminalMessage("queue %s %s", q.Queue, state)
 			}
 		}
 		return err
 	})
 }
 
-// hasNoOwnFlagsSet reports whether the user set none of the command's own flags. Flags that the command inherits from
+// hasNoLocalFlagsSet reports whether the user set none of the command's own flags. Flags that the command inherits from
 // its parent commands do not count.
-func hasNoOwnFlagsSet(cmd *cobra.Command) bool {
+func hasNoLocalFlagsSet(cmd *cobra.Command) bool {
 	nothing := true
 	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) { nothing = nothing && !f.Changed })
 	return nothing

@@ -32,7 +32,7 @@ func TestFlagErrorsNameFlagAndFormat(t *testing.T) {
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			for _, value := range values {
 				a := cli.NewApp(cli.Program{Verbs: own}, nil, nil, nil)
-				one, _, err := a.Root(at).Find(at)
+				one, _, err := a.RootCommand(at).Find(at)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -53,7 +53,7 @@ func TestFlagErrorsNameFlagAndFormat(t *testing.T) {
 			check(append(at[:len(at):len(at)], below.Name()), below)
 		}
 	}
-	for _, cmd := range cli.NewApp(cli.Program{Verbs: own}, nil, nil, nil).Root(nil).Commands() {
+	for _, cmd := range cli.NewApp(cli.Program{Verbs: own}, nil, nil, nil).RootCommand(nil).Commands() {
 		check([]string{cmd.Name()}, cmd)
 	}
 	if refused < 500 {

@@ -26,23 +26,23 @@ import (
 func ScheduleVerb(app *cli.App) *cobra.Command {
 	a := adminCommands{app}
 	schedules := func(ctx context.Context, c *control.Client, cursor string) ([]control.Schedule, string, error) {
-		page, err := c.ScheduleList(ctx, control.ScheduleListParams{Cursor: cursor})
+		page, err := c.ListSchedules(ctx, control.ScheduleListParams{Cursor: cursor})
 		return page.Schedules, queue.ValueOr(page.Next, ""), err
 	}
 	list := cli.ListVerb(app, "List schedules", present.NoSchedulesText, present.ScheduleHeadings(), true, schedules,
 		present.ScheduleRow)
 	return cli.GroupCommand("schedule", "Manage recurring jobs", scheduleAddVerb(a), list, scheduleShowVerb(a),
 		a.newScheduleActionCommand("rm", "Remove schedules, but keep the jobs they created", "is removed",
-			(*control.Client).ScheduleRemove),
+			(*control.Client).RemoveSchedule),
 		a.newScheduleActionCommand("pause", "Pause schedules: they create no jobs until resumed", "is paused",
-			(*control.Client).SchedulePause),
-		a.newScheduleActionCommand("resume", "Resume paused schedules", "is resumed", (*control.Client).ScheduleResume),
+			(*control.Client).PauseSchedule),
+		a.newScheduleActionCommand("resume", "Resume paused schedules", "is resumed", (*control.Client).ResumeSchedule),
 		scheduleRunVerb(a))
 }
 
 func scheduleAddVerb(a adminCommands) *cobra.Command {
 	var p control.ScheduleAddParams
-	var noCwd bool
+	var runInHomeDir bool
 	cmd := cli.NewCommand("add NAME 'CRON' ['COMMAND' | -- PROGRAM ARGS…]",
 		"Add a schedule: a cron expression and the job to run", nil, func(ctx context.Context, args []string) error {
 			list, err := a.parseScheduleArgs(&p, args, a.Cmd.ArgsLenAtDash())
@@ -53,7 +53,7 @@ func scheduleAddVerb(a adminCommands) *cobra.Command {
 			if err := control.CheckParamText("scheduleName", "name", p.Name); err != nil {
 				return err
 			}
-			if _, err := schedule.Parse(p.Cron); err != nil {
+			if _, err := schedule.ParseCronLine(p.Cron); err != nil {
 				return err
 			}
 			if list != nil {
@@ -64,7 +64,7 @@ func scheduleAddVerb(a adminCommands) *cobra.Command {
 					a.Cmd.CommandPath(), queue.QuoteShellWord(queue.ClipForMessage(p.Name)),
 					queue.QuoteShellWord(queue.ClipForMessage(p.Cron)))
 			}
-			return a.addSchedule(ctx, &p, noCwd)
+			return a.addSchedule(ctx, &p, runInHomeDir)
 		})
 	input.AddSpecFlags(cmd, &p.JobSpec, "id", "run_at", "expires_at", "jitter")
 	f := cmd.Flags()
@@ -79,7 +79,7 @@ func scheduleAddVerb(a adminCommands) *cobra.Command {
 	f.Var(input.NewFieldFlag(&p.JobSpec, "jitter"), "backoff-jitter",
 		"random spread of the retry delay, 0 to 1: with 0.2, it is up to 20 % shorter or longer")
 	f.BoolVar(&p.ReplaceExisting, "replace", false, "replace an existing schedule with the same name")
-	f.BoolVar(&noCwd, "no-cwd", false, "run the jobs in your home directory, not in the current one")
+	f.BoolVar(&runInHomeDir, "no-cwd", false, "run the jobs in your home directory, not in the current one")
 	a.AddRequireLimitsFlag(f)
 	input.CompleteValues(cmd, "catch-up", "none", "one", "all")
 	input.CompleteValues(cmd, "overlap", "skip", "queue", "replace")
@@ -89,12 +89,12 @@ func scheduleAddVerb(a adminCommands) *cobra.Command {
 // parseScheduleArgs parses the arguments of "queuectl schedule add" into p. If the user gave a JSON array of jobs
 // instead of one job, parseScheduleArgs returns the elements of the array, so that the caller can reject them.
 func (a adminCommands) parseScheduleArgs(
-	p *control.ScheduleAddParams, args []string, argsBeforeDash int,
+	p *control.ScheduleAddParams, args []string, argCountBeforeDash int,
 ) ([]json.RawMessage, error) {
 	const correctUsage = "queuectl schedule add NAME '0 3 * * *' -- program args"
 	words := args
-	if argsBeforeDash >= 0 {
-		words = args[:argsBeforeDash]
+	if argCountBeforeDash >= 0 {
+		words = args[:argCountBeforeDash]
 	}
 	switch {
 	// The first word is a cron expression, so the user has left out the name.
@@ -102,24 +102,25 @@ func (a adminCommands) parseScheduleArgs(
 		return nil, fault.Usagef("no schedule name given; write it before the cron expression: queuectl "+
 			"schedule add NAME %s …", queue.QuoteShellWord(words[0]))
 	// The second word is a command, so the user has left out the cron expression.
-	case len(words) == 2 && argsBeforeDash < 0 && !strings.ContainsAny(words[1][:min(len(words[1]), 1)], "@*0123456789"):
+	case len(words) == 2 && argCountBeforeDash < 0 && !strings.ContainsAny(words[1][:min(len(words[1]), 1)],
+		"@*0123456789"):
 		return nil, fault.Usagef("no cron expression given; write it after the name: queuectl schedule add %s 'CRON' %s",
 			queue.QuoteShellWord(words[0]), queue.QuoteShellWord(queue.ClipForMessage(words[1])))
 	case len(words) < 2:
 		return nil, fault.Usagef("a schedule needs a name and a cron expression; example: %s", correctUsage)
-	case argsBeforeDash >= 0 && len(words) > 2 || len(words) > 3:
+	case argCountBeforeDash >= 0 && len(words) > 2 || len(words) > 3:
 		return nil, fault.Usagef("too many words (%d); quote the cron expression, for example: %s", len(words), correctUsage)
 	}
 	p.Name, p.Cron = words[0], words[1]
-	if argsBeforeDash >= 0 {
-		argsBeforeDash = 0
+	if argCountBeforeDash >= 0 {
+		argCountBeforeDash = 0
 	}
-	return input.ParseSpecArgs(a.Stdin, "schedule add "+p.Name+" '"+p.Cron+"'", &p.JobSpec, args[2:], argsBeforeDash)
+	return input.ParseSpecArgs(a.Stdin, "schedule add "+p.Name+" '"+p.Cron+"'", &p.JobSpec, args[2:], argCountBeforeDash)
 }
 
 // addSchedule adds a schedule, and prints its next occurrences.
-func (a adminCommands) addSchedule(ctx context.Context, p *control.ScheduleAddParams, noCwd bool) error {
-	if err := input.CompleteAndCheckSpec(&p.JobSpec, noCwd); err != nil {
+func (a adminCommands) addSchedule(ctx context.Context, p *control.ScheduleAddParams, runInHomeDir bool) error {
+	if err := input.CompleteAndCheckSpec(&p.JobSpec, runInHomeDir); err != nil {
 		return control.RenameJitterInError(err)
 	}
 	if p.TimeZone == "" {
@@ -131,7 +132,7 @@ func (a adminCommands) addSchedule(ctx context.Context, p *control.ScheduleAddPa
 	}
 	p.RequireEnforceableLimits = a.RequireEnforcedLimits
 	add := func(c *control.Client, ctx context.Context, p control.ScheduleAddParams) (control.ScheduleDetail, error) {
-		d, err := c.ScheduleAdd(ctx, p)
+		d, err := c.AddSchedule(ctx, p)
 		return a.scheduleForJSON(d), err
 	}
 	return cli.CallAndPrint(ctx, a.App, add, *p, func(d control.ScheduleDetail) error {
@@ -161,7 +162,7 @@ func scheduleShowVerb(a adminCommands) *cobra.Command {
 	cmd := cli.NewCommand("show NAME", "Show a schedule, its next start times and its last results",
 		cli.ExactArgs(1, "the name of a schedule"), func(ctx context.Context, args []string) error {
 			show := func(c *control.Client, ctx context.Context, p control.ScheduleNameParams) (control.ScheduleDetail, error) {
-				d, err := c.ScheduleShow(ctx, p)
+				d, err := c.ShowSchedule(ctx, p)
 				return a.scheduleForJSON(d), err
 			}
 			return cli.ReadAndPrint(ctx, a.App, show, control.ScheduleNameParams{Name: args[0]}, a.showSchedule)
@@ -233,7 +234,7 @@ func scheduleRunVerb(a adminCommands) *cobra.Command {
 	var p control.ScheduleNameParams
 	cmd := cli.NamedRequestVerb(a.App, "run NAME", "Create a job from a schedule now and print its ID",
 		"the name of a schedule", &p.Name, (*control.Client).RunScheduleNow, &p, func(reply control.EnqueueResult) error {
-			a.PrintInfo("job %s enqueued", reply.JobID)
+			a.PrintTerminalMessage("job %s enqueued", reply.JobID)
 			return a.Println(reply.JobID)
 		})
 	a.AcceptNames(cmd, "schedule", a.completeScheduleNames())
@@ -243,7 +244,7 @@ func scheduleRunVerb(a adminCommands) *cobra.Command {
 // completeScheduleNames completes the names of schedules.
 func (a adminCommands) completeScheduleNames() cobra.CompletionFunc {
 	return a.CompleteNames(func(ctx context.Context, c *control.Client, add func(name, description string)) {
-		page, _ := c.ScheduleList(ctx, control.ScheduleListParams{}) // on an error, offer nothing
+		page, _ := c.ListSchedules(ctx, control.ScheduleListParams{}) // on an error, offer nothing
 		for _, s := range page.Schedules {
 			add(s.Name, s.Cron+": "+termtext.Truncate(termtext.EscapeControlCharacters(present.ScheduleJobTitle(&s)), 60))
 		}

@@ -22,11 +22,11 @@ func DrainVerb(app *cli.App) *cobra.Command {
 		(*control.Client).StartOrEndDrain, &p, func(reply control.DrainResult) error {
 			switch {
 			case !reply.Draining:
-				return app.PrintInfo("draining is off: jobs start again")
+				return app.PrintTerminalMessage("draining is off: jobs start again")
 			case reply.RunningJobs == 0:
-				return app.PrintInfo("draining: no new jobs start until queuectl drain --off; nothing is running")
+				return app.PrintTerminalMessage("draining: no new jobs start until queuectl drain --off; nothing is running")
 			}
-			return app.PrintInfo("draining: no new jobs start until queuectl drain --off; %s still running",
+			return app.PrintTerminalMessage("draining: no new jobs start until queuectl drain --off; %s still running",
 				present.JobCountText(reply.RunningJobs))
 		})
 	cmd.Flags().BoolVar(&p.WaitUntilIdle, "wait", false, "wait until no job is running")
@@ -46,7 +46,7 @@ func ReloadVerb(app *cli.App) *cobra.Command {
 				app.PrintMessage("settings reloaded, but %s", reply.PendingChangesNote)
 				return nil
 			}
-			return app.PrintInfo("settings reloaded")
+			return app.PrintTerminalMessage("settings reloaded")
 		})
 }
 
@@ -95,7 +95,7 @@ func CleanupVerb(app *cli.App) *cobra.Command {
 // NodeVerb returns the command "queuectl node".
 func NodeVerb(a *cli.App) *cobra.Command {
 	nodes := func(ctx context.Context, c *control.Client, cursor string) ([]control.NodeView, string, error) {
-		page, err := c.NodeList(ctx, control.NodeListParams{Cursor: cursor})
+		page, err := c.ListNodes(ctx, control.NodeListParams{Cursor: cursor})
 		return page.Nodes, page.NextCursor, err
 	}
 	list := cli.ListVerb(a, "List nodes with their state, running jobs and labels", "", present.NodeHeadings, false, nodes,
@@ -107,14 +107,14 @@ func NodeVerb(a *cli.App) *cobra.Command {
 func nodeDrainVerb(a *cli.App) *cobra.Command {
 	var p control.NodeDrainParams
 	cmd := cli.NamedRequestVerb(a, "drain NODE [--wait] | NODE --off", "Start no new jobs on a node; other nodes continue",
-		"the name of a node", &p.Name, (*control.Client).NodeDrain, &p, func(n control.NodeView) error {
+		"the name of a node", &p.Name, (*control.Client).SetNodeDraining, &p, func(n control.NodeView) error {
 			switch {
 			case p.EndDrain:
-				return a.PrintInfo("node %s starts jobs again", n.Name)
+				return a.PrintTerminalMessage("node %s starts jobs again", n.Name)
 			case n.RunningJobs == 0:
-				return a.PrintInfo("node %s is draining; no jobs are running on it", n.Name)
+				return a.PrintTerminalMessage("node %s is draining; no jobs are running on it", n.Name)
 			}
-			return a.PrintInfo("node %s is draining; %s still running", n.Name, present.JobCountText(n.RunningJobs))
+			return a.PrintTerminalMessage("node %s is draining; %s still running", n.Name, present.JobCountText(n.RunningJobs))
 		})
 	a.AcceptNames(cmd, "node", a.CompleteNodes())
 	cmd.Flags().BoolVar(&p.WaitUntilIdle, "wait", false, "wait until no job is running on the node")
@@ -125,8 +125,8 @@ func nodeDrainVerb(a *cli.App) *cobra.Command {
 func nodeRemoveVerb(a *cli.App) *cobra.Command {
 	var p control.NodeRemoveParams
 	cmd := cli.NamedRequestVerb(a, "rm NODE", "Remove a stopped node; its running jobs are recorded as lost",
-		"the name of a node", &p.Name, (*control.Client).NodeRemove, &p,
-		func(n control.NodeView) error { return a.PrintInfo("node %s was removed", n.Name) })
+		"the name of a node", &p.Name, (*control.Client).RemoveNode, &p,
+		func(n control.NodeView) error { return a.PrintTerminalMessage("node %s was removed", n.Name) })
 	a.AcceptNames(cmd, "node", a.CompleteNodes())
 	return cmd
 }
@@ -134,19 +134,21 @@ func nodeRemoveVerb(a *cli.App) *cobra.Command {
 // WebVerb returns the command "queuectl web".
 func WebVerb(a *cli.App) *cobra.Command {
 	var p control.WebStartParams
-	start := cli.RequestVerb(a, "start", "Start the web dashboard and print its address", (*control.Client).WebStart, &p,
+	start := cli.RequestVerb(a, "start", "Start the web dashboard and print its address", (*control.Client).StartWebPage,
+		&p,
 		func(v control.WebState) error {
-			a.PrintInfo("the web dashboard listens on %s; get a sign-in link with: queuectl web open", v.ListenAddress)
+			a.PrintTerminalMessage("the web dashboard listens on %s; get a sign-in link with: queuectl web open",
+				v.ListenAddress)
 			return a.Println(v.ListenAddress)
 		})
 	start.Flags().Var(input.NonEmptyValue(&p.ListenAddress), "listen",
 		"listen on `ADDRESS:PORT` or unix:/PATH (default: the setting web.listen, or 127.0.0.1:7070)")
-	stop := cli.RequestVerb(a, "stop", "Stop the web dashboard", (*control.Client).WebStop, &control.NoParams{},
-		func(control.WebState) error { return a.PrintInfo("the web dashboard is off") })
+	stop := cli.RequestVerb(a, "stop", "Stop the web dashboard", (*control.Client).StopWebPage, &control.NoParams{},
+		func(control.WebState) error { return a.PrintTerminalMessage("the web dashboard is off") })
 	open := cli.RequestVerb(a, "open", "Print a sign-in link, valid once and for one minute",
 		(*control.Client).CreateWebLink,
 		&control.NoParams{}, func(v control.WebLink) error {
-			a.PrintInfo("open this link within a minute; it works once:")
+			a.PrintTerminalMessage("open this link within a minute; it works once:")
 			return a.Println(v.URL)
 		})
 	return cli.GroupCommand("web", "Start, stop and open the web dashboard", start, stop, open)
@@ -155,7 +157,7 @@ func WebVerb(a *cli.App) *cobra.Command {
 // WhoamiVerb returns the command "queuectl whoami".
 func WhoamiVerb(a *cli.App) *cobra.Command {
 	return cli.RequestVerb(a, "whoami", "Show your identity and rights", (*control.Client).Whoami, &control.NoParams{},
-		func(w control.Whoami) error { return a.PrintNameValuePairs(13, present.WhoamiRows(&w)) })
+		func(w control.WhoamiResult) error { return a.PrintNameValuePairs(13, present.WhoamiRows(&w)) })
 }
 
 // HookVerb returns the command "queuectl hook".
@@ -164,7 +166,7 @@ func HookVerb(a *cli.App) *cobra.Command {
 	test := cli.NamedRequestVerb(a, "test NAME", "Test a hook or webhook; print the ID of the job that runs it",
 		"the name of a webhook or of a hook setting such as on_dead", &p.HookName, (*control.Client).EnqueueHookTest, &p,
 		func(reply control.EnqueueResult) error {
-			a.PrintInfo("job %s enqueued; follow it with: queuectl attach %s", reply.JobID, reply.JobID)
+			a.PrintTerminalMessage("job %s enqueued; follow it with: queuectl attach %s", reply.JobID, reply.JobID)
 			return a.Println(reply.JobID)
 		})
 	return cli.GroupCommand("hook", "Test hooks and webhooks", test)

@@ -21,7 +21,7 @@ func StatsVerb(app *cli.App) *cobra.Command {
 	var p control.StatsParams
 	cmd := cli.NewCommand("stats", "Show statistics: outcomes, waiting times, run times",
 		cli.NoArgs, func(ctx context.Context, _ []string) error {
-			return cli.ReadAndPrint(ctx, a.App, (*control.Client).Stats, p, a.printStats)
+			return cli.ReadAndPrint(ctx, a.App, (*control.Client).ReadStats, p, a.printStats)
 		})
 	f := cmd.Flags()
 	f.VarP(input.OnceOnlyValue(&p.Queue), "queue", "Q", "only attempts of jobs in this `QUEUE`")

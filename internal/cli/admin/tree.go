@@ -70,30 +70,32 @@ func TreeVerb(app *cli.App) *cobra.Command {
 
 // treeDrawing holds the state of printing a dependency tree.
 type treeDrawing struct {
-	nodesBySeq      map[int64]*control.TreeNode  // jobs by sequence number
-	childEdgesBySeq map[int64][]control.TreeEdge // edges to the dependants of a job, by its sequence number
-	drawnSeqs       map[int64]bool               // sequence numbers of the jobs already printed with their dependants
+	nodesBySeq      map[int64]*control.DependencyTreeJob // jobs by sequence number
+	childEdgesBySeq map[int64][]control.JobDependency    // edges to the dependants of a job, by its sequence number
+	// sequence numbers of the jobs already printed with their dependants
+	drawnSeqs map[int64]bool
 }
 
 // printTree prints each dependant below each of its parents. It begins with the jobs that have no parent.
 func (a adminCommands) printTree(t *control.DependencyTree) (err error) {
-	d := treeDrawing{nodesBySeq: map[int64]*control.TreeNode{}, childEdgesBySeq: map[int64][]control.TreeEdge{},
-		drawnSeqs: map[int64]bool{}}
+	d := treeDrawing{nodesBySeq: map[int64]*control.DependencyTreeJob{},
+		childEdgesBySeq: map[int64][]control.JobDependency{},
+		drawnSeqs:       map[int64]bool{}}
 	waits := map[int64]bool{}
-	for i := range t.Nodes {
-		d.nodesBySeq[t.Nodes[i].Seq] = &t.Nodes[i]
+	for i := range t.Jobs {
+		d.nodesBySeq[t.Jobs[i].Seq] = &t.Jobs[i]
 	}
-	for _, e := range t.Edges {
+	for _, e := range t.Dependencies {
 		d.childEdgesBySeq[e.ParentSeq] = append(d.childEdgesBySeq[e.ParentSeq], e)
 		waits[e.ChildSeq] = true
 	}
-	for _, n := range t.Nodes {
+	for _, n := range t.Jobs {
 		if !waits[n.Seq] {
 			err = a.printSubtree(&d, &n, nil, "", "")
 		}
 	}
 	if t.More {
-		a.PrintInfo("only %d jobs of the tree are shown; there are more", len(t.Nodes))
+		a.PrintTerminalMessage("only %d jobs of the tree are shown; there are more", len(t.Jobs))
 	}
 	return err
 }
@@ -103,7 +105,8 @@ func (a adminCommands) printTree(t *control.DependencyTree) (err error) {
 // dependants.
 //
 // parentEdge is the edge from the parent below which the job is printed, or nil for a job without parents.
-func (a adminCommands) printSubtree(drawing *treeDrawing, n *control.TreeNode, parentEdge *control.TreeEdge,
+func (a adminCommands) printSubtree(drawing *treeDrawing, n *control.DependencyTreeJob,
+	parentEdge *control.JobDependency,
 	linePrefix, childPrefix string) error {
 	name := cmp.Or(n.ID, fmt.Sprintf("#%d", n.Seq))
 	text := name + "  " + cmp.Or(n.State, "removed")
@@ -144,10 +147,10 @@ func (a adminCommands) printSubtree(drawing *treeDrawing, n *control.TreeNode, p
 func (a adminCommands) printGraphvizTree(t *control.DependencyTree) error {
 	var b strings.Builder
 	b.WriteString("digraph jobs {\n")
-	for _, n := range t.Nodes {
+	for _, n := range t.Jobs {
 		fmt.Fprintf(&b, "  %d [label=%q];\n", n.Seq, cmp.Or(n.ID, fmt.Sprintf("#%d", n.Seq))+"\n"+cmp.Or(n.State, "removed"))
 	}
-	for _, e := range t.Edges {
+	for _, e := range t.Dependencies {
 		label := ""
 		if e.Condition != queue.ParentCompleted.String() {
 			label = fmt.Sprintf(" [label=%q]", e.Condition)

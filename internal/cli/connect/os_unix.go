@@ -29,9 +29,9 @@ func startDetached(log *os.File, program string, args ...string) (*exec.Cmd, err
 const exeSuffix = ""
 
 // checkTrustedProgram returns an error if the program at programPath belongs neither to root nor to the owner of this
-// program, whose path is ownPath.
-func checkTrustedProgram(ownPath, programPath string) error {
-	own, err := os.Stat(ownPath)
+// program, whose path is thisProgramPath.
+func checkTrustedProgram(thisProgramPath, programPath string) error {
+	own, err := os.Stat(thisProgramPath)
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func checkTrustedProgram(ownPath, programPath string) error {
 		}
 		if uid := info.Sys().(*syscall.Stat_t).Uid; uid != 0 && uid != own.Sys().(*syscall.Stat_t).Uid {
 			return fmt.Errorf("%s was not started, because uid %d owns it; it must belong to root or to the owner of %s; %s",
-				programPath, uid, ownPath, reinstallAdvice)
+				programPath, uid, thisProgramPath, reinstallAdvice)
 		}
 	}
 	return nil
@@ -74,7 +74,7 @@ func CheckedNewSocketPath(errorPrefix, path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return whole, files.CheckDir(errorPrefix, filepath.Dir(whole))
+	return whole, files.CheckIsDir(errorPrefix, filepath.Dir(whole))
 }
 
 // socketExists reports whether the socket exists. If that cannot be determined, for example because permission is

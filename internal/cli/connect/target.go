@@ -23,9 +23,9 @@ import (
 
 // ServiceFinder finds the service that a command uses and connects to it.
 type ServiceFinder struct {
-	messageOutput *term.Output
-	Socket, Dir   string // the flags --socket and --dir
-	Version       string // version of this program
+	messageOutput          *term.Output
+	SocketPath, ServiceDir string // the flags --socket and --dir
+	Version                string // version of this program
 	// FailureExitCode is the exit code for every failure of queuectl itself. 0 means that the exit code depends on
 	// the error.
 	FailureExitCode int
@@ -43,7 +43,7 @@ func NewServiceFinder(o *term.Output, version string) ServiceFinder {
 
 // Target is the service that a command uses.
 type Target struct {
-	Socket        string
+	SocketPath    string
 	StartCommand  string // command that starts the service, for messages
 	IsUserService bool   // the service is the user's own, so a command may start it automatically
 	NoQueueExists bool   // neither the user nor the system has a queue yet
@@ -63,24 +63,25 @@ func (t *Target) CanStart() bool { return t.IsUserService || t.ServeFlags != nil
 // service if its directory exists, and the system's service if its directory or socket exists. ChooseTarget
 // does not check whether the service runs.
 func (f *ServiceFinder) ChooseTarget() (Target, error) {
-	if f.Socket != "" {
+	if f.SocketPath != "" {
 		return f.targetOfSocketFlag()
 	}
-	if f.Dir != "" {
+	if f.ServiceDir != "" {
 		dir, err := f.AbsServiceDir()
-		return targetInDir(dir, f.Dir), err
+		return targetInDir(dir, f.ServiceDir), err
 	}
 	if s := os.Getenv("QUEUECTL_SOCKET"); s != "" {
 		return targetAtSocket(s), checkSocketPath("QUEUECTL_SOCKET", s)
 	}
 	user, err := config.UserPaths()
-	own := Target{Socket: user.SocketPath, StartCommand: startUserServiceCommand, IsUserService: true, servicePaths: user}
+	own := Target{SocketPath: user.SocketPath, StartCommand: startUserServiceCommand, IsUserService: true,
+		servicePaths: user}
 	if err == nil && files.Exists(user.StateDir) {
 		return own, nil
 	}
 	system := config.SystemPaths()
 	if files.Exists(system.StateDir) || socketExists(system.SocketPath) {
-		return Target{Socket: system.SocketPath, StartCommand: StartSystemServiceCommand, servicePaths: system}, nil
+		return Target{SocketPath: system.SocketPath, StartCommand: StartSystemServiceCommand, servicePaths: system}, nil
 	}
 	own.NoQueueExists = true
 	return own, err
@@ -89,16 +90,17 @@ func (f *ServiceFinder) ChooseTarget() (Target, error) {
 // targetOfSocketFlag returns the service whose socket is the value of --socket. If --dir is also set, its value is the
 // directory of the service.
 func (f *ServiceFinder) targetOfSocketFlag() (Target, error) {
-	t := targetAtSocket(f.Socket)
-	if err := checkSocketPath("--socket", f.Socket); err != nil || f.Dir == "" {
+	t := targetAtSocket(f.SocketPath)
+	if err := checkSocketPath("--socket", f.SocketPath); err != nil || f.ServiceDir == "" {
 		return t, err
 	}
 	dir, err := f.AbsServiceDir()
 	if err != nil {
 		return t, err
 	}
-	socket, err := filepath.Abs(f.Socket)
-	t.StartCommand = "queuectl --dir " + queue.QuoteShellWord(f.Dir) + " --socket " + queue.QuoteShellWord(f.Socket) +
+	socket, err := filepath.Abs(f.SocketPath)
+	t.StartCommand = "queuectl --dir " + queue.QuoteShellWord(f.ServiceDir) + " --socket " +
+		queue.QuoteShellWord(f.SocketPath) +
 		" service start"
 	t.ServeFlags = []string{"--dir", dir, "--socket", socket}
 	return t, err
@@ -111,29 +113,29 @@ const startUserServiceCommand = "queuectl service start"
 func targetInDir(dir, dirAsTyped string) Target {
 	paths := config.PathsInDir(dir)
 	if user, err := config.UserPaths(); err == nil && dir == user.StateDir {
-		return Target{Socket: user.SocketPath, StartCommand: startUserServiceCommand, servicePaths: paths}
+		return Target{SocketPath: user.SocketPath, StartCommand: startUserServiceCommand, servicePaths: paths}
 	}
-	return Target{Socket: paths.SocketPath,
+	return Target{SocketPath: paths.SocketPath,
 		StartCommand: "queuectl --dir " + queue.QuoteShellWord(dirAsTyped) + " service start",
 		ServeFlags:   []string{"--dir", dir}, servicePaths: paths}
 }
 
 // targetAtSocket returns the service that uses a socket. If possible, it derives the service's directory from
 // the path of the socket.
-func targetAtSocket(socket string) Target {
+func targetAtSocket(socketPath string) Target {
 	user, err := config.UserPaths()
-	around, known := config.PathsOfSocket(socket)
+	around, known := config.PathsOfSocket(socketPath)
 	switch whole, failed := filepath.Abs(around.StateDir); {
-	case socket == config.SystemPaths().SocketPath:
-		return Target{Socket: socket, StartCommand: StartSystemServiceCommand, servicePaths: config.SystemPaths()}
-	case err == nil && socket == user.SocketPath:
-		return Target{Socket: socket, StartCommand: startUserServiceCommand, servicePaths: user}
+	case socketPath == config.SystemPaths().SocketPath:
+		return Target{SocketPath: socketPath, StartCommand: StartSystemServiceCommand, servicePaths: config.SystemPaths()}
+	case err == nil && socketPath == user.SocketPath:
+		return Target{SocketPath: socketPath, StartCommand: startUserServiceCommand, servicePaths: user}
 	case known && failed == nil:
 		t := targetInDir(whole, around.StateDir)
-		t.Socket, t.servicePaths = socket, around
+		t.SocketPath, t.servicePaths = socketPath, around
 		return t
 	}
-	return Target{Socket: socket, StartCommand: "queuectl serve --socket " + queue.QuoteShellWord(socket)}
+	return Target{SocketPath: socketPath, StartCommand: "queuectl serve --socket " + queue.QuoteShellWord(socketPath)}
 }
 
 // ServicePaths returns the paths of the chosen service's files. It returns an error if the service's directory is
@@ -141,7 +143,7 @@ func targetAtSocket(socket string) Target {
 func (f *ServiceFinder) ServicePaths() (config.Paths, error) {
 	t, err := f.ChooseTarget()
 	if err == nil && t.servicePaths.StateDir == "" {
-		err = fault.Usagef("the directory with the queue of the socket %s is unknown; give it with --dir", t.Socket)
+		err = fault.Usagef("the directory with the queue of the socket %s is unknown; give it with --dir", t.SocketPath)
 	}
 	return t.servicePaths, err
 }
@@ -152,13 +154,13 @@ func (f *ServiceFinder) Connect(ctx context.Context) (c *control.Client, t Targe
 	if t, err = f.ChooseTarget(); err != nil {
 		return nil, t, err
 	}
-	c = control.NewClient(t.Socket)
+	c = control.NewClient(t.SocketPath)
 	f.lastClient = c
 	if err = c.Connect(ctx); err == nil && t.IsUserService && !f.messageOutput.WantsJSON() &&
 		f.messageOutput.ShowsInfo() {
 		if user, failed := config.UserPaths(); failed == nil {
 			if text := ambiguousServiceMessage(user, config.SystemPaths()); text != "" {
-				f.messageOutput.PrintInfo("%s", text)
+				f.messageOutput.PrintTerminalMessage("%s", text)
 			}
 		}
 	}
@@ -197,7 +199,7 @@ const PrivateRunManifestName = "private.json"
 // be read without a running service. For any other directory, the caller must return an error if no service
 // runs.
 func (f *ServiceFinder) PrivateRunDir() (dir string, isPrivate bool) {
-	if f.Socket != "" || f.Dir == "" {
+	if f.SocketPath != "" || f.ServiceDir == "" {
 		return "", false
 	}
 	dir, err := f.AbsServiceDir()
@@ -242,7 +244,7 @@ func (t Target) ExplainConnectError(err error) error {
 		} else if t.NoQueueExists {
 			return ErrNoQueue
 		}
-		return queue.Errorf(queue.CodeUnavailable, "the service is not running (%s); start it with: %s", t.Socket,
+		return queue.Errorf(queue.CodeUnavailable, "the service is not running (%s); start it with: %s", t.SocketPath,
 			t.StartCommand)
 	}
 	return err
@@ -250,7 +252,7 @@ func (t Target) ExplainConnectError(err error) error {
 
 // AbsServiceDir returns the absolute path of --dir. The directory may not exist yet.
 func (f *ServiceFinder) AbsServiceDir() (string, error) {
-	dir, err := filepath.Abs(f.Dir)
+	dir, err := filepath.Abs(f.ServiceDir)
 	if err != nil {
 		return "", fault.Usagef("--dir: the current directory no longer exists (%v); change to another directory, or give "+
 			"--dir an absolute path", err)

@@ -109,7 +109,7 @@ func (s *dependencySorter) sortRemainingJobs(requestJobs []pendingJob) ([]pendin
 		}
 		if state[i] == visiting {
 			cycle := append(ancestorIDs[slices.Index(ancestorIDs, pending[i].ID):], pending[i].ID)
-			return fault.WithLineNumber(queue.InvalidField("depends_on",
+			return fault.WithLineNumber(queue.InvalidFieldError("depends_on",
 				"the dependencies form a cycle (%s); remove one of them",
 				queue.ClipForMessage(strings.Join(cycle, ", "))), pending[i].lineNumber)
 		}

@@ -35,7 +35,7 @@ func WarnIfJobExpired(o *term.Output, s *queue.Spec, expiryUnreported bool) {
 func PrintEnqueueRemarks(o *term.Output, cmd *cobra.Command, s *queue.Spec, result *control.EnqueueResult,
 	expiryUnreported bool) {
 	WarnUnenforcedLimits(o, result.UnenforcedLimits)
-	PrintNewQueues(o, result.NewQueues)
+	PrintNewQueues(o, result.CreatedQueues)
 	if result.AlreadyExisted && s.Unique != nil {
 		o.PrintMessage("no job was enqueued, because job %s already has the unique key %s", result.JobID, *s.Unique)
 	}
@@ -53,25 +53,25 @@ const maxListedJobsNotEnqueued = 10
 // PrintJobsNotEnqueued prints which jobs were not enqueued because another job has the same unique key. positions
 // contains the positions of these jobs in the input. inputUnitName is the unit of the positions, such as "line".
 // totalJobCount is the number of all jobs.
-func PrintJobsNotEnqueued(o *term.Output, inputUnitName string, positions []int, totalJobCount int) {
-	if len(positions) == 0 {
+func PrintJobsNotEnqueued(o *term.Output, inputUnitName string, inputPositions []int, totalJobCount int) {
+	if len(inputPositions) == 0 {
 		return
 	}
-	slices.Sort(positions)
+	slices.Sort(inputPositions)
 	text := ""
-	for _, at := range positions[:min(len(positions), maxListedJobsNotEnqueued)] {
+	for _, at := range inputPositions[:min(len(inputPositions), maxListedJobsNotEnqueued)] {
 		text += ", " + strconv.Itoa(at)
 	}
-	if len(positions) > maxListedJobsNotEnqueued {
+	if len(inputPositions) > maxListedJobsNotEnqueued {
 		text += termtext.TextForLocale(", …")
 	}
-	o.PrintMessage("%d of %s not enqueued (%s%s), because another job has the same unique key", len(positions),
+	o.PrintMessage("%d of %s not enqueued (%s%s), because another job has the same unique key", len(inputPositions),
 		present.JobCountText(totalJobCount), inputUnitName, text[1:])
 }
 
 // PrintNewQueues warns about queues that contain no unfinished jobs except the new jobs. The user may have mistyped the
 // name of such a queue.
-func PrintNewQueues(o *term.Output, newQueues []control.NewQueue) {
+func PrintNewQueues(o *term.Output, newQueues []control.CreatedQueue) {
 	for _, q := range newQueues {
 		hint := ""
 		if q.SimilarQueue != "" {
@@ -124,7 +124,7 @@ type ExpiredJobs struct {
 	sharedExpiresAt     queue.UnixMillis
 	expiryMessages      []string // messages about expired jobs, at most maxListedExpiredJobs
 	otherExpiryJobCount int      // number of expired jobs with an expiry time other than sharedExpiresAt
-	WillNotRunJobCount  int      // number of jobs that will not run, including those with sharedExpiresAt
+	UnrunnableJobCount  int      // number of jobs that will not run, including those with sharedExpiresAt
 }
 
 // AddIfExpired records a job if its expiry time has passed. inputPosition is the position of the job in the input.
@@ -134,7 +134,7 @@ func (e *ExpiredJobs) AddIfExpired(inputUnitName string, inputPosition int, expi
 	if !present.HasExpired(expiresAt, now) {
 		return
 	}
-	if e.WillNotRunJobCount++; *expiresAt == e.sharedExpiresAt {
+	if e.UnrunnableJobCount++; *expiresAt == e.sharedExpiresAt {
 		return
 	}
 	if e.otherExpiryJobCount++; e.otherExpiryJobCount <= maxListedExpiredJobs {
@@ -206,10 +206,10 @@ func PrintJobsAsJSON(ctx context.Context, o *term.Output, c *control.Client, ids
 // in the list. It reads the jobs that are not on this page one by one.
 func fetchJobsByID(ctx context.Context, c *control.Client, ids []string) ([]control.Job, error) {
 	known := map[string]control.Job{}
-	last, err := c.ShowJob(ctx, control.ShowParams{ID: control.JobID(ids[len(ids)-1])})
+	last, err := c.ShowJob(ctx, control.JobShowParams{ID: control.JobID(ids[len(ids)-1])})
 	switch {
 	case err == nil:
-		page, err := c.ListJobs(ctx, control.ListParams{Cursor: strconv.FormatInt(last.Seq+1, 10), PageSize: len(ids)})
+		page, err := c.ListJobs(ctx, control.JobListParams{Cursor: strconv.FormatInt(last.Seq+1, 10), PageSize: len(ids)})
 		if err != nil {
 			return nil, err
 		}
@@ -223,7 +223,7 @@ func fetchJobsByID(ctx context.Context, c *control.Client, ids []string) ([]cont
 	for _, id := range ids {
 		job, ok := known[id]
 		if !ok {
-			one, err := c.ShowJob(ctx, control.ShowParams{ID: control.JobID(id)})
+			one, err := c.ShowJob(ctx, control.JobShowParams{ID: control.JobID(id)})
 			if errors.Is(err, queue.ErrNotFound) {
 				continue
 			}

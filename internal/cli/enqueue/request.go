@@ -29,7 +29,7 @@ func (r *request) add(j pendingJob) {
 func (r *request) isFullForJob(j *pendingJob, maxJobs, maxBytes int) bool {
 	return len(r.jobs) > 0 &&
 		(len(r.jobs) == maxJobs || r.jsonBytes+len(j.jobJSON) > maxBytes || r.argAndEnvCount+
-			j.argAndEnvCount > control.MaxArgsAndEnvPerRequest)
+			j.argAndEnvCount > control.MaxArgEnvCount)
 }
 
 // callerFields holds the caller's working directory, umask and environment, which addToJob adds to jobs that do not set
@@ -41,7 +41,7 @@ type callerFields struct {
 
 // addToJob returns the JSON of a job, completed with the caller's working directory, umask and environment. raw is the
 // job in the file, and s is the same job, decoded. addToJob also completes s.
-func (f *callerFields) addToJob(raw []byte, s *queue.Spec, noCwd bool) (json.RawMessage, error) {
+func (f *callerFields) addToJob(raw []byte, s *queue.Spec, runInHomeDir bool) (json.RawMessage, error) {
 	plain := len(bytes.TrimSpace(raw)) > 2
 	// Most jobs do not set the caller's fields, and addToJob only inserts jsonPrefix into their JSON. A job that may
 	// contain one of these fields, even with the value null, takes the slower path: it is encoded again. JSON can write
@@ -50,13 +50,13 @@ func (f *callerFields) addToJob(raw []byte, s *queue.Spec, noCwd bool) (json.Raw
 		plain = plain && !bytes.Contains(raw, []byte(name))
 	}
 	if !plain {
-		if err := input.CompleteAndCheckSpec(s, noCwd); err != nil {
+		if err := input.CompleteAndCheckSpec(s, runInHomeDir); err != nil {
 			return nil, err
 		}
 		return json.Marshal(s)
 	}
 	if f.spec == nil {
-		if err := f.loadFromProcess(noCwd); err != nil {
+		if err := f.loadFromProcess(runInHomeDir); err != nil {
 			return nil, err
 		}
 	}
@@ -79,9 +79,9 @@ func (f *callerFields) addToJob(raw []byte, s *queue.Spec, noCwd bool) (json.Raw
 }
 
 // loadFromProcess determines the caller's working directory, umask and environment.
-func (f *callerFields) loadFromProcess(noCwd bool) error {
+func (f *callerFields) loadFromProcess(runInHomeDir bool) error {
 	f.spec = &queue.Spec{}
-	if err := input.AddCallerEnvironment(f.spec, noCwd); err != nil {
+	if err := input.AddCallerEnvironment(f.spec, runInHomeDir); err != nil {
 		return err
 	}
 	head, err := json.Marshal(f.spec)
@@ -105,7 +105,7 @@ func mergeBatchResult(merged, result *control.EnqueueBatchResult, jobLineNumbers
 	}
 	merged.JobIDs = append(merged.JobIDs, result.JobIDs...)
 	merged.UnenforcedLimits = appendMissing(merged.UnenforcedLimits, result.UnenforcedLimits)
-	merged.NewQueues = appendMissing(merged.NewQueues, result.NewQueues)
+	merged.CreatedQueues = appendMissing(merged.CreatedQueues, result.CreatedQueues)
 	merged.MaxAttempts = max(merged.MaxAttempts, result.MaxAttempts)
 	if len(merged.Notes) == 0 { // keep only the first notes, because every reply contains the same ones
 		merged.Notes = result.Notes

@@ -27,7 +27,7 @@ func TestEnqueueRequestIsFullAtItsLimits(t *testing.T) {
 	if r.isFullForJob(&job, 2, 100) || !r.isFullForJob(&job, 1, 100) {
 		t.Error("a request with one job must be full if it may have one, and not if it may have two")
 	}
-	many := pendingJob{argAndEnvCount: control.MaxArgsAndEnvPerRequest}
+	many := pendingJob{argAndEnvCount: control.MaxArgEnvCount}
 	if !r.isFullForJob(&many, maxJobs, 1000) {
 		t.Error("a request has room for more arguments and variables than the service accepts")
 	}
@@ -52,7 +52,7 @@ func TestBatchResultsAreMerged(t *testing.T) {
 
 // If the service rejects a job of a request, the error names the line of the file with that job.
 func TestRejectedJobErrorNamesFileLine(t *testing.T) {
-	err := queue.InvalidField("cwd", "must not be empty").WithBatchIndex(2)
+	err := queue.InvalidFieldError("cwd", "must not be empty").WithBatchIndex(2)
 	if got, want := errorWithJobLine(err, []int{4, 7}).Error(), "line 7: "; got[:len(want)] != want {
 		t.Errorf("got %q, want it to begin with %q", got, want)
 	}

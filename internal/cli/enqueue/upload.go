@@ -126,7 +126,7 @@ func (u *Upload) addJobToRequest(j pendingJob, selectReadyJobs func([]pendingJob
 	if u.request.isFullForJob(&j, maxJobs, maxBytes) {
 		if u.IdempotencyKey != "" {
 			return fault.Usagef("--key: the jobs do not fit in one request (at most %d jobs, %d bytes, and %d arguments and "+
-				"environment variables); split the file, or leave out --key", maxJobs, maxBytes, control.MaxArgsAndEnvPerRequest)
+				"environment variables); split the file, or leave out --key", maxJobs, maxBytes, control.MaxArgEnvCount)
 		}
 		if u.request.jobs = selectReadyJobs(u.request.jobs); len(u.request.jobs) > 0 {
 			if err := u.sendRequest(false); err != nil {
@@ -193,7 +193,7 @@ func (u *Upload) sendRequest(commitBatch bool) error {
 	}
 	jobs := u.request.jobs
 	p := control.EnqueueBatchParams{BatchName: u.batchID, JSONEncodedJobs: make([][]byte, len(jobs)), Commit: commitBatch,
-		RequireEnforceableLimits: u.RequireEnforcedLimits, RunBeforeOwnJobs: u.StartBeforeOtherOwnJobs}
+		RequireEnforceableLimits: u.RequireEnforcedLimits, RunBeforeCallersJobs: u.StartBeforeOtherOwnJobs}
 	if commitBatch {
 		p.IdempotencyKey = u.IdempotencyKey
 	}
@@ -285,10 +285,10 @@ func (u *Upload) FinishAndPrint(uploadErr error, startTimeText string) error {
 	if err := PrintEnqueuedJobs(u.ctx, u.Output, u.Client, u.combinedResult.JobIDs); err != nil {
 		return err
 	}
-	if u.expiredJobs.WillNotRunJobCount == u.ReadJobCount {
+	if u.expiredJobs.UnrunnableJobCount == u.ReadJobCount {
 		u.combinedResult.MaxAttempts = 0
 	}
-	return u.Output.PrintInfo("%s enqueued%s%s",
+	return u.Output.PrintTerminalMessage("%s enqueued%s%s",
 		present.JobCountText(len(u.combinedResult.JobIDs)-len(u.combinedResult.ExistingJobIndexes)), startTimeText,
 		present.MaxAttemptsText(u.combinedResult.MaxAttempts))
 }
@@ -308,7 +308,7 @@ func (u *Upload) CommitOrAbort(uploadErr error) error {
 	if uploadErr == nil {
 		got := &u.combinedResult
 		WarnUnenforcedLimits(u.Output, got.UnenforcedLimits)
-		PrintNewQueues(u.Output, got.NewQueues)
+		PrintNewQueues(u.Output, got.CreatedQueues)
 		PrintJobsNotEnqueued(u.Output, u.InputUnitName, got.ExistingJobIndexes, len(got.JobIDs))
 		PrintServiceNotes(u.Output, u.Cmd, got.Notes)
 		PrintExpiredJobs(u.Output, &u.expiredJobs)

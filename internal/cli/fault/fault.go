@@ -16,7 +16,7 @@ import (
 // exitError is an error with an exit code.
 type exitError struct {
 	error
-	code int
+	exitCode int
 }
 
 // WithExitCode returns an error with the text of err. If the command fails with this error, the process exits with the
@@ -27,7 +27,7 @@ func WithExitCode(err error, code int) error { return &exitError{err, code} }
 func (e *exitError) Unwrap() error { return e.error }
 
 // ExitsWith returns the exit code.
-func (e *exitError) ExitsWith() int { return e.code }
+func (e *exitError) ExitsWith() int { return e.exitCode }
 
 // UsageError is a mistake in the command line.
 type UsageError struct{ text string }

@@ -43,7 +43,7 @@ func TestUserMessageMarksDeniedRequests(t *testing.T) {
 
 // An error about a line of a file names the line. errors.Is still finds its cause.
 func TestLineErrorNamesLineNumber(t *testing.T) {
-	cause := queue.InvalidField("cwd", "must not be empty")
+	cause := queue.InvalidFieldError("cwd", "must not be empty")
 	err := WithLineNumber(cause, 3)
 	if want := "line 3: " + cause.Error(); err.Error() != want || !errors.Is(err, queue.ErrInvalid) {
 		t.Errorf("got %q, want %q", err, want)

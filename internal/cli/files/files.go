@@ -63,7 +63,7 @@ func UnwritableError(errorPrefix, dir string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if missing := CheckDir(errorPrefix, dir); missing != nil {
+	if missing := CheckIsDir(errorPrefix, dir); missing != nil {
 		return missing
 	}
 	var pathErr *fs.PathError
@@ -79,8 +79,8 @@ func UnwritableError(errorPrefix, dir string, err error) error {
 	return err
 }
 
-// CheckDir returns an error for the user if dir is not a directory. The error begins with errorPrefix.
-func CheckDir(errorPrefix, dir string) error {
+// CheckIsDir returns an error for the user if dir is not a directory. The error begins with errorPrefix.
+func CheckIsDir(errorPrefix, dir string) error {
 	if file := FirstNonDirInPath(dir); file != "" {
 		return fault.Usagef("%s: %s is not a directory; check the path", errorPrefix, file)
 	}

@@ -36,14 +36,14 @@ func CommonFlagsByCommand() map[string][]string {
 }
 
 // HelpFunc returns the function that prints a command's description, flags by theme, and examples. If a command has
-// very many flags, the function prints only the most common flags, unless showAll is true.
-func HelpFunc(showAll bool) func(*cobra.Command, []string) {
+// very many flags, the function prints only the most common flags, unless showAllFlags is true.
+func HelpFunc(showAllFlags bool) func(*cobra.Command, []string) {
 	return func(cmd *cobra.Command, _ []string) {
 		out := new(strings.Builder)
 		// TextForLocale replaces signs that the locale cannot show.
 		defer func() { io.WriteString(cmd.OutOrStdout(), termtext.TextForLocale(out.String())) }()
 		common := CommonFlagsByCommand()[commandName(cmd)]
-		if showAll {
+		if showAllFlags {
 			common = nil
 		}
 		text := LongDescription(cmd)
@@ -65,7 +65,7 @@ func HelpFunc(showAll bool) func(*cobra.Command, []string) {
 			fmt.Fprintf(out, "\nAll %d flags and more examples: %s --help --all\n", n, cmd.CommandPath())
 			return
 		}
-		for _, t := range flagThemes(own) {
+		for _, t := range flagGroups(own) {
 			fmt.Fprintf(out, "\n%s:\n%s", t.title, flagLines(t.flags))
 		}
 		if CountVisibleFlags(global) > 0 {
@@ -140,30 +140,30 @@ func printSubcommands(out io.Writer, cmd *cobra.Command) {
 	list("Commands:", "")
 }
 
-// flagTheme is a group of flags in the help.
-type flagTheme struct {
+// flagGroup is a group of flags in the help.
+type flagGroup struct {
 	title string
 	flags *pflag.FlagSet
 }
 
-// flagThemes groups the flags of a command by theme. The first group contains the flags without a theme.
-func flagThemes(f *pflag.FlagSet) (themes []flagTheme) {
+// flagGroups groups the flags of a command by theme. The first group contains the flags without a theme.
+func flagGroups(f *pflag.FlagSet) (groups []flagGroup) {
 	titles := []string{"Flags"}
-	for _, t := range input.FieldThemes {
+	for _, t := range input.FieldGroups {
 		titles = append(titles, t.Title)
 	}
 	for _, title := range titles {
-		t := flagTheme{title, pflag.NewFlagSet(title, pflag.ContinueOnError)}
+		t := flagGroup{title, pflag.NewFlagSet(title, pflag.ContinueOnError)}
 		f.VisitAll(func(flag *pflag.Flag) {
-			if !flag.Hidden && title == append(flag.Annotations[input.FlagThemeAnnotation], "Flags")[0] {
+			if !flag.Hidden && title == append(flag.Annotations[input.FlagGroupAnnotation], "Flags")[0] {
 				t.flags.AddFlag(flag)
 			}
 		})
 		if t.flags.HasFlags() {
-			themes = append(themes, t)
+			groups = append(groups, t)
 		}
 	}
-	return themes
+	return groups
 }
 
 // Example returns the examples of a command. It returns "" if the long description of the command already contains

@@ -37,21 +37,21 @@ func FirstHintForWord(word, hintTable string) string {
 	return ""
 }
 
-// ForeignCommandHints is the table of hints about commands of other programs.
+// OtherProgramCommandHints is the table of hints about commands of other programs.
 //
 //go:embed commands.txt
-var ForeignCommandHints string
+var OtherProgramCommandHints string
 
-// foreignSubcommandHints maps subcommands of other programs, like delete in `queue delete`, to subcommands of queuectl.
-// If several lines contain a word, the hint names the first of their subcommands that the command group has.
+// otherProgramSubcommandHints maps subcommands of other programs, like delete in `queue delete`, to subcommands of
+// queuectl. If several lines contain a word, the hint names the first of their subcommands that the command group has.
 //
 //go:embed group_verbs.txt
-var foreignSubcommandHints string
+var otherProgramSubcommandHints string
 
 // SubcommandHint returns a hint about a subcommand of another program. The hint names the subcommand with the same
 // meaning in queuectl's command group. SubcommandHint returns "" if the group has no such subcommand.
 func SubcommandHint(commandGroup, word string, subcommands []*cobra.Command) string {
-	for _, inGroup := range hintsForWord(word, foreignSubcommandHints) {
+	for _, inGroup := range hintsForWord(word, otherProgramSubcommandHints) {
 		for _, v := range subcommands {
 			if v.Name() == inGroup {
 				usage, _, _ := strings.Cut(v.Use, " [")
@@ -63,9 +63,9 @@ func SubcommandHint(commandGroup, word string, subcommands []*cobra.Command) str
 	return ""
 }
 
-// ArgumentsHint returns a hint about arguments that the command verb does not accept. It returns "" if it is
+// UnexpectedArgumentsHint returns a hint about arguments that the command verb does not accept. It returns "" if it is
 // unclear what the user meant.
-func ArgumentsHint(verb string, args []string) string {
+func UnexpectedArgumentsHint(verb string, args []string) string {
 	word, known := args[0], ""
 	_, notNumber := strconv.ParseUint(word, 10, 64)
 	switch state := queue.StateNameForWord(word); verb {

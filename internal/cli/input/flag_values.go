@@ -15,16 +15,16 @@ import (
 )
 
 // PastTimeVar adds a flag for a time in the past, like --since.
-func PastTimeVar(f *pflag.FlagSet, target *control.Time, name, doc string) {
-	f.Func(name, doc, func(text string) (err error) {
+func PastTimeVar(f *pflag.FlagSet, target *control.Time, name, usage string) {
+	f.Func(name, usage, func(text string) (err error) {
 		*target, err = ParseSinceTime(text)
 		return err
 	})
 }
 
 // FutureTimeVar adds a flag for a time in the future, like --until of the command that pauses a queue.
-func FutureTimeVar(f *pflag.FlagSet, target *control.Time, name, doc string) {
-	f.Func(name, doc, func(text string) error {
+func FutureTimeVar(f *pflag.FlagSet, target *control.Time, name, usage string) {
+	f.Func(name, usage, func(text string) error {
 		at, err := parseFutureTime(text)
 		*target = control.Time(at)
 		return err
@@ -37,7 +37,7 @@ func parseFutureTime(text string) (queue.UnixMillis, error) {
 	if err != nil {
 		return 0, err
 	}
-	return queue.UnixMillisInRange(t, text)
+	return queue.UnixMillisOfParsedTime(t, text)
 }
 
 // ParseSinceTime parses the value of --since: a time, or a duration before now.
@@ -53,7 +53,7 @@ func ParseSinceTime(text string) (control.Time, error) {
 	} else if t, err = when.ParseTime(text, now, when.Backward); err != nil {
 		return 0, err
 	}
-	at, err := queue.UnixMillisInRange(t, text)
+	at, err := queue.UnixMillisOfParsedTime(t, text)
 	return control.Time(at), err
 }
 
@@ -98,8 +98,8 @@ func (v textValue) Set(text string) error {
 }
 
 // DurationVar adds a flag for a duration.
-func DurationVar(f *pflag.FlagSet, target *control.Duration, name, doc string) {
-	f.Func(name, doc, func(text string) (err error) {
+func DurationVar(f *pflag.FlagSet, target *control.Duration, name, usage string) {
+	f.Func(name, usage, func(text string) (err error) {
 		*target, err = ParseDuration(text)
 		return err
 	})
@@ -145,7 +145,7 @@ func CompleteValues(cmd *cobra.Command, flag string, values ...string) {
 }
 
 // LabelsVar adds a flag for labels, like --label.
-func LabelsVar(f *pflag.FlagSet, target *map[string]string, name, doc string) {
-	f.StringToStringVar(target, name, nil, doc)
+func LabelsVar(f *pflag.FlagSet, target *map[string]string, name, usage string) {
+	f.StringToStringVar(target, name, nil, usage)
 	f.Lookup(name).DefValue = "" // so that the help shows no default
 }

@@ -18,12 +18,12 @@ import (
 
 // eachJSONJob reads a JSON array or JSON lines. It calls handleJob(raw, line) for every job, where line is the
 // number of the job's first line. Its memory use depends only on the longest job.
-func eachJSONJob(r io.Reader, handleJob func(raw []byte, line int) error) error {
+func eachJSONJob(r io.Reader, handleJob func(raw []byte, lineNumber int) error) error {
 	in, err := skipByteOrderMark(r)
 	if err != nil {
 		return err
 	}
-	line := 1
+	lineNumber := 1
 	for {
 		c, _, err := in.ReadRune()
 		switch {
@@ -32,14 +32,14 @@ func eachJSONJob(r io.Reader, handleJob func(raw []byte, line int) error) error 
 		case err != nil:
 			return err
 		case c == '\n':
-			line++
+			lineNumber++
 		case unicode.IsSpace(c):
 		case c == '[':
-			return eachArrayElement(in, line, handleJob)
+			return eachArrayElement(in, lineNumber, handleJob)
 		default:
 			in.UnreadRune()
-			return eachLineFrom(in, line, '\n', func(raw []byte, line int) error {
-				return handleJob(bytes.TrimSpace(raw), line)
+			return eachLineFrom(in, lineNumber, '\n', func(raw []byte, lineNumber int) error {
+				return handleJob(bytes.TrimSpace(raw), lineNumber)
 			})
 		}
 	}
@@ -47,7 +47,7 @@ func eachJSONJob(r io.Reader, handleJob func(raw []byte, line int) error) error 
 
 // eachNonEmptyLine calls handleLine(raw, line) for every line that is not empty, where line is the number of the line.
 // delimiter is the byte that ends a line.
-func eachNonEmptyLine(r io.Reader, delimiter byte, handleLine func(raw []byte, line int) error) error {
+func eachNonEmptyLine(r io.Reader, delimiter byte, handleLine func(raw []byte, lineNumber int) error) error {
 	in, err := skipByteOrderMark(r)
 	if err != nil {
 		return err

@@ -43,13 +43,13 @@ func (n CheckedFiles) WarnUnusableFiles(o *term.Output, cmd *cobra.Command, s *q
 		}
 	}
 	if s.Cwd != nil {
-		check("cwd", *s.Cwd, dirFault)
+		check("cwd", *s.Cwd, dirProblem)
 	}
 	if s.StdinFile != nil {
-		check("stdin_file", *s.StdinFile, inputFileFault)
+		check("stdin_file", *s.StdinFile, inputFileProblem)
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.EnvSecret)) {
-		check("env_secret", s.EnvSecret[name], inputFileFault)
+		check("env_secret", s.EnvSecret[name], inputFileProblem)
 	}
 	if len(s.Argv) == 0 {
 		return
@@ -59,19 +59,19 @@ func (n CheckedFiles) WarnUnusableFiles(o *term.Output, cmd *cobra.Command, s *q
 	// PATH as this process.
 	case filepath.Base(program) == program:
 		if s.Env["PATH"] == os.Getenv("PATH") {
-			n.warnIfUnusable(o, cmd, "program", program, programFault)
+			n.warnIfUnusable(o, cmd, "program", program, programProblem)
 		}
 	case s.Cwd != nil && !filepath.IsAbs(program):
-		check("program", filepath.Join(*s.Cwd, program), programFault)
+		check("program", filepath.Join(*s.Cwd, program), programProblem)
 	default:
-		check("program", program, programFault)
+		check("program", program, programProblem)
 	}
 }
 
-// warnIfUnusable checks a file by calling findPathFault, which returns "" for a file without a fault. It prints the
+// warnIfUnusable checks a file by calling findPathProblem, which returns "" for a file without a fault. It prints the
 // fault as a warning. It does nothing if the file was already checked.
 func (n CheckedFiles) warnIfUnusable(o *term.Output, cmd *cobra.Command, field, path string,
-	findPathFault func(path string) string) {
+	findPathProblem func(path string) string) {
 	file := checkedFile{field, path}
 	if n[file] || n[checkedFile{}] || len(n) == maxCheckedFiles {
 		return
@@ -79,7 +79,7 @@ func (n CheckedFiles) warnIfUnusable(o *term.Output, cmd *cobra.Command, field, 
 	n[file] = true
 	checked := make(chan string, 1)
 	// Check in a goroutine, because a file system that does not answer may block the check.
-	go func() { checked <- findPathFault(path) }()
+	go func() { checked <- findPathProblem(path) }()
 	select {
 	case fault := <-checked:
 		if fault != "" {
@@ -94,9 +94,9 @@ func (n CheckedFiles) warnIfUnusable(o *term.Output, cmd *cobra.Command, field, 
 // missingFileWarning is the warning for a file that does not exist.
 const missingFileWarning = "does not exist; the job fails unless you create it before the job starts"
 
-// dirFault returns why jobs cannot use path as their working directory: it does not exist, or is not a
+// dirProblem returns why jobs cannot use path as their working directory: it does not exist, or is not a
 // directory. It returns "" if jobs can use path, or if the check fails.
-func dirFault(path string) string {
+func dirProblem(path string) string {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist):
 		return missingFileWarning
@@ -106,9 +106,9 @@ func dirFault(path string) string {
 	return ""
 }
 
-// inputFileFault returns why jobs cannot read path: it does not exist, or is not a regular file. It returns "" if
+// inputFileProblem returns why jobs cannot read path: it does not exist, or is not a regular file. It returns "" if
 // jobs can read path, or if the check fails.
-func inputFileFault(path string) string {
+func inputFileProblem(path string) string {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
 		return missingFileWarning
@@ -118,9 +118,9 @@ func inputFileFault(path string) string {
 	return ""
 }
 
-// programFault returns why jobs cannot start a program: it does not exist, or is not in PATH. It returns ""
+// programProblem returns why jobs cannot start a program: it does not exist, or is not in PATH. It returns ""
 // if jobs can start the program, or if the check fails.
-func programFault(program string) string {
+func programProblem(program string) string {
 	switch _, err := exec.LookPath(program); {
 	case filepath.Base(program) == program && errors.Is(err, exec.ErrNotFound):
 		return "is not in PATH; the job fails unless you install it before the job starts"

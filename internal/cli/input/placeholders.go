@@ -91,10 +91,10 @@ var gnuParallelPlaceholders = []string{"", ".", "/", "//", "/.", "#", "%", "##",
 	"+..",
 	"+...", ":", "::"}
 
-// unsupportedPlaceholder finds a replacement string of GNU parallel that queuectl does not support, or a Perl
+// findUnsupportedPlaceholder finds a replacement string of GNU parallel that queuectl does not support, or a Perl
 // expression between {= and =}. It ignores other uses of braces: {1..3} in bash, {2,3} in regular expressions, and
 // braces of awk and JSON.
-func unsupportedPlaceholder(text string) (placeholder string, found bool) {
+func findUnsupportedPlaceholder(text string) (placeholder string, found bool) {
 	for {
 		before, rest, opened := strings.Cut(text, "{")
 		inside, after, closed := strings.Cut(rest, "}")

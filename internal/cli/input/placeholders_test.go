@@ -76,7 +76,7 @@ func TestUnsupportedPlaceholdersAreRejected(t *testing.T) {
 	} {
 		var got string
 		for _, p := range SplitAtPlaceholders(text) {
-			if place, found := unsupportedPlaceholder(p.text); found && got == "" {
+			if place, found := findUnsupportedPlaceholder(p.text); found && got == "" {
 				got = place
 			}
 		}

@@ -55,14 +55,14 @@ func (src *Source) WarnPlaceholderInCode(o *term.Output) {
 //
 // findPlaceholderInCode ignores a word that consists only of a replacement string, because the user then wants the
 // whole argument to be code.
-func findPlaceholderInCode(program []string) (interpreter, placeholder, argReference string) {
-	for i, word := range program {
+func findPlaceholderInCode(argv []string) (interpreter, placeholder, argReference string) {
+	for i, word := range argv {
 		name := strings.TrimSuffix(strings.ToLower(baseName(word)), ".exe")
 		for _, in := range interpreters {
 			if !slices.Contains(strings.Fields(in.names), name) {
 				continue
 			}
-			for _, code := range interpreterCodeWords(program[i+1:], in.option, in.takesAllWords) {
+			for _, code := range interpreterCodeWords(argv[i+1:], in.option, in.takesAllWords) {
 				list := SplitAtPlaceholders(code)
 				if at := slices.IndexFunc(list, func(p wordPiece) bool { return p.transform != nil }); at >= 0 && len(list) > 1 {
 					return word, list[at].placeholderText, in.argForm

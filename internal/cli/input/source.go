@@ -65,13 +65,13 @@ func (src *Source) givenSources() (sources []givenSource) {
 }
 
 // ParseArgs parses the arguments of the command and checks that the arguments can be combined with the flags. The job's
-// program follows --, and its arguments follow each :::. argsBeforeDash is the number of arguments before --, or -1
+// program follows --, and its arguments follow each :::. argCountBeforeDash is the number of arguments before --, or -1
 // without --.
-func (src *Source) ParseArgs(verb string, f *pflag.FlagSet, args []string, argsBeforeDash int) error {
-	if err := rejectGNUParallelSources(verb, args, argsBeforeDash); err != nil {
+func (src *Source) ParseArgs(verb string, f *pflag.FlagSet, args []string, argCountBeforeDash int) error {
+	if err := rejectGNUParallelSources(verb, args, argCountBeforeDash); err != nil {
 		return err
 	}
-	if i := slices.Index(args, ":::"); i >= 0 && argsBeforeDash == 0 {
+	if i := slices.Index(args, ":::"); i >= 0 && argCountBeforeDash == 0 {
 		for _, word := range args[i:] {
 			if word == ":::" {
 				src.argLists = append(src.argLists, nil)
@@ -95,10 +95,10 @@ func (src *Source) ParseArgs(verb string, f *pflag.FlagSet, args []string, argsB
 		return fault.Usagef("%s: cannot be combined with %s; use one of them", sources[0].flag, sources[1].flag)
 	case src.NullSeparated && src.argumentsFile == "":
 		return fault.Usagef("--null: works only with --arg-file; add --arg-file FILE")
-	case perArgument && (argsBeforeDash != 0 || len(args) == 0) && src.argumentsFile != "":
+	case perArgument && (argCountBeforeDash != 0 || len(args) == 0) && src.argumentsFile != "":
 		return fault.Usagef("--arg-file: no program given; write it after --, with {} for the argument: queuectl %s "+
 			"--arg-file FILE -- gzip -k {}", verb)
-	case perArgument && (argsBeforeDash != 0 || len(args) == 0):
+	case perArgument && (argCountBeforeDash != 0 || len(args) == 0):
 		return fault.Usagef("no program between -- and :::; write it there, with {} for the argument: queuectl %s -- "+
 			"gzip -k {} ::: *.log", verb)
 	case !perArgument && len(args) > 0:
@@ -123,14 +123,14 @@ func (src *Source) ParseArgs(verb string, f *pflag.FlagSet, args []string, argsB
 
 // rejectGNUParallelSources returns an error if the arguments contain GNU parallel's notation for another source of
 // jobs, such as ::::. Without the error, queuectl would pass this notation to the program as an argument.
-func rejectGNUParallelSources(verb string, args []string, argsBeforeDash int) error {
+func rejectGNUParallelSources(verb string, args []string, argCountBeforeDash int) error {
 	switch has := func(word string) bool { return slices.Contains(args, word) }; {
 	case has("::::"), has("::::+"):
 		return fault.Usagef(":::: is not supported; use --arg-file: queuectl %s --arg-file FILE -- PROGRAM {}", verb)
 	case has(":::+"):
 		return fault.Usagef(":::+ is not supported; write one command per line and use --lines, or write the jobs as " +
 			"JSON and use --file")
-	case has(":::") && argsBeforeDash < 0:
+	case has(":::") && argCountBeforeDash < 0:
 		return fault.Usagef("::: works only with a program after --, not with a shell command; write: queuectl %s "+
 			"-- PROGRAM {} ::: …", verb)
 	}
@@ -152,11 +152,11 @@ func (src *Source) OpenFile(stdin *os.File) (*os.File, error) {
 
 // EachJob calls handleJob(raw, line) for every job, with the job's text and line number. The text is JSON, a
 // shell command, or arguments separated by NUL. During each call, src.jobNumber is the number of the job.
-func (src *Source) EachJob(in io.Reader, handleJob func(raw []byte, line int) error) error {
+func (src *Source) EachJob(in io.Reader, handleJob func(raw []byte, lineNumber int) error) error {
 	src.currentJobNumber = 0
-	countAndVisit := func(raw []byte, line int) error {
+	countAndVisit := func(raw []byte, lineNumber int) error {
 		src.currentJobNumber++
-		return handleJob(raw, line)
+		return handleJob(raw, lineNumber)
 	}
 	switch {
 	case src.JobsFile != "":
@@ -166,12 +166,12 @@ func (src *Source) EachJob(in io.Reader, handleJob func(raw []byte, line int) er
 	case src.CommandsFile+src.argumentsFile != "":
 		return eachNonEmptyLine(in, '\n', countAndVisit)
 	}
-	line := 0
+	lineNumber := 0
 	var visitCombinations func(chosen []string, rest [][]string) error
 	visitCombinations = func(chosen []string, rest [][]string) error {
 		if len(rest) == 0 {
-			line++
-			return countAndVisit([]byte(strings.Join(chosen, "\x00")), line)
+			lineNumber++
+			return countAndVisit([]byte(strings.Join(chosen, "\x00")), lineNumber)
 		}
 		for _, word := range rest[0] {
 			if err := visitCombinations(append(chosen[:len(chosen):len(chosen)], word), rest[1:]); err != nil {
@@ -201,7 +201,7 @@ func (src *Source) JobSpec(commonSpec *queue.Spec, raw []byte) (*queue.Spec, err
 		s.Command = new(string(raw))
 	case src.argumentsFile != "" && !src.NullSeparated && strings.Contains(string(raw), "\x00"):
 		return nil,
-			queue.InvalidField("argv", "the line contains a NUL byte; if NUL bytes separate the arguments, add --null")
+			queue.InvalidFieldError("argv", "the line contains a NUL byte; if NUL bytes separate the arguments, add --null")
 	default:
 		s.Argv = src.jobArgv(strings.Split(string(raw), "\x00"), src.currentJobNumber)
 	}
@@ -244,7 +244,7 @@ func (src *Source) checkPlaceholders() error {
 					present.Plural(given, "argument"))
 			}
 			before = p.text
-			if text, found := unsupportedPlaceholder(p.text); found {
+			if text, found := findUnsupportedPlaceholder(p.text); found {
 				return fault.Usagef("%s: unknown placeholder; use {}, {.}, {/}, {//}, {/.} or {#}, or select an argument by "+
 					"number, as in {2} or {2.}", queue.ClipForMessage(text))
 			}

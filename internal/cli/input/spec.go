@@ -50,8 +50,8 @@ func AddSpecFlags(cmd *cobra.Command, s *queue.Spec, excludedFields ...string) {
 			if field.Kind == queue.KindBool {
 				flag.NoOptDefVal = "true"
 			}
-			if theme := themeOfField(&field); theme != "" {
-				f.SetAnnotation(name, FlagThemeAnnotation, []string{theme})
+			if theme := groupOfField(&field); theme != "" {
+				f.SetAnnotation(name, FlagGroupAnnotation, []string{theme})
 			}
 			AnnotateFlagWithField(f, name, field.Name)
 			flag.Hidden = i > 0 && name != shorterFlagName(field.Name)
@@ -63,7 +63,7 @@ func AddSpecFlags(cmd *cobra.Command, s *queue.Spec, excludedFields ...string) {
 	addDependencyFlags(f, s)
 	if !slices.Contains(excludedFields, "run_at") {
 		allowed := f.Bool("allow-past", false, "accept past times for --at and --expires-at")
-		f.SetAnnotation("allow-past", FlagThemeAnnotation, []string{themeOfField(&queue.Field{Name: "run_at"})})
+		f.SetAnnotation("allow-past", FlagGroupAnnotation, []string{groupOfField(&queue.Field{Name: "run_at"})})
 		cmd.PreRunE = func(*cobra.Command, []string) error {
 			if *allowed {
 				return nil
@@ -135,9 +135,10 @@ type fieldFlag struct {
 // String returns the empty default value.
 func (f *fieldFlag) String() string { return "" }
 
-// flagValueNames lists the placeholder that the help shows for the value of a flag. It contains the fields whose values
-// are texts or lists, in the form FIELD=PLACEHOLDER. It is one string, because a switch would make queuectl larger.
-const flagValueNames = " command=COMMAND shell=COMMAND on_completed=COMMAND on_failed=COMMAND " +
+// flagValuePlaceholders lists the placeholder that the help shows for the value of a flag. It contains the fields whose
+// values are texts or lists, in the form FIELD=PLACEHOLDER. It is one string, because a switch would make queuectl
+// larger.
+const flagValuePlaceholders = " command=COMMAND shell=COMMAND on_completed=COMMAND on_failed=COMMAND " +
 	"on_dead=COMMAND on_ended=COMMAND" +
 	" queue=QUEUE lock=KEY unique=KEY rate_limit=KEY=N/PERIOD depends_on=ID on=NODE user=USER cwd=DIR " +
 	"stdin=STRING stdin_file=FILE" +
@@ -146,7 +147,7 @@ const flagValueNames = " command=COMMAND shell=COMMAND on_completed=COMMAND on_f
 
 // Type returns the placeholder for the value in the help.
 func (f *fieldFlag) Type() string {
-	if _, rest, found := strings.Cut(flagValueNames, " "+f.field.Name+"="); found {
+	if _, rest, found := strings.Cut(flagValuePlaceholders, " "+f.field.Name+"="); found {
 		name, _, _ := strings.Cut(rest, " ")
 		return name
 	}
@@ -181,8 +182,8 @@ func (f *fieldFlag) Set(text string) error {
 }
 
 // CompleteAndCheckSpec completes a spec with the caller's environment and validates it as the service does.
-func CompleteAndCheckSpec(s *queue.Spec, noCwd bool) error {
-	if err := AddCallerEnvironment(s, noCwd); err != nil {
+func CompleteAndCheckSpec(s *queue.Spec, runInHomeDir bool) error {
+	if err := AddCallerEnvironment(s, runInHomeDir); err != nil {
 		return err
 	}
 	return CheckSpec(s)
@@ -190,7 +191,7 @@ func CompleteAndCheckSpec(s *queue.Spec, noCwd bool) error {
 
 // CheckSpec validates a spec as the service does.
 func CheckSpec(s *queue.Spec) error {
-	_, err := queue.ResolveSpec(s, queue.Defaults{Shell: "sh", OnLost: queue.OnLostRetry})
+	_, err := queue.ResolveSpec(s, queue.JobDefaults{Shell: "sh", OnLost: queue.OnLostRetry})
 	return err
 }
 
@@ -217,7 +218,7 @@ func MakePathsAbsolute(s *queue.Spec) error {
 			if *path == "." { // "." is the default of cwd
 				hint = "change to another directory, or let the job start in your home directory with --no-cwd"
 			}
-			return queue.InvalidField(field, "the current directory no longer exists (%v); %s", err, hint)
+			return queue.InvalidFieldError(field, "the current directory no longer exists (%v); %s", err, hint)
 		}
 		*path = whole
 	}
@@ -226,8 +227,8 @@ func MakePathsAbsolute(s *queue.Spec) error {
 
 // AddCallerEnvironment adds the caller's environment to a spec: the working directory, the umask, the variables
 // that decide how programs print text, and the variables in env_pass.
-func AddCallerEnvironment(s *queue.Spec, noCwd bool) error {
-	if s.Cwd == nil && !noCwd {
+func AddCallerEnvironment(s *queue.Spec, runInHomeDir bool) error {
+	if s.Cwd == nil && !runInHomeDir {
 		currentDir := "."
 		s.Cwd = &currentDir
 	}
@@ -285,7 +286,7 @@ func addDependencyFlags(f *pflag.FlagSet, s *queue.Spec) {
 			}
 			return nil
 		})
-		f.SetAnnotation(name, FlagThemeAnnotation, []string{QueuesAndLocksTheme})
+		f.SetAnnotation(name, FlagGroupAnnotation, []string{QueuesAndLocksGroup})
 		AnnotateFlagWithField(f, name, "depends_on")
 	}
 	addFlag("after", "", "start when all jobs in the list `ID,ID` have succeeded")

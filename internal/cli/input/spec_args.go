@@ -10,10 +10,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ParseSpecArgs parses the arguments of a command into s. argsBeforeDash is the number of arguments before --, or -1
-// without --. If the only argument is a JSON array of jobs, ParseSpecArgs leaves s unchanged and returns the elements
-// of the array.
-func ParseSpecArgs(in io.Reader, verb string, s *queue.Spec, args []string, argsBeforeDash int) (
+// ParseSpecArgs parses the arguments of a command into s. argCountBeforeDash is the number of arguments before --, or
+// -1 without --. If the only argument is a JSON array of jobs, ParseSpecArgs leaves s unchanged and returns the
+// elements of the array.
+func ParseSpecArgs(in io.Reader, verb string, s *queue.Spec, args []string, argCountBeforeDash int) (
 	[]json.RawMessage, error) {
 	given := len(s.GivenFields()) > 0
 	if s.Stdin != nil && *s.Stdin == "-" {
@@ -24,9 +24,9 @@ func ParseSpecArgs(in io.Reader, verb string, s *queue.Spec, args []string, args
 		s.Stdin = &text
 	}
 	switch {
-	case argsBeforeDash == 0 && len(args) > 0:
+	case argCountBeforeDash == 0 && len(args) > 0:
 		s.Argv = args
-	case argsBeforeDash > 0:
+	case argCountBeforeDash > 0:
 		return nil, fault.Usagef("unexpected words before --; write the whole program after --: queuectl %s -- %s", verb,
 			queue.CommandText("", args))
 	case len(args) > 1:
@@ -76,7 +76,7 @@ func readStdin(in io.Reader) (string, error) {
 	}
 	if len(raw) > queue.MaxStdinBytes {
 		return "",
-			queue.InvalidField("stdin", "standard input is longer than %d bytes; put it in a file and use --stdin-file",
+			queue.InvalidFieldError("stdin", "standard input is longer than %d bytes; put it in a file and use --stdin-file",
 				queue.MaxStdinBytes)
 	}
 	return string(raw), nil

@@ -6,35 +6,35 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// fieldTheme is a group of job flags in the help.
-type fieldTheme struct {
+// fieldGroup is a group of job flags in the help.
+type fieldGroup struct {
 	Title  string
 	fields string // the fields that the flags set, with a space before and after each name
 }
 
-// FieldThemes lists the groups of job flags, in the order of the help.
-var FieldThemes = []fieldTheme{
+// FieldGroups lists the groups of job flags, in the order of the help.
+var FieldGroups = []fieldGroup{
 	{"What to run", " id command cwd umask shell env env_pass env_secret mask_secrets stdin stdin_file tty user "},
 	{"Start time and order", " priority run_at delay expires_at "},
 	{"Timeouts, retries and exit codes", " timeout timeout_ms idle_timeout kill_after max_retries max_attempts " +
 		"backoff_base backoff_strategy backoff_max jitter ok_codes no_retry_codes defer_codes on_lost allow_background "},
 	{"Commands to run afterwards", " on_completed on_failed on_dead on_ended "},
-	{QueuesAndLocksTheme, " queue depends_on on_dependency_failure lock rate_limit on resources unique unique_for " +
+	{QueuesAndLocksGroup, " queue depends_on on_dependency_failure lock rate_limit on resources unique unique_for " +
 		"on_conflict "},
-	{ResourceLimitsTheme, " memory cpus tasks nice nofile no_new_privileges output_limit "},
+	{ResourceLimitsGroup, " memory cpus tasks nice nofile no_new_privileges output_limit "},
 }
 
-// FlagThemeAnnotation is the flag annotation that contains the theme of a flag. ResourceLimitsTheme and
-// QueuesAndLocksTheme are the themes of some flags that set no field of a job.
+// FlagGroupAnnotation is the flag annotation that contains the theme of a flag. ResourceLimitsGroup and
+// QueuesAndLocksGroup are the themes of some flags that set no field of a job.
 const (
-	FlagThemeAnnotation = "theme"
-	ResourceLimitsTheme = "Resource limits"
-	QueuesAndLocksTheme = "Queues, dependencies and locks"
+	FlagGroupAnnotation = "theme"
+	ResourceLimitsGroup = "Resource limits"
+	QueuesAndLocksGroup = "Queues, dependencies and locks"
 )
 
-// themeOfField returns the theme of a field's flag, or "" if it has none.
-func themeOfField(f *queue.Field) string {
-	for _, t := range FieldThemes {
+// groupOfField returns the theme of a field's flag, or "" if it has none.
+func groupOfField(f *queue.Field) string {
+	for _, t := range FieldGroups {
 		if strings.Contains(t.fields, " "+f.Name+" ") {
 			return t.Title
 		}

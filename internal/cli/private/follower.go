@@ -135,7 +135,7 @@ func (f *runFollower) Progress() *cli.JobsProgress {
 			CurrentAtStart: f.initialEndedCount,
 			TextAfterNumbers: present.JoinNonEmptyTexts(fmt.Sprintf("%d running", f.lastStatus.Workers.Busy),
 				present.CountWithLabel(count(queue.Dead), "dead"))},
-		RetryingJobCount: count(queue.Failed), IsRetrying: func(int64) bool { return true }}
+		RetryingJobCount: count(queue.Failed), IncludesRetryingJob: func(int64) bool { return true }}
 }
 
 // WaitingJobID implements cli.FollowedJobs. It returns the next job that will start for the first time. It ignores jobs
@@ -144,7 +144,7 @@ func (f *runFollower) WaitingJobID(ctx context.Context) string {
 	if f.sawNoJobRunning || f.isStopping.Load() {
 		return ""
 	}
-	s, err := f.client.ReadScreen(ctx, control.ScreenParams{JobsPerSection: 1})
+	s, err := f.client.ReadOverviewScreen(ctx, control.OverviewScreenParams{JobsPerSection: 1})
 	if err != nil || len(s.Running) > 0 { // the stream of events reports the same failure, so ignore err
 		return ""
 	}
@@ -195,7 +195,7 @@ func (f *runFollower) printJobOfEvent(ctx context.Context, e *control.Event) err
 		return nil
 	}
 	f.ShowProgress("")
-	return f.PrintOutput(ctx, f.client, control.LogsParams{ID: control.JobID(e.JobID), Attempt: e.Attempt}, nil)
+	return f.PrintOutput(ctx, f.client, control.JobOutputParams{ID: control.JobID(e.JobID), Attempt: e.Attempt}, nil)
 }
 
 // printSummary prints how many jobs are in each state. endedCount is the number of ended jobs, including those that
@@ -225,17 +225,17 @@ func (f *runFollower) printSummary(ctx context.Context, endedCount int64) error 
 	if dead == 0 {
 		return nil
 	}
-	page, err := f.client.ListJobs(ctx, control.ListParams{States: control.TextList{queue.Dead.String()},
-		PageSize: cli.MaxNamedFailures})
+	page, err := f.client.ListJobs(ctx, control.JobListParams{States: control.TextList{queue.Dead.String()},
+		PageSize: cli.MaxListedFailures})
 	if err != nil {
 		return err
 	}
 	for i := range page.Jobs {
 		f.PrintJobFailure(&page.Jobs[i])
 	}
-	list := "queuectl list --failed --dir " + queue.QuoteShellWord(f.Dir)
+	list := "queuectl list --failed --dir " + queue.QuoteShellWord(f.ServiceDir)
 	again := "to retry the dead jobs, repeat the command with --retry-dead"
-	f.PrintMessage("%s%s", again, cmp.Or(cli.UnnamedFailuresText(int(dead), "dead jobs", list), "; list them with: "+
+	f.PrintMessage("%s%s", again, cmp.Or(cli.UnlistedFailuresText(int(dead), "dead jobs", list), "; list them with: "+
 		list))
 	return nil
 }

@@ -86,7 +86,7 @@ func (a *runManifest) describeChanges(laterManifest *runManifest) (changes []str
 		changes = append(changes, fmt.Sprintf("the first run took its jobs from %s, this run takes them from %s",
 			a.jobListSourceArguments(), laterManifest.jobListSourceArguments()))
 	}
-	if was, is := cli.QuoteProgram(a.CommandTemplate), cli.QuoteProgram(laterManifest.CommandTemplate); was != is &&
+	if was, is := cli.QuoteArgv(a.CommandTemplate), cli.QuoteArgv(laterManifest.CommandTemplate); was != is &&
 		a.JobListSource == laterManifest.JobListSource {
 		changes = append(changes, fmt.Sprintf("the program was %q, now it is %q", truncateToLine(was), truncateToLine(is)))
 	}

@@ -60,14 +60,14 @@ type privateJobs struct {
 }
 
 // Run runs a list of jobs to their end. It continues an earlier run of the same list.
-func Run(ctx context.Context, a *cli.App, flags cli.PrivateFlags, commonSpec *queue.Spec, noCwd bool,
+func Run(ctx context.Context, a *cli.App, flags cli.PrivateFlags, commonSpec *queue.Spec, runInHomeDir bool,
 	workerCount int) error {
 	if err := tune.RestartWithTimerSlack(func() {}); err != nil {
 		return err
 	}
 	flags.WarnPlaceholderInCode(&a.Output)
 	files.RestrictUmaskToOwner()
-	a.Dir = a.PrivateQueueDir()
+	a.ServiceDir = a.PrivateQueueDir()
 	p := &privateJobs{PrivateFlags: flags, App: a, commonSpec: *commonSpec, storedJobIDByLine: map[int]string{},
 		allJobsStored: make(chan struct{}), noJobRunning: make(chan struct{})}
 	var err error
@@ -85,7 +85,7 @@ func Run(ctx context.Context, a *cli.App, flags cli.PrivateFlags, commonSpec *qu
 	signal.Notify(signals, append(cli.StopSignals, syscall.SIGHUP)...)
 	enqueue.WarnIfJobExpired(&a.Output, commonSpec, true)
 	p.storeCtx = storing
-	p.upload = enqueue.NewUpload(storing, a.UploadOptions("line", "", noCwd), commonSpec)
+	p.upload = enqueue.NewUpload(storing, a.UploadOptions("line", "", runInHomeDir), commonSpec)
 	if begins, err := p.openJobList(signals); !begins || err != nil {
 		return err
 	}
@@ -238,10 +238,10 @@ func (p *privateJobs) storeAndFollowJobs(ctx, storeCtx context.Context, workerCo
 		return err
 	}
 	close(p.allJobsStored) // WorkerScale starts jobs, so the program must follow the jobs even if the reply is lost
-	if _, err := p.client.WorkerScale(ctx, control.WorkerScaleParams{TargetWorkers: workerCount}); err != nil {
+	if _, err := p.client.ScaleWorkers(ctx, control.WorkerScaleParams{TargetWorkers: workerCount}); err != nil {
 		return err
 	}
-	return errors.Join(f.followJobs(ctx), jobLog.WriteError())
+	return errors.Join(f.followJobs(ctx), jobLog.FirstWriteError())
 }
 
 // awaitServiceEnd waits until the service has stopped. The first signal makes it stop the running jobs, and the second
@@ -284,7 +284,7 @@ func (p *privateJobs) drainRunningJobs(sig os.Signal, signals <-chan os.Signal) 
 	soon, cancelSoon := context.WithTimeout(ctx, storeStopTimeout)
 	// Set the number of workers to 0, so that no more jobs start. Ignore an error, because WorkerStop below
 	// stops the workers too.
-	c.WorkerScale(soon, control.WorkerScaleParams{})
+	c.ScaleWorkers(soon, control.WorkerScaleParams{})
 	cancelSoon()
 	p.PrintMessage("starting no more jobs; running jobs may finish (press Ctrl-C again to stop them); to continue " +
 		"later, run the same command again")
@@ -314,7 +314,7 @@ func (p *privateJobs) stopWorkers(ctx context.Context, stopRequest control.Worke
 		defer close(stopped)
 		c := control.NewClient(p.serviceSocketPath)
 		defer c.Close()
-		c.WorkerStop(ctx, stopRequest)
+		c.StopWorkers(ctx, stopRequest)
 	}()
 	return stopped
 }

@@ -32,7 +32,7 @@ func (p *privateJobs) retryDeadJobs(ctx context.Context) error {
 // loadStoredJobLines reads from the queue which lines earlier runs have stored. It sets storedJobIDByLine and
 // isResumed.
 func (p *privateJobs) loadStoredJobLines(ctx context.Context) error {
-	for page, err := range cli.JobPages(ctx, p.client, control.ListParams{}) {
+	for page, err := range cli.JobPages(ctx, p.client, control.JobListParams{}) {
 		if err != nil {
 			return err
 		}
@@ -42,7 +42,7 @@ func (p *privateJobs) loadStoredJobLines(ctx context.Context) error {
 			if err != nil || !ours {
 				return queue.Errorf(queue.CodeWrongState,
 					"the queue in %s contains jobs that were not added by run --private, such as %s; choose another "+
-						"directory with --dir", p.Dir, j.ID)
+						"directory with --dir", p.ServiceDir, j.ID)
 			}
 			p.storedJobIDByLine[n] = j.ID
 		}
@@ -55,9 +55,9 @@ func (p *privateJobs) loadStoredJobLines(ctx context.Context) error {
 // the manifest with the saved one, and returns an error if the flags differ.
 func (p *privateJobs) checkAndSaveManifest() error {
 	if !p.isResumed {
-		return p.manifest.save(p.Dir)
+		return p.manifest.save(p.ServiceDir)
 	}
-	was, err := readManifest(p.Dir)
+	was, err := readManifest(p.ServiceDir)
 	if err != nil || was == nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (p *privateJobs) checkAndSaveManifest() error {
 		list = append(list[:maxListedDifferences], fmt.Sprintf("%d more differences", more))
 	}
 	return queue.Errorf(queue.CodeWrongState, "%s contains a run that was started with other flags: %s; use the same "+
-		"flags as before, or start a new run with another --dir", p.Dir, strings.Join(list, "; "))
+		"flags as before, or start a new run with another --dir", p.ServiceDir, strings.Join(list, "; "))
 }
 
 // storeAddedLines stores a job for each line of the list that no earlier run has stored. It returns an error if an
@@ -92,7 +92,7 @@ func (p *privateJobs) storeAddedLines() error {
 	case err != nil:
 	case len(p.changedLineDescriptions) > 0:
 		err = queue.Errorf(queue.CodeWrongState, "%s contains a run of another list of jobs: %s; restore the list, or "+
-			"start a new run with another --dir", p.Dir, strings.Join(p.changedLineDescriptions, "; "))
+			"start a new run with another --dir", p.ServiceDir, strings.Join(p.changedLineDescriptions, "; "))
 	case p.addedLineCount > 0:
 		err = queue.Errorf(queue.CodeWrongState, "the list has %s more than before, from line %d on; run these too with "+
 			"--add-new, or remove them from the list", present.JobCountText(p.addedLineCount), p.firstAddedLineNumber)
@@ -138,7 +138,7 @@ func (p *privateJobs) replaceParentIDs(spec *queue.Spec) error {
 		}
 		id, known := p.jobIDsByDeclaredID[d.ParentID]
 		if !known {
-			return queue.InvalidField("depends_on",
+			return queue.InvalidFieldError("depends_on",
 				"no line above this one has the job id %q; in a private run, a job can only "+
 					"depend on jobs above it in the list", queue.ClipForMessage(d.ParentID))
 		}

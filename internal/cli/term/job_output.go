@@ -66,8 +66,8 @@ func (t *TTYOutputConverter) ConvertPiece(text string, escape func(string) strin
 	return "\r\x1b[K" + escape(lines+part)
 }
 
-// FlushUnfinished returns what to print at the end of the output.
-func (t *TTYOutputConverter) FlushUnfinished(escape func(string) string) string {
+// FlushUnfinishedLine returns what to print at the end of the output.
+func (t *TTYOutputConverter) FlushUnfinishedLine(escape func(string) string) string {
 	rest := t.Renderer.Finish()
 	if t.ShowUnfinishedLine {
 		rest = strings.TrimPrefix(rest, t.unfinishedLine)

@@ -68,9 +68,9 @@ func (o *Output) PrintMessage(format string, args ...any) {
 // ShowsInfo reports whether standard error is a terminal and --quiet is not set.
 func (o *Output) ShowsInfo() bool { return IsTerminal(o.Stderr) && !o.Quiet }
 
-// PrintInfo prints a sentence on standard error if ShowsInfo returns true. It always returns nil, because a command has
-// succeeded even if the sentence cannot be printed.
-func (o *Output) PrintInfo(format string, args ...any) error {
+// PrintTerminalMessage prints a sentence on standard error if ShowsInfo returns true. It always returns nil, because a
+// command has succeeded even if the sentence cannot be printed.
+func (o *Output) PrintTerminalMessage(format string, args ...any) error {
 	if o.ShowsInfo() {
 		fmt.Fprintln(o.Stderr, o.EscapeForFile(o.Stderr, fmt.Sprintf(format, args...)))
 	}
@@ -85,7 +85,7 @@ func (o *Output) PrintActionResult(objectName, sentence string) error {
 			return err
 		}
 	}
-	return o.PrintInfo("%s", sentence)
+	return o.PrintTerminalMessage("%s", sentence)
 }
 
 // PrintResult prints the result of a command: the value as JSON, or a sentence on the terminal.
@@ -93,7 +93,7 @@ func (o *Output) PrintResult(value any, format string, args ...any) error {
 	if o.WantsJSON() {
 		return o.PrintJSON(value)
 	}
-	return o.PrintInfo(format, args...)
+	return o.PrintTerminalMessage(format, args...)
 }
 
 // RunUntilStdoutReaderGone calls action with a context that it cancels when no process reads standard output any more.
@@ -184,15 +184,15 @@ func (o *Output) PrintNoJobsSelected() {
 		o.PrintMessage("no job matches the selection")
 		return
 	}
-	o.PrintInfo("no job matches the selection")
+	o.PrintTerminalMessage("no job matches the selection")
 }
 
 // Coloured returns a text in a colour if standard output is a terminal and NO_COLOR is not set.
-func (o *Output) Coloured(text, colour string) string {
-	if colour == "" || !UsesColours(o.Stdout) {
+func (o *Output) Coloured(text, colourCode string) string {
+	if colourCode == "" || !UsesColours(o.Stdout) {
 		return text
 	}
-	return "\x1b[" + colour + "m" + text + termtext.ResetColours
+	return "\x1b[" + colourCode + "m" + text + termtext.ResetColours
 }
 
 // UsesColours reports whether colours may be written to a file.

@@ -29,7 +29,7 @@ func PrintTable[T any](o *Output, list []T, emptyText string, headings []string,
 		}
 		return err
 	case len(rows) == 0:
-		return o.PrintInfo("%s", emptyText)
+		return o.PrintTerminalMessage("%s", emptyText)
 	}
 	// Keep the column QUEUE if it is the first one, as in a table of queues.
 	if slices.Index(headings, "QUEUE") > 0 {

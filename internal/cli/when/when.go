@@ -32,7 +32,7 @@ const (
 // (4pm + 3 days), a duration from now (in 2 hours, next week) and a duration before now (2 hours
 // ago).
 func ParseTime(text string, now time.Time, searchDirection direction) (time.Time, error) {
-	if t, err := time.Parse(time.RFC3339Nano, text); err == nil && isRealZoneOffset(t) {
+	if t, err := time.Parse(time.RFC3339Nano, text); err == nil && hasRealZoneOffset(t) {
 		return t, nil
 	}
 	words := strings.Fields(strings.ToLower(text))
@@ -79,30 +79,30 @@ func splitISODateTime(words []string) []string {
 // cutTimeZone removes the time zone from words. It returns the other words and the zone: UTC, GMT, Z, or an offset like
 // +0100, +01:00 or +01. An offset must follow the time of day. After a space, it must include minutes. If words contain
 // no zone, cutTimeZone returns defaultZone.
-func cutTimeZone(words []string, defaultZone *time.Location) (otherWords []string, location *time.Location) {
+func cutTimeZone(words []string, defaultZone *time.Location) (remainingWords []string, location *time.Location) {
 	location = defaultZone
 	for _, word := range words {
 		clock := ""
 		if at := strings.LastIndexAny(word, "+-z"); at > 0 && endsInTimeOfDay([]string{word[:at]}) {
 			clock, word = word[:at], word[at:]
-		} else if len(word) >= len("+0100") && endsInTimeOfDay(otherWords) {
+		} else if len(word) >= len("+0100") && endsInTimeOfDay(remainingWords) {
 			// The word may be an offset, which parseZoneOffset checks below.
 		} else if word != "utc" && word != "gmt" && word != "z" {
-			otherWords = append(otherWords, word)
+			remainingWords = append(remainingWords, word)
 			continue
 		}
 		offset, ok := parseZoneOffset(word)
 		switch {
 		case !ok:
-			otherWords = append(otherWords, clock+word)
+			remainingWords = append(remainingWords, clock+word)
 		case clock != "":
-			otherWords = append(otherWords, clock)
+			remainingWords = append(remainingWords, clock)
 		}
 		if ok {
 			location = offset
 		}
 	}
-	return otherWords, location
+	return remainingWords, location
 }
 
 // endsInTimeOfDay reports whether the last word or the last two words, like "3 pm", are a time of day.
@@ -115,8 +115,8 @@ func endsInTimeOfDay(words []string) bool {
 	return false
 }
 
-// isRealZoneOffset reports whether the offset of a time is used somewhere on Earth: from -12:00 to +14:00.
-func isRealZoneOffset(t time.Time) bool {
+// hasRealZoneOffset reports whether the offset of a time is used somewhere on Earth: from -12:00 to +14:00.
+func hasRealZoneOffset(t time.Time) bool {
 	_, seconds := t.Zone()
 	return seconds >= -12*60*60 && seconds <= 14*60*60
 }
@@ -127,7 +127,7 @@ func parseZoneOffset(word string) (*time.Location, bool) {
 		return time.UTC, true
 	}
 	for _, layout := range []string{"-0700", "-07:00", "-07"} {
-		if t, err := time.Parse(layout, word); err == nil && isRealZoneOffset(t) {
+		if t, err := time.Parse(layout, word); err == nil && hasRealZoneOffset(t) {
 			_, seconds := t.Zone()
 			return time.FixedZone("", seconds), true
 		}

@@ -134,9 +134,9 @@ func (s *Store) PreviousSession(ctx context.Context) (store.PreviousSession, err
 	})
 }
 
-// NextEpoch implements store.Store.
-func (s *Store) NextEpoch(ctx context.Context) (int64, error) {
-	return callWithHook(ctx, s, "NextEpoch", nil, func() (int64, error) { return s.Store.NextEpoch(ctx) })
+// AdvanceEpoch implements store.Store.
+func (s *Store) AdvanceEpoch(ctx context.Context) (int64, error) {
+	return callWithHook(ctx, s, "NextEpoch", nil, func() (int64, error) { return s.Store.AdvanceEpoch(ctx) })
 }
 
 // StoreRunnerDirs implements store.Store.
@@ -145,8 +145,8 @@ func (s *Store) StoreRunnerDirs(ctx context.Context, dirs []string) error {
 }
 
 // Get implements store.Store.
-func (s *Store) Get(ctx context.Context, id string) (queue.Job, error) {
-	return callWithHook(ctx, s, "Get", id, func() (queue.Job, error) { return s.Store.Get(ctx, id) })
+func (s *Store) GetJob(ctx context.Context, id string) (queue.Job, error) {
+	return callWithHook(ctx, s, "Get", id, func() (queue.Job, error) { return s.Store.GetJob(ctx, id) })
 }
 
 // GetWithEnvAndStdin implements store.Store.
@@ -171,13 +171,13 @@ func (s *Store) Attempt(ctx context.Context, seq int64, attemptNumber int) (queu
 }
 
 // List implements store.Store.
-func (s *Store) List(ctx context.Context, f store.Filter) (store.JobPage, error) {
-	return callWithHook(ctx, s, "List", f, func() (store.JobPage, error) { return s.Store.List(ctx, f) })
+func (s *Store) ListJobs(ctx context.Context, f store.JobFilter) (store.JobPage, error) {
+	return callWithHook(ctx, s, "List", f, func() (store.JobPage, error) { return s.Store.ListJobs(ctx, f) })
 }
 
-// ListRefs implements store.Store.
-func (s *Store) ListRefs(ctx context.Context, f store.Filter) (store.JobRefPage, error) {
-	return callWithHook(ctx, s, "ListRefs", f, func() (store.JobRefPage, error) { return s.Store.ListRefs(ctx, f) })
+// ListJobRefs implements store.Store.
+func (s *Store) ListJobRefs(ctx context.Context, f store.JobFilter) (store.JobRefPage, error) {
+	return callWithHook(ctx, s, "ListRefs", f, func() (store.JobRefPage, error) { return s.Store.ListJobRefs(ctx, f) })
 }
 
 // Queues implements store.Store.
@@ -251,7 +251,7 @@ func (s *Store) SetSetting(ctx context.Context, setting store.Setting) error {
 }
 
 // SetRankOrder implements store.Store.
-func (s *Store) SetRankOrder(ctx context.Context, o queue.RankOrder) error {
+func (s *Store) SetRankOrder(ctx context.Context, o queue.RankPolicy) error {
 	return callWithHookErr(ctx, s, "SetRankOrder", o, func() error { return s.Store.SetRankOrder(ctx, o) })
 }
 
@@ -301,16 +301,17 @@ func (s *Store) ApplyDueChanges(ctx context.Context) (time.Duration, error) {
 }
 
 // PurgeEndedJobs implements store.Store.
-func (s *Store) PurgeEndedJobs(ctx context.Context, filter store.EndedJobFilter, limit int, byUID *int) (int, error) {
+func (s *Store) PurgeEndedJobs(ctx context.Context, filter store.EndedJobFilter, limit int, requesterUID *int) (int,
+	error) {
 	return callWithHook(ctx, s, "PurgeEndedJobs", filter.States, func() (int, error) {
-		return s.Store.PurgeEndedJobs(ctx, filter, limit, byUID)
+		return s.Store.PurgeEndedJobs(ctx, filter, limit, requesterUID)
 	})
 }
 
 // CountEndedJobs implements store.Store.
-func (s *Store) CountEndedJobs(ctx context.Context, ended store.EndedJobFilter) (int64, error) {
-	return callWithHook(ctx, s, "CountEndedJobs", ended.States,
-		func() (int64, error) { return s.Store.CountEndedJobs(ctx, ended) })
+func (s *Store) CountEndedJobs(ctx context.Context, filter store.EndedJobFilter) (int64, error) {
+	return callWithHook(ctx, s, "CountEndedJobs", filter.States,
+		func() (int64, error) { return s.Store.CountEndedJobs(ctx, filter) })
 }
 
 // QueuesWithOwnRetention implements store.Store.
@@ -418,9 +419,9 @@ func (s *Store) ListSchedules(ctx context.Context, afterName string, limit int) 
 }
 
 // RemoveSchedule implements store.Store.
-func (s *Store) RemoveSchedule(ctx context.Context, name string, generation int64, byUID int) error {
+func (s *Store) RemoveSchedule(ctx context.Context, name string, generation int64, requesterUID int) error {
 	return callWithHookErr(ctx, s, "RemoveSchedule", name,
-		func() error { return s.Store.RemoveSchedule(ctx, name, generation, byUID) })
+		func() error { return s.Store.RemoveSchedule(ctx, name, generation, requesterUID) })
 }
 
 // PauseSchedule implements store.Store.

@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/store/memstore"
 )
 
-var priorityRankOrder = queue.RankOrder{Scheduling: queue.SchedulingByPriority}
+var priorityRankOrder = queue.RankPolicy{Scheduling: queue.SchedulingByPriority}
 
 // The hook can make each method that takes a context fail before the store executes it. The
 // store then changes nothing.
@@ -64,7 +64,7 @@ func TestHookErrorAfterCallHidesResult(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	s.SetHook(nil)
-	if j, err := s.Get(t.Context(), "a"); err != nil || j.ID != "a" {
+	if j, err := s.GetJob(t.Context(), "a"); err != nil || j.ID != "a" {
 		t.Errorf("got %+v, %v", j, err)
 	}
 	if len(calls) != 2 || calls[1].FirstArg.(store.EnqueueRequest).UID != 7 {
@@ -89,7 +89,7 @@ func TestBlockedCallDelaysNoOtherCall(t *testing.T) {
 		done <- err
 	}()
 	<-inside
-	if _, err := s.NextEpoch(t.Context()); err != nil {
+	if _, err := s.AdvanceEpoch(t.Context()); err != nil {
 		t.Error(err)
 	}
 	close(gate)
