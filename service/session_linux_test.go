@@ -2,6 +2,8 @@ package service
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -18,11 +20,20 @@ func TestSessionEndDoesNotWaitForJobs(t *testing.T) {
 			w.shutDown()
 			w.stopEndsJobs = true
 			w.start()
-			ignoring := commandSpec("deaf", "trap '' TERM; echo begun; while :; do sleep 1; done")
+			marker := filepath.Join(w.TempDir(), "ignores-sigterm")
+			ignoring := commandSpec("deaf", "trap '' TERM; : >"+marker+"; while :; do sleep 1; done")
 			hour := time.Hour
 			ignoring.KillAfter = &hour
 			w.enqueue(ignoring)
 			w.waitForState("deaf", "processing")
+			for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+				if _, err := os.Stat(marker); err == nil {
+					break
+				}
+				if time.Now().After(end) {
+					t.Fatal("the job does not run")
+				}
+			}
 			if stops {
 				w.requestServiceStop()
 				for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {

@@ -72,7 +72,7 @@ func TestBulkChangeSkipsJobsEndedSinceSelection(t *testing.T) {
 			w.enqueue(spec)
 			w.waitForState("a", queue.Processing.String())
 			calls.SetHook(func(_ context.Context, call faultstore.Call) error {
-				if call.MethodName != "ListRefs" || !call.HasSucceeded {
+				if call.MethodName != "ListJobRefs" || !call.HasSucceeded {
 					return nil
 				}
 				calls.SetHook(nil)
@@ -177,7 +177,8 @@ func TestRequeueSucceedsAfterJobEndedAgain(t *testing.T) {
 	w.enqueue(commandSpec("a", "[ $QUEUECTL_ATTEMPT = 2 ] || sleep 600"))
 	w.waitForState("a", queue.Processing.String())
 	calls.SetHook(func(_ context.Context, call faultstore.Call) error {
-		if j, err := calls.Store.GetJob(t.Context(), "a"); call.MethodName == "Get" && (err != nil || j.StartedAttempts > 0) {
+		j, err := calls.Store.GetJob(t.Context(), "a")
+		if call.MethodName == "GetJob" && (err != nil || j.StartedAttempts > 0) {
 			calls.SetHook(nil)
 			w.waitForState("a", queue.Completed.String())
 		}

@@ -109,7 +109,8 @@ func fillQueuectlQueue(ctx context.Context, url string) error {
 func enqueueJobs(ctx context.Context, s *postgres.Store, n int) error {
 	drafts := make([]queue.Job, n)
 	for i := range drafts {
-		drafts[i] = queue.Job{ExecutionSettings: queue.ExecutionSettings{Argv: []string{"true"}, Cwd: "/"}, UID: 1000, Queue: "default",
+		drafts[i] = queue.Job{ExecutionSettings: queue.ExecutionSettings{Argv: []string{"true"}, Cwd: "/"},
+			UID: 1000, Queue: "default",
 			MaxAttempts: 3}
 	}
 	_, err := s.Enqueue(ctx, store.EnqueueRequest{Drafts: drafts, UID: 1000, MaxPendingJobs: 1 << 30,

@@ -136,7 +136,7 @@ func (s *Store) PreviousSession(ctx context.Context) (store.PreviousSession, err
 
 // AdvanceEpoch implements store.Store.
 func (s *Store) AdvanceEpoch(ctx context.Context) (int64, error) {
-	return callWithHook(ctx, s, "NextEpoch", nil, func() (int64, error) { return s.Store.AdvanceEpoch(ctx) })
+	return callWithHook(ctx, s, "AdvanceEpoch", nil, func() (int64, error) { return s.Store.AdvanceEpoch(ctx) })
 }
 
 // StoreRunnerDirs implements store.Store.
@@ -146,7 +146,7 @@ func (s *Store) StoreRunnerDirs(ctx context.Context, dirs []string) error {
 
 // Get implements store.Store.
 func (s *Store) GetJob(ctx context.Context, id string) (queue.Job, error) {
-	return callWithHook(ctx, s, "Get", id, func() (queue.Job, error) { return s.Store.GetJob(ctx, id) })
+	return callWithHook(ctx, s, "GetJob", id, func() (queue.Job, error) { return s.Store.GetJob(ctx, id) })
 }
 
 // GetWithEnvAndStdin implements store.Store.
@@ -172,12 +172,12 @@ func (s *Store) Attempt(ctx context.Context, seq int64, attemptNumber int) (queu
 
 // List implements store.Store.
 func (s *Store) ListJobs(ctx context.Context, f store.JobFilter) (store.JobPage, error) {
-	return callWithHook(ctx, s, "List", f, func() (store.JobPage, error) { return s.Store.ListJobs(ctx, f) })
+	return callWithHook(ctx, s, "ListJobs", f, func() (store.JobPage, error) { return s.Store.ListJobs(ctx, f) })
 }
 
 // ListJobRefs implements store.Store.
 func (s *Store) ListJobRefs(ctx context.Context, f store.JobFilter) (store.JobRefPage, error) {
-	return callWithHook(ctx, s, "ListRefs", f, func() (store.JobRefPage, error) { return s.Store.ListJobRefs(ctx, f) })
+	return callWithHook(ctx, s, "ListJobRefs", f, func() (store.JobRefPage, error) { return s.Store.ListJobRefs(ctx, f) })
 }
 
 // Queues implements store.Store.
