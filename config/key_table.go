@@ -113,9 +113,9 @@ var settingsNeedingRestart = []string{"run_as", "socket_mode", "socket_group", "
 // NeedsRestart reports whether a change of the setting takes effect only when the service restarts.
 func (k *Setting) NeedsRestart() bool { return slices.Contains(settingsNeedingRestart, k.Name) }
 
-// KeepRestartOnlySettings restores the values from old for the settings that take effect only at a restart. Afterwards,
-// SettingsPendingRestart returns the new values of these settings, and OriginInEffect returns the origins of the
-// restored values.
+// KeepRestartOnlySettings restores the values from runningConfig for the settings that take effect only at a restart.
+// Afterwards, SettingsPendingRestart returns the new values of these settings, and OriginInEffect returns the origins
+// of the restored values.
 func (c *Config) KeepRestartOnlySettings(runningConfig *Config) {
 	c.pendingSettings = nil
 	oldKeys := settingsBoundTo(&runningConfig.Settings)

@@ -37,8 +37,8 @@ type ActionAPI interface {
 	RemoveNonRunningJobs(ctx context.Context, p JobClearParams) (RemovalCount, error)
 }
 
-// Selection selects jobs: those whose ids are in ID or IDs or, without ids, those that match all other fields that are
-// set. Without ids, one request processes at most MaxJobsPerSelection jobs, the newest ones. If more jobs match,
+// JobSelection selects jobs: those whose ids are in ID or IDs or, without ids, those that match all other fields that
+// are set. Without ids, one request processes at most MaxJobsPerSelection jobs, the newest ones. If more jobs match,
 // BulkResult.NextCursor is the Cursor for the next request.
 type JobSelection struct {
 	ID      JobID  `json:"id,omitempty" rule:"nonEmpty"`

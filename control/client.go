@@ -214,7 +214,7 @@ func (c *clientConn) startReading() {
 	})
 }
 
-// readUntilAnswered reads in the caller's goroutine until the call o has ended. This saves a second goroutine and the
+// readUntilAnswered reads in the caller's goroutine until awaitedCall has ended. This saves a second goroutine and the
 // thread that the goroutine would need. If another goroutine is already reading, readUntilAnswered returns false
 // immediately. See docs/decisions/0096.
 func (c *clientConn) readUntilAnswered(awaitedCall *call) bool {

@@ -4,7 +4,7 @@ import "context"
 
 // ConfigAPI reads and changes the settings.
 type ConfigAPI interface {
-	// ConfigList lists every setting.
+	// ListSettings lists every setting.
 	ListSettings(ctx context.Context, p NoParams) (ConfigList, error)
 	// ReadSetting returns one setting.
 	ReadSetting(ctx context.Context, p SettingNameParams) (ConfigValue, error)

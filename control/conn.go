@@ -29,7 +29,7 @@ type serverConn struct {
 
 	mu                      sync.Mutex
 	activeRequestCount      int       // number of requests that have not ended; guarded by mu
-	activeRequestsChangedAt time.Time // when activeRequests last changed; guarded by mu
+	activeRequestsChangedAt time.Time // when activeRequestCount last changed; guarded by mu
 	evicted                 bool      // closed to make room for another connection; guarded by mu
 }
 

@@ -80,7 +80,7 @@ type DependencyTreeParams struct {
 	ID JobID `json:"id" rule:"nonEmpty,required"`
 }
 
-// DependencyTree is a graph of jobs, with at most 1,000 nodes. Nodes begins with the requested job. More means that
+// DependencyTree is a graph of jobs, with at most 1,000 jobs. Jobs begins with the requested job. More means that
 // some jobs were left out.
 type DependencyTree struct {
 	Jobs         []DependencyTreeJob `json:"nodes"`

@@ -12,7 +12,7 @@ import (
 // GateAPI lists gates and changes the rules of shared gates. A gate limits which jobs may run at the same time: it is a
 // lock, a rate or a resource. A shared gate applies to the jobs of all users.
 type GateAPI interface {
-	// GateList lists the shared gates and the gates of the caller.
+	// ListGates lists the shared gates and the gates of the caller.
 	ListGates(ctx context.Context, p GateListParams) (GateList, error)
 	// SetGateRule sets or removes the rule of a shared lock or rate. It returns the gate after the change.
 	SetGateRule(ctx context.Context, p SetGateRuleParams) (GateView, error)

@@ -24,7 +24,7 @@ type rpcAnswer struct {
 	}
 }
 
-// lineConn is a connection whose method send writes lines and reads one answer.
+// lineConn is a connection whose method sendAndRead writes lines and reads one answer.
 type lineConn struct {
 	t      *testing.T
 	reader *bufio.Reader

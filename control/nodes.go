@@ -4,7 +4,7 @@ import "context"
 
 // NodeAPI lists and changes the nodes that share the queue. A node is one service.
 type NodeAPI interface {
-	// NodeList lists the nodes, sorted by name. If only one node uses the queue, it lists that node.
+	// ListNodes lists the nodes, sorted by name. If only one node uses the queue, it lists that node.
 	ListNodes(ctx context.Context, p NodeListParams) (NodeList, error)
 	// SetNodeDraining stops a node from claiming jobs, or lets it claim jobs again. It returns once no job can start on
 	// the node any more or, like AdminAPI.StartOrEndDrain, returns an error after a time limit.

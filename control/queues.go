@@ -9,7 +9,7 @@ import (
 
 // QueueAPI lists queues and changes their settings.
 type QueueAPI interface {
-	// QueueList lists the queues that have settings or unfinished jobs.
+	// ListQueues lists the queues that have settings or unfinished jobs.
 	ListQueues(ctx context.Context, p QueueListParams) (QueueList, error)
 	// ConfigureQueue changes the settings of a queue, which may be new. It returns the queue after the change.
 	ConfigureQueue(ctx context.Context, p ConfigureQueueParams) (QueueView, error)

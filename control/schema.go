@@ -218,7 +218,7 @@ func jobSchema(allowedFields *jobFieldPolicy) schema {
 	return s
 }
 
-// copyNonZeroMembers copies to s those of the given members whose values are not zero.
+// copyNonZeroMembers copies to target those of the given members whose values are not zero.
 func copyNonZeroMembers(target, members schema) {
 	for name, value := range members {
 		if !reflect.ValueOf(value).IsZero() {

@@ -16,7 +16,7 @@ type HelloParams struct {
 	ClientVersion string `json:"version,omitempty"`
 }
 
-// Hello describes the service.
+// HelloResult describes the service.
 type HelloResult struct {
 	Version          string       `json:"version"`
 	ProtocolVersions VersionRange `json:"protocol"`
@@ -29,7 +29,7 @@ type VersionRange struct {
 	Max int `json:"max"`
 }
 
-// Whoami holds the caller's identity, as the kernel reports it, and the caller's rights.
+// WhoamiResult holds the caller's identity, as the kernel reports it, and the caller's rights.
 type WhoamiResult struct {
 	UID            int       `json:"uid"`
 	User           string    `json:"user"` // name of the user

@@ -8,7 +8,7 @@ import (
 
 // StatsAPI returns statistics about attempts. An attempt is one execution of a job.
 type StatsAPI interface {
-	// Stats returns how many attempts started and ended, their waiting times and their run times.
+	// ReadStats returns how many attempts started and ended, their waiting times and their run times.
 	ReadStats(ctx context.Context, p StatsParams) (Stats, error)
 }
 

@@ -14,7 +14,7 @@ type WorkerAPI interface {
 	StopWorkers(ctx context.Context, p WorkerStopParams) (WorkerCount, error)
 	// ScaleWorkers sets the number of workers.
 	ScaleWorkers(ctx context.Context, p WorkerScaleParams) (WorkerCount, error)
-	// WorkerList lists the workers and the jobs that they run.
+	// ListWorkers lists the workers and the jobs that they run.
 	ListWorkers(ctx context.Context, p NoParams) (WorkerList, error)
 }
 

@@ -51,7 +51,7 @@ func newLivePages() *livePages {
 		pageLimiter: fair.NewLimiter(fair.Bound{MaxAmount: maxUserLivePages}), pagesByKey: map[string]*livePage{}}
 }
 
-// livePage is one page as one user sees it, and its readers.
+// livePage is one page as one user sees it, and its subscribers.
 type livePage struct {
 	key               string // key in livePages.pagesByKey
 	uid               int
@@ -61,7 +61,7 @@ type livePage struct {
 	// and the fields below are guarded by livePages.mu.
 	lastPartsWithoutAges map[string]string
 	subscribers          map[*pageSubscriber]bool
-	isClosed             bool // all readers must disconnect
+	isClosed             bool // all subscribers must disconnect
 	stopRendering        context.CancelFunc
 }
 

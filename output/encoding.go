@@ -26,7 +26,7 @@ func (l *Log) Encode() (b []byte, err error) {
 	return b, err
 }
 
-// readAllChunks reads the whole log. It passes the chunks to the function process. Each call of process gets about
+// readAllChunks reads the whole log. It passes the chunks to handleChunks. Each call of handleChunks gets about
 // bytesPerRead bytes.
 func (l *Log) readAllChunks(bytesPerRead int, handleChunks func([]Chunk) error) error {
 	var c StreamCursor

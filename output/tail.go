@@ -46,7 +46,7 @@ func DecodeTail(r io.ReaderAt, fileBytes int64, tailBytes int, handleChunk func(
 	return nil
 }
 
-// fileRecord is a record in a file. DecodeTail needs only the last wantedDataBytes bytes of the record's data.
+// fileRecord is a record in a file. DecodeTail needs only the last tailDataBytes bytes of the record's data.
 type fileRecord struct {
 	recordHeader
 	fileOffset    int64
@@ -75,7 +75,7 @@ func (w *bufferedReader) loadRecordData(rec *fileRecord) error {
 }
 
 // lastRecords returns the last records of a stream, beginning with the last one. Together they have at least
-// wantedDataBytes bytes of data, if the stream has that many.
+// minDataBytes bytes of data, if the stream has that many.
 func (w *bufferedReader) lastRecords(t fileTrailer, s Stream, minDataBytes int) (records []fileRecord, err error) {
 	const recordsPerByte = 2 // maximum number of records per byte of data: a gap may precede each byte
 	end, position := w.fileBytes-int64(trailerBytes), t.printedBytes[s]

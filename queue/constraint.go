@@ -30,7 +30,7 @@ type Constraint struct {
 	ErrorMessageSuffix string       // text at the end of the error message about an invalid value
 }
 
-// Range limits a number. Min and Max themselves are accepted.
+// NumberRange limits a number. Min and Max themselves are accepted.
 type NumberRange struct {
 	Min, Max     float64
 	ExclusiveMin bool // Min itself is rejected
@@ -281,7 +281,7 @@ func (c *Constraint) CheckEntry(field, text string) error {
 	return checkTextFormat(field, text, c.EntryFormat, c.MaxBytes)
 }
 
-// checkMapEntry returns an error if the constraint does not accept a name and its value in a map.
+// checkMapEntry returns an error if the constraint does not accept a key and its value in a map.
 func (c *Constraint) checkMapEntry(field, key, value string) error {
 	if err := checkTextFormat(field, key, c.MapNameFormat, c.MaxMapNameBytes); err != nil {
 		return err

@@ -53,7 +53,7 @@ const (
 	OnLostHold  OnLost = "hold"
 )
 
-// Execution holds the settings with which a job runs. They are fixed when the job is enqueued, and stored as
+// ExecutionSettings holds the settings with which a job runs. They are fixed when the job is enqueued, and stored as
 // JSON. Exactly one of Command and Argv is set.
 type ExecutionSettings struct {
 	Command string   `json:"command,omitempty"`
@@ -93,7 +93,7 @@ type SpecialExitCodes struct {
 	DeferCodes   []int `json:"defer_codes,omitempty"`    // the job is postponed; the attempt does not count
 }
 
-// Limits restrict the processes of a job. Memory, CPUs and Tasks limit all processes together; 0 means no
+// ResourceLimits restrict the processes of a job. MemoryBytes, CPUs and Tasks limit all processes together; 0 means no
 // limit.
 type ResourceLimits struct {
 	MemoryBytes     int64   `json:"memory,omitempty"` // bytes

@@ -12,7 +12,7 @@ const (
 	Enforced                             // enforced as specified
 )
 
-// Enforcement describes how one limit of jobs is enforced on the machine that runs the jobs.
+// LimitEnforcement describes how one limit of jobs is enforced on the machine that runs the jobs.
 type LimitEnforcement struct {
 	LimitField string // name of the job field with the limit
 	Extent     EnforcementExtent

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Defaults holds the values that a job gets for fields which its spec does not set.
+// JobDefaults holds the values that a job gets for fields which its spec does not set.
 type JobDefaults struct {
 	Priority    int64
 	MaxRetries  int64

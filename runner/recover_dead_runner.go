@@ -69,7 +69,7 @@ func RecoverDeadRunner(ctx context.Context, runnerDir string, leasedAttempts, se
 	return r, nil
 }
 
-// UnacknowledgedLeases lists the running attempts of the runner in runnerDir, and the ended attempts whose results no
+// UnsettledLeases lists the running attempts of the runner in runnerDir, and the ended attempts whose results no
 // service has acknowledged. runnerAlive reports whether the runner is alive. The ended attempts of a dead runner are
 // read from its journal, which may also contain results that were acknowledged.
 func UnsettledLeases(runnerDir string) (leases []wire.Lease, runnerAlive bool, err error) {

@@ -71,8 +71,8 @@ var cronNicknames = map[string]string{
 const syntaxHint = `write five fields like "0 3 * * *", six fields with the seconds first, @hourly, ` +
 	`@daily, @weekly, @monthly, @yearly, "@every 90s" or @reboot`
 
-// Parse parses a cron line. If the line is invalid, the error is about the field cron of the schedule, and names the
-// invalid part of the line and the accepted values.
+// ParseCronLine parses a cron line. If the line is invalid, the error is about the field cron of the schedule, and
+// names the invalid part of the line and the accepted values.
 func ParseCronLine(text string) (CronLine, error) {
 	if len(text) > MaxCronLineBytes {
 		return CronLine{}, queue.InvalidFieldError("cron", "too long (%d bytes); the maximum is %d bytes", len(text),

@@ -92,7 +92,7 @@ func (w *runningService) start() {
 }
 
 // startWithRetries starts the service. If another process still holds the lock or the socket, it tries again,
-// up to retries times.
+// up to maxRetries times.
 func (w *runningService) startWithRetries(maxRetries int) {
 	w.Helper()
 	log, err := os.Create(filepath.Join(w.TempDir(), "log"))

@@ -10,16 +10,16 @@ import (
 // removes a limited number, so that other operations do not wait long.
 type Cleanup interface {
 	// PurgeEndedJobs removes jobs that match the filter, with their history. It removes at most limit jobs, beginning with
-	// those that ended first. It returns the number of removed jobs. byUID is the user who requested the removal, or nil
-	// if a periodic task of the service removes the jobs.
+	// those that ended first. It returns the number of removed jobs. removedByUID is the user who requested the removal,
+	// or nil if a periodic task of the service removes the jobs.
 	PurgeEndedJobs(ctx context.Context, filter EndedJobFilter, limit int, requestedByUID *int) (int, error)
 	// QueuesWithOwnRetention lists, by name, the queues with jobs that ended while the queue had its own retention
 	// settings. It does not read the jobs.
 	QueuesWithOwnRetention(ctx context.Context) ([]OwnRetentionQueue, error)
 	// TrimEndedJobs removes jobs in StatesWithRetention until at most maxJobs of them are left, beginning with those that
-	// ended first. If queue is a name, it counts and removes only jobs that ended while that queue had its own retention
-	// settings. If queue is "", it counts and removes jobs of all queues that ended while their queue had no retention
-	// settings. One call removes at most limit jobs. more is true if there are more jobs to remove.
+	// ended first. If queueName is a name, it counts and removes only jobs that ended while that queue had its own
+	// retention settings. If queueName is "", it counts and removes jobs of all queues that ended while their queue had no
+	// retention settings. One call removes at most limit jobs. more is true if there are more jobs to remove.
 	TrimEndedJobs(ctx context.Context, queueName string, maxJobs int64, limit int) (more bool, err error)
 	// TrimEvents deletes the events before beforeTime, and the oldest of the other events until at most
 	// maxEvents are left. One call deletes a limited number. more is true if there are more events to delete.

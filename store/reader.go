@@ -9,7 +9,7 @@ import (
 // Reader reads jobs. Only CountEndedJobs scans the whole table of jobs. No method fails because of the data of other
 // users.
 type Reader interface {
-	// Get reads one job by id, without its Env and Stdin, which may be large.
+	// GetJob reads one job by id, without its Env and Stdin, which may be large.
 	GetJob(ctx context.Context, id string) (queue.Job, error)
 	// GetWithEnvAndStdin reads one job by id, with its Env and Stdin.
 	GetWithEnvAndStdin(ctx context.Context, id string) (queue.Job, error)
@@ -20,7 +20,7 @@ type Reader interface {
 	AttemptHistory(ctx context.Context, jobSeq int64, beforeAttemptNumber, limit int) ([]queue.Attempt, error)
 	// Attempt reads one attempt with its output. If attemptNumber is 0, it reads the last attempt.
 	Attempt(ctx context.Context, jobSeq int64, attemptNumber int) (queue.Attempt, error)
-	// List reads a page of the jobs that match a filter, newest first, without their Env and Stdin. The page
+	// ListJobs reads a page of the jobs that match a filter, newest first, without their Env and Stdin. The page
 	// has at most Filter.Limit jobs and MaxPageTextBytes of text, but at least one job.
 	ListJobs(ctx context.Context, f JobFilter) (JobPage, error)
 	// ListJobRefs reads a page of references to the jobs that match a filter, newest first.
@@ -39,7 +39,7 @@ type Reader interface {
 	CountEndedJobs(ctx context.Context, filter EndedJobFilter) (int64, error)
 }
 
-// Filter selects the jobs to be listed. A job must match all fields that are set.
+// JobFilter selects the jobs to be listed. A job must match all fields that are set.
 type JobFilter struct {
 	States []queue.State     // states of the jobs; empty means all states
 	Labels map[string]string // labels that the job must have

@@ -136,8 +136,8 @@ type OccurrenceRequest struct {
 	// these ids that no other job has.
 	CandidateJobID func(instant queue.UnixMillis, n int) string
 
-	// LastOccurrenceAt, NextOccurrenceAt, NextDueAt and NewLastBootID are the new values of the schedule's fields once
-	// the request is carried out.
+	// NewLastOccurrenceAt, NewNextOccurrenceAt, NewNextDueAt and NewLastBootID are the new values of the schedule's fields
+	// once the request is carried out.
 	NewLastOccurrenceAt, NewNextOccurrenceAt, NewNextDueAt queue.UnixMillis
 	NewLastBootID                                          string
 
@@ -189,7 +189,7 @@ type Schedules interface {
 	// ListSchedules lists up to limit schedules in the order of their names, starting after the given name. Their
 	// drafts lack Env and Stdin.
 	ListSchedules(ctx context.Context, afterName string, limit int) ([]Schedule, error)
-	// RemoveSchedule deletes a schedule and its records, but not its jobs. byUID is the user who requested the
+	// RemoveSchedule deletes a schedule and its records, but not its jobs. requestedByUID is the user who requested the
 	// removal, and generation must be the schedule's Generation.
 	RemoveSchedule(ctx context.Context, name string, generation int64, requesterUID int) error
 	// PauseSchedule pauses or resumes a schedule. A paused schedule creates no jobs. If the schedule is already in the

@@ -122,7 +122,7 @@ func runProgram(ctx context.Context, o Options, extraOptions ...tea.ProgramOptio
 	return err
 }
 
-// shell executes the effects that the model requests, and sends the results to the model.
+// effectExecutor executes the effects that the model requests, and sends the results to the model.
 type effectExecutor struct {
 	ctx                context.Context
 	options            Options

@@ -35,7 +35,7 @@ func (f *fakeQueue) connect() Client {
 	return Client{API: f, Closer: closeFunc(sync.OnceFunc(f.openClients.Done))}
 }
 
-// closer is a function that implements io.Closer.
+// closeFunc is a function that implements io.Closer.
 type closeFunc func()
 
 func (c closeFunc) Close() error {

@@ -22,7 +22,7 @@ func newEndedAttempt(jobSeq int, env ...string) (*queue.Job, queue.Lease, *queue
 		&queue.AttemptDecision{NextState: queue.Completed}
 }
 
-// requireReturnsWithin calls f and fails the test if f takes longer than limit.
+// requireReturnsWithin runs call and fails the test if it takes longer than limit.
 func requireReturnsWithin(t *testing.T, limit time.Duration, description string, call func()) {
 	t.Helper()
 	done := make(chan struct{})

@@ -20,8 +20,8 @@ import (
 const maxConcurrentSuspectJobs = 16
 
 // startPoolWithStarter is like startPool, with a command that starts separate runners. The command waits for the file
-// waitFile in rootDir, and then reports that it has started the runner runnerName. startCallCount returns how often the
-// command was called.
+// waitFileName in rootDir, and then reports that it has started the runner runnerName. startCallCount returns how often
+// the command was called.
 func startPoolWithStarter(t *testing.T, workerCount int, runnerName, waitFileName string) (
 	s *recordingStore, f *fakeRunner, p *worker.Pool, rootDir string, startCallCount func() int,
 ) {

@@ -55,9 +55,10 @@ func runPoolThatMayFail(t *testing.T, s store.Session, rootDir string, workerCou
 // runnerStarterCommand).
 const runnerStarterArg = "start-a-runner"
 
-// runnerStarterCommand returns a command that starts runners. Each call adds a line to one file (callLog), and waits
-// until another file (waitFile) exists. It then prints runnerName, with # replaced by the number of the call. If
-// callLog or waitFile is empty, the command skips the step with this file. If runnerName is empty, the command fails.
+// runnerStarterCommand returns a command that starts runners. Each call adds a line to one file (callLogPath), and
+// waits until another file (waitFilePath) exists. It then prints runnerName, with # replaced by the number of the call.
+// If callLogPath or waitFilePath is empty, the command skips the step with this file. If runnerName is empty, the
+// command fails.
 func runnerStarterCommand(t *testing.T, runnerName, callLogPath, waitFilePath string) []string {
 	t.Helper()
 	self, err := os.Executable()

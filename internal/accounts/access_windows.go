@@ -54,7 +54,7 @@ func ReadSecurityDescriptor(path string) (*windows.SECURITY_DESCRIPTOR, error) {
 	return sd, nil
 }
 
-// DescriptorOwner returns the owner of an object. trusted reports whether the owner is a trusted account (see
+// DescriptorOwner returns the owner of an object. isTrusted reports whether the owner is a trusted account (see
 // isTrustedAccount).
 func DescriptorOwner(sd *windows.SECURITY_DESCRIPTOR) (owner *windows.SID, isTrusted bool, err error) {
 	if owner, _, err = sd.Owner(); err == nil && owner == nil {

@@ -38,7 +38,7 @@ type lookupCache[T any] struct {
 
 // cachedLookup is the finished or running query for one name.
 type cachedLookup[T any] struct {
-	done   chan struct{} // closed once entry and err are set
+	done   chan struct{} // closed once result and err are set
 	result T
 	err    error
 

@@ -33,7 +33,7 @@ func InstallPrograms(t testing.TB, queuectlPath, targetDir string) string {
 	return filepath.Join(targetDir, ProgramFileNames[0])
 }
 
-// Queue is a state directory (the files of one queue) and its service. Tests can kill and restart the service.
+// Harness is a state directory (the files of one queue) and its service. Tests can kill and restart the service.
 type Harness struct {
 	testing.TB
 	osSpecificFields

@@ -29,7 +29,7 @@ func FindFirstControlCharacter(text string) string {
 	return controlCharacterPattern.FindString(ColourSequencePattern.ReplaceAllString(text, ""))
 }
 
-// Screen is a pseudoterminal. The program under test uses Tty. The test reads the program's output from Master
+// PseudoTerminal is a pseudoterminal. The program under test uses Tty. The test reads the program's output from Master
 // and writes input to it.
 type PseudoTerminal struct {
 	Tty       *os.File

@@ -11,7 +11,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// addOutputToResult adds the output of an attempt to its result f. Large output is stored in a file, which f names.
+// addOutputToResult adds the output of an attempt to its result. Large output is stored in a file, which the result
+// names.
 func (s *server) addOutputToResult(a *attempt, result *wire.Result) {
 	if a.outputLog.KeptBytes() == 0 && a.outputLog.DroppedBytes() == 0 {
 		return

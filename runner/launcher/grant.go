@@ -58,9 +58,9 @@ func (g *AcceptedSpawnRequest) ReplyError(reason error) {
 	g.ServiceConn.Close()
 }
 
-// Accounts looks up accounts of the system, and checks whether the policy allows their jobs. Each look-up
+// AccountAuthorizer looks up accounts of the system, and checks whether the policy allows their jobs. Each look-up
 // reads the policy file again if the file has changed, so a change applies from the next look-up. The methods
-// may be called concurrently. Only Linux supports Accounts.
+// may be called concurrently. Only Linux supports AccountAuthorizer.
 type AccountAuthorizer struct {
 	PolicyFile      string // path of the policy file
 	ServiceUID      int    // uid of the service

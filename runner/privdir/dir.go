@@ -84,8 +84,8 @@ func (d *Dir) RemoveSiblingFile(name string) { os.Remove(d.pathPrefix + "." + na
 // errNotRegularFile means that a name that should be a regular file is something else, for example a FIFO.
 var errNotRegularFile = errors.New("not a regular file")
 
-// ReadBeyondLimit reads up to maxBytes+1 bytes of a file. If the caller gets more than maxBytes bytes, the file is
-// larger than maxBytes.
+// ReadBeyondLimit reads up to limitBytes+1 bytes of a file. If the caller gets more than limitBytes bytes, the file is
+// larger than limitBytes.
 func ReadBeyondLimit(f *os.File, limitBytes int64) ([]byte, error) {
 	raw, err := io.ReadAll(io.LimitReader(f, limitBytes+1))
 	if err != nil {

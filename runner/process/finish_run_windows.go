@@ -222,7 +222,7 @@ func LimitEnforcements(*Cgroups) []queue.LimitEnforcement {
 
 // EndProcessTrees ends process trees of a dead runner's commands. Windows normally ends these trees together with the
 // runner. A tree survives only if another process has opened its job object. EndProcessTrees opens a tree by its
-// cookie, which is part of the name of its job object. found contains one process of each tree that exists. stuck
+// cookie, which is part of the name of its job object. survivors contains one process of each tree that exists. stuck
 // contains one process of each tree that is still alive after the timeout.
 func EndProcessTrees(deadRunner DeadRunner, timeout time.Duration) (survivors, stuck []SurvivingProcess) {
 	deadline := time.Now().Add(timeout)

@@ -33,7 +33,7 @@ type scanner struct {
 	earliestNextScanStart time.Time  // no scan begins before this time; guarded by scanMu
 }
 
-// scan is the result of one scan of all processes. The state of each process is from some time during the
+// processSnapshot is the result of one scan of all processes. The state of each process is from some time during the
 // scan.
 type processSnapshot struct {
 	startedAt    time.Time

@@ -165,7 +165,7 @@ func (c *Command) uid() uint32 {
 	return uint32(os.Getuid())
 }
 
-// run is the state of one command that is running.
+// runningCommand is the state of one command that is running.
 type runningCommand struct {
 	runState
 	programPath string          // path of the program; "" until it is found

@@ -96,7 +96,7 @@ func (w *Worker) Signal(mainPID int, _ string, signal int) {
 // the limits of a job object apply from the start.
 func (*runningCommand) isLimiterStarting() bool { return false }
 
-// run is the state of one command that is running.
+// runningCommand is the state of one command that is running.
 type runningCommand struct {
 	runState
 	tree                *processTree

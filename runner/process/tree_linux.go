@@ -161,7 +161,7 @@ func sendSignal(p procfs.Process, signal unix.Signal, isAllowed func() bool) err
 // EndProcessTrees sends SIGKILL to every process of a dead runner: the processes in the runner's session, those with
 // one of the cookies (a text in their environment), and those of the trees of its attempts. A process is the main
 // process of a tree if it has the tree's pid and start time. A session or process group whose id is this pid belongs to
-// the tree if it contains the main process or a process with the tree's cookie. found lists the processes that
+// the tree if it contains the main process or a process with the tree's cookie. survivors lists the processes that
 // EndProcessTrees found at first. stuck lists those that are still alive after the timeout. EndProcessTrees never ends
 // this process.
 func EndProcessTrees(deadRunner DeadRunner, timeout time.Duration) (survivors, stuck []SurvivingProcess) {

@@ -63,7 +63,7 @@ func CheckJobTmpdir(path, runnersDir string, otherAccountsMayEnter bool) error {
 }
 
 // CreateRunnerWorkspaces creates the directory for the private directories of a runner's jobs, and returns its path.
-// tmpdir is the setting job_tmpdir, or "". If otherAccountsMayEnter is true, other accounts can enter the directory
+// jobTmpdir is the setting job_tmpdir, or "". If otherAccountsMayEnter is true, other accounts can enter the directory
 // to reach their own files, but cannot list it.
 func CreateRunnerWorkspaces(runnersDir, jobTmpdir, runnerName string, otherAccountsMayEnter bool) (string, error) {
 	parent := jobTmpdir

@@ -70,9 +70,9 @@ type (
 		Epoch           int64
 		ServiceVersion  string
 	}
-	// Setup contains the settings of the runner. WorkerCount is how many attempts run at the same time. SettleDelay is how
-	// long the runner collects results before it sends them. StopTimeout is how long running attempts may continue after
-	// the operating system has asked the runner to end.
+	// RunnerSettings contains the settings of the runner. WorkerCount is how many attempts run at the same time.
+	// SettleDelay is how long the runner collects results before it sends them. StopTimeout is how long running attempts
+	// may continue after the operating system has asked the runner to end.
 	RunnerSettings struct {
 		WorkerCount int64
 		SettleDelay time.Duration
@@ -85,7 +85,7 @@ type (
 		Rank, Seq       int64
 		IsJustBeforeJob bool // the attempt starts before the job with this Rank and Seq
 	}
-	// Start requests the start of an attempt. The runner starts each lease at most once.
+	// StartAttempt requests the start of an attempt. The runner starts each lease at most once.
 	StartAttempt struct {
 		Lease
 		Queue    string
@@ -188,7 +188,7 @@ type (
 	// Shutdown ends the runner once all its attempts have ended. If the service has acknowledged all results,
 	// the runner then removes its directory.
 	Shutdown struct{}
-	// Recover ends the remaining processes of dead runners' attempts. These are the attempts in Attempts and, if
+	// EndProcessTrees ends the remaining processes of dead runners' attempts. These are the attempts in Attempts and, if
 	// RunnerName is not "", the attempts that the files in this dead runner's directory name. The reply is
 	// EndProcessTreesReply.
 	EndProcessTrees struct {

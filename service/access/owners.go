@@ -190,8 +190,8 @@ func (a *Admission) AdmitConnection(ctx context.Context, p *control.Peer) error 
 	return nil
 }
 
-// moveFormerOwnerJobs moves the jobs of a uid's former owner to a negative uid. name is the uid's current name; if
-// it equals the stored name, moveFormerOwnerJobs does nothing. It also completes a move that an earlier service has
+// moveFormerOwnerJobs moves the jobs of a uid's former owner to a negative uid. currentName is the uid's current name;
+// if it equals the stored name, moveFormerOwnerJobs does nothing. It also completes a move that an earlier service has
 // begun.
 func (a *Admission) moveFormerOwnerJobs(ctx context.Context, uid int, currentName string) error {
 	a.mu.Lock()
@@ -349,9 +349,9 @@ func (o *Owners) checkUserNotRenamed(uid int, oldName string) error {
 	return nil
 }
 
-// checkUserHasName returns an error if a uid belongs to an account with another name than oldName. If the system does
-// not answer, the uid counts as belonging to the account that it had at its last connection. If this account is unknown
-// too, checkUserHasName returns errNameLookupTimedOut.
+// checkUserHasName returns an error if a uid belongs to an account with another name than expectedName. If the system
+// does not answer, the uid counts as belonging to the account that it had at its last connection. If this account is
+// unknown too, checkUserHasName returns errNameLookupTimedOut.
 func (o *Owners) checkUserHasName(uid int, expectedName string) error {
 	err := o.checkUserNameMatches(uid, expectedName)
 	if admitted, known := o.AdmittedPeerNameByUID.Load(uid); errors.Is(err, errNameLookupTimedOut) && known {
@@ -365,7 +365,7 @@ func (o *Owners) checkUserHasName(uid int, expectedName string) error {
 // errNameLookupTimedOut means that the system did not return the account of a uid in time.
 var errNameLookupTimedOut = errors.New("the user database does not answer")
 
-// checkUserNameMatches returns an error if the system returns another name than oldName for a uid, or
+// checkUserNameMatches returns an error if the system returns another name than expectedName for a uid, or
 // errNameLookupTimedOut if the system does not answer. It returns nil if the uid has no account.
 func (o *Owners) checkUserNameMatches(uid int, expectedName string) error {
 	if expectedName == "" || expectedName == strconv.Itoa(uid) || !uidMayBeReused(uid) {

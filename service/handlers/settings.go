@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// ApplyStoredSettings passes the settings from the store to the parts that use them. drains gets the drain of all
-// nodes, pauses gets the pause of all jobs, and keeper gets the other settings. The caller must then call
+// ApplyStoredSettings passes the settings from the store to the parts that use them. drainState gets the drain of all
+// nodes, pauseOfAllJobs gets the pause of all jobs, and keeper gets the other settings. The caller must then call
 // Rights.ResolveAccessSettings, preferably without a lock, because looking up names may be slow.
 func ApplyStoredSettings(stored []store.Setting, drainState *cluster.DrainState,
 	pauseOfAllJobs *settings.PauseOfAllJobs,

@@ -166,7 +166,7 @@ func (h *API) rereadJob(ctx context.Context, earlierRead *queue.Job) (queue.Job,
 	return j, err
 }
 
-// checkSameJob returns an error if j is not the job old, but another job that got the same id later.
+// checkSameJob returns an error if j is not the job earlierRead, but another job that got the same id later.
 func checkSameJob(j, earlierRead *queue.Job) error {
 	if j.Seq != earlierRead.Seq {
 		return queue.Errorf(queue.CodeNotFound, "job %q was removed, and another job has this id now", earlierRead.ID)

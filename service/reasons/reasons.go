@@ -185,7 +185,7 @@ func (f *Finder) noJobStartsReasons() (reasons []control.WaitReason) {
 	return reasons
 }
 
-// WaitReasonsFromStore returns all reasons why this node does not start a job that is due. obstacles are the
+// WaitReasonsFromStore returns all reasons why this node does not start a job that is due. storeReasons are the
 // reasons that the store has found. The reason "all workers are busy" comes last, because more workers do not help
 // while another reason exists.
 func (f *Finder) WaitReasonsFromStore(j *queue.Job, storeReasons []store.WaitReason) []control.WaitReason {

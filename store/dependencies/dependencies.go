@@ -11,9 +11,9 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// State holds in memory whether jobs have any dependencies (edges), and how many notes about parents are stored. So
-// most transactions need not read the tables. Only the goroutine that may change the database uses State. If a
-// transaction is rolled back, the caller restores State.
+// CachedState holds in memory whether jobs have any dependencies (edges), and how many notes about parents are stored.
+// So most transactions need not read the tables. Only the goroutine that may change the database uses CachedState. If a
+// transaction is rolled back, the caller restores CachedState.
 type CachedState struct {
 	HasAnyEdges              bool  `json:"k"` // true if any job waits, or once waited, for another job
 	PendingParentChangeCount int64 `json:"d"` // number of notes about parents whose children must still be checked
@@ -21,7 +21,7 @@ type CachedState struct {
 	LastProcessedChangeUID int64 `json:"-"`
 }
 
-// AddReadQueries adds the statements that fill State from the tables to the batch.
+// AddReadQueries adds the statements that fill CachedState from the tables to the batch.
 func (s *CachedState) AddReadQueries(queries *database.QueryBatch) {
 	queries.AddForEachRow(func(database.Row) { s.HasAnyEdges = true }, `SELECT 1 FROM edges LIMIT 1`)
 	queries.AddForEachRow(func(r database.Row) { s.PendingParentChangeCount = r.Int64(0) }, `SELECT count(*) FROM ended`)

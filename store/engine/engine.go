@@ -126,7 +126,7 @@ type changesByOtherNodes struct {
 	anyJobMayHaveChanged bool
 }
 
-// memory is the engine's cache of the database, so that most operations need no query. Only the goroutine
+// databaseCache is the engine's cache of the database, so that most operations need no query. Only the goroutine
 // with the right to write uses it.
 type databaseCache struct {
 	storedCounts

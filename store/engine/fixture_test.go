@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/store/storetest"
 )
 
-// fixture returns an open store for the tests of storetest. e is the engine of the store. Its clock advances
+// newFixture returns an open store for the tests of storetest. e is the engine of the store. Its clock advances
 // only when a test advances it.
 func newFixture(t *testing.T, s store.Store, e *Engine) storetest.Fixture {
 	t.Cleanup(func() { s.Close() })

@@ -5,7 +5,7 @@ import (
 	"github.com/queuectl/queuectl/store/records"
 )
 
-// frame holds the jobs of one request that sends a part of a batch. See docs/decisions/0009.
+// batchFrame holds the jobs of one request that sends a part of a batch. See docs/decisions/0009.
 type batchFrame struct {
 	frameID         int64
 	jobCount        int64

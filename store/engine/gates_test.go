@@ -306,12 +306,12 @@ func TestGateServesEveryQueueInTurn(t *testing.T) {
 	}
 }
 
-// lockDemand returns the demand for a lock that n jobs may hold.
+// lockDemand returns the demand for a lock that maxHolders jobs may hold.
 func lockDemand(key string, maxHolders int) queue.Demand {
 	return queue.Demand{Kind: queue.GateLock, GateKey: key, Amount: maxHolders}
 }
 
-// resourceDemand returns the demand for n units of a resource.
+// resourceDemand returns the demand for units of a resource.
 func resourceDemand(name string, units int) queue.Demand {
 	return queue.Demand{Kind: queue.GateResource, GateKey: name, Amount: units}
 }

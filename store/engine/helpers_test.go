@@ -220,7 +220,7 @@ func enqueueForUsers(t *testing.T, s *postgres.Store, userCount, jobsPerDemandLi
 	}
 }
 
-// lockDemands returns the list of demands of a job that needs only a lock. n is the limit of the lock.
+// lockDemands returns the list of demands of a job that needs only a lock. maxHolders is the limit of the lock.
 func lockDemands(key string, maxHolders int) []queue.Demand {
 	return []queue.Demand{{Kind: queue.GateLock, GateKey: key, Amount: maxHolders}}
 }

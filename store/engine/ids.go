@@ -46,8 +46,8 @@ func (t *Tx) assignIDs(drafts []queue.Job) (receipt store.Receipt, err error) {
 	return receipt, err
 }
 
-// takenIDError returns the error for a draft whose id is taken. It is taken itself, unless a job of a batch that is not
-// committed yet has the id.
+// takenIDError returns the error for a draft whose id is taken. It is idTakenErr itself, unless a job of a batch that
+// is not committed yet has the id.
 func (t *Tx) takenIDError(drafts []queue.Job, idTakenErr *queue.Error) error {
 	draft := &drafts[max(idTakenErr.BatchIndex, 1)-1]
 	holder := t.batches[t.batchNumberOfJobID(draft.ID)]

@@ -150,7 +150,7 @@ func (t *Tx) admitDrafts(drafts []queue.Job, uid int) (receipt store.Receipt, er
 	return receipt, nil
 }
 
-// withParentSeqs returns a copy of a draft whose dependencies refer to jobs by number (seq). seqs holds the
+// withParentSeqs returns a copy of a draft whose dependencies refer to jobs by number (seq). draftSeqs holds the
 // numbers of the jobs of the request.
 func withParentSeqs(draft *queue.Job, draftSeqs []int64) queue.Job {
 	j := *draft

@@ -20,7 +20,7 @@ import (
 var defaultRankOrder = queue.RankPolicy{Scheduling: queue.SchedulingByAging, AgingUnit: queue.AgingByTime,
 	AgingInterval: time.Minute}
 
-// draft returns a valid draft, changed by the given functions.
+// newDraft returns a valid draft, changed by the given functions.
 func newDraft(changes ...func(*queue.Job)) queue.Job {
 	j := queue.Job{Queue: "default", Priority: 5, MaxAttempts: 4, State: queue.Pending, ExitCode: -1,
 		ExecutionSettings: queue.ExecutionSettings{Command: "true", Shell: "/bin/sh -c", OnLost: queue.OnLostRetry}}

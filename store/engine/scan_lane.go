@@ -120,7 +120,7 @@ func scanLaneArgs(laneID int64, start rules.Position, limit int) []any {
 }
 
 // scanNextRows reads the next jobs of a lane and passes their rows to handleRow. If a row was read earlier
-// and its job is no longer in the lane, hasLeft is true. reachedEnd is true if the lane has no further jobs.
+// and its job is no longer in the lane, hasLeftLane is true. reachedEnd is true if the lane has no further jobs.
 func (t *Tx) scanNextRows(scan *rules.LaneScan, handleRow func(r database.Row, hasLeftLane bool) (more bool,
 	err error)) (
 	reachedEnd bool, err error) {

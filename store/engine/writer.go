@@ -86,7 +86,7 @@ type leaseChanges struct {
 	nodesWithChangedReservations []int64 // nodes whose reserved leases changed
 }
 
-// forecast holds what is known of an operation before it runs. Its transaction uses this to send statements
+// operationForecast holds what is known of an operation before it runs. Its transaction uses this to send statements
 // early.
 type operationForecast struct {
 	expectedSettlements []store.Settlement // ends of attempts that the operation will record

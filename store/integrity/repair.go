@@ -253,7 +253,7 @@ type storedCountCheck[C any] struct {
 	rowCountsSQL    string
 }
 
-// compareStoredCounts compares stored counts with the rows that they count. source holds the statements that read the
+// compareStoredCounts compares stored counts with the rows that they count. check holds the statements that read the
 // counts and the rows. For some users or queues, a list contains newer counts than the stored ones: newerCountsSQL
 // reads this list, and parseList parses it. readKey reads the user or queue from a row.
 func compareStoredCounts[K cmp.Ordered, C any](c database.Conn, readKey func(database.Row) K, newerCountsSQL string,

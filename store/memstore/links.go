@@ -52,8 +52,8 @@ func (s *Store) newDependencyLinks(dependencies []queue.Dependency, jobSeq int64
 }
 
 // checkDependencies returns an error if a draft depends on itself or on a job that does not exist. It also
-// returns an error if a draft demands more of a gate than the gate can ever provide. into is the uncommitted batch to
-// which the drafts are added, or nil.
+// returns an error if a draft demands more of a gate than the gate can ever provide. targetBatch is the uncommitted
+// batch to which the drafts are added, or nil.
 func (s *Store) checkDependencies(drafts []queue.Job, uid int, targetBatch *batch) error {
 	if err := s.resolveParents(drafts, uid, targetBatch); err != nil {
 		return err
@@ -121,7 +121,7 @@ func (s *Store) replaceDependencies(j *job, edited *queue.Job) error {
 }
 
 // resolveParents finds, by their ids, the jobs on which drafts depend. It stores the seqs of these jobs in the
-// drafts. into is the uncommitted batch to which the drafts are added, or nil.
+// drafts. targetBatch is the uncommitted batch to which the drafts are added, or nil.
 func (s *Store) resolveParents(drafts []queue.Job, uid int, targetBatch *batch) error {
 	for i := range drafts {
 		for k := range drafts[i].DependsOn {

@@ -164,8 +164,8 @@ func draftCountError(draftCount int) error {
 		queue.MaxJobsPerRequest)
 }
 
-// assignIDs chooses a seq and an id for each draft. It does not store the drafts. into is the uncommitted batch to
-// which the drafts are added, or nil.
+// assignIDs chooses a seq and an id for each draft. It does not store the drafts. targetBatch is the uncommitted batch
+// to which the drafts are added, or nil.
 func (s *Store) assignIDs(drafts []queue.Job, targetBatch *batch) (store.Receipt, error) {
 	var r store.Receipt
 	taken := map[string]bool{}

@@ -38,7 +38,7 @@ type claimer struct {
 	ClaimBytesRead int
 }
 
-// Claim leases up to wantedJobs jobs that may start, in the order of their ranks. It stops when their size
+// Claim leases up to maxJobs jobs that may start, in the order of their ranks. It stops when their size
 // reaches MaxBytesReadPerClaim. If it leases none and hasMore is true, the caller must continue the claim in another
 // transaction.
 func (c *claimer) Claim(maxJobs int) (jobs []queue.Job, hasMore bool, err error) {

@@ -130,7 +130,7 @@ func (k *laneKeeper) keepResourceForBetterLane(l *Lane, gateID int64) (fullGateI
 		case fullGateID == gateID || fullGateID == chooseLaneAgain:
 			return fullGateID
 		}
-		// Another gate, fullGate, has no room for the other lane. So that lane holds back no lanes at this
+		// Another gate, fullGateID, has no room for the other lane. So that lane holds back no lanes at this
 		// resource.
 		k.moveHead(&first, first.Head, fullGateID)
 	}

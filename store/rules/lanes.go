@@ -170,7 +170,7 @@ func (k *laneKeeper) storeLaneHead(l *Lane, head Position, closedBy int64) {
 	k.recordErr(k.lanes.SetLane(*l))
 }
 
-// laneRoom returns how many jobs of a lane may be leased now. If none, fullGate is the gate without room, or
+// laneRoom returns how many jobs of a lane may be leased now. If none, fullGateID is the gate without room, or
 // chooseLaneAgain if the caller must choose a lane again.
 func (k *laneKeeper) laneRoom(l *Lane) (maxJobs int, fullGateID int64) {
 	maxJobs, fullGateID = k.roomAtGate(l, GateNeed{GateID: UserQuotaGateID(l.UID), Kind: queue.GateUser, Units: 1})
@@ -182,8 +182,8 @@ func (k *laneKeeper) laneRoom(l *Lane) (maxJobs int, fullGateID int64) {
 	return maxJobs, fullGateID
 }
 
-// roomAtGate returns how many jobs of a lane a gate has room for. If none, fullGate is the gate, or chooseLaneAgain if
-// the caller must choose a lane again. A resource has no room for a lane while another lane of the queue goes first;
+// roomAtGate returns how many jobs of a lane a gate has room for. If none, fullGateID is the gate, or chooseLaneAgain
+// if the caller must choose a lane again. A resource has no room for a lane while another lane of the queue goes first;
 // see keepResourceForBetterLane.
 func (k *laneKeeper) roomAtGate(l *Lane, need GateNeed) (maxJobs int, fullGateID int64) {
 	if need.Kind == queue.GateResource {

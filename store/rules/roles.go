@@ -43,7 +43,7 @@ type Clock interface {
 
 // Settings returns the settings that concern all jobs, and the node on which the rules run.
 type Settings interface {
-	// Order returns the settings from which ranks are computed. isReranking reports whether some jobs still have ranks
+	// RankOrder returns the settings from which ranks are computed. isReranking reports whether some jobs still have ranks
 	// from earlier settings.
 	RankOrder() (o queue.RankPolicy, isReranking bool)
 	// MaxLeasedPerUser returns how many jobs of one user may be leased; 0 means unlimited.

@@ -233,7 +233,7 @@ func (r *storeTest) claimOne() queue.Job {
 }
 
 // expectedClaimedJobs returns jobsBefore as they must be after a claim: with the fences (lease numbers) of the jobs in
-// claimed. It checks that each fence is higher than the old fence of its job.
+// claimedJobs. It checks that each fence is higher than the old fence of its job.
 func (r *storeTest) expectedClaimedJobs(claimedJobs []queue.Job, jobsBefore ...queue.Job) []queue.Job {
 	r.Helper()
 	jobsBefore = slices.Clone(jobsBefore)

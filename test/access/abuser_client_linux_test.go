@@ -79,7 +79,7 @@ func (a *abuser) keepConnections(ctx context.Context, tally *requestTally, connC
 	workers.Wait()
 }
 
-// sendRequest sends one request and counts it in n. ok is false if the request fails or is refused.
+// sendRequest sends one request and counts it in tally. ok is false if the request fails or is refused.
 func (a *abuser) sendRequest(c *rawClient, tally *requestTally, method, params string) (result json.RawMessage,
 	ok bool) {
 	tally.requests.Add(1)

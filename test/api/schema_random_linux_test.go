@@ -35,8 +35,8 @@ func newRandomValues(seed uint64) *randomSchemaValues {
 // randomElement returns one of the values at random.
 func randomElement[T any](d *randomSchemaValues, values []T) T { return values[d.IntN(len(values))] }
 
-// schemaNumber returns the number that the schema contains under the given keyword, or fallback if the schema does not
-// contain the keyword.
+// schemaNumber returns the number that the schema contains under the given keyword, or defaultValue if the schema does
+// not contain the keyword.
 func schemaNumber(schema testrig.JSONFields, keyword string, defaultValue float64) float64 {
 	if n, ok := schema[keyword].(float64); ok {
 		return n

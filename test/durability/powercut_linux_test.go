@@ -195,9 +195,9 @@ type powerCut struct {
 	seed        uint64
 }
 
-// choosePowerCuts chooses n power cuts, ordered by position. One third are spread over all writes. The others are at
-// the moment of a reply or a few writes after it, because a power cut at these moments shows whether an fsync before
-// the reply was missing.
+// choosePowerCuts chooses cutCount power cuts, ordered by position. One third are spread over all writes. The others
+// are at the moment of a reply or a few writes after it, because a power cut at these moments shows whether an fsync
+// before the reply was missing.
 func (w *diskWorkload) choosePowerCuts(cutCount int, rng *rand.Rand) (cuts []powerCut) {
 	records := readDiskLog(w.Disk)
 	spread := func(at int64) int64 { // returns the end of one of the next four records

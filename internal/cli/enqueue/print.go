@@ -50,7 +50,7 @@ func PrintEnqueueRemarks(o *term.Output, cmd *cobra.Command, s *queue.Spec, resu
 // maxListedJobsNotEnqueued is the highest number of jobs that PrintJobsNotEnqueued names.
 const maxListedJobsNotEnqueued = 10
 
-// PrintJobsNotEnqueued prints which jobs were not enqueued because another job has the same unique key. positions
+// PrintJobsNotEnqueued prints which jobs were not enqueued because another job has the same unique key. inputPositions
 // contains the positions of these jobs in the input. inputUnitName is the unit of the positions, such as "line".
 // totalJobCount is the number of all jobs.
 func PrintJobsNotEnqueued(o *term.Output, inputUnitName string, inputPositions []int, totalJobCount int) {

@@ -16,8 +16,8 @@ import (
 // This file reads the jobs of a file one by one, so its memory use does not depend on the length of the file. Package
 // enqueue sends the jobs in requests of bounded size.
 
-// eachJSONJob reads a JSON array or JSON lines. It calls handleJob(raw, line) for every job, where line is the
-// number of the job's first line. Its memory use depends only on the longest job.
+// eachJSONJob reads a JSON array or JSON lines. It calls handleJob(raw, lineNumber) for every job, where lineNumber is
+// the number of the job's first line. Its memory use depends only on the longest job.
 func eachJSONJob(r io.Reader, handleJob func(raw []byte, lineNumber int) error) error {
 	in, err := skipByteOrderMark(r)
 	if err != nil {
@@ -45,8 +45,8 @@ func eachJSONJob(r io.Reader, handleJob func(raw []byte, lineNumber int) error) 
 	}
 }
 
-// eachNonEmptyLine calls handleLine(raw, line) for every line that is not empty, where line is the number of the line.
-// delimiter is the byte that ends a line.
+// eachNonEmptyLine calls handleLine(raw, lineNumber) for every line that is not empty, where lineNumber is the number
+// of the line. delimiter is the byte that ends a line.
 func eachNonEmptyLine(r io.Reader, delimiter byte, handleLine func(raw []byte, lineNumber int) error) error {
 	in, err := skipByteOrderMark(r)
 	if err != nil {

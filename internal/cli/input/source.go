@@ -150,7 +150,7 @@ func (src *Source) OpenFile(stdin *os.File) (*os.File, error) {
 	}
 }
 
-// EachJob calls handleJob(raw, line) for every job, with the job's text and line number. The text is JSON, a
+// EachJob calls handleJob(raw, lineNumber) for every job, with the job's text and line number. The text is JSON, a
 // shell command, or arguments separated by NUL. During each call, src.jobNumber is the number of the job.
 func (src *Source) EachJob(in io.Reader, handleJob func(raw []byte, lineNumber int) error) error {
 	src.currentJobNumber = 0
