@@ -163,7 +163,7 @@ const (
 	// classAbovePartialBatchLimit contains the lists with more than MaxJobsPerPartialBatch jobs, which only the last
 	// request of a batch may contain.
 	classAbovePartialBatchLimit = "jobs:many"
-	// classJobsWithPriority contains the lists with at least one job that sets a priority. Such a list cannot be combined
+	// classJobsWithPriority is the class of lists of jobs in which a job sets a priority. Such a list cannot be combined
 	// with the parameter "next".
 	classJobsWithPriority = "jobs:priority"
 	// classAuditEvents contains the values of the parameter "event" that include the kind "audit".

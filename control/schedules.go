@@ -49,8 +49,8 @@ type ScheduleAddParams struct {
 // name jitter means the schedule's own jitter.
 const backoffJitter = "backoff_jitter"
 
-// RenameJitterInError renames the field of an error about the job field jitter to backoff_jitter, the name of this
-// field in the parameters of schedule.add.
+// RenameJitterInError returns err. If err is about the job field jitter, the result names backoff_jitter instead, as
+// schedule.add does.
 func RenameJitterInError(err error) error {
 	if e, ok := err.(*queue.Error); ok && e.Field == "jitter" {
 		return &queue.Error{Code: e.Code, Field: backoffJitter, Message: e.Message}

@@ -55,7 +55,7 @@ type Bucket struct {
 	CumulativeCount uint64  `json:"count"`
 }
 
-// ReadMetricFamilies returns the metrics of a queue, sorted by name.
+// ReadMetricFamilies returns the metrics of the service and its queues, sorted by name.
 func ReadMetricFamilies(ctx context.Context, api control.API) ([]MetricFamily, error) {
 	families, err := gatherFamilies(ctx, api)
 	if err != nil {

@@ -136,8 +136,8 @@ type OccurrenceRequest struct {
 	// these ids that no other job has.
 	CandidateJobID func(instant queue.UnixMillis, n int) string
 
-	// NewLastOccurrenceAt, NewNextOccurrenceAt, NewNextDueAt and NewLastBootID are the new values of the schedule's fields
-	// once the request is carried out.
+	// NewLastOccurrenceAt, NewNextOccurrenceAt, NewNextDueAt and NewLastBootID are the values that the fields
+	// of the schedule get when the request is carried out.
 	NewLastOccurrenceAt, NewNextOccurrenceAt, NewNextDueAt queue.UnixMillis
 	NewLastBootID                                          string
 

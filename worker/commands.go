@@ -80,8 +80,8 @@ func (p *Pool) ChangeUnstartedJob(ctx context.Context, jobSeq int64, change stor
 	return answered || err != nil, err
 }
 
-// ReturnUnstartedJob returns a job that this pool has claimed to the queue if the job has not started. It waits
-// until the return is stored. If the attempt has started, ReturnUnstartedJob returns ErrAttemptStarted.
+// ReturnUnstartedJob puts a claimed job of this pool back into the queue, unless the job has started. It waits
+// until this is stored. If the attempt has started, ReturnUnstartedJob returns ErrAttemptStarted.
 func (p *Pool) ReturnUnstartedJob(ctx context.Context, jobSeq int64) error {
 	edit := func(*queue.Job) error { return store.ErrJobStateChanged }
 	_, err := p.ChangeUnstartedJob(ctx, jobSeq, store.JobChange{Verb: queue.VerbEdit, EditJob: edit})

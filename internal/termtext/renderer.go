@@ -153,7 +153,7 @@ func (r *Renderer) renderNextToken(text string) int {
 	return n
 }
 
-// processControlCharacter processes a control character.
+// processControlCharacter applies a control character, such as CR or TAB, to the line and the cursor.
 func (r *Renderer) processControlCharacter(c byte) {
 	switch {
 	case c == 0x0e || c == 0x0f:

@@ -65,8 +65,8 @@ func (s *server) extendLeasesLocked(f *wire.ExtendLeases) {
 	if l.expiryCheckTimer != nil {
 		l.expiryCheckTimer.Stop()
 	}
-	// Write to the table only if the value changes. A write blocks if the disk hangs. Because mu is held, it would then
-	// block the whole server.
+	// Write to the running table only if the value changes. A write blocks if the disk hangs. Because mu is held, it
+	// would then block the whole server.
 	limited := f.Duration > 0
 	if limited != l.leasesCanExpireLocked() {
 		s.runningTable.SetLeasesExpire(limited)

@@ -7,8 +7,9 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// The runner starts the waiting attempts of each queue in the order of their Position. If several queues have
-// waiting attempts, it alternates between them in the order in which the service sent their attempts.
+// The runner starts the waiting attempts of each queue in the order of their StartPosition. If several queues have
+// waiting attempts, it takes one attempt from each queue in turn, and begins with the queue whose attempts the service
+// sent first.
 func TestWaitingAttemptsAreSortedByStartPosition(t *testing.T) {
 	s := &server{}
 	for _, start := range []wire.StartAttempt{

@@ -140,7 +140,7 @@ type Result struct {
 	LoginSessionWasEnding bool
 }
 
-// ExecTimeout limits how long a new process may take to execute its program. A StartWatcher kills a process that takes
+// ExecTimeout limits the time from the fork of a new process until its exec. A StartWatcher kills a process that takes
 // longer.
 const ExecTimeout = time.Second
 

@@ -146,7 +146,7 @@ func roleAwaitCtrlBreak([]string) {
 	os.Exit(7)
 }
 
-// roleStartSlowCleanup starts a child process with the role "saver". It does not handle CTRL_BREAK itself.
+// roleStartSlowCleanup starts a child process with the role "saver". Only the child handles CTRL_BREAK.
 func roleStartSlowCleanup(args []string) {
 	c := exec.Command(os.Args[0], "saver", args[0])
 	c.Stdout = os.Stdout

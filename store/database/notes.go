@@ -13,7 +13,8 @@ const (
 	noteKeyRunnerDirs = "runners" // directories of the runners that may have leases, as JSON
 	NoteKeyDatabaseID = "file"    // id of the database, which differs from that of every copy
 	NoteKeyMovedTo    = "moved"   // the queue's new location; no service opens a database with this note
-	// NoteKeyMoveSource identifies the source of an incomplete copy, as JSON. No service opens a database with this
+	// NoteKeyMoveSource marks a database into which a move has not yet copied everything. Its value identifies the source,
+	// as JSON. A service refuses to open a database with this
 	// note.
 	NoteKeyMoveSource = "moving"
 )

@@ -161,8 +161,8 @@ func (t Tables) DeleteParentStateChange(changeID int64) error {
 	return t.conn.Exec(`DELETE FROM ended WHERE id = ?`, changeID)
 }
 
-// PostponeParentStateChanges implements rules.Dependencies. It moves all notes about a parent behind the other notes of
-// the same user, and keeps their order.
+// PostponeParentStateChanges implements rules.Dependencies. It moves the stored state changes of a parent behind
+// those of the same user's other parents, and keeps their order.
 func (t Tables) PostponeParentStateChanges(parentSeq int64) error {
 	last, _ := t.conn.QueryNumber(`SELECT max(id) FROM ended`)
 	t.conn.Exec(`INSERT INTO ended (parent, uid, state, upto)

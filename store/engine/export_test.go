@@ -90,8 +90,8 @@ func (e *Engine) BlockCommits() (release func()) {
 // only on this node.
 func (e *Engine) HasStaleClosedLanes() bool { return e.cache.locallyClosedLanesStale }
 
-// CheckReloadKeepsTurnsForgotten checks that a reload of the caches brings back neither a user's turn that was
-// forgotten nor a queue that was removed. The queue "q" must have a rule.
+// CheckReloadKeepsTurnsForgotten checks that a reload of the caches brings back neither a queue that was
+// removed nor a user's turn (place in the order of users) that the engine has dropped. The queue "q" must have a rule.
 func (e *Engine) CheckReloadKeepsTurnsForgotten(t *testing.T) {
 	t.Helper()
 	err := e.RunAndCommit(t.Context(), UrgentClass, func(tx *Tx) error {

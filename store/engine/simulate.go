@@ -30,8 +30,8 @@ func (e *Engine) SimulateClaims(ctx context.Context, jobCount int) (store.ClaimS
 // errUndoSimulation makes WithSavepoint undo the simulated claims.
 var errUndoSimulation = errors.New("simulation only")
 
-// WithSavepoint implements rules.Savepoints. It calls part and, if that returns an error, undoes the changes
-// of part but not those of the rest of the transaction.
+// WithSavepoint implements rules.Savepoints. It calls operation and, if that returns an error, undoes only
+// the changes that operation has made.
 func (t *Tx) WithSavepoint(operation func() error) error {
 	t.WriteGateJobCounts()
 	t.Exec(`SAVEPOINT part`)

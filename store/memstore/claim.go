@@ -19,8 +19,9 @@ type gate struct {
 func gateOf(j *job, d queue.Demand) gate { return gate{d.GateOwner(j.UID), d.Kind, d.GateKey} }
 
 // applyDeclaredLimits sets the limits of the locks and rates that a job declares. A limit that users share changes only
-// if no unfinished job except ignoredJob, which may be nil, names the key. applyDeclaredLimits first deletes starts
-// that are older than the period of a rate, so that a longer period does not count them again.
+// if no unfinished job except ignoredJob, which may be nil, uses the same lock or rate. Before a rate changes,
+// applyDeclaredLimits deletes the recorded starts that are older than its present period. Otherwise a longer new period
+// would count them again.
 func (s *Store) applyDeclaredLimits(j, ignoredJob *job, now queue.UnixMillis) {
 	for _, d := range j.Demands {
 		g := gateOf(j, d)

@@ -116,7 +116,7 @@ func (s *Store) SetHooks(ctx context.Context, h store.HookSettings) error {
 	})
 }
 
-// SetThisNodeProperties sets the node on which the store runs.
+// SetThisNodeProperties sets the properties of the node on which the store runs.
 func (s *Store) SetThisNodeProperties(ctx context.Context, node store.Node) error {
 	return s.runUpdateTx(ctx, func(queue.UnixMillis) error {
 		s.node = node.Clone()

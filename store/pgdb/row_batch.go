@@ -30,8 +30,8 @@ type rowBatch struct {
 	valueBytes        int                // size in bytes of the values of these rows
 }
 
-// columnArray holds the values of one column as an array in PostgreSQL's binary format. The array's header is
-// added at the end, because it contains the length.
+// columnArray holds the values of one column as an array in PostgreSQL's binary format. The array's header
+// is filled in last, because it contains the length.
 type columnArray struct {
 	encodedValues   []byte
 	firstValueBytes int // length of the first value, including its length field

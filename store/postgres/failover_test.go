@@ -34,9 +34,9 @@ func saveAllTables(t *testing.T, url string) (restore func()) {
 	}
 }
 
-// After the promotion of an asynchronous standby, commits get numbers that lost commits had. A node that knows such
-// a lost commit reloads its caches, even if its connection was not lost, as behind a pooler. So it claims no job
-// that another node has leased.
+// The promotion of an asynchronous standby can lose the last commits. Later commits then get the same numbers. A node
+// that has made or read a lost commit reloads its caches, even if its connection did not break because a pooler hides
+// the failover. Otherwise it could claim a job that another node has leased.
 func TestNodeReloadsCachesWhenItsLastCommitIsLost(t *testing.T) {
 	for name, c := range map[string]struct {
 		commits   int // number of commits after the promotion

@@ -132,8 +132,8 @@ func (k *laneKeeper) applyDeclaredLimits(j *Job) {
 	}
 }
 
-// recheckLanesOfGate makes OpenLanes check the lanes (lists of jobs) that a gate has closed, because the rule of the
-// gate has changed. It does nothing if gateID is 0 or if err is not nil. It returns err.
+// recheckLanesOfGate is called after the rule of a gate has changed. It makes OpenLanes check the lanes (lists of jobs)
+// that this gate has closed. It does nothing if gateID is 0 or if err is not nil. It returns err.
 func (k *laneKeeper) recheckLanesOfGate(gateID int64, err error) error {
 	if err == nil && gateID != 0 {
 		k.MarkGateDirty(gateID)

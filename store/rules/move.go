@@ -72,7 +72,7 @@ func transitionAllowed(oldState, newState queue.State, isLeased bool) bool {
 }
 
 // assignSlot sets j.Slot from the job's state and due time, and puts a ready job into its lane (list of ready jobs). It
-// makes the service call ApplyDueChanges when the job is due or expires.
+// also ensures that the service calls ApplyDueChanges at the time when the job is due or expires.
 func (r *Rules) assignSlot(j *Job) {
 	if j.State.IsWaiting() {
 		r.tx.WakeServiceAt(j.ExpiresAt)

@@ -356,8 +356,8 @@ func (f *faultInjector) fillDisk() {
 	})
 }
 
-// exceedUserQuota sets max_bytes_per_user below the bytes in use for a while. The service then refuses new jobs, and
-// removes outputs and long inputs of ended jobs. Waiting jobs still run.
+// exceedUserQuota sets max_bytes_per_user, for a while, to less than the jobs of the user already hold. The service
+// then refuses new jobs, and removes outputs and long inputs of ended jobs. Waiting jobs still run.
 func (f *faultInjector) exceedUserQuota() {
 	set := func(bytes int64) error {
 		return f.requestResult("config.set", testrig.JSONFields{"key": "max_bytes_per_user", "value": fmt.Sprint(bytes)},
