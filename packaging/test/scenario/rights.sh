@@ -246,8 +246,8 @@ runner_socket=$(box_sh "echo /var/lib/queuectl-runner/$runner_pid.*/run.sock")
 promise 'root can connect to the socket of a runner' box_sh "$(connects "$runner_socket")"
 promise '... but a job of a user cannot' attack "$(connects "$runner_socket")"
 promise '... nor list the runners' attack 'ls /var/lib/queuectl-runner'
-promise '... nor become another user' attack 'setpriv --reuid=bob --clear-groups id || su bob -c id </dev/null'
-promise '... nor become root' attack 'setpriv --reuid=0 id'
+promise '... nor switch to another user' attack 'setpriv --reuid=bob --clear-groups id || su bob -c id </dev/null'
+promise '... nor switch to root' attack 'setpriv --reuid=0 id'
 promise '... nor leave its control group' attack 'for f in /sys/fs/cgroup/unified/cgroup.procs /sys/fs/cgroup/cgroup.procs /sys/fs/cgroup/unified/system.slice/cgroup.procs; do echo $$ > $f && exit 0; done; exit 1'
 promise '... nor freeze or kill the control groups of other jobs' attack "for f in \$(find /sys/fs/cgroup -path '*queuectl*' \\( -name cgroup.kill -o -name cgroup.freeze \\) 2>/dev/null); do echo 1 > \$f && exit 0; done; exit 1"
 promise 'bob'"'"'s job is still the same process' job_is bobs .pid "$bobs_pid"
