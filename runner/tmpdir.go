@@ -8,9 +8,9 @@ import (
 	"github.com/queuectl/queuectl/runner/rundir"
 )
 
-// RunnerHasCurrentJobTmpdir reports whether the runner that uses a directory has the job_tmpdir that a new runner would
-// get. It returns true for root's runners: their job_tmpdir is in root's policy file, so the settings of the service do
-// not change it.
+// RunnerHasCurrentJobTmpdir reports whether the runner with the directory runnerDir has the job_tmpdir that a new
+// runner would get. It returns true for root's runners: their job_tmpdir is in root's policy file, so the settings of
+// the service do not change it.
 func (l RunnersLocation) RunnerHasCurrentJobTmpdir(runnerDir string) bool {
 	if l.HasExternalRunnersDir() {
 		return true

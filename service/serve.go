@@ -81,8 +81,8 @@ type servicePartGroup struct {
 	partFailures chan error // the errors of the parts that have failed
 }
 
-// maxPartFailures is the number of parts that can fail. It is the capacity of servicePartGroup.partFailures, so that
-// no part waits when it reports its error.
+// maxPartFailures is the capacity of servicePartGroup.partFailures. It is the number of parts that can fail, so that no
+// part waits when it reports its error.
 const maxPartFailures = 4
 
 // newPartGroup returns a group without parts. The parts continue to run when ctx ends. Only servicePartGroup.stopParts

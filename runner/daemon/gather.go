@@ -49,8 +49,9 @@ func (s *server) sendEncodedFrameLocked(encodedFrame []byte, sendNow bool) {
 }
 
 // flushGatheredFrames sends the gathered frames. If mayGatherLonger is true and enough attempts are waiting to keep the
-// workers busy, it first waits, for up to maxGatherDelays-1 times gatherDelay. It estimates for how long the workers
-// have work from the number of waiting attempts and from how fast frames were gathered.
+// workers busy, it first waits, for at most (maxGatherDelays-1) * gatherDelay, because one gatherDelay has already
+// passed. It estimates for how long the workers have work from the number of waiting attempts and from how fast frames
+// were gathered.
 func (s *server) flushGatheredFrames(c *serviceConn, mayGatherLonger bool) {
 	s.mu.Lock()
 	if mayGatherLonger {

@@ -63,8 +63,8 @@ func CheckJobTmpdir(path, runnersDir string, otherAccountsMayEnter bool) error {
 }
 
 // CreateRunnerWorkspaces creates the directory for the private directories of a runner's jobs, and returns its path.
-// jobTmpdir is the setting job_tmpdir, or "". If otherAccountsMayEnter is true, other accounts can enter the directory
-// to reach their own files, but cannot list it.
+// jobTmpdir is the value of the setting job_tmpdir; "" means that it is not set. If otherAccountsMayEnter is true,
+// other accounts can enter the directory to reach their own files, but cannot list it.
 func CreateRunnerWorkspaces(runnersDir, jobTmpdir, runnerName string, otherAccountsMayEnter bool) (string, error) {
 	parent := jobTmpdir
 	var err error

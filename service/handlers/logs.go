@@ -34,7 +34,7 @@ func (h *API) StreamOutput(ctx context.Context, p control.JobOutputParams,
 		if j.StartedAttempts == 1 {
 			attempts = "attempt"
 		}
-		return result, queue.Errorf(queue.CodeNotFound, "job %s has no attempt %d; it has %d %s so far",
+		return result, queue.Errorf(queue.CodeNotFound, "job %s has no attempt %d; it has %d %s",
 			j.ID, p.Attempt, j.StartedAttempts, attempts)
 	}
 	f := &outputSender{API: h, params: p, sendPiece: handlePiece, attemptNumber: n, hasTTY: j.TTY}

@@ -136,8 +136,8 @@ type fieldFlag struct {
 func (f *fieldFlag) String() string { return "" }
 
 // flagValuePlaceholders lists the placeholder that the help shows for the value of a flag. It contains the fields whose
-// values are texts or lists, in the form FIELD=PLACEHOLDER. It is one string, because a switch would make queuectl
-// larger.
+// values are texts or lists, in the form FIELD=PLACEHOLDER. It is one string, because a switch statement would make
+// queuectl larger.
 const flagValuePlaceholders = " command=COMMAND shell=COMMAND on_completed=COMMAND on_failed=COMMAND " +
 	"on_dead=COMMAND on_ended=COMMAND" +
 	" queue=QUEUE lock=KEY unique=KEY rate_limit=KEY=N/PERIOD depends_on=ID on=NODE user=USER cwd=DIR " +
